@@ -1,0 +1,2 @@
+//! trax
+::pgrx::pg_module_magic!();
