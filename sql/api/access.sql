@@ -1,0 +1,74 @@
+-- Who may do what. Nothing is granted to PUBLIC.
+
+create function trax.grant_access(
+    role regrole,
+    level text
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    -- What each level may call beyond the level before it.
+    reader_functions constant text[] := array['status', 'check'];
+    producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
+    worker_functions constant text[] := array[
+        'claim_next', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
+        'enqueue_many'
+    ];
+    admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
+        'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'configure_group', 'requeue_dead_letter',
+        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access'
+    ];
+    reads constant text[] := array[
+        'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
+        'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token'
+    ];
+    granted text[];
+    object regprocedure;
+    relation text;
+begin
+    if role is null then
+        raise exception 'argument "role" must not be null'
+            using errcode = '22004',
+                detail = 'The call gives null for "role".',
+                hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
+    end if;
+    if level is null then
+        raise exception 'argument "level" must not be null'
+            using errcode = '22004',
+                detail = 'The call gives null for "level".',
+                hint = 'Give one of: reader, producer, worker, admin.';
+    end if;
+    granted := case level
+        when 'reader' then reader_functions
+        when 'producer' then producer_functions
+        when 'worker' then worker_functions
+        when 'admin' then admin_functions
+    end;
+    if granted is null then
+        raise exception 'access level "%" does not exist', level
+            using errcode = '22023',
+                detail = 'The levels are reader, producer, worker and admin.',
+                hint = 'Give one of: reader, producer, worker, admin.';
+    end if;
+    execute format('grant usage on schema trax to %s', role);
+    for object in
+        select p.oid::regprocedure
+        from pg_proc p
+        where p.pronamespace = 'trax'::regnamespace
+            and p.proname = any (granted)
+    loop
+        execute format('grant execute on function %s to %s', object, role);
+    end loop;
+    if level in ('reader', 'admin') then
+        foreach relation in array reads
+        loop
+            execute format('grant select on trax.%I to %s', relation, role);
+        end loop;
+    end if;
+end;
+$$;
+comment on function trax.grant_access(regrole, text) is
+    'Grants a role what a level needs: reader (tables, status, check), producer (enqueue, trigger, cancel), worker (claim and outcomes, enqueue), admin (everything).';

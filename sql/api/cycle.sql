@@ -1,0 +1,38 @@
+-- The cycle and the scheduler.
+
+create function trax.tick()
+returns table (
+    step text,
+    affected bigint
+)
+language c volatile parallel unsafe security definer
+rows 10
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_tick';
+comment on function trax.tick() is
+    'One cycle of the manager: a row for each step with the number of rows it touched; no rows when another cycle is under way.';
+
+create function trax.pause(
+    reason text default null
+)
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_pause';
+comment on function trax.pause(text) is
+    'Pauses the scheduler of this database until trax.resume(), also over restarts; a tick by hand still works, and so do claims.';
+
+create function trax.resume()
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_resume';
+comment on function trax.resume() is 'Lets a paused scheduler go on.';
+
+create function trax.adopt()
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_adopt';
+comment on function trax.adopt() is
+    'Makes the jobs in a copy (a restored dump, a clone) this server''s and this database''s own, so that its scheduler runs them.';

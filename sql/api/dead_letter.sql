@@ -1,0 +1,23 @@
+-- Dead letters.
+
+create function trax.requeue_dead_letter(
+    id bigint,
+    note text default null
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_requeue_dead_letter';
+comment on function trax.requeue_dead_letter(bigint, text) is
+    'Queues a fresh job with fresh attempts in place of a dead one and gives its id.';
+
+create function trax.acknowledge_dead_letter(
+    id bigint,
+    note text default null
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_acknowledge_dead_letter';
+comment on function trax.acknowledge_dead_letter(bigint, text) is
+    'Resolves a dead letter without running anything, and lets the schedule of its manifest go on; false when it was resolved before.';

@@ -1,0 +1,31 @@
+-- Holding a lease.
+
+create function trax.heartbeat(
+    job_ids bigint[],
+    tokens uuid[],
+    lease interval default null
+)
+returns table (
+    job_id bigint,
+    held boolean,
+    cancel_requested boolean,
+    lease_expires_at timestamptz
+)
+language c volatile parallel unsafe security definer
+rows 10
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_heartbeat';
+comment on function trax.heartbeat(bigint[], uuid[], interval) is
+    'Extends the leases of a worker and tells it, a row for each job, what was lost and what it is asked to stop.';
+
+create function trax.release(
+    job_id bigint,
+    token uuid,
+    delay interval default null
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_release';
+comment on function trax.release(bigint, uuid, interval) is
+    'Gives a job back without spending its attempt, to be claimed again now or after a delay; false when the lease is lost.';

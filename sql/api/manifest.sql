@@ -1,0 +1,94 @@
+-- Manifests and groups.
+
+create function trax.schedule(
+    name text,
+    task text,
+    input jsonb default null,
+    cron text default null,
+    every interval default null,
+    run_at timestamptz default null,
+    depends_on text[] default null,
+    depends_mode text default null,
+    dormant boolean default null,
+    timezone text default null,
+    group_name text default null,
+    priority int default null,
+    max_retries int default null,
+    retry_delay interval default null,
+    timeout interval default null,
+    misfire text default null,
+    misfire_threshold interval default null,
+    misfire_limit int default null,
+    overlap text default null,
+    max_concurrency int default null,
+    variance interval default null,
+    exclusions jsonb default null,
+    starts_at timestamptz default null,
+    ends_at timestamptz default null,
+    enabled boolean default null
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_schedule';
+comment on function trax.schedule(
+    text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval,
+    text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean
+) is
+    'Creates or changes a manifest and gives its id; what is not given keeps its value. One of cron, every and run_at says when it runs; none: only when triggered.';
+
+create function trax.unschedule(
+    name text
+)
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_unschedule';
+comment on function trax.unschedule(text) is
+    'Forgets a manifest and cancels its waiting jobs; what runs goes on, and history stays.';
+
+create function trax.enable_manifest(
+    name text
+)
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_enable_manifest';
+comment on function trax.enable_manifest(text) is
+    'Switches a manifest on; what it missed while it was off is not made up for.';
+
+create function trax.disable_manifest(
+    name text
+)
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_disable_manifest';
+comment on function trax.disable_manifest(text) is
+    'Switches a manifest off; what waits or runs goes on.';
+
+create function trax.trigger(
+    name text,
+    input jsonb default null,
+    delay interval default null
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_trigger';
+comment on function trax.trigger(text, jsonb, interval) is
+    'Queues a job of a manifest by hand, now or after a delay, with its own input or another, and gives the job''s id. Works also while the manifest is disabled.';
+
+create function trax.configure_group(
+    name text,
+    max_active_jobs int default null,
+    priority int default null,
+    enabled boolean default null,
+    max_per_key int default null
+)
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_configure_group';
+comment on function trax.configure_group(text, int, int, boolean, int) is
+    'Creates or changes the settings of a group; what is not given keeps its value. max_active_jobs 0 is no limit. When it has disabled a group and committed, no claim of the group''s jobs commits any more.';

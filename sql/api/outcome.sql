@@ -1,0 +1,61 @@
+-- Ending an attempt.
+
+create function trax.complete(
+    job_id bigint,
+    token uuid,
+    output jsonb default null
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_complete';
+comment on function trax.complete(bigint, uuid, jsonb) is
+    'Records that a job is done; false when the lease is lost, and then nothing changes. In the transaction of the job''s own writes it makes their effect exactly once.';
+
+create function trax.complete_many(
+    job_ids bigint[],
+    tokens uuid[],
+    outputs jsonb[] default null
+)
+returns setof bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_complete_many';
+comment on function trax.complete_many(bigint[], uuid[], jsonb[]) is
+    'Records that jobs are done, and gives those whose lease was still held.';
+
+create function trax.fail(
+    job_id bigint,
+    token uuid,
+    error text,
+    detail jsonb default null,
+    retry_in interval default null,
+    permanent boolean default false
+)
+returns text
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_fail';
+comment on function trax.fail(bigint, uuid, text, jsonb, interval, boolean) is
+    'Records that an attempt failed: ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and gives ''dead''.';
+
+create function trax.acknowledge_cancel(
+    job_id bigint,
+    token uuid
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_acknowledge_cancel';
+comment on function trax.acknowledge_cancel(bigint, uuid) is
+    'Says that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. False when the lease is lost or nobody asked.';
+
+create function trax.cancel(
+    job_id bigint
+)
+returns text
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_cancel';
+comment on function trax.cancel(bigint) is
+    'Cancels a job: ''cancelled'' when it waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';

@@ -1,0 +1,162 @@
+-- run: partitions, and the view of all jobs. The functions are internal: the install script and the cycle call them.
+
+create function trax.make_run_partitions(moment timestamptz, days_ahead int)
+returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '200ms'
+as $$
+declare
+    first_day constant date := (moment at time zone 'UTC')::date;
+    day date;
+    partition_name text;
+    made int := 0;
+begin
+    for day in select first_day + n from generate_series(0, days_ahead) n
+    loop
+        partition_name := 'run_' || to_char(day, 'YYYYMMDD');
+        continue when to_regclass('trax.' || partition_name) is not null;
+        -- Attaching needs less than creating in place: writers of trax.run go on meanwhile.
+        begin
+            execute format('create table trax.%I (like trax.run including all)', partition_name);
+            execute format(
+                'alter table trax.run attach partition trax.%I for values from (%L) to (%L)',
+                partition_name,
+                day::text || ' 00:00:00+00',
+                (day + 1)::text || ' 00:00:00+00'
+            );
+            made := made + 1;
+        exception
+            -- The default partition holds rows of that day already, or a reader holds it: that day stays there.
+            when check_violation or lock_not_available then
+                null;
+        end;
+    end loop;
+    return made;
+end;
+$$;
+comment on function trax.make_run_partitions(timestamptz, int) is
+    'Internal. Makes the daily partitions of trax.run for the UTC day of a time and the days after it; gives how many.';
+
+create function trax.drop_run_partitions(before timestamptz)
+returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '200ms'
+as $$
+declare
+    partition_name text;
+    dropped int := 0;
+begin
+    for partition_name in
+        select c.relname
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'trax.run'::regclass
+            and c.relname ~ '^run_[0-9]{8}$'
+            and to_date(substr(c.relname, 5), 'YYYYMMDD') + 1 <= (before at time zone 'UTC')::date
+        order by c.relname
+    loop
+        begin
+            execute format('drop table if exists trax.%I', partition_name);
+            dropped := dropped + 1;
+        exception
+            when lock_not_available then
+                null;
+        end;
+    end loop;
+    return dropped;
+end;
+$$;
+comment on function trax.drop_run_partitions(timestamptz) is
+    'Internal. Drops the daily partitions of trax.run that end at or before a time; gives how many.';
+
+-- A restore brings its partitions with it (see trax.instance for how it is told apart).
+select trax.make_run_partitions(clock_timestamp(), 3)
+where current_setting('row_security') = 'on';
+
+create view trax.job
+as
+select
+    q.job_id,
+    'queued'::text as state,
+    q.attempts as attempt,
+    q.task,
+    q.input,
+    q.manifest,
+    q.group_name,
+    q.priority,
+    q.run_at,
+    q.scheduled_for,
+    q.queued_at,
+    null::timestamptz as started_at,
+    null::timestamptz as finished_at,
+    null::text as worker,
+    case
+        when q.attempts > 0 then (
+            select r.error
+            from trax.run r
+            where r.job_id = q.job_id
+            order by r.attempt desc
+            limit 1
+        )
+    end as error,
+    null::jsonb as output
+from trax.work_queue q
+union all
+select
+    l.job_id,
+    'in_progress',
+    l.attempt,
+    l.task,
+    l.input,
+    l.manifest,
+    l.group_name,
+    l.priority,
+    l.run_at,
+    l.scheduled_for,
+    l.queued_at,
+    l.started_at,
+    null,
+    l.worker,
+    null,
+    null
+from trax.lease l
+union all
+select
+    r.job_id,
+    r.state,
+    r.attempt,
+    r.task,
+    r.input,
+    r.manifest,
+    r.group_name,
+    r.priority,
+    r.run_at,
+    r.scheduled_for,
+    r.queued_at,
+    r.started_at,
+    r.finished_at,
+    r.worker,
+    r.error,
+    r.output
+from trax.run r
+where r.final;
+
+comment on view trax.job is 'One row for each job, wherever it is.';
+comment on column trax.job.job_id is 'Identity of the job.';
+comment on column trax.job.state is 'queued, in_progress, completed, failed or cancelled.';
+comment on column trax.job.attempt is 'How many attempts it had, the one in progress included.';
+comment on column trax.job.task is 'The task.';
+comment on column trax.job.input is 'Input for the task.';
+comment on column trax.job.manifest is 'Name of the manifest it came from.';
+comment on column trax.job.group_name is 'The group it belongs to.';
+comment on column trax.job.priority is 'Priority of the job, 0 to 31.';
+comment on column trax.job.run_at is 'Not claimable before this time.';
+comment on column trax.job.scheduled_for is 'The occurrence of its manifest that it stands for.';
+comment on column trax.job.queued_at is 'When the job was first queued.';
+comment on column trax.job.started_at is 'When its last attempt was claimed.';
+comment on column trax.job.finished_at is 'When it ended.';
+comment on column trax.job.worker is 'Who executes or executed it.';
+comment on column trax.job.error is 'What its last attempt said, if that failed.';
+comment on column trax.job.output is 'What the task returned.';

@@ -1,0 +1,298 @@
+-- Health and invariants.
+
+create function trax.status()
+returns table (
+    item text,
+    value text,
+    healthy boolean,
+    hint text
+)
+language sql stable parallel restricted security definer
+set search_path = pg_catalog, pg_temp
+as $$
+with facts as materialized (
+    select
+        (select e.extversion from pg_extension e where e.extname = 'trax') as version,
+        exists (
+            select
+            from regexp_split_to_table(current_setting('shared_preload_libraries'), '\s*,\s*') l (name)
+            where trim(both '"' from l.name) in ('trax', '$libdir/trax')
+        ) as preloaded,
+        current_setting('trax.enabled', true) as enabled,
+        (select count(*) from pg_stat_activity a where a.backend_type = 'trax launcher') as launchers,
+        (
+            select max(a.pid)
+            from pg_stat_activity a
+            where a.backend_type = 'trax scheduler'
+                and a.datname = current_database()
+        ) as scheduler_pid,
+        pg_is_in_recovery() as standby,
+        (select i.paused_at from trax.instance i order by i.paused_at limit 1) as paused_at,
+        (select i.pause_reason from trax.instance i order by i.paused_at limit 1) as pause_reason,
+        (
+            select
+                count(*) = 1
+                and bool_and(
+                    i.system_identifier = (select c.system_identifier from pg_control_system() c)
+                    and i.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+                )
+            from trax.instance i
+        ) as at_home
+)
+select 'version', f.version, true, null
+from facts f
+union all
+select
+    'library',
+    case when f.preloaded then 'preloaded' else 'not preloaded' end,
+    f.preloaded,
+    case
+        when not f.preloaded then format(
+            'The scheduler does not start by itself. Type: alter system set shared_preload_libraries = %s; then restart PostgreSQL. Until then: select trax.start_scheduler(); or call trax.tick() regularly.',
+            quote_literal(
+                concat_ws(', ', nullif(current_setting('shared_preload_libraries'), ''), 'trax')
+            )
+        )
+    end
+from facts f
+union all
+select
+    'scheduler',
+    case
+        when f.standby then 'standby'
+        when f.scheduler_pid is null then 'not running'
+        when not f.at_home then 'waiting for trax.adopt()'
+        when f.paused_at is not null then format(
+            'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
+        )
+        else 'running'
+    end,
+    f.standby or (f.scheduler_pid is not null and f.at_home and f.paused_at is null),
+    case
+        when f.standby then null
+        when not f.at_home then
+            'These tables are a copy from another server or database. If the jobs should run here, type: select trax.adopt()'
+        when f.paused_at is not null then 'To let it go on, type: select trax.resume()'
+        when f.scheduler_pid is not null then null
+        when f.enabled = 'off' then 'trax.enabled is off. Type: alter system set trax.enabled = on; select pg_reload_conf()'
+        when not f.preloaded then 'Type: select trax.start_scheduler()'
+        when f.launchers = 0 then 'The launcher is not running; see the server log, and max_worker_processes.'
+        else format(
+            'Check that trax.databases (%s) names this database and that max_worker_processes (%s) has room.',
+            coalesce(nullif(current_setting('trax.databases', true), ''), 'all'),
+            current_setting('max_worker_processes')
+        )
+    end
+from facts f
+union all
+select 'waiting, ready', count(*)::text, true, null
+from (select from trax.work_queue q where q.waits_for is null limit 1000000) q
+union all
+select 'waiting, delayed', count(*)::text, true, null
+from (select from trax.work_queue q where q.waits_for = 'time' limit 1000000) q
+union all
+select 'in progress', count(*)::text, true, null
+from trax.lease
+union all
+select
+    'overdue leases',
+    count(*)::text,
+    count(*) = 0,
+    case when count(*) > 0 then 'No cycle has looked at them: see the scheduler above.' end
+from trax.lease l
+where l.lease_expires_at < clock_timestamp() - interval '10 s'
+union all
+select 'manifests', count(*)::text, true, null
+from trax.manifest
+union all
+select
+    'overdue manifests',
+    count(*)::text,
+    count(*) = 0,
+    case when count(*) > 0 then 'No cycle has queued them: see the scheduler above.' end
+from trax.manifest_state s
+where s.next_run_at < clock_timestamp() - interval '10 s'
+union all
+select
+    'manifests that cannot be evaluated',
+    count(*)::text,
+    count(*) = 0,
+    case
+        when count(*) > 0 then
+            'See: select m.name, s.evaluation_error from trax.manifest_state s join trax.manifest m using (manifest_id) where s.evaluation_error is not null'
+    end
+from trax.manifest_state s
+where s.evaluation_error is not null
+union all
+select
+    'dead letters',
+    count(*)::text,
+    count(*) = 0,
+    case
+        when count(*) > 0 then
+            'See: select id, task, last_error from trax.dead_letter where status = ''awaiting_intervention''; then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)'
+    end
+from trax.dead_letter d
+where d.status = 'awaiting_intervention'
+$$;
+comment on function trax.status() is
+    'How this database''s scheduler is: a row for each item, with whether it is as it should be and, if not, what to type. Counts of waiting jobs end at 1,000,000.';
+
+create function trax.check()
+returns table (
+    rule text,
+    detail text
+)
+language sql stable parallel restricted security definer
+set search_path = pg_catalog, pg_temp
+as $$
+select 'a job is in one place', format('job %s waits and is executed', q.job_id)
+from trax.work_queue q
+join trax.lease l on l.job_id = q.job_id
+union all
+select 'a job is in one place', format('job %s waits and has ended', q.job_id)
+from trax.work_queue q
+where exists (
+    select
+    from trax.run r
+    where r.job_id = q.job_id
+        and r.final
+)
+union all
+select 'a job is in one place', format('job %s is executed and has ended', l.job_id)
+from trax.lease l
+where exists (
+    select
+    from trax.run r
+    where r.job_id = l.job_id
+        and r.final
+)
+union all
+select 'a job ends once', format('job %s has %s final runs', r.job_id, count(*))
+from trax.run r
+where r.final
+group by r.job_id
+having count(*) > 1
+union all
+select 'an attempt ends once', format('attempt %s of job %s has %s runs', r.attempt, r.job_id, count(*))
+from trax.run r
+where r.started_at is not null
+group by r.job_id, r.attempt
+having count(*) > 1
+union all
+select 'an attempt ends after it began', format('attempt %s of job %s', r.attempt, r.job_id)
+from trax.run r
+where r.finished_at < r.started_at
+union all
+select 'a waiting job is in a lane', format('job %s is in lane %s', q.job_id, q.lane_id)
+from trax.work_queue q
+where not exists (
+    select
+    from trax.lane l
+    where l.lane_id = q.lane_id
+        and l.group_name = q.group_name
+        and l.task = q.task
+)
+union all
+select 'a delayed job is promoted when its time has come', format('job %s was due at %s', q.job_id, q.run_at)
+from trax.work_queue q
+where q.waits_for is null
+    and q.run_at > clock_timestamp()
+    and q.attempts = 0
+    and q.queued_at < q.run_at
+union all
+select 'the reaper looks in time', format('lease of job %s: looks at %s, ends at %s', l.job_id, l.reap_at, l.lease_expires_at)
+from trax.lease l
+where l.reap_at > l.lease_expires_at
+union all
+select 'a unique key has a live job', format('key "%s" of job %s', k.key, k.job_id)
+from trax.unique_key k
+where not exists (
+        select
+        from trax.work_queue q
+        where q.job_id = k.job_id
+            and q.unique_key = k.key
+    )
+    and not exists (
+        select
+        from trax.lease l
+        where l.job_id = k.job_id
+            and l.unique_key = k.key
+    )
+union all
+select 'a live job keeps its unique key', format('key "%s" of job %s', j.unique_key, j.job_id)
+from (
+    select q.job_id, q.unique_key
+    from trax.work_queue q
+    where q.unique_key is not null
+    union all
+    select l.job_id, l.unique_key
+    from trax.lease l
+    where l.unique_key is not null
+) j
+where not exists (
+    select
+    from trax.unique_key k
+    where k.key = j.unique_key
+        and k.job_id = j.job_id
+)
+union all
+select 'a manifest has a state', format('manifest "%s"', m.name)
+from trax.manifest m
+where not exists (
+    select
+    from trax.manifest_state s
+    where s.manifest_id = m.manifest_id
+)
+union all
+select 'a state has a manifest', format('manifest %s', s.manifest_id)
+from trax.manifest_state s
+where not exists (
+    select
+    from trax.manifest m
+    where m.manifest_id = s.manifest_id
+)
+union all
+select 'an enabled schedule is due or parked', format('manifest "%s"', m.name)
+from trax.manifest m
+join trax.manifest_state s on s.manifest_id = m.manifest_id
+where m.enabled
+    and num_nonnulls(m.cron, m.every, m.run_at) = 1
+    and s.next_run_at is null
+    and s.parked_on is null
+union all
+select 'a manifest that awaits an outcome has a job', format('manifest "%s"', m.name)
+from trax.manifest m
+join trax.manifest_state s on s.manifest_id = m.manifest_id
+where s.parked_on in ('outcome', 'executing', 'queued')
+    and not exists (
+        select
+        from trax.work_queue q
+        where q.manifest_id = m.manifest_id
+    )
+    and not exists (
+        select
+        from trax.lease l
+        where l.manifest_id = m.manifest_id
+    )
+    and not exists (
+        select
+        from trax.dead_letter d
+        where d.manifest_id = m.manifest_id
+            and d.status = 'awaiting_intervention'
+    )
+union all
+select 'a job that failed for good has a dead letter', format('job %s', r.job_id)
+from trax.run r
+where r.final
+    and r.state = 'failed'
+    and r.manifest_id is null
+    and r.finished_at > clock_timestamp() - interval '1 day'
+    and not exists (
+        select
+        from trax.dead_letter d
+        where d.job_id = r.job_id
+    )
+$$;
+comment on function trax.check() is
+    'Verifies every invariant that SQL can see: a row for each violation, none when all is well. Reads all history; not for every minute.';

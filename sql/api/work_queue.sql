@@ -1,0 +1,39 @@
+-- Producing jobs.
+
+create function trax.enqueue(
+    task text,
+    input jsonb default '{}',
+    run_at timestamptz default null,
+    group_name text default null,
+    priority int default 0,
+    max_retries int default null,
+    timeout interval default null,
+    unique_key text default null,
+    concurrency_key text default null,
+    trace jsonb default null
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_enqueue';
+comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb) is
+    'Queues one job and gives its id. A unique_key that is alive (waiting or executing) gives that job''s id and queues nothing.';
+
+create function trax.enqueue_many(
+    task text,
+    inputs jsonb[],
+    run_at timestamptz default null,
+    group_name text default null,
+    priority int default 0,
+    max_retries int default null,
+    timeout interval default null,
+    unique_key text default null,
+    concurrency_key text default null,
+    trace jsonb default null
+)
+returns setof bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_enqueue_many';
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb) is
+    'Queues one job for each input and gives their ids in the order of the inputs.';

@@ -1,0 +1,4 @@
+-- Asks the worker of one job to stop. $1 job
+update trax.lease l
+set cancel_requested = true
+where l.job_id = $1

@@ -1,0 +1,22 @@
+-- Gives a job back without spending the attempt. $1 job, $2 token, $3 now, $4 run at
+with released as (
+    delete from trax.lease l
+    where l.job_id = $1
+        and l.token = $2
+        and not l.cancel_requested
+    returning
+        l.job_id, l.lane_id, l.queued_at, l.scheduled_for, l.expires_at, l.manifest_id, l.attempt, l.max_retries,
+        l.priority, l.task, l.group_name, l.manifest, l.timeout, l.retry_delay, l.unique_key, l.concurrency_key,
+        l.input, l.trace
+)
+insert into trax.work_queue (
+    job_id, lane_id, queued_at, run_at, waits_for, scheduled_for, expires_at, manifest_id, attempts, max_retries,
+    priority, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace
+)
+overriding system value
+select
+    r.job_id, r.lane_id, r.queued_at, $4, case when $4 > $3 then 'time' end, r.scheduled_for, r.expires_at,
+    r.manifest_id, r.attempt - 1, r.max_retries, r.priority, r.task, r.group_name, r.manifest, r.timeout,
+    r.retry_delay, r.unique_key, r.concurrency_key, r.input, r.trace
+from released r
+returning job_id

@@ -1,0 +1,19 @@
+-- Cancels a job that waits. $1 job, $2 now
+with cancelled as (
+    delete from trax.work_queue q
+    where q.job_id = $1
+    returning
+        q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
+        q.manifest, q.unique_key, q.input
+), recorded as (
+    insert into trax.run (
+        job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state, task,
+        group_name, manifest, input
+    )
+    select
+        c.job_id, c.queued_at, c.run_at, c.scheduled_for, $2, c.manifest_id, c.attempts, c.priority, true, 'cancelled',
+        c.task, c.group_name, c.manifest, c.input
+    from cancelled c
+)
+select c.job_id, c.manifest_id, c.unique_key
+from cancelled c

@@ -1,0 +1,38 @@
+-- Ends jobs that waited longer than they may. $1 now, $2 at most
+with expired as (
+    delete from trax.work_queue q
+    where q.ctid = any (array(
+        select o.ctid
+        from trax.work_queue o
+        where o.expires_at is not null
+            and o.expires_at <= $1
+        order by o.expires_at
+        limit $2
+        for update skip locked
+    ))
+    returning
+        q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,
+        q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace
+), recorded as (
+    insert into trax.run (
+        job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state,
+        failure_kind, task, group_name, manifest, error, input
+    )
+    select
+        e.job_id, e.queued_at, e.run_at, e.scheduled_for, $1, e.manifest_id, e.attempts, e.priority, true, 'failed',
+        'expired', e.task, e.group_name, e.manifest, 'waited longer than its queue time limit', e.input
+    from expired e
+), buried as (
+    insert into trax.dead_letter (
+        job_id, manifest_id, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
+        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace
+    )
+    select
+        e.job_id, e.manifest_id, e.attempts, e.max_retries, e.priority, $1, e.manifest, e.task, e.group_name, e.timeout,
+        e.retry_delay, e.unique_key, e.concurrency_key, 'waited longer than its queue time limit', null, e.input,
+        e.trace
+    from expired e
+    on conflict do nothing
+)
+select e.job_id, e.manifest_id, e.unique_key
+from expired e

@@ -1,0 +1,49 @@
+-- Records attempts that did not complete, whose leases are locked; queues again those with a time, buries the rest.
+-- Side by side: $1 jobs, $2 states, $3 failure kinds, $4 errors, $5 details, $6 retry times or null, $7 reasons for
+-- a dead letter or null. $8 now
+with ended as (
+    delete from trax.lease l
+    using unnest($1, $2, $3, $4, $5, $6, $7)
+        as o (job_id, state, failure_kind, error, detail, retry_at, reason)
+    where l.job_id = o.job_id
+    returning
+        l.job_id, l.lane_id, l.queued_at, l.run_at, l.scheduled_for, l.expires_at, l.started_at, l.manifest_id,
+        l.attempt, l.max_retries, l.priority, l.task, l.group_name, l.manifest, l.worker, l.timeout, l.retry_delay,
+        l.unique_key, l.concurrency_key, l.input, l.trace,
+        o.state, o.failure_kind, o.error, o.detail, o.retry_at, o.reason
+), recorded as (
+    insert into trax.run (
+        job_id, queued_at, run_at, scheduled_for, started_at, finished_at, manifest_id, attempt, priority, final,
+        state, failure_kind, task, group_name, manifest, worker, error, input, detail
+    )
+    select
+        e.job_id, e.queued_at, e.run_at, e.scheduled_for, e.started_at, $8, e.manifest_id, e.attempt, e.priority,
+        e.retry_at is null, e.state, e.failure_kind, e.task, e.group_name, e.manifest, e.worker, e.error, e.input,
+        e.detail
+    from ended e
+), queued_again as (
+    insert into trax.work_queue (
+        job_id, lane_id, queued_at, run_at, waits_for, scheduled_for, expires_at, manifest_id, attempts, max_retries,
+        priority, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace
+    )
+    overriding system value
+    select
+        e.job_id, e.lane_id, e.queued_at, e.retry_at, case when e.retry_at > $8 then 'time' end, e.scheduled_for,
+        e.expires_at, e.manifest_id, e.attempt, e.max_retries, e.priority, e.task, e.group_name, e.manifest, e.timeout,
+        e.retry_delay, e.unique_key, e.concurrency_key, e.input, e.trace
+    from ended e
+    where e.retry_at is not null
+), buried as (
+    insert into trax.dead_letter (
+        job_id, manifest_id, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
+        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace
+    )
+    select
+        e.job_id, e.manifest_id, e.attempt, e.max_retries, e.priority, $8, e.manifest, e.task, e.group_name, e.timeout,
+        e.retry_delay, e.unique_key, e.concurrency_key, e.reason, e.error, e.input, e.trace
+    from ended e
+    where e.reason is not null
+    on conflict do nothing
+)
+select count(*)
+from ended e

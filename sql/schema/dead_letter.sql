@@ -1,0 +1,64 @@
+-- dead_letter: jobs that failed for good and wait for a person.
+
+create table trax.dead_letter (
+    id bigint generated always as identity,
+    job_id bigint not null,
+    manifest_id bigint,
+    status text not null default 'awaiting_intervention',
+    attempts int not null,
+    max_retries int,
+    priority smallint not null,
+    created_at timestamptz not null,
+    resolved_at timestamptz,
+    requeued_job_id bigint,
+    manifest text collate "C",
+    task text collate "C" not null,
+    group_name text collate "C" not null,
+    timeout interval,
+    retry_delay interval,
+    unique_key text collate "C",
+    concurrency_key text collate "C",
+    reason text not null,
+    last_error text,
+    resolution_note text,
+    input jsonb not null,
+    trace jsonb,
+    constraint dead_letter_pkey primary key (id),
+    constraint dead_letter_job_id_key unique (job_id),
+    constraint dead_letter_status_known check (status in ('awaiting_intervention', 'requeued', 'acknowledged')),
+    constraint dead_letter_resolved_has_time check ((status = 'awaiting_intervention') = (resolved_at is null)),
+    constraint dead_letter_requeued_has_job check ((status = 'requeued') = (requeued_job_id is not null))
+);
+create unique index dead_letter_one_open_for_manifest
+    on trax.dead_letter (manifest_id)
+    where status = 'awaiting_intervention';
+create index dead_letter_open on trax.dead_letter (created_at) where status = 'awaiting_intervention';
+create index dead_letter_manifest on trax.dead_letter (manifest_id) where manifest_id is not null;
+create index dead_letter_resolved on trax.dead_letter (resolved_at) where resolved_at is not null;
+
+comment on table trax.dead_letter is 'Jobs that failed for good and wait for a person.';
+comment on column trax.dead_letter.id is 'Identity of the dead letter.';
+comment on column trax.dead_letter.job_id is 'The job that failed.';
+comment on column trax.dead_letter.manifest_id is 'The manifest it came from; parked while this is unresolved.';
+comment on column trax.dead_letter.status is 'awaiting_intervention, requeued or acknowledged.';
+comment on column trax.dead_letter.attempts is 'How many attempts it had.';
+comment on column trax.dead_letter.max_retries is 'The retries it was allowed; null takes trax.default_max_retries.';
+comment on column trax.dead_letter.priority is 'Priority of the job, 0 to 31.';
+comment on column trax.dead_letter.created_at is 'When it failed for good.';
+comment on column trax.dead_letter.resolved_at is 'When it was requeued or acknowledged.';
+comment on column trax.dead_letter.requeued_job_id is 'The job that took its place.';
+comment on column trax.dead_letter.manifest is 'Name of the manifest it came from.';
+comment on column trax.dead_letter.task is 'The task that failed.';
+comment on column trax.dead_letter.group_name is 'The group it belongs to.';
+comment on column trax.dead_letter.timeout is 'How long one attempt may run.';
+comment on column trax.dead_letter.retry_delay is 'Delay before the first retry.';
+comment on column trax.dead_letter.unique_key is 'The unique key the job had.';
+comment on column trax.dead_letter.concurrency_key is 'The concurrency key the job had.';
+comment on column trax.dead_letter.reason is 'Why it was given up.';
+comment on column trax.dead_letter.last_error is 'What the last attempt said.';
+comment on column trax.dead_letter.resolution_note is 'What the person who resolved it said.';
+comment on column trax.dead_letter.input is 'Input of the job.';
+comment on column trax.dead_letter.trace is 'Trace context of the job.';
+
+select pg_catalog.pg_extension_config_dump('trax.dead_letter', '');
+select pg_catalog.pg_extension_config_dump('trax.dead_letter_id_seq', '');

@@ -1,0 +1,44 @@
+-- group: a named set of manifests and jobs that share priority, an on/off switch and a limit.
+-- A group without a row has the defaults of this table, so that enqueueing into a new group writes nothing here.
+
+create table trax.manifest_group (
+    name text collate "C" not null,
+    enabled boolean not null default true,
+    priority smallint not null default 0,
+    max_active_jobs int,
+    max_per_key int not null default 1,
+    created_at timestamptz not null default pg_catalog.clock_timestamp(),
+    updated_at timestamptz not null default pg_catalog.clock_timestamp(),
+    constraint manifest_group_pkey primary key (name),
+    constraint manifest_group_name_length check (pg_catalog.octet_length(name) between 1 and 255),
+    constraint manifest_group_priority_range check (priority between 0 and 31),
+    constraint manifest_group_max_active_jobs_positive check (max_active_jobs > 0),
+    constraint manifest_group_max_per_key_positive check (max_per_key > 0)
+);
+
+comment on table trax.manifest_group is 'Settings of groups; a group that is not here has the defaults.';
+comment on column trax.manifest_group.name is 'The group, 1 to 255 bytes.';
+comment on column trax.manifest_group.enabled is 'False: none of its jobs is claimed and none of its manifests is queued.';
+comment on column trax.manifest_group.priority is '0 to 31; claims take jobs of a higher group first.';
+comment on column trax.manifest_group.max_active_jobs is 'How many of its jobs may run at once; null is no limit.';
+comment on column trax.manifest_group.max_per_key is 'How many jobs of one concurrency key may run at once.';
+comment on column trax.manifest_group.created_at is 'When the group was first configured.';
+comment on column trax.manifest_group.updated_at is 'When the group was last configured.';
+
+-- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities and switches of
+-- groups choose lanes and never touch a waiting row. The id is a hash of the two names, so that two transactions
+-- that meet the same new task need not wait for each other: each adds its own row, and the cycle removes copies.
+create table trax.lane (
+    lane_id bigint not null,
+    group_name text collate "C" not null,
+    task text collate "C" not null
+);
+create index lane_lane_id on trax.lane (lane_id);
+
+comment on table trax.lane is 'The pairs of group and task that ever had a job; a claim picks from their waiting jobs. The same pair may briefly stand here twice.';
+comment on column trax.lane.lane_id is 'Hash of group and task.';
+comment on column trax.lane.group_name is 'The group.';
+comment on column trax.lane.task is 'The task.';
+
+select pg_catalog.pg_extension_config_dump('trax.manifest_group', '');
+select pg_catalog.pg_extension_config_dump('trax.lane', '');

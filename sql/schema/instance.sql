@@ -1,0 +1,32 @@
+-- instance: which server and database these tables belong to.
+--
+-- Installing writes the row of this server and database. A copy (a restored dump, a clone made from a template)
+-- brings the row of the place it came from; trax then stays paused until somebody says trax.adopt().
+-- A restore is told apart by what pg_dump sets before it creates the extension (row_security off): it gets no
+-- row of its own, so that nothing runs while its tables are still being filled.
+
+create table trax.instance (
+    system_identifier bigint not null,
+    database_oid oid not null,
+    adopted_at timestamptz not null default pg_catalog.clock_timestamp(),
+    paused_at timestamptz,
+    pause_reason text,
+    constraint instance_pkey primary key (system_identifier, database_oid)
+);
+
+insert into trax.instance (system_identifier, database_oid)
+select c.system_identifier, d.oid
+from pg_catalog.pg_control_system() c
+cross join pg_catalog.pg_database d
+where d.datname operator(pg_catalog.=) pg_catalog.current_database()
+    and pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'on';
+
+comment on table trax.instance is
+    'Which server and database these tables belong to, and whether their scheduler is paused; one row, more or none only in a copy that nobody has adopted yet.';
+comment on column trax.instance.system_identifier is 'System identifier of the server that owns the jobs (pg_control_system).';
+comment on column trax.instance.database_oid is 'Oid of the database that owns the jobs.';
+comment on column trax.instance.adopted_at is 'When this server and database took the jobs as its own.';
+comment on column trax.instance.paused_at is 'Since when the scheduler is paused by trax.pause(); null while it runs.';
+comment on column trax.instance.pause_reason is 'What the person who paused the scheduler said.';
+
+select pg_catalog.pg_extension_config_dump('trax.instance', '');

@@ -1,0 +1,72 @@
+-- lease: the attempts that are being executed. Holds all that is needed to queue the job again.
+--
+-- A heartbeat changes lease_expires_at in place. No index knows that column, so the update stays HOT; the reaper
+-- finds candidates by reap_at, which is never later than the true deadline and is only moved when the reaper looks.
+
+create table trax.lease (
+    job_id bigint not null,
+    lane_id bigint not null,
+    token uuid not null,
+    started_at timestamptz not null,
+    lease_expires_at timestamptz not null,
+    timeout_at timestamptz not null,
+    reap_at timestamptz not null,
+    queued_at timestamptz not null,
+    run_at timestamptz not null,
+    scheduled_for timestamptz,
+    expires_at timestamptz,
+    manifest_id bigint,
+    attempt int not null,
+    max_retries int,
+    priority smallint not null,
+    cancel_requested boolean not null default false,
+    timed_out boolean not null default false,
+    worker text not null,
+    task text collate "C" not null,
+    group_name text collate "C" not null,
+    manifest text collate "C",
+    timeout interval,
+    retry_delay interval,
+    unique_key text collate "C",
+    concurrency_key text collate "C",
+    input jsonb not null,
+    trace jsonb,
+    constraint lease_pkey primary key (job_id),
+    constraint lease_attempt_positive check (attempt > 0),
+    constraint lease_timed_out_is_cancelled check (cancel_requested or not timed_out),
+    constraint lease_manifest_has_id check ((manifest is null) = (manifest_id is null))
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+create index lease_reap_at on trax.lease (reap_at);
+create index lease_manifest on trax.lease (manifest_id) where manifest_id is not null;
+
+comment on table trax.lease is 'The attempts that are being executed: by whom, until when, under which token.';
+comment on column trax.lease.job_id is 'The job.';
+comment on column trax.lease.lane_id is 'The lane it goes back to when it is queued again.';
+comment on column trax.lease.token is 'Fencing token; every outcome and heartbeat must name it.';
+comment on column trax.lease.started_at is 'When it was claimed.';
+comment on column trax.lease.lease_expires_at is 'When the lease ends unless a heartbeat extends it.';
+comment on column trax.lease.timeout_at is 'When the attempt has run too long.';
+comment on column trax.lease.reap_at is 'When the cycle looks at it next; never later than the first deadline that applies.';
+comment on column trax.lease.queued_at is 'When the job was first queued.';
+comment on column trax.lease.run_at is 'When it became claimable.';
+comment on column trax.lease.scheduled_for is 'The occurrence of its manifest that it stands for.';
+comment on column trax.lease.expires_at is 'Queue time limit of the job.';
+comment on column trax.lease.manifest_id is 'The manifest it came from.';
+comment on column trax.lease.attempt is 'Number of this attempt, from 1.';
+comment on column trax.lease.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
+comment on column trax.lease.priority is 'Priority of the job, 0 to 31.';
+comment on column trax.lease.cancel_requested is 'True: the worker is asked to stop.';
+comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
+comment on column trax.lease.worker is 'Who executes it.';
+comment on column trax.lease.task is 'The task that runs.';
+comment on column trax.lease.group_name is 'The group it belongs to.';
+comment on column trax.lease.manifest is 'Name of the manifest it came from.';
+comment on column trax.lease.timeout is 'How long one attempt may run; null takes trax.default_timeout.';
+comment on column trax.lease.retry_delay is 'Delay before the first retry; null takes trax.retry_delay.';
+comment on column trax.lease.unique_key is 'The unique key it keeps alive.';
+comment on column trax.lease.concurrency_key is 'Jobs with the same key run one at a time.';
+comment on column trax.lease.input is 'Input for the task.';
+comment on column trax.lease.trace is 'Trace context of whoever enqueued it.';
+
+select pg_catalog.pg_extension_config_dump('trax.lease', '');

@@ -1,0 +1,372 @@
+//! Claims: waiting jobs become leases.
+//!
+//! Enters: the claimable rows of `trax.work_queue`. Leaves: one lease a job, with a random token.
+//! Holds: a job is claimed by one transaction only; jobs come in the order of group priority, own priority, age;
+//! a row that another transaction has locked is stepped over, never waited for; after a group is paused no claim
+//! of its jobs commits.
+//!
+//! The pick is what `select ctid ... order by group priority desc, priority desc, job_id limit N for update skip
+//! locked` says, over lanes: each lane is one range of the index `work_queue_ready`, already in order, and the
+//! ranges are merged here row by row. The planner has no such merge for a list of lanes: it sorts everything that
+//! waits. A row is locked when it is taken, not when it is looked at, so a claim hides nothing from others that it
+//! does not take.
+
+use crate::clock::{Timestamp, micros};
+use crate::entry::{Call, Rows, sql_function};
+use crate::error::{Error, Result};
+use crate::spi::{self, Spi, arg, array_arg, statement};
+use crate::{group, setting};
+use pgrx::datum::Interval;
+use pgrx::pg_sys;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
+
+const MAX_JOBS: i32 = 1000;
+/// Columns of `trax.work_queue`, by position.
+const JOB_ID_COLUMN: i32 = 1;
+const PRIORITY_COLUMN: i32 = 10;
+
+statement!(LANE_LIST, "lane_list.sql", TEXTARRAYOID, TEXTARRAYOID);
+statement!(
+    LEASE_GRANT,
+    "lease_grant.sql",
+    TIDARRAYOID,
+    TEXTOID,
+    TIMESTAMPTZOID,
+    INTERVALOID,
+    INTERVALOID
+);
+
+sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
+    spi::require_primary()?;
+    let request = Request::from_call(call, 0, Timestamp::now())?;
+    let mut rows = call.rows();
+    spi::connected(|spi| claim(spi, &request, &mut rows))?;
+    Ok(rows.end())
+});
+
+/// What a worker asks for.
+pub(crate) struct Request {
+    worker: String,
+    max_jobs: usize,
+    tasks: Option<Vec<String>>,
+    groups: Option<Vec<String>>,
+    lease_micros: i64,
+    now: Timestamp,
+}
+
+impl Request {
+    /// The arguments worker, max_jobs, tasks, groups and lease, which begin at `first`.
+    pub(crate) fn from_call(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
+        let lease = call.optional_positive(first + 4, "lease")?;
+        Ok(Self {
+            worker: match call.optional_name(first, "worker")? {
+                Some(worker) => worker,
+                None => session_name(),
+            },
+            max_jobs: call.optional_within(first + 1, "max_jobs", 1, MAX_JOBS)?.unwrap_or(1) as usize,
+            tasks: call.optional_names(first + 2, "tasks")?,
+            groups: call.optional_names(first + 3, "groups")?,
+            lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
+            now,
+        })
+    }
+}
+
+/// Grants a lease for each of the best waiting jobs and adds their rows, in the order of claiming.
+pub(crate) fn claim(spi: &Spi, request: &Request, rows: &mut Rows) -> Result<()> {
+    let mut lanes = lanes(spi, request);
+    let mut picked = Vec::with_capacity(request.max_jobs);
+    while let Some(class) = next_class(&mut lanes) {
+        pick(spi, class, request.max_jobs, &mut picked);
+        if picked.len() == request.max_jobs {
+            break;
+        }
+    }
+    if picked.is_empty() {
+        return Ok(());
+    }
+    let granted = spi.query(
+        &LEASE_GRANT,
+        &[
+            tid_array(&picked),
+            arg(request.worker.as_str()),
+            arg(request.now),
+            arg(interval(request.lease_micros)?),
+            arg(interval(micros(setting::default_timeout()))?),
+        ],
+    );
+    let by_job: HashMap<i64, usize> =
+        granted.iter().enumerate().map(|(index, row)| (row.must(1), index)).collect();
+    for job in &picked {
+        rows.push_tuple(granted.row(by_job[&job.job_id]).tuple());
+    }
+    Ok(())
+}
+
+struct Lane {
+    id: i64,
+    group_priority: i16,
+    group: String,
+}
+
+fn lanes(spi: &Spi, request: &Request) -> Vec<Lane> {
+    let rows = spi.query(
+        &LANE_LIST,
+        &[request.tasks.clone().and_then(arg), request.groups.clone().and_then(arg)],
+    );
+    let mut lanes: Vec<Lane> = rows
+        .iter()
+        .map(|row| Lane { id: row.must(1), group_priority: row.must(2), group: row.must(3) })
+        .collect();
+    lanes.sort_by_key(|lane| (lane.group_priority, lane.id));
+    // The same lane may be registered twice.
+    lanes.dedup_by_key(|lane| lane.id);
+    lanes
+}
+
+/// Splits off the lanes of the highest group priority that is left.
+fn next_class(lanes: &mut Vec<Lane>) -> Option<Vec<Lane>> {
+    let highest = lanes.last()?.group_priority;
+    let start = lanes.partition_point(|lane| lane.group_priority < highest);
+    Some(lanes.split_off(start))
+}
+
+/// A waiting row that this transaction has locked.
+struct Picked {
+    job_id: i64,
+    tid: pg_sys::ItemPointerData,
+}
+
+/// Locks the best rows of lanes whose groups have one priority, until `max_jobs` are picked in all.
+fn pick(spi: &Spi, class: Vec<Lane>, max_jobs: usize, picked: &mut Vec<Picked>) {
+    let mut admitted: HashMap<&str, bool> = HashMap::new();
+    let queue = QueueScan::open();
+    let mut heads: BinaryHeap<Head> =
+        class.iter().filter_map(|lane| queue.begin(lane)).collect();
+    while picked.len() < max_jobs {
+        let Some(mut head) = heads.pop() else { break };
+        let group = head.lane.group.as_str();
+        if !*admitted.entry(group).or_insert_with(|| group::admits_claim(spi, group)) {
+            head.end();
+            continue;
+        }
+        if queue.lock(&head) {
+            picked.push(Picked { job_id: head.key.job_id, tid: head.tid() });
+        }
+        if head.advance() {
+            heads.push(head);
+        } else {
+            head.end();
+        }
+    }
+    for head in heads {
+        head.end();
+    }
+    queue.close();
+}
+
+/// Where a job stands within its class: priority first, then age.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    priority: Reverse<i16>,
+    job_id: i64,
+}
+
+/// `trax.work_queue` and its index, open for one pick. Everything here belongs to the resource owner of the
+/// transaction, so that an error on the way leaks nothing.
+struct QueueScan {
+    table: pg_sys::Relation,
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    lock_slot: *mut pg_sys::TupleTableSlot,
+}
+
+impl QueueScan {
+    fn open() -> Self {
+        // SAFETY: names of ours; the schema exists while this function does. The pushed snapshot stays active
+        // until `close`.
+        unsafe {
+            let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), false);
+            let table = pg_sys::table_open(
+                pg_sys::get_relname_relid(c"work_queue".as_ptr(), schema),
+                pg_sys::RowExclusiveLock as i32,
+            );
+            let index = pg_sys::index_open(
+                pg_sys::get_relname_relid(c"work_queue_ready".as_ptr(), schema),
+                pg_sys::RowExclusiveLock as i32,
+            );
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+            let lock_slot = pg_sys::table_slot_create(table, std::ptr::null_mut());
+            Self { table, index, snapshot: pg_sys::GetActiveSnapshot(), lock_slot }
+        }
+    }
+
+    /// The first row of a lane; `None` when the lane is empty.
+    fn begin<'lane>(&self, lane: &'lane Lane) -> Option<Head<'lane>> {
+        // SAFETY: the index is on (lane_id, priority desc, job_id), so one equality key on bigint bounds the lane
+        // and a forward scan gives the order of claiming.
+        let mut head = unsafe {
+            let mut key = pg_sys::ScanKeyData::default();
+            pg_sys::ScanKeyInit(
+                &raw mut key,
+                1,
+                pg_sys::BTEqualStrategyNumber as u16,
+                pg_sys::Oid::from(pg_sys::F_INT8EQ),
+                pg_sys::Datum::from(lane.id),
+            );
+            let scan = begin_index_scan(self.table, self.index, self.snapshot);
+            pg_sys::index_rescan(scan, &raw mut key, 1, std::ptr::null_mut(), 0);
+            let slot = pg_sys::table_slot_create(self.table, std::ptr::null_mut());
+            Head { lane, scan, slot, key: Key { priority: Reverse(0), job_id: 0 } }
+        };
+        if head.advance() {
+            Some(head)
+        } else {
+            head.end();
+            None
+        }
+    }
+
+    /// Locks the row that `head` shows; false when another transaction holds, took or changed it.
+    fn lock(&self, head: &Head) -> bool {
+        let mut tid = head.tid();
+        let mut failure = pg_sys::TM_FailureData::default();
+        // SAFETY: the tid is that of a row of the open table which the snapshot sees; the slot is of its kind.
+        let outcome = unsafe {
+            pg_sys::table_tuple_lock(
+                self.table,
+                &raw mut tid,
+                self.snapshot,
+                self.lock_slot,
+                pg_sys::GetCurrentCommandId(true),
+                pg_sys::LockTupleMode::LockTupleExclusive,
+                pg_sys::LockWaitPolicy::LockWaitSkip,
+                0,
+                &raw mut failure,
+            )
+        };
+        outcome == pg_sys::TM_Result::TM_Ok
+    }
+
+    fn close(self) {
+        // SAFETY: closes what `open` opened, in reverse; the locks stay until the transaction ends.
+        unsafe {
+            pg_sys::ExecDropSingleTupleTableSlot(self.lock_slot);
+            pg_sys::PopActiveSnapshot();
+            pg_sys::index_close(self.index, pg_sys::NoLock as i32);
+            pg_sys::table_close(self.table, pg_sys::NoLock as i32);
+        }
+    }
+}
+
+#[cfg(not(feature = "pg18"))]
+unsafe fn begin_index_scan(
+    table: pg_sys::Relation,
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+) -> pg_sys::IndexScanDesc {
+    // SAFETY: as the caller says.
+    unsafe { pg_sys::index_beginscan(table, index, snapshot, 1, 0) }
+}
+
+#[cfg(feature = "pg18")]
+unsafe fn begin_index_scan(
+    table: pg_sys::Relation,
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+) -> pg_sys::IndexScanDesc {
+    // SAFETY: as the caller says; no instrumentation.
+    unsafe { pg_sys::index_beginscan(table, index, snapshot, std::ptr::null_mut(), 1, 0) }
+}
+
+/// The best row of one lane that has not been looked at yet.
+struct Head<'lane> {
+    lane: &'lane Lane,
+    scan: pg_sys::IndexScanDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+    key: Key,
+}
+
+impl Head<'_> {
+    /// Goes to the next row of the lane that the snapshot sees; false at its end.
+    fn advance(&mut self) -> bool {
+        // SAFETY: the scan and its slot are open; the columns are declared not null with these types.
+        unsafe {
+            if !pg_sys::index_getnext_slot(
+                self.scan,
+                pg_sys::ScanDirection::ForwardScanDirection,
+                self.slot,
+            ) {
+                return false;
+            }
+            let mut is_null = false;
+            let job_id = pg_sys::slot_getattr(self.slot, JOB_ID_COLUMN, &raw mut is_null);
+            let priority = pg_sys::slot_getattr(self.slot, PRIORITY_COLUMN, &raw mut is_null);
+            self.key =
+                Key { priority: Reverse(priority.value() as i16), job_id: job_id.value() as i64 };
+        }
+        true
+    }
+
+    fn tid(&self) -> pg_sys::ItemPointerData {
+        // SAFETY: the slot holds a row of the table.
+        unsafe { (*self.slot).tts_tid }
+    }
+
+    fn end(self) {
+        // SAFETY: ends what `begin` began.
+        unsafe {
+            pg_sys::index_endscan(self.scan);
+            pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+        }
+    }
+}
+
+/// `BinaryHeap` gives its greatest element first: the head with the smallest key.
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.cmp(&self.key)
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Head<'_> {}
+
+fn tid_array(picked: &[Picked]) -> Option<pg_sys::Datum> {
+    let datums: Vec<Option<pg_sys::Datum>> =
+        picked.iter().map(|job| Some(pg_sys::Datum::from(&raw const job.tid))).collect();
+    array_arg(pg_sys::TIDOID, &datums)
+}
+
+/// An interval of so many microseconds.
+pub(crate) fn interval(micros: i64) -> Result<Interval> {
+    Interval::new(0, 0, micros)
+        .map_err(|_| Error::invalid(format!("{micros} microseconds is too long an interval")))
+}
+
+/// How a session is called that does not name its worker: application name and process id.
+fn session_name() -> String {
+    // SAFETY: both are plain variables of this backend; the name is a C string or null.
+    unsafe {
+        let application = if pg_sys::application_name.is_null() {
+            String::new()
+        } else {
+            std::ffi::CStr::from_ptr(pg_sys::application_name).to_string_lossy().into_owned()
+        };
+        let application = if application.is_empty() { "session" } else { application.as_str() };
+        format!("{application}:{}", pg_sys::MyProcPid)
+    }
+}
+

@@ -1,0 +1,52 @@
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters and copies of lanes forgotten.
+//!
+//! Holds: history is dropped by whole days, never row by row; a lock that is not free is left for the next cycle.
+
+use crate::clock::{Timestamp, micros};
+use crate::spi::{self, Spi, arg, statement};
+use crate::{dead_letter, setting, work_queue};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// How often a backend looks after partitions, in microseconds.
+const INTERVAL_MICROS: i64 = 60 * 1_000_000;
+
+statement!(CLEANUP_PARTITIONS, "cleanup_partitions.sql", TIMESTAMPTZOID, TIMESTAMPTZOID);
+
+/// When this backend last looked: a hint that spares the catalog lookups of most cycles.
+static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// What a cleanup did.
+#[derive(Default)]
+pub(crate) struct Cleaned {
+    pub(crate) partitions_made: i64,
+    pub(crate) partitions_dropped: i64,
+    pub(crate) dead_letters: i64,
+}
+
+/// Cleans up at most once a minute in each backend.
+pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
+    let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
+    let same_day = last.is_finite() && last.unix_day() == now.unix_day();
+    if same_day && last <= now && now < last.plus(INTERVAL_MICROS) {
+        return Cleaned::default();
+    }
+    LAST_LOOK.store(now.0, Ordering::Relaxed);
+    let mut cleaned = Cleaned::default();
+    let partitions = spi::isolated(|| {
+        let before = now.plus(-micros(setting::run_retention()));
+        let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
+        let row = rows.first().expect("a select without a table gives one row");
+        Ok((row.must::<i32>(1), row.must::<i32>(2)))
+    });
+    match partitions {
+        Ok((made, dropped)) => {
+            cleaned.partitions_made = i64::from(made);
+            cleaned.partitions_dropped = i64::from(dropped);
+        }
+        Err(message) => pgrx::warning!("trax: partitions of trax.run were not looked after: {message}"),
+    }
+    let before = now.plus(-micros(setting::dead_letter_retention()));
+    cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
+    work_queue::deduplicate_lanes(spi);
+    cleaned
+}

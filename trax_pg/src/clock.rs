@@ -1,0 +1,75 @@
+//! Time: the server's clock, read once at each SQL entry point and passed down from there.
+
+use pgrx::datum::{FromDatum, Interval, IntoDatum};
+use pgrx::pg_sys;
+use std::time::Duration;
+
+/// Microseconds from the Unix epoch to the epoch of `timestamptz` (2000-01-01 UTC).
+const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// An instant as `timestamptz` stores it: microseconds since 2000-01-01 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Timestamp(pub(crate) i64);
+
+impl Timestamp {
+    /// The server's clock now, not the start of the transaction: a lease granted late in a long transaction must
+    /// not be over before it begins.
+    pub(crate) fn now() -> Self {
+        // SAFETY: reads the system clock.
+        Self(unsafe { pg_sys::GetCurrentTimestamp() })
+    }
+
+    pub(crate) fn from_unix_micros(micros: i64) -> Self {
+        Self(micros.saturating_sub(POSTGRES_EPOCH_MICROS))
+    }
+
+    pub(crate) fn unix_micros(self) -> i64 {
+        self.0.saturating_add(POSTGRES_EPOCH_MICROS)
+    }
+
+    pub(crate) fn plus(self, micros: i64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// False for `infinity` and `-infinity`.
+    pub(crate) fn is_finite(self) -> bool {
+        self.0 != i64::MAX && self.0 != i64::MIN
+    }
+
+    /// Whole days since 1970-01-01, in UTC.
+    pub(crate) fn unix_day(self) -> i64 {
+        self.unix_micros().div_euclid(MICROS_PER_DAY)
+    }
+}
+
+impl IntoDatum for Timestamp {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        Some(pg_sys::Datum::from(self.0))
+    }
+
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::TIMESTAMPTZOID
+    }
+}
+
+impl FromDatum for Timestamp {
+    unsafe fn from_polymorphic_datum(
+        datum: pg_sys::Datum,
+        is_null: bool,
+        _typoid: pg_sys::Oid,
+    ) -> Option<Self> {
+        (!is_null).then(|| Self(datum.value() as i64))
+    }
+}
+
+/// Length of an interval in microseconds, a month as 30 days and a day as 24 hours; saturates.
+pub(crate) fn interval_micros(interval: &Interval) -> i64 {
+    let days = i64::from(interval.months()) * 30 + i64::from(interval.days());
+    days.saturating_mul(MICROS_PER_DAY).saturating_add(interval.micros())
+}
+
+/// A duration in microseconds; saturates.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,100 @@
+//! The cycle: one pass of the manager, `trax.tick()`.
+//!
+//! Enters: the clock. Leaves: what each step did.
+//! Holds: one cycle at a time in a database, by an advisory lock that ends with the transaction; who does not get it
+//! returns at once. A cycle is one transaction: all or nothing. Its cost follows what is due, not what there is.
+
+use crate::clock::Timestamp;
+use crate::entry::sql_function;
+use crate::error::Result;
+use crate::instance::{self, State};
+use crate::spi::{self, Spi, arg};
+use crate::{cleanup, dead_letter, due, group, lease, outcome, setting, work_queue};
+use pgrx::pg_sys;
+use std::time::Duration;
+
+/// Second key of the cycle's advisory lock; groups have the other numbers.
+const CYCLE_LOCK: u32 = 0;
+
+sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
+    spi::require_primary()?;
+    let mut rows = call.rows();
+    spi::connected(|spi| {
+        if instance::state(spi) == State::Foreign {
+            pgrx::warning!("{}. {}", instance::NOT_ADOPTED, instance::ADOPT_HINT);
+            return Ok(());
+        }
+        if let Some(report) = run(spi, Timestamp::now()) {
+            for (step, affected) in report.steps {
+                rows.push(&mut [arg(step), arg(affected)]);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(rows.end())
+});
+
+/// What one cycle did.
+struct Report {
+    /// Each step with the number of rows it touched, in order.
+    steps: Vec<(&'static str, i64)>,
+    /// A step stopped at its limit: the next cycle should follow at once.
+    more: bool,
+}
+
+/// One cycle; `None` when another is under way.
+fn run(spi: &Spi, now: Timestamp) -> Option<Report> {
+    if !group::advisory_lock(CYCLE_LOCK, pg_sys::ExclusiveLock as i32, true) {
+        pgrx::debug1!("another cycle of trax is under way");
+        return None;
+    }
+    let cancelled = lease::cancel_timed_out(spi, now);
+    let reaped = outcome::reap_expired_leases(spi, now);
+    let buried = dead_letter::reap(spi, now);
+    let expired = outcome::expire_queued(spi, now);
+    let (queued, more_due) = due::queue_due(spi, now);
+    let promoted = work_queue::promote_delayed(spi, now);
+    let cleaned = cleanup::clean_up(spi, now);
+    Some(Report {
+        steps: vec![
+            ("cancel_timed_out", cancelled as i64),
+            ("reap_expired_leases", reaped as i64),
+            ("reap_dead_letters", buried as i64),
+            ("expire_queued", expired as i64),
+            ("queue_due", queued as i64),
+            ("promote_delayed", promoted as i64),
+            ("make_partitions", cleaned.partitions_made),
+            ("drop_partitions", cleaned.partitions_dropped),
+            ("forget_dead_letters", cleaned.dead_letters),
+        ],
+        more: more_due
+            || reaped as i64 >= lease::OVERDUE_AT_MOST
+            || expired as i64 >= outcome::EXPIRE_AT_MOST
+            || promoted as i64 >= work_queue::PROMOTE_AT_MOST,
+    })
+}
+
+/// What the scheduler of a database does when it wakes, inside a transaction of its own; gives how long it may
+/// sleep. Paused, or in a copy that nobody has adopted, it does nothing.
+pub(crate) fn run_for_scheduler() -> Result<Duration> {
+    let interval = setting::tick_interval();
+    spi::connected(|spi| {
+        if instance::state(spi) != State::Running {
+            return Ok(interval);
+        }
+        let now = Timestamp::now();
+        match run(spi, now) {
+            Some(report) if report.more => Ok(Duration::ZERO),
+            Some(_) => Ok(until(work_queue::next_due(spi)).min(interval)),
+            None => Ok(interval),
+        }
+    })
+}
+
+fn until(due: Option<Timestamp>) -> Duration {
+    due.map_or(Duration::MAX, |due| {
+        // A manifest that cannot be queued yet must not keep the scheduler awake.
+        let micros = due.0.saturating_sub(Timestamp::now().0).max(1_000);
+        Duration::from_micros(micros as u64)
+    })
+}

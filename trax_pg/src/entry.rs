@@ -1,0 +1,212 @@
+//! SQL entry points: how a SQL function of ours reads its arguments and gives its results.
+//!
+//! Every function is declared in `sql/api`; [`sql_function!`] makes the C symbol behind it. Null arguments are
+//! seen here, so that a null where a value is needed is an error that names the argument.
+
+use crate::clock::interval_micros;
+use crate::error::{Error, Result};
+use pgrx::datum::{FromDatum, Interval, IntoDatum};
+use pgrx::pg_sys;
+
+/// Longest name of a task, group, manifest, worker or key, in bytes.
+pub(crate) const NAME_BYTES: usize = 255;
+/// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
+const USE_EXPECTED_DESC: u32 = 1;
+
+/// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`.
+macro_rules! sql_function {
+    ($symbol:ident, $finfo:ident, $body:expr) => {
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        pub extern "C-unwind" fn $finfo() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
+            const RECORD: ::pgrx::pg_sys::Pg_finfo_record =
+                ::pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
+            &RECORD
+        }
+
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        #[::pgrx::pg_guard]
+        pub extern "C-unwind" fn $symbol(
+            fcinfo: ::pgrx::pg_sys::FunctionCallInfo,
+        ) -> ::pgrx::pg_sys::Datum {
+            let body: fn(
+                &$crate::entry::Call,
+            ) -> $crate::error::Result<::pgrx::pg_sys::Datum> = $body;
+            match body(&$crate::entry::Call::new(fcinfo)) {
+                Ok(datum) => datum,
+                Err(error) => error.raise(),
+            }
+        }
+    };
+}
+pub(crate) use sql_function;
+
+/// One call of a SQL function.
+pub(crate) struct Call {
+    fcinfo: pg_sys::FunctionCallInfo,
+}
+
+impl Call {
+    pub(crate) fn new(fcinfo: pg_sys::FunctionCallInfo) -> Self {
+        Self { fcinfo }
+    }
+
+    /// The argument at `index`, from 0; `None` when it is null.
+    pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
+        // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests call each one.
+        unsafe { pgrx::fcinfo::pg_getarg(self.fcinfo, index) }
+    }
+
+    /// The argument at `index`, or 22004.
+    pub(crate) fn required<T: FromDatum>(&self, index: usize, name: &str) -> Result<T> {
+        self.optional(index).ok_or_else(|| Error::null_argument(name))
+    }
+
+    /// The argument as it was passed, for values that only travel through.
+    pub(crate) fn datum(&self, index: usize) -> Option<pg_sys::Datum> {
+        // SAFETY: `index` is an argument of the declaration.
+        unsafe { pgrx::fcinfo::pg_getarg_datum(self.fcinfo, index) }
+    }
+
+    /// A name of 1 to 255 bytes.
+    pub(crate) fn name(&self, index: usize, name: &str) -> Result<String> {
+        checked_name(self.required(index, name)?, name)
+    }
+
+    pub(crate) fn optional_name(&self, index: usize, name: &str) -> Result<Option<String>> {
+        self.optional(index).map(|text| checked_name(text, name)).transpose()
+    }
+
+    /// An array of names; a null element is 22004.
+    pub(crate) fn optional_names(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
+        self.optional::<Vec<Option<String>>>(index)
+            .map(|names| without_nulls(names, name))
+            .transpose()
+    }
+
+    /// An array whose null elements are 22004.
+    pub(crate) fn array<T>(&self, index: usize, name: &str) -> Result<Vec<T>>
+    where
+        Vec<Option<T>>: FromDatum,
+    {
+        without_nulls(self.required(index, name)?, name)
+    }
+
+    /// A length of time above zero, in microseconds.
+    pub(crate) fn optional_positive(&self, index: usize, name: &str) -> Result<Option<i64>> {
+        let micros = self.optional::<Interval>(index).map(|interval| interval_micros(&interval));
+        match micros {
+            Some(micros) if micros <= 0 => Err(Error::invalid(format!(
+                "argument \"{name}\" must be longer than zero"
+            ))
+            .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
+            .hint(format!("Give a positive interval, for example: {name} => interval '30 s'"))),
+            other => Ok(other),
+        }
+    }
+
+    /// A length of time of zero or more, in microseconds.
+    pub(crate) fn optional_not_negative(&self, index: usize, name: &str) -> Result<Option<i64>> {
+        let micros = self.optional::<Interval>(index).map(|interval| interval_micros(&interval));
+        match micros {
+            Some(micros) if micros < 0 => Err(Error::invalid(format!(
+                "argument \"{name}\" must not be negative"
+            ))
+            .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
+            .hint(format!("Give an interval of zero or more, for example: {name} => interval '1 min'"))),
+            other => Ok(other),
+        }
+    }
+
+    /// A whole number within `low..=high`.
+    pub(crate) fn optional_within(
+        &self,
+        index: usize,
+        name: &str,
+        low: i32,
+        high: i32,
+    ) -> Result<Option<i32>> {
+        match self.optional::<i32>(index) {
+            Some(value) if !(low..=high).contains(&value) => Err(Error::invalid(format!(
+                "argument \"{name}\" must be between {low} and {high}"
+            ))
+            .detail(format!("{name} is {value}."))
+            .hint(format!("Give a number from {low} to {high}: {name} => {low}"))),
+            other => Ok(other),
+        }
+    }
+
+    pub(crate) fn null(&self) -> pg_sys::Datum {
+        // SAFETY: marks the result of this call as null.
+        unsafe { pgrx::fcinfo::pg_return_null(self.fcinfo) }
+    }
+
+    pub(crate) fn value(&self, value: impl IntoDatum) -> pg_sys::Datum {
+        value.into_datum().unwrap_or_else(|| self.null())
+    }
+
+    /// Begins a result of many rows; the call then returns what [`Rows::end`] gives.
+    pub(crate) fn rows(&self) -> Rows {
+        // SAFETY: the function is declared `returns table` or `returns setof`; the server refuses a caller that
+        // does not accept a set.
+        unsafe {
+            pg_sys::InitMaterializedSRF(self.fcinfo, USE_EXPECTED_DESC);
+            let info = (*self.fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
+            Rows { store: (*info).setResult, shape: (*info).setDesc }
+        }
+    }
+}
+
+/// The rows that a call returns.
+pub(crate) struct Rows {
+    store: *mut pg_sys::Tuplestorestate,
+    shape: pg_sys::TupleDesc,
+}
+
+impl Rows {
+    /// Adds one row; `values` are in the order of the declared columns.
+    pub(crate) fn push(&mut self, values: &mut [Option<pg_sys::Datum>]) {
+        let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
+        let mut datums: Vec<pg_sys::Datum> =
+            values.iter().map(|value| value.unwrap_or(pg_sys::Datum::from(0))).collect();
+        // SAFETY: one value and one flag for each column; the store copies what they point to.
+        unsafe {
+            assert_eq!((*self.shape).natts as usize, datums.len(), "a value for each column");
+            pg_sys::tuplestore_putvalues(
+                self.store,
+                self.shape,
+                datums.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+            );
+        }
+    }
+
+    /// Adds one row that a statement has returned in the declared shape.
+    pub(crate) fn push_tuple(&mut self, tuple: pg_sys::HeapTuple) {
+        // SAFETY: the tuple is alive while its statement's rows are; the store copies it.
+        unsafe { pg_sys::tuplestore_puttuple(self.store, tuple) }
+    }
+
+    pub(crate) fn end(self) -> pg_sys::Datum {
+        pg_sys::Datum::from(0)
+    }
+}
+
+fn without_nulls<T>(values: Vec<Option<T>>, name: &str) -> Result<Vec<T>> {
+    values.into_iter().collect::<Option<Vec<T>>>().ok_or_else(|| Error::null_argument(name))
+}
+
+fn checked_name(text: String, name: &str) -> Result<String> {
+    if text.is_empty() {
+        return Err(Error::invalid(format!("argument \"{name}\" must not be empty"))
+            .detail(format!("{name} is the empty text."))
+            .hint(format!("Give a name of 1 to {NAME_BYTES} bytes: {name} => 'report.build'")));
+    }
+    if text.len() > NAME_BYTES {
+        return Err(Error::too_large(format!("argument \"{name}\" is too long"))
+            .detail(format!("{name} has {} bytes; the limit is {NAME_BYTES}.", text.len()))
+            .hint(format!("Give a name of 1 to {NAME_BYTES} bytes.")));
+    }
+    Ok(text)
+}

@@ -1,0 +1,92 @@
+//! Errors: one type that carries a standard SQLSTATE, the message, DETAIL and HINT up to the SQL entry point.
+//!
+//! What enters: a mistake found by any stage. What leaves: one `ERROR` report. Situations that normal life
+//! produces (a lost lease, nothing to claim) are values and never pass through here.
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug)]
+pub(crate) struct Error {
+    code: PgSqlErrorCode,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+}
+
+impl Error {
+    pub(crate) fn new(code: PgSqlErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None, hint: None }
+    }
+
+    /// A full sentence that says what was found.
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// A full sentence that says what to type.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// 22004: a null where a value is needed.
+    pub(crate) fn null_argument(name: &str) -> Self {
+        Self::new(
+            PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            format!("argument \"{name}\" must not be null"),
+        )
+        .detail(format!("The call gives null for \"{name}\", directly or as an element of an array."))
+        .hint(format!("Give a value: {name} => ..."))
+    }
+
+    /// 22023: a value outside its range, or text that does not parse.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE, message)
+    }
+
+    /// 54000: an input over a size limit.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED, message)
+    }
+
+    /// 55000: the object is not in a state that allows this.
+    pub(crate) fn wrong_state(message: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+    }
+
+    /// 42704: a name or id that does not exist.
+    pub(crate) fn unknown(message: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT, message)
+    }
+
+    pub(crate) fn unknown_manifest(name: &str) -> Self {
+        Self::unknown(format!("manifest \"{name}\" does not exist"))
+            .detail(format!("No row of trax.manifest has the name \"{name}\"."))
+            .hint("List the names with: select name from trax.manifest order by name")
+    }
+
+    pub(crate) fn not_supported(message: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message)
+    }
+
+    /// Raises the error; does not return to the caller.
+    pub(crate) fn raise(self) -> ! {
+        let mut report = ErrorReport::new(self.code, self.message, "trax");
+        if let Some(detail) = self.detail {
+            report = report.set_detail(detail);
+        }
+        if let Some(hint) = self.hint {
+            report = report.set_hint(hint);
+        }
+        report.report(PgLogLevel::ERROR);
+        unreachable!("an ERROR report does not return")
+    }
+}

@@ -1,0 +1,197 @@
+//! Leases: the right of one worker to execute one attempt until a time.
+//!
+//! Enters: leases granted by a claim. Leaves: a lease extended, given back, asked to stop, or found overdue.
+//! Holds: only the token changes a lease; `reap_at` is never later than the first deadline that applies, so that
+//! the reaper's index probe misses nothing although a heartbeat does not touch the index.
+
+use crate::clock::{Timestamp, micros};
+use crate::entry::{Call, sql_function};
+use crate::error::{Error, Result};
+use crate::spi::{self, Spi, SpiRow, arg, statement};
+use crate::{outcome, setting};
+use pgrx::Uuid;
+use pgrx::pg_sys;
+use std::collections::HashMap;
+
+/// Most overdue leases looked at in one cycle; the next cycle follows at once.
+pub(crate) const OVERDUE_AT_MOST: i64 = 1000;
+
+statement!(LEASE_EXTEND, "lease_extend.sql", INT8ARRAYOID, UUIDARRAYOID, TIMESTAMPTZOID);
+statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
+statement!(LEASE_OVERDUE, "lease_overdue.sql", TIMESTAMPTZOID, INT8OID);
+statement!(LEASE_TIME_OUT, "lease_time_out.sql", TIMESTAMPTZOID);
+statement!(LEASE_LOOK_LATER, "lease_look_later.sql", INT8ARRAYOID, TIMESTAMPTZARRAYOID);
+statement!(LEASE_CANCEL, "lease_cancel.sql", INT8OID);
+statement!(LEASE_RELEASE, "lease_release.sql", INT8OID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID);
+
+sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
+    let held = Held::from_call(call)?;
+    let lease = call.optional_positive(2, "lease")?.unwrap_or_else(|| micros(setting::default_lease()));
+    let mut rows = call.rows();
+    spi::connected(|spi| {
+        let sorted = held.sorted();
+        let extended = spi.query(
+            &LEASE_EXTEND,
+            &[arg(sorted.job_ids), arg(sorted.tokens), arg(Timestamp::now().plus(lease))],
+        );
+        let extended: HashMap<i64, SpiRow> =
+            extended_by_job(extended.iter());
+        // One row for each job that was asked about, in the order of asking.
+        for job_id in &held.job_ids {
+            let mut row = match extended.get(job_id) {
+                Some(row) => [arg(*job_id), arg(true), row.datum(2), row.datum(3)],
+                None => [arg(*job_id), arg(false), arg(false), None],
+            };
+            rows.push(&mut row);
+        }
+        Ok(())
+    })?;
+    Ok(rows.end())
+});
+
+sql_function!(trax_release, pg_finfo_trax_release, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
+    let now = Timestamp::now();
+    let released = spi::connected(|spi| {
+        let arguments = [arg(job_id), arg(token), arg(now), arg(now.plus(delay))];
+        Ok(spi.execute(&LEASE_RELEASE, &arguments) == 1
+            // A job that was asked to stop is not queued again: giving it back acknowledges that.
+            || outcome::acknowledge_cancel(spi, job_id, token, now))
+    })?;
+    Ok(call.value(released))
+});
+
+fn extended_by_job<'rows>(
+    rows: impl Iterator<Item = SpiRow<'rows>>,
+) -> HashMap<i64, SpiRow<'rows>> {
+    rows.map(|row| (row.must(1), row)).collect()
+}
+
+/// The leases that a worker says it holds: a token beside each job.
+pub(crate) struct Held {
+    pub(crate) job_ids: Vec<i64>,
+    pub(crate) tokens: Vec<Uuid>,
+}
+
+impl Held {
+    /// The first two arguments of a call.
+    pub(crate) fn from_call(call: &Call) -> Result<Self> {
+        let job_ids = call.array::<i64>(0, "job_ids")?;
+        let tokens = call.array::<Uuid>(1, "tokens")?;
+        same_length("tokens", tokens.len(), job_ids.len())?;
+        Ok(Self { job_ids, tokens })
+    }
+
+    /// Positions in ascending order of job, the order in which leases are locked.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.job_ids.len()).collect();
+        order.sort_by_key(|&index| self.job_ids[index]);
+        order
+    }
+
+    fn sorted(&self) -> Self {
+        let order = self.order();
+        Self {
+            job_ids: order.iter().map(|&index| self.job_ids[index]).collect(),
+            tokens: order.iter().map(|&index| self.tokens[index]).collect(),
+        }
+    }
+}
+
+/// Refuses an array that does not stand side by side with `job_ids`.
+pub(crate) fn same_length(name: &str, length: usize, jobs: usize) -> Result<()> {
+    if length == jobs {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("arguments \"job_ids\" and \"{name}\" must have the same length"))
+        .detail(format!("job_ids has {jobs} elements, {name} has {length}."))
+        .hint(format!("Give one element of {name} for each job, in the same order.")))
+}
+
+/// A lease whose row this transaction has locked.
+pub(crate) struct Locked {
+    pub(crate) job_id: i64,
+    pub(crate) attempt: i32,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) retry_delay: Option<pgrx::datum::Interval>,
+    pub(crate) cancel_requested: bool,
+    pub(crate) timed_out: bool,
+    pub(crate) manifest_id: Option<i64>,
+    pub(crate) unique_key: Option<String>,
+}
+
+impl Locked {
+    fn read(row: &SpiRow) -> Self {
+        Self {
+            job_id: row.must(1),
+            attempt: row.must(2),
+            max_retries: row.get(3),
+            retry_delay: row.get(4),
+            cancel_requested: row.must(5),
+            timed_out: row.must(6),
+            manifest_id: row.get(7),
+            unique_key: row.get(8),
+        }
+    }
+}
+
+/// Locks the lease of a job, if `token` still holds it.
+pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
+    spi.query(&LEASE_TAKE, &[arg(job_id), arg(token)]).first().map(|row| Locked::read(&row))
+}
+
+/// Asks the worker of a job to stop; false when nobody executes it.
+pub(crate) fn request_cancel(spi: &Spi, job_id: i64) -> bool {
+    spi.execute(&LEASE_CANCEL, &[arg(job_id)]) == 1
+}
+
+/// Asks attempts that run longer than their timeout to stop; gives how many.
+pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(&LEASE_TIME_OUT, &[arg(now)])
+}
+
+/// Why the reaper takes a lease away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    LeaseExpired,
+    TimedOut,
+}
+
+/// Locks overdue leases for their outcome, and sets for the others it met when to look again.
+pub(crate) fn take_overdue(spi: &Spi, now: Timestamp) -> Vec<(Locked, Overdue)> {
+    let grace = micros(setting::cancel_grace());
+    let rows = spi.query(&LEASE_OVERDUE, &[arg(now), arg(OVERDUE_AT_MOST)]);
+    let mut overdue = Vec::new();
+    let mut alive: Vec<(i64, Timestamp)> = Vec::new();
+    for row in rows.iter() {
+        let lease = Locked::read(&row);
+        let expires_at = row.must::<Timestamp>(9);
+        let timeout_at = row.must::<Timestamp>(10);
+        // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace.
+        let deadline = if lease.timed_out { timeout_at.plus(grace) } else { timeout_at };
+        if expires_at <= now {
+            overdue.push((lease, Overdue::LeaseExpired));
+        } else if lease.timed_out && deadline <= now {
+            overdue.push((lease, Overdue::TimedOut));
+        } else {
+            alive.push((lease.job_id, expires_at.min(deadline)));
+        }
+    }
+    look_later(spi, alive);
+    overdue
+}
+
+fn look_later(spi: &Spi, mut alive: Vec<(i64, Timestamp)>) {
+    if alive.is_empty() {
+        return;
+    }
+    alive.sort_by_key(|&(job_id, _)| job_id);
+    let job_ids: Vec<i64> = alive.iter().map(|&(job_id, _)| job_id).collect();
+    let times: Vec<Option<pg_sys::Datum>> = alive.iter().map(|&(_, at)| arg(at)).collect();
+    spi.execute(
+        &LEASE_LOOK_LATER,
+        &[arg(job_ids), spi::array_arg(pg_sys::TIMESTAMPTZOID, &times)],
+    );
+}

@@ -1,0 +1,145 @@
+//! When each manifest is due next, or what it is parked on.
+//!
+//! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing. Whatever ends the
+//! reason makes it due again, and the next cycle judges it anew, so that an event need not know every reason.
+
+use crate::clock::Timestamp;
+use crate::spi::{Spi, arg, statement};
+use pgrx::pg_sys;
+use std::collections::BTreeMap;
+
+statement!(
+    MANIFEST_SETTLE,
+    "manifest_settle.sql",
+    INT8ARRAYOID,
+    BOOLARRAYOID,
+    BOOLARRAYOID,
+    TIMESTAMPTZOID
+);
+statement!(MANIFEST_RETIRE, "manifest_retire.sql", INT8ARRAYOID, TIMESTAMPTZOID);
+statement!(MANIFEST_UNPARK, "manifest_unpark.sql", INT8OID, TEXTOID);
+statement!(MANIFEST_UNPARK_GROUP, "manifest_unpark_group.sql", TEXTOID);
+statement!(MANIFEST_AWAITS_ONLY_RUN, "manifest_awaits_only_run.sql", INT8OID);
+statement!(MANIFEST_AWAIT, "manifest_await.sql", INT8OID, TIMESTAMPTZOID);
+statement!(
+    MANIFEST_ARM,
+    "manifest_arm.sql",
+    INT8OID,
+    TIMESTAMPTZOID,
+    TEXTOID,
+    TIMESTAMPTZOID
+);
+
+/// What a manifest waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParkedOn {
+    Disabled,
+    GroupDisabled,
+    DeadLetter,
+    Queued,
+    Executing,
+    Outcome,
+    Ended,
+}
+
+impl ParkedOn {
+    /// As the check constraint of `trax.manifest_state` has it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::GroupDisabled => "group_disabled",
+            Self::DeadLetter => "dead_letter",
+            Self::Queued => "queued",
+            Self::Executing => "executing",
+            Self::Outcome => "outcome",
+            Self::Ended => "ended",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [
+            Self::Disabled,
+            Self::GroupDisabled,
+            Self::DeadLetter,
+            Self::Queued,
+            Self::Executing,
+            Self::Outcome,
+            Self::Ended,
+        ]
+        .into_iter()
+        .find(|reason| reason.as_str() == text)
+    }
+}
+
+/// When a manifest runs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextRun {
+    At(Timestamp),
+    /// Only when triggered.
+    Never,
+    Parked(ParkedOn),
+}
+
+/// A job that ended for good.
+pub(crate) struct Ended {
+    pub(crate) job_id: i64,
+    pub(crate) manifest_id: Option<i64>,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) succeeded: bool,
+    /// The occurrence counts as done: completed or cancelled, and not a dead letter.
+    pub(crate) done: bool,
+}
+
+/// Lets the manifests of jobs go on that ended for good.
+pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
+    // Several jobs of one manifest may end together; rows are locked in ascending order.
+    let mut manifests: BTreeMap<i64, (bool, bool)> = BTreeMap::new();
+    for job in ended {
+        if let Some(manifest_id) = job.manifest_id {
+            let (succeeded, done) = manifests.entry(manifest_id).or_default();
+            *succeeded |= job.succeeded;
+            *done |= job.done;
+        }
+    }
+    if manifests.is_empty() {
+        return;
+    }
+    let ids: Vec<i64> = manifests.keys().copied().collect();
+    let succeeded: Vec<bool> = manifests.values().map(|&(succeeded, _)| succeeded).collect();
+    let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
+    let rows = spi.query(&MANIFEST_SETTLE, &[arg(ids), arg(succeeded), arg(done), arg(now)]);
+    let retired: Vec<i64> =
+        rows.iter().filter(|row| row.must::<bool>(2)).map(|row| row.must(1)).collect();
+    if !retired.is_empty() {
+        spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
+    }
+}
+
+/// Makes a manifest due again that was parked on `reason`.
+pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
+    spi.execute(&MANIFEST_UNPARK, &[arg(manifest_id), arg(reason.as_str())]);
+}
+
+pub(crate) fn unpark_group(spi: &Spi, group: &str) {
+    spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(group)]);
+}
+
+/// Keeps a manifest parked on a dead letter until the job that took its place has its outcome.
+pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
+    spi.execute(&MANIFEST_AWAIT, &[arg(manifest_id), arg(now)]);
+}
+
+/// Sets when a manifest is due, or what it is parked on.
+pub(crate) fn arm(spi: &Spi, manifest_id: i64, next: NextRun, now: Timestamp) {
+    let (next_run_at, parked_on): (Option<pg_sys::Datum>, Option<pg_sys::Datum>) = match next {
+        NextRun::At(at) => (arg(at), None),
+        NextRun::Never => (None, None),
+        NextRun::Parked(reason) => (None, arg(reason.as_str())),
+    };
+    spi.execute(&MANIFEST_ARM, &[arg(manifest_id), next_run_at, parked_on, arg(now)]);
+}
+
+/// Whether a manifest that runs once waits for the outcome of that run.
+pub(crate) fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
+    spi.query(&MANIFEST_AWAITS_ONLY_RUN, &[arg(manifest_id)]).len() == 1
+}

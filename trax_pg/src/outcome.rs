@@ -1,0 +1,380 @@
+//! Outcomes: how attempts end.
+//!
+//! Enters: a lease and what became of it (completed, failed, cancelled, overdue), or a waiting job that is given
+//! up. Leaves: one row of `trax.run` an attempt; for a retry a row of the work queue; for a job that failed for
+//! good a dead letter; for a manifest the time of its next run.
+//! Holds: an attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing; all
+//! that follows from an outcome commits with it.
+//!
+//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest_state (ascending by
+//! manifest), dead_letter.
+
+use crate::clock::{Timestamp, interval_micros, micros};
+use crate::entry::{Call, sql_function};
+use crate::error::Result;
+use crate::lease::{self, Held, Locked, Overdue};
+use crate::manifest_state::{self, Ended};
+use crate::retry::{Policy, Verdict};
+use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
+use crate::{setting, work_queue};
+use pgrx::{Uuid, pg_sys};
+use std::time::Duration;
+
+/// Error text is cut at this length.
+const ERROR_BYTES: usize = 64 * 1024;
+/// Most queued jobs that one cycle ends because they waited too long.
+pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
+
+statement!(
+    RUN_COMPLETE,
+    "run_complete.sql",
+    INT8ARRAYOID,
+    UUIDARRAYOID,
+    JSONBARRAYOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    RUN_FAIL,
+    "run_fail.sql",
+    INT8ARRAYOID,
+    TEXTARRAYOID,
+    TEXTARRAYOID,
+    TEXTARRAYOID,
+    JSONBARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TEXTARRAYOID,
+    TIMESTAMPTZOID
+);
+statement!(RUN_CANCEL_QUEUED, "run_cancel_queued.sql", INT8OID, TIMESTAMPTZOID);
+statement!(RUN_EXPIRE_QUEUED, "run_expire_queued.sql", TIMESTAMPTZOID, INT8OID);
+statement!(RUN_FIND, "run_find.sql", INT8OID);
+statement!(UNIQUE_KEY_RELEASE, "unique_key_release.sql", TEXTARRAYOID, INT8ARRAYOID);
+
+sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let held = Held { job_ids: vec![job_id], tokens: vec![call.required::<Uuid>(1, "token")?] };
+    let output = call.datum(2);
+    output.map_or(Ok(()), work_queue::check_input)?;
+    let recorded = spi::connected(|spi| Ok(complete(spi, &held, &[output], Timestamp::now())))?;
+    Ok(call.value(!recorded.is_empty()))
+});
+
+sql_function!(trax_complete_many, pg_finfo_trax_complete_many, |call| {
+    let held = Held::from_call(call)?;
+    let outputs = outputs(call, 2, held.job_ids.len())?;
+    let mut rows = call.rows();
+    for job_id in spi::connected(|spi| Ok(complete(spi, &held, &outputs, Timestamp::now())))? {
+        rows.push(&mut [arg(job_id)]);
+    }
+    Ok(rows.end())
+});
+
+sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    let failure = Failure {
+        error: cut(call.required::<String>(2, "error")?),
+        detail: call.datum(3),
+        retry_in: call.optional_not_negative(4, "retry_in")?,
+        permanent: call.optional::<bool>(5).unwrap_or(false),
+    };
+    failure.detail.map_or(Ok(()), work_queue::check_input)?;
+    let now = Timestamp::now();
+    let outcome = spi::connected(|spi| {
+        let Some(lease) = lease::take(spi, job_id, token) else { return Ok("lost") };
+        let ending = Ending::failed(lease, failure, now);
+        let outcome = if ending.retry_at.is_some() { "retrying" } else { "dead" };
+        end(spi, vec![ending], now);
+        Ok(outcome)
+    })?;
+    Ok(call.value(outcome))
+});
+
+sql_function!(trax_acknowledge_cancel, pg_finfo_trax_acknowledge_cancel, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    let now = Timestamp::now();
+    let held = spi::connected(|spi| Ok(acknowledge_cancel(spi, job_id, token, now)))?;
+    Ok(call.value(held))
+});
+
+sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let outcome = spi::connected(|spi| Ok(cancel(spi, job_id, Timestamp::now())))?;
+    Ok(call.value(outcome))
+});
+
+/// The outputs that stand beside the jobs of a call; an absent array is all nulls.
+pub(crate) fn outputs(
+    call: &Call,
+    index: usize,
+    jobs: usize,
+) -> Result<Vec<Option<pg_sys::Datum>>> {
+    let Some(outputs) = call.datum(index) else { return Ok(vec![None; jobs]) };
+    let outputs = array_elements(pg_sys::JSONBOID, outputs);
+    lease::same_length("outputs", outputs.len(), jobs)?;
+    for output in outputs.iter().flatten() {
+        work_queue::check_input(*output)?;
+    }
+    Ok(outputs)
+}
+
+/// Records completions; gives the jobs whose lease was still held.
+pub(crate) fn complete(
+    spi: &Spi,
+    held: &Held,
+    outputs: &[Option<pg_sys::Datum>],
+    now: Timestamp,
+) -> Vec<i64> {
+    let order = held.order();
+    let job_ids: Vec<i64> = order.iter().map(|&index| held.job_ids[index]).collect();
+    let tokens: Vec<Uuid> = order.iter().map(|&index| held.tokens[index]).collect();
+    let outputs: Vec<Option<pg_sys::Datum>> = order.iter().map(|&index| outputs[index]).collect();
+    let rows = spi.query(
+        &RUN_COMPLETE,
+        &[arg(job_ids), arg(tokens), array_arg(pg_sys::JSONBOID, &outputs), arg(now)],
+    );
+    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, true, true)).collect();
+    let job_ids = ended.iter().map(|job| job.job_id).collect();
+    settle(spi, ended, now);
+    job_ids
+}
+
+/// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
+pub(crate) fn acknowledge_cancel(spi: &Spi, job_id: i64, token: Uuid, now: Timestamp) -> bool {
+    let Some(lease) = lease::take(spi, job_id, token).filter(|lease| lease.cancel_requested) else {
+        return false;
+    };
+    let ending = if lease.timed_out {
+        Ending::overdue(lease, Overdue::TimedOut, now)
+    } else {
+        Ending::cancelled(lease, None)
+    };
+    end(spi, vec![ending], now);
+    true
+}
+
+/// Cancels a job wherever it is.
+fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
+    loop {
+        if cancel_queued(spi, job_id, now) {
+            return "cancelled";
+        }
+        if lease::request_cancel(spi, job_id) {
+            return "requested";
+        }
+        let found = spi.query(&RUN_FIND, &[arg(job_id)]);
+        let found = found.first().expect("an aggregate gives one row");
+        match (found.must::<bool>(1), found.must::<bool>(2)) {
+            (true, _) => return "finished",
+            (false, false) => return "unknown",
+            // It went from one place to the other while we looked: its earlier attempts are on record.
+            (false, true) => continue,
+        }
+    }
+}
+
+/// Cancels a job that waits; false when it does not.
+pub(crate) fn cancel_queued(spi: &Spi, job_id: i64, now: Timestamp) -> bool {
+    let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_id), arg(now)]);
+    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
+    let cancelled = !ended.is_empty();
+    settle(spi, ended, now);
+    cancelled
+}
+
+/// Takes overdue leases away: their attempts have failed. Gives how many.
+pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
+    let endings: Vec<Ending> = lease::take_overdue(spi, now)
+        .into_iter()
+        .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
+        .collect();
+    let count = endings.len();
+    end(spi, endings, now);
+    count
+}
+
+/// Ends jobs that waited longer than they may; gives how many.
+pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
+    let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
+    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
+    let count = ended.len();
+    settle(spi, ended, now);
+    count
+}
+
+/// The columns job, manifest and unique key of a job that ended for good.
+fn ended(row: &SpiRow, succeeded: bool, done: bool) -> Ended {
+    Ended { job_id: row.must(1), manifest_id: row.get(2), unique_key: row.get(3), succeeded, done }
+}
+
+/// What a worker says of a failed attempt.
+struct Failure {
+    error: String,
+    detail: Option<pg_sys::Datum>,
+    retry_in: Option<i64>,
+    permanent: bool,
+}
+
+/// How `trax.run` calls the end of an attempt that did not complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Error,
+    LeaseExpired,
+    Timeout,
+    Cancelled,
+}
+
+impl State {
+    fn state(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            _ => "failed",
+        }
+    }
+
+    fn failure_kind(self) -> Option<&'static str> {
+        match self {
+            Self::Error => Some("error"),
+            Self::LeaseExpired => Some("lease_expired"),
+            Self::Timeout => Some("timeout"),
+            Self::Cancelled => None,
+        }
+    }
+}
+
+/// The end of one attempt that did not complete.
+struct Ending {
+    lease: Locked,
+    state: State,
+    error: Option<String>,
+    detail: Option<pg_sys::Datum>,
+    retry_at: Option<Timestamp>,
+    /// Why it becomes a dead letter.
+    reason: Option<&'static str>,
+}
+
+impl Ending {
+    fn cancelled(lease: Locked, error: Option<String>) -> Self {
+        Self { lease, state: State::Cancelled, error, detail: None, retry_at: None, reason: None }
+    }
+
+    fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
+        // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the attempt.
+        if lease.cancel_requested && !lease.timed_out {
+            return Self { detail: failure.detail, ..Self::cancelled(lease, Some(failure.error)) };
+        }
+        let state = if lease.timed_out { State::Timeout } else { State::Error };
+        let mut ending = Self::judged(lease, state, failure.error, failure.permanent, now);
+        ending.detail = failure.detail;
+        if let (Some(_), Some(retry_in)) = (ending.retry_at, failure.retry_in) {
+            ending.retry_at = Some(now.plus(retry_in));
+        }
+        ending
+    }
+
+    fn overdue(lease: Locked, overdue: Overdue, now: Timestamp) -> Self {
+        if lease.cancel_requested && !lease.timed_out {
+            return Self::cancelled(lease, Some("its worker did not answer".to_string()));
+        }
+        match overdue {
+            Overdue::LeaseExpired => {
+                let error = "the lease expired without a heartbeat".to_string();
+                Self::judged(lease, State::LeaseExpired, error, false, now)
+            }
+            Overdue::TimedOut => {
+                let error = "it ran longer than its timeout".to_string();
+                Self::judged(lease, State::Timeout, error, false, now)
+            }
+        }
+    }
+
+    /// Retry or dead.
+    fn judged(lease: Locked, state: State, error: String, permanent: bool, now: Timestamp) -> Self {
+        let max_retries = lease.max_retries.unwrap_or_else(setting::default_max_retries);
+        let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
+            Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
+            Verdict::Dead if permanent => (None, Some("failed permanently")),
+            Verdict::Dead => (None, Some("attempts spent")),
+        };
+        Self { lease, state, error: Some(error), detail: None, retry_at, reason }
+    }
+}
+
+/// How long a job waits before its next attempt, in microseconds.
+fn retry_delay(lease: &Locked) -> i64 {
+    let delay = match &lease.retry_delay {
+        Some(own) => Duration::from_micros(interval_micros(own).max(0) as u64),
+        None => setting::retry_delay(),
+    };
+    let policy =
+        Policy { delay, backoff: setting::retry_backoff(), max: setting::retry_delay_max() };
+    // SAFETY: advances this backend's random numbers.
+    let jitter = unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) };
+    micros(policy.delay_before_attempt(lease.attempt, jitter))
+}
+
+/// Records attempts that did not complete and all that follows from them.
+fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp) {
+    if endings.is_empty() {
+        return;
+    }
+    endings.sort_by_key(|ending| ending.lease.job_id);
+    let column = |value: fn(&Ending) -> Option<pg_sys::Datum>, element| {
+        array_arg(element, &endings.iter().map(value).collect::<Vec<_>>())
+    };
+    let arguments = [
+        column(|ending| arg(ending.lease.job_id), pg_sys::INT8OID),
+        column(|ending| arg(ending.state.state()), pg_sys::TEXTOID),
+        column(|ending| ending.state.failure_kind().and_then(arg), pg_sys::TEXTOID),
+        column(|ending| ending.error.as_deref().and_then(arg), pg_sys::TEXTOID),
+        column(|ending| ending.detail, pg_sys::JSONBOID),
+        column(|ending| ending.retry_at.and_then(arg), pg_sys::TIMESTAMPTZOID),
+        column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
+        arg(now),
+    ];
+    spi.query(&RUN_FAIL, &arguments);
+    let ended = endings
+        .into_iter()
+        .filter(|ending| ending.retry_at.is_none())
+        .map(|ending| Ended {
+            job_id: ending.lease.job_id,
+            manifest_id: ending.lease.manifest_id,
+            unique_key: ending.lease.unique_key,
+            succeeded: false,
+            done: ending.state == State::Cancelled,
+        })
+        .collect();
+    settle(spi, ended, now);
+}
+
+/// What follows when jobs have ended for good: their keys are free, their manifests go on.
+fn settle(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
+    let (keys, job_ids): (Vec<String>, Vec<i64>) = ended
+        .iter()
+        .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))
+        .unzip();
+    if !keys.is_empty() {
+        spi.execute(&UNIQUE_KEY_RELEASE, &[arg(keys), arg(job_ids)]);
+    }
+    manifest_state::settle(spi, &ended, now);
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > ERROR_BYTES {
+        let end = (0..=ERROR_BYTES).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ERROR_BYTES, cut};
+
+    #[test]
+    fn error_text_is_cut_at_a_whole_character() {
+        let text = format!("{}é", "x".repeat(ERROR_BYTES - 1));
+        assert_eq!(cut(text).len(), ERROR_BYTES - 1);
+    }
+}

@@ -1,0 +1,361 @@
+//! Statements: the only file that opens SPI.
+//!
+//! A [`Statement`] is planned once for each backend, as a generic plan, and kept. It is planned with settings of
+//! our own ([`PlannerSettings`]), so that neither the caller's settings nor a fresh or empty table's statistics
+//! choose a plan that scans.
+
+use crate::error::{Error, Result};
+use pgrx::datum::{FromDatum, IntoDatum};
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// `PLAN_CACHE_MODE_AUTO`: lets the generic plan that each statement asks for stand.
+const PLAN_CACHE_AUTO: i32 = 0;
+
+/// One statement of `sql/query`, planned on first use in each backend.
+pub(crate) struct Statement {
+    sql: &'static str,
+    types: &'static [pg_sys::Oid],
+    plan: AtomicPtr<pg_sys::_SPI_plan>,
+}
+
+impl Statement {
+    /// `types` are those of `$1`, `$2` and so on.
+    pub(crate) const fn new(sql: &'static str, types: &'static [pg_sys::Oid]) -> Self {
+        Self { sql, types, plan: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    fn plan(&self) -> pg_sys::SPIPlanPtr {
+        let kept = self.plan.load(Ordering::Relaxed);
+        if !kept.is_null() {
+            return kept;
+        }
+        let sql = CString::new(self.sql).expect("a statement of ours has no zero byte");
+        let mut types = self.types.to_vec();
+        // SAFETY: SPI is connected (only `Spi` calls this); the text and types outlive the call, and a kept plan
+        // outlives the connection.
+        unsafe {
+            let plan = pg_sys::SPI_prepare_cursor(
+                sql.as_ptr(),
+                types.len() as i32,
+                types.as_mut_ptr(),
+                pg_sys::CURSOR_OPT_GENERIC_PLAN as i32,
+            );
+            assert!(!plan.is_null(), "a statement of ours prepares: {}", self.sql);
+            pg_sys::SPI_keepplan(plan);
+            self.plan.store(plan, Ordering::Relaxed);
+            plan
+        }
+    }
+}
+
+/// A connection to SPI, open while `work` of [`connected`] runs.
+pub(crate) struct Spi(PhantomData<*const ()>);
+
+/// Opens SPI for `work`. Rows and by-reference values live until it returns.
+pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
+    // SAFETY: finished below; when `work` raises, the aborting transaction closes the connection.
+    unsafe {
+        let code = pg_sys::SPI_connect();
+        assert_eq!(code, pg_sys::SPI_OK_CONNECT as i32, "SPI connects inside a function");
+    }
+    let result = work(&Spi(PhantomData));
+    // SAFETY: connected above.
+    unsafe { pg_sys::SPI_finish() };
+    result
+}
+
+impl Spi {
+    /// Runs a statement with a new snapshot and gives its rows. Assigns no transaction id by itself.
+    pub(crate) fn query(
+        &self,
+        statement: &Statement,
+        arguments: &[Option<pg_sys::Datum>],
+    ) -> SpiRows<'_> {
+        assert_eq!(statement.types.len(), arguments.len(), "a value for each parameter");
+        let mut values: Vec<pg_sys::Datum> =
+            arguments.iter().map(|value| value.unwrap_or(pg_sys::Datum::from(0))).collect();
+        let nulls: Vec<std::ffi::c_char> =
+            arguments.iter().map(|value| if value.is_none() { b'n' } else { b' ' } as _).collect();
+        let settings = PlannerSettings::ours();
+        // SAFETY: connected; one value and one flag for each parameter of the plan.
+        let (table, count) = unsafe {
+            let code = pg_sys::SPI_execute_plan(
+                statement.plan(),
+                values.as_mut_ptr(),
+                nulls.as_ptr(),
+                false,
+                0,
+            );
+            assert!(code > 0, "a statement of ours runs: {}", statement.sql);
+            (pg_sys::SPI_tuptable, pg_sys::SPI_processed as usize)
+        };
+        drop(settings);
+        SpiRows { table, count, lifetime: PhantomData }
+    }
+
+    /// Runs a statement for its effect and gives the number of rows it touched.
+    pub(crate) fn execute(
+        &self,
+        statement: &Statement,
+        arguments: &[Option<pg_sys::Datum>],
+    ) -> usize {
+        self.query(statement, arguments).count
+    }
+}
+
+/// What a statement returned.
+pub(crate) struct SpiRows<'spi> {
+    table: *mut pg_sys::SPITupleTable,
+    count: usize,
+    lifetime: PhantomData<&'spi Spi>,
+}
+
+impl SpiRows<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = SpiRow<'_>> {
+        (0..self.count).map(|index| self.row(index))
+    }
+
+    pub(crate) fn first(&self) -> Option<SpiRow<'_>> {
+        (self.count > 0).then(|| self.row(0))
+    }
+
+    pub(crate) fn row(&self, index: usize) -> SpiRow<'_> {
+        assert!(index < self.count, "a row that the statement returned");
+        // SAFETY: `index` is within the rows of a table that lives as long as the connection.
+        unsafe {
+            SpiRow {
+                tuple: *(*self.table).vals.add(index),
+                shape: (*self.table).tupdesc,
+                lifetime: PhantomData,
+            }
+        }
+    }
+}
+
+/// One row that a statement returned.
+pub(crate) struct SpiRow<'rows> {
+    tuple: pg_sys::HeapTuple,
+    shape: pg_sys::TupleDesc,
+    lifetime: PhantomData<&'rows ()>,
+}
+
+impl SpiRow<'_> {
+    /// The column at `index`, from 1; `None` when it is null.
+    pub(crate) fn get<T: FromDatum>(&self, index: usize) -> Option<T> {
+        let datum = self.datum(index)?;
+        // SAFETY: the statement selects a value of the SQL type that T reads.
+        unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
+    }
+
+    /// The column at `index`, which the statement never gives as null.
+    pub(crate) fn must<T: FromDatum>(&self, index: usize) -> T {
+        self.get(index).expect("a column that is declared not null")
+    }
+
+    pub(crate) fn datum(&self, index: usize) -> Option<pg_sys::Datum> {
+        let mut is_null = false;
+        // SAFETY: the row and its shape are alive; the server checks the index.
+        let datum = unsafe {
+            pg_sys::SPI_getbinval(self.tuple, self.shape, index as i32, &raw mut is_null)
+        };
+        (!is_null).then_some(datum)
+    }
+
+    pub(crate) fn tuple(&self) -> pg_sys::HeapTuple {
+        self.tuple
+    }
+}
+
+/// A value as a statement's parameter.
+pub(crate) fn arg(value: impl IntoDatum) -> Option<pg_sys::Datum> {
+    value.into_datum()
+}
+
+/// An array parameter of elements that only travel through, nulls included; `element` is their type.
+pub(crate) fn array_arg(
+    element: pg_sys::Oid,
+    values: &[Option<pg_sys::Datum>],
+) -> Option<pg_sys::Datum> {
+    let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
+    let mut datums: Vec<pg_sys::Datum> =
+        values.iter().map(|value| value.unwrap_or(pg_sys::Datum::from(0))).collect();
+    let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
+    let (mut dimensions, mut lower) = ([values.len() as i32], [1i32]);
+    // SAFETY: one flag for each element; the array copies what the elements point to.
+    let array = unsafe {
+        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
+        if values.is_empty() {
+            pg_sys::construct_empty_array(element)
+        } else {
+            pg_sys::construct_md_array(
+                datums.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+                1,
+                dimensions.as_mut_ptr(),
+                lower.as_mut_ptr(),
+                element,
+                i32::from(length),
+                by_value,
+                align,
+            )
+        }
+    };
+    Some(pg_sys::Datum::from(array))
+}
+
+/// The elements of an array argument, as they were passed.
+pub(crate) fn array_elements(
+    element: pg_sys::Oid,
+    array: pg_sys::Datum,
+) -> Vec<Option<pg_sys::Datum>> {
+    let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
+    let (mut values, mut nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let mut count = 0i32;
+    // SAFETY: the argument is declared as an array of `element`; the server allocates both results.
+    unsafe {
+        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
+        pg_sys::deconstruct_array(
+            pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast(),
+            element,
+            i32::from(length),
+            by_value,
+            align,
+            &raw mut values,
+            &raw mut nulls,
+            &raw mut count,
+        );
+        (0..count as usize)
+            .map(|index| (!*nulls.add(index)).then(|| *values.add(index)))
+            .collect()
+    }
+}
+
+/// Size in bytes of a variable-length value, whether it is stored out of line, compressed or plain.
+pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {
+    // SAFETY: the callers pass jsonb values only.
+    unsafe { pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ }
+}
+
+/// Runs `work` so that its failure undoes only its own changes, and gives what the failure said.
+/// A cancel or a shutdown is not caught.
+pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, String> {
+    // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as the server's
+    // own languages do.
+    unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        let owner = pg_sys::CurrentResourceOwner;
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::CurrentMemoryContext = context;
+        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
+            work().map_err(|error| error.message().to_string())
+        }))
+        .catch_others(|caught| Err(caught_message(caught)))
+        .execute();
+        if outcome.is_ok() {
+            pg_sys::ReleaseCurrentSubTransaction();
+        } else {
+            pg_sys::RollbackAndReleaseCurrentSubTransaction();
+        }
+        pg_sys::CurrentMemoryContext = context;
+        pg_sys::CurrentResourceOwner = owner;
+        outcome
+    }
+}
+
+fn caught_message(caught: CaughtError) -> String {
+    let report = match &caught {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
+        CaughtError::RustPanic { ereport, .. } => ereport,
+    };
+    if matches!(
+        report.sql_error_code(),
+        PgSqlErrorCode::ERRCODE_QUERY_CANCELED | PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN
+    ) {
+        caught.rethrow()
+    }
+    report.message().to_string()
+}
+
+/// Planner settings in force while a statement of ours is planned and run; put back on drop, which unwinding does
+/// too. Without them a plan made on an empty table scans it for ever, and `enable_indexscan = off` in a caller's
+/// session would make every claim a sort.
+struct PlannerSettings {
+    flags: [bool; 8],
+    plan_cache_mode: i32,
+}
+
+/// The server's variables in the order of `PlannerSettings::flags`, and our value for each.
+const OUR_FLAGS: [bool; 8] = [false, false, false, true, true, true, true, false];
+
+fn server_flags() -> [*mut bool; 8] {
+    [
+        &raw mut pg_sys::enable_seqscan,
+        &raw mut pg_sys::enable_hashjoin,
+        &raw mut pg_sys::enable_mergejoin,
+        &raw mut pg_sys::enable_indexscan,
+        &raw mut pg_sys::enable_nestloop,
+        &raw mut pg_sys::enable_tidscan,
+        &raw mut pg_sys::enable_sort,
+        &raw mut pg_sys::jit_enabled,
+    ]
+}
+
+impl PlannerSettings {
+    fn ours() -> Self {
+        // SAFETY: a backend has one thread, and the variables are plain values that the planner reads.
+        unsafe {
+            let saved =
+                Self { flags: server_flags().map(|flag| *flag), plan_cache_mode: pg_sys::plan_cache_mode };
+            for (flag, value) in server_flags().into_iter().zip(OUR_FLAGS) {
+                *flag = value;
+            }
+            pg_sys::plan_cache_mode = PLAN_CACHE_AUTO;
+            saved
+        }
+    }
+}
+
+impl Drop for PlannerSettings {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe {
+            for (flag, value) in server_flags().into_iter().zip(self.flags) {
+                *flag = value;
+            }
+            pg_sys::plan_cache_mode = self.plan_cache_mode;
+        }
+    }
+}
+
+/// Loads a statement of `sql/query` with the types of its parameters.
+macro_rules! statement {
+    ($name:ident, $file:literal $(, $type:ident)* $(,)?) => {
+        static $name: $crate::spi::Statement = $crate::spi::Statement::new(
+            include_str!(concat!("../../sql/query/", $file)),
+            &[$(::pgrx::pg_sys::$type),*],
+        );
+    };
+}
+pub(crate) use statement;
+
+/// Refuses where only the primary may write, with words better than the server's.
+pub(crate) fn require_primary() -> Result<()> {
+    // SAFETY: reads a flag of the server.
+    if unsafe { pg_sys::RecoveryInProgress() } {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_READ_ONLY_SQL_TRANSACTION,
+            "this server is a standby",
+        )
+        .hint("Connect to the primary: target_session_attrs=read-write"));
+    }
+    Ok(())
+}

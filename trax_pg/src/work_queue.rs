@@ -1,0 +1,243 @@
+//! The work queue: the jobs that wait.
+//!
+//! Words: a *lane* is one task in one group, and what a claim picks from. A *delayed* job waits for its time and is
+//! in no lane until then.
+//!
+//! Enters: jobs by hand (`trax.enqueue`), from the cycle, retries. Leaves: what a claim takes or a person cancels.
+//! Holds: a waiting row is claimable exactly when `waits_for` is null; a unique key that is alive has one job.
+
+use crate::clock::Timestamp;
+use crate::entry::{Call, sql_function};
+use crate::error::{Error, Result};
+use crate::group::{DEFAULT_GROUP, HIGHEST_PRIORITY};
+use crate::setting;
+use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
+use pgrx::pg_sys;
+
+/// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
+pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
+
+statement!(LANE_ADD, "lane_add.sql", INT8OID, TEXTOID, TEXTOID);
+statement!(LANE_DEDUPLICATE, "lane_deduplicate.sql");
+statement!(
+    QUEUE_INSERT,
+    "queue_insert.sql",
+    JSONBARRAYOID,
+    INT8OID,
+    TEXTOID,
+    TEXTOID,
+    INT4OID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID,
+    INT4OID,
+    INTERVALOID,
+    TEXTOID,
+    TEXTOID,
+    JSONBOID,
+    INT8OID,
+    TEXTOID,
+    INTERVALOID
+);
+statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
+statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
+statement!(QUEUE_NEXT_DUE, "queue_next_due.sql");
+statement!(UNIQUE_KEY_TAKE, "unique_key_take.sql", TEXTOID, INT8OID);
+statement!(UNIQUE_KEY_FIND, "unique_key_find.sql", TEXTOID);
+
+sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
+    let job = NewJob::from_call(call, Timestamp::now())?;
+    // A null given for the input means what leaving it out means.
+    let input = match call.datum(1) {
+        Some(input) => input,
+        None => empty_object(),
+    };
+    check_input(input)?;
+    let id = spi::connected(|spi| Ok(enqueue(spi, &job, &[Some(input)])[0]))?;
+    Ok(call.value(id))
+});
+
+sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
+    let job = NewJob::from_call(call, Timestamp::now())?;
+    let inputs = call.datum(1).ok_or_else(|| Error::null_argument("inputs"))?;
+    let inputs = array_elements(pg_sys::JSONBOID, inputs);
+    for input in &inputs {
+        check_input(input.ok_or_else(|| Error::null_argument("inputs"))?)?;
+    }
+    let mut rows = call.rows();
+    if !inputs.is_empty() {
+        for id in spi::connected(|spi| Ok(enqueue(spi, &job, &inputs)))? {
+            rows.push(&mut [arg(id)]);
+        }
+    }
+    Ok(rows.end())
+});
+
+/// What jobs enqueued together share.
+pub(crate) struct NewJob {
+    pub(crate) task: String,
+    pub(crate) group: String,
+    pub(crate) priority: i32,
+    pub(crate) run_at: Timestamp,
+    pub(crate) now: Timestamp,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) timeout: Option<pg_sys::Datum>,
+    pub(crate) retry_delay: Option<pg_sys::Datum>,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
+    pub(crate) trace: Option<pg_sys::Datum>,
+    /// The manifest's id and name.
+    pub(crate) manifest: Option<(i64, String)>,
+}
+
+impl NewJob {
+    /// The arguments that `trax.enqueue` and `trax.enqueue_many` have in common.
+    fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
+        spi::require_primary()?;
+        let task = call.name(0, "task")?;
+        let run_at = call.optional::<Timestamp>(2).unwrap_or(now);
+        if !run_at.is_finite() {
+            return Err(Error::invalid("argument \"run_at\" must be a finite time")
+                .detail("run_at is infinity or -infinity.")
+                .hint("Give a time, for example: run_at => now() + interval '5 min'"));
+        }
+        call.optional_positive(6, "timeout")?;
+        let trace = call.datum(9);
+        if let Some(trace) = trace {
+            check_input(trace)?;
+        }
+        Ok(Self {
+            task,
+            group: call.optional_name(3, "group_name")?.unwrap_or(DEFAULT_GROUP.to_string()),
+            priority: call.optional_within(4, "priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0),
+            run_at,
+            now,
+            max_retries: call.optional_within(5, "max_retries", 0, i32::MAX - 1)?,
+            timeout: call.datum(6),
+            retry_delay: None,
+            unique_key: call.optional_name(7, "unique_key")?,
+            concurrency_key: call.optional_name(8, "concurrency_key")?,
+            trace,
+            manifest: None,
+        })
+    }
+}
+
+/// Queues one job for each input and gives their ids in order. With a unique key that is alive nothing is queued
+/// and every id is that of the job which keeps it alive.
+pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
+    match &job.unique_key {
+        None => insert(spi, job, inputs),
+        Some(key) => vec![enqueue_unique(spi, job, key, &inputs[..1]); inputs.len()],
+    }
+}
+
+/// A key found alive ends the loop; so does a key that we take. Between the two another transaction may take the
+/// key or release it, and we look again.
+fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
+    loop {
+        if let Some(row) = spi.query(&UNIQUE_KEY_FIND, &[arg(key)]).first() {
+            return row.must(1);
+        }
+        let id = insert(spi, job, input)[0];
+        if spi.execute(&UNIQUE_KEY_TAKE, &[arg(key), arg(id)]) == 1 {
+            return id;
+        }
+        spi.execute(&QUEUE_REMOVE, &[arg(id)]);
+    }
+}
+
+fn insert(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
+    let lane = ensure_lane(spi, &job.group, &job.task);
+    let (manifest_id, manifest) = match &job.manifest {
+        Some((id, name)) => (arg(*id), arg(name.as_str())),
+        None => (None, None),
+    };
+    let ids = spi.query(
+        &QUEUE_INSERT,
+        &[
+            array_arg(pg_sys::JSONBOID, inputs),
+            arg(lane),
+            arg(job.task.as_str()),
+            arg(job.group.as_str()),
+            arg(job.priority),
+            arg(job.run_at),
+            arg(job.now),
+            job.max_retries.and_then(arg),
+            job.timeout,
+            job.unique_key.as_deref().and_then(arg),
+            job.concurrency_key.as_deref().and_then(arg),
+            job.trace,
+            manifest_id,
+            manifest,
+            job.retry_delay,
+        ],
+    );
+    ids.iter().map(|row| row.must(1)).collect()
+}
+
+/// The lane of a group and a task, registered if it is new.
+pub(crate) fn ensure_lane(spi: &Spi, group: &str, task: &str) -> i64 {
+    let lane = name_hash(&[group, task]) as i64;
+    spi.execute(&LANE_ADD, &[arg(lane), arg(group), arg(task)]);
+    lane
+}
+
+/// Makes delayed jobs claimable whose time has come; gives how many.
+pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)])
+}
+
+pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {
+    spi.execute(&LANE_DEDUPLICATE, &[])
+}
+
+/// The earliest time at which a delayed job or a manifest is due.
+pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
+    spi.query(&QUEUE_NEXT_DUE, &[]).first().and_then(|row| row.get(1))
+}
+
+/// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it.
+pub(crate) fn check_input(value: pg_sys::Datum) -> Result<()> {
+    let (bytes, limit) = (value_bytes(value), setting::max_input_bytes());
+    if bytes > limit {
+        return Err(Error::too_large("the input is too large")
+            .detail(format!("It has {bytes} bytes; the limit is {limit}."))
+            .hint(
+                "Store the data in a table or a file and pass its key, or raise trax.max_input_bytes.",
+            ));
+    }
+    Ok(())
+}
+
+/// The jsonb value `{}`.
+pub(crate) fn empty_object() -> pg_sys::Datum {
+    pgrx::datum::IntoDatum::into_datum(pgrx::JsonB(serde_json::Value::Object(Default::default())))
+        .expect("an object is not null")
+}
+
+/// 64-bit FNV-1a over the parts, each ended by a zero byte, with the finalizer of MurmurHash3 so that every bit
+/// counts. Stored in rows: must never change.
+pub(crate) fn name_hash(parts: &[&str]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_hash;
+
+    #[test]
+    fn the_hash_of_a_lane_never_changes() {
+        assert_eq!(name_hash(&["default", "report.build"]) as i64, LANE_OF_REPORT_BUILD);
+        assert_ne!(name_hash(&["a", "bc"]), name_hash(&["ab", "c"]));
+    }
+
+    const LANE_OF_REPORT_BUILD: i64 = 0;
+}
