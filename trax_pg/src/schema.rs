@@ -1,0 +1,3 @@
+//! The install order of the SQL files.
+
+pgrx::extension_sql_file!("../../sql/api/scheduler.sql", name = "api_scheduler");

@@ -1,0 +1,297 @@
+//! Settings: every `trax.*` parameter, each with its definition and the getter that gives a real type.
+//!
+//! All but `trax.databases` may stand in the configuration file, in `alter system` and in
+//! `alter database ... set` (a superuser's doing). The scheduler of a database takes a change up
+//! within ten seconds.
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::pg_sys;
+use std::ffi::CString;
+use std::time::Duration;
+
+const DAY_S: i32 = 24 * 60 * 60;
+const DAY_MS: i32 = DAY_S * 1_000;
+const YEAR_S: i32 = 365 * DAY_S;
+
+/// A number: its parameter, default, range, unit, and the getter that converts it.
+macro_rules! int_setting {
+    (
+        $getter:ident -> $type:ty: $convert:expr;
+        $name:literal = $default:expr, $min:expr => $max:expr, $unit:expr;
+        $short:literal, $long:literal
+    ) => {
+        mod $getter {
+            use super::*;
+            pub(super) static SETTING: GucSetting<i32> = GucSetting::<i32>::new($default);
+            pub(super) fn define() {
+                GucRegistry::define_int_guc(
+                    $name,
+                    $short,
+                    $long,
+                    &SETTING,
+                    $min,
+                    $max,
+                    GucContext::Suset,
+                    $unit,
+                );
+            }
+        }
+
+        #[doc = concat!("The value of ", stringify!($name), ".")]
+        pub fn $getter() -> $type {
+            $convert($getter::SETTING.get())
+        }
+    };
+}
+
+static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
+static DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static RETRY_BACKOFF: GucSetting<f64> = GucSetting::<f64>::new(2.0);
+
+/// Whether the schedulers work: the value for this database.
+pub fn enabled() -> bool {
+    ENABLED.get()
+}
+
+fn define_enabled() {
+    GucRegistry::define_bool_guc(
+        c"trax.enabled",
+        c"Whether trax schedulers work.",
+        c"Off in the configuration file: the launcher stops all schedulers. Off for one database: its scheduler stays connected and does nothing. A trax.tick() by hand still works.",
+        &ENABLED,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+}
+
+/// The databases that may have a scheduler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Databases {
+    /// Every database that has the extension.
+    All,
+    /// These names and no others.
+    Named(Vec<String>),
+}
+
+impl Databases {
+    fn parse(text: &str) -> Self {
+        let names: Vec<String> = text
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(Into::into)
+            .collect();
+        if names.is_empty() {
+            Self::All
+        } else {
+            Self::Named(names)
+        }
+    }
+
+    /// Whether the database `name` may have a scheduler.
+    pub fn contain(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|one| one == name),
+        }
+    }
+}
+
+/// Which databases may have a scheduler.
+pub fn databases() -> Databases {
+    DATABASES.get().map_or(Databases::All, |text| {
+        Databases::parse(text.to_string_lossy().as_ref())
+    })
+}
+
+fn define_databases() {
+    GucRegistry::define_string_guc(
+        c"trax.databases",
+        c"The databases in which the launcher runs a trax scheduler.",
+        c"Names separated by commas, exactly as in pg_database. Empty: every database that has the extension.",
+        &DATABASES,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+}
+
+int_setting! {
+    tick_interval -> Duration: millis;
+    c"trax.tick_interval" = 1_000, 10 => DAY_MS / 24, GucFlags::UNIT_MS;
+    c"The longest time between two cycles of a scheduler.",
+    c"A scheduler also wakes at the earliest due time. 10ms costs a hundred transactions a second in an idle database; at 1h work that no wake-up announced waits up to an hour."
+}
+
+int_setting! {
+    max_entries_per_cycle -> Option<usize>: unless_zero;
+    c"trax.max_entries_per_cycle" = 200, 0 => i32::MAX, GucFlags::default();
+    c"How many due manifests one cycle queues.",
+    c"When more are due, the next cycle follows at once. 1 makes a transaction of each; 0 is unlimited: one long transaction when much is due."
+}
+
+int_setting! {
+    max_active_jobs -> Option<usize>: unless_zero;
+    c"trax.max_active_jobs" = 0, 0 => 1_000_000, GucFlags::default();
+    c"How many jobs of a database may execute at once.",
+    c"0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
+}
+
+int_setting! {
+    default_lease -> Duration: millis;
+    c"trax.default_lease" = 30_000, 100 => DAY_MS, GucFlags::UNIT_MS;
+    c"How long a claim holds a job when the claim does not say.",
+    c"A dead worker's jobs run again after this time and one cycle. At 100ms a worker that pauses briefly loses its jobs; at 1d a crash delays them by a day."
+}
+
+int_setting! {
+    default_timeout -> Duration: millis;
+    c"trax.default_timeout" = 20 * 60 * 1_000, 1 => i32::MAX, GucFlags::UNIT_MS;
+    c"How long one attempt may execute when its job does not say.",
+    c"Then its cancellation is requested. 1ms cancels nearly everything; the largest value lets an attempt run for 24 days."
+}
+
+int_setting! {
+    cancel_grace -> Duration: millis;
+    c"trax.cancel_grace" = 30_000, 0 => DAY_MS, GucFlags::UNIT_MS;
+    c"How long an attempt past its timeout may still end by itself.",
+    c"0 takes the lease away as soon as the timeout is noticed; 1d lets a worker that ignores the request keep its job for a day."
+}
+
+int_setting! {
+    default_max_retries -> i32: same;
+    c"trax.default_max_retries" = 3, 0 => 1_000, GucFlags::default();
+    c"How often a failed job is tried again when it does not say.",
+    c"0: the first failure is final. 1000: a job that always fails stays for weeks before it becomes a dead letter."
+}
+
+int_setting! {
+    retry_delay -> Duration: millis;
+    c"trax.retry_delay" = 5 * 60 * 1_000, 0 => i32::MAX, GucFlags::UNIT_MS;
+    c"The delay before the first retry.",
+    c"0 retries at once, and trax.retry_backoff then has nothing to multiply. Never more than trax.retry_delay_max."
+}
+
+/// The factor by which each retry waits longer than the one before.
+pub fn retry_backoff() -> f64 {
+    RETRY_BACKOFF.get()
+}
+
+fn define_retry_backoff() {
+    GucRegistry::define_float_guc(
+        c"trax.retry_backoff",
+        c"The factor by which each retry waits longer than the one before.",
+        c"1 waits the same time every time; 100 reaches trax.retry_delay_max with the second retry.",
+        &RETRY_BACKOFF,
+        1.0,
+        100.0,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+}
+
+int_setting! {
+    retry_delay_max -> Duration: millis;
+    c"trax.retry_delay_max" = 60 * 60 * 1_000, 0 => i32::MAX, GucFlags::UNIT_MS;
+    c"The longest delay before a retry.",
+    c"0 retries at once, whatever trax.retry_delay says; the largest value lets a delay grow to 24 days."
+}
+
+int_setting! {
+    dependent_priority_boost -> i32: same;
+    c"trax.dependent_priority_boost" = 16, 0 => 31, GucFlags::default();
+    c"What is added to the priority of a job that follows its parent.",
+    c"0 treats it like any other; 31 puts it before all others of its group. The sum is at most 31."
+}
+
+int_setting! {
+    priority_aging -> Option<Duration>: seconds_unless_zero;
+    c"trax.priority_aging" = 0, 0 => YEAR_S, GucFlags::UNIT_S;
+    c"The waiting time that is worth one step of priority.",
+    c"0 is off: low priorities wait as long as higher ones come. 1s makes age count more than priority within half a minute."
+}
+
+int_setting! {
+    run_retention -> Duration: seconds;
+    c"trax.run_retention" = 7 * DAY_S, 0 => i32::MAX, GucFlags::UNIT_S;
+    c"How long finished runs are kept.",
+    c"Whole days are dropped. 0 drops a day as soon as it is over; the largest value keeps runs for 68 years."
+}
+
+int_setting! {
+    dead_letter_retention -> Duration: seconds;
+    c"trax.dead_letter_retention" = 30 * DAY_S, 0 => i32::MAX, GucFlags::UNIT_S;
+    c"How long resolved dead letters are kept.",
+    c"Unresolved ones stay. 0 removes a dead letter with the first cleanup after it was resolved; the largest value keeps it for 68 years."
+}
+
+int_setting! {
+    max_input_bytes -> usize: count;
+    c"trax.max_input_bytes" = 1024 * 1024, 1024 => 255 * 1024 * 1024, GucFlags::UNIT_BYTE;
+    c"The largest input of a job.",
+    c"Larger ones are refused when they are enqueued. 1kB suits jobs that name their data; 255MB is what jsonb can hold, and every claim moves it."
+}
+
+/// Defines all settings and reserves the prefix, so that unknown `trax.` names are refused.
+pub fn define() {
+    define_enabled();
+    define_databases();
+    tick_interval::define();
+    max_entries_per_cycle::define();
+    max_active_jobs::define();
+    default_lease::define();
+    default_timeout::define();
+    cancel_grace::define();
+    default_max_retries::define();
+    retry_delay::define();
+    define_retry_backoff();
+    retry_delay_max::define();
+    dependent_priority_boost::define();
+    priority_aging::define();
+    run_retention::define();
+    dead_letter_retention::define();
+    max_input_bytes::define();
+    // SAFETY: the argument is a string that ends with a nul byte; called from _PG_init.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"trax".as_ptr()) };
+}
+
+fn count(value: i32) -> usize {
+    usize::try_from(value).expect("the range of a counting setting begins at 0 or above")
+}
+
+fn unless_zero(value: i32) -> Option<usize> {
+    (value != 0).then(|| count(value))
+}
+
+fn millis(value: i32) -> Duration {
+    Duration::from_millis(count(value) as u64)
+}
+
+fn seconds(value: i32) -> Duration {
+    Duration::from_secs(count(value) as u64)
+}
+
+fn seconds_unless_zero(value: i32) -> Option<Duration> {
+    (value != 0).then(|| seconds(value))
+}
+
+fn same(value: i32) -> i32 {
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Databases;
+
+    #[test]
+    fn an_empty_list_means_all_databases() {
+        assert_eq!(Databases::parse(" , "), Databases::All);
+        assert!(Databases::parse("").contain("anything"));
+    }
+
+    #[test]
+    fn a_list_means_its_exact_names() {
+        let two = Databases::parse(" app, Billing ");
+        assert!(two.contain("app") && two.contain("Billing"));
+        assert!(!two.contain("billing") && !two.contain("postgres"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Statements that need a database without connections get it without our scheduler.
+//!
+//! `drop database`, `create database ... template`, `alter database ... rename` and `... set
+//! tablespace` fail while anybody is connected, and our scheduler is. Before such a statement runs,
+//! its database is *held*: the scheduler is ended and none is started until the transaction ends,
+//! whichever way. A hold of a process that is gone is void.
+
+use super::my_pid;
+use crate::shmem;
+use pgrx::prelude::*;
+use pgrx::{PgXactCallbackEvent, register_xact_callback};
+use std::ffi::{CStr, c_char};
+use std::time::{Duration, Instant};
+
+/// How long a statement waits for the scheduler to go. After that it runs and tells what is wrong.
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
+
+static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
+
+// Declared without pgrx's guard: an error of the statement must pass by this library as it is. A guard
+// would cut its SQLSTATE, context and constraint name, for every utility statement of the server.
+unsafe extern "C-unwind" {
+    fn standard_ProcessUtility(
+        statement: *mut pg_sys::PlannedStmt,
+        text: *const c_char,
+        read_only_tree: bool,
+        context: pg_sys::ProcessUtilityContext::Type,
+        parameters: pg_sys::ParamListInfo,
+        environment: *mut pg_sys::QueryEnvironment,
+        destination: *mut pg_sys::DestReceiver,
+        completion: *mut pg_sys::QueryCompletion,
+    );
+}
+
+/// Puts the hook in place; for `_PG_init` while preloading.
+pub(crate) fn install() {
+    // SAFETY: the postmaster is alone with these variables while it loads libraries.
+    unsafe {
+        PREVIOUS = pg_sys::ProcessUtility_hook;
+        pg_sys::ProcessUtility_hook = Some(process_utility);
+    }
+}
+
+/// Nothing in this frame needs dropping: the error of a statement jumps over it.
+#[allow(clippy::too_many_arguments)]
+unsafe extern "C-unwind" fn process_utility(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    parameters: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    destination: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the arguments are the server's, passed on as they came; a statement's node begins with
+    // its tag; `install` set PREVIOUS before any process could get here.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        if is_about_a_database((*node).type_) {
+            prepare(node);
+        }
+        PREVIOUS.unwrap_or(standard_ProcessUtility)(
+            statement,
+            text,
+            read_only_tree,
+            context,
+            parameters,
+            environment,
+            destination,
+            completion,
+        );
+    }
+}
+
+fn is_about_a_database(tag: pg_sys::NodeTag) -> bool {
+    use pg_sys::NodeTag::{T_AlterDatabaseStmt, T_CreatedbStmt, T_DropdbStmt, T_RenameStmt};
+    [
+        T_DropdbStmt,
+        T_CreatedbStmt,
+        T_AlterDatabaseStmt,
+        T_RenameStmt,
+    ]
+    .contains(&tag)
+}
+
+/// Our part before the statement. An error of our own is an error of the statement.
+#[pg_guard]
+unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
+    // SAFETY: `node` is a statement of one of the kinds above.
+    let Some(subject) = (unsafe { subject(node) }) else {
+        return;
+    };
+    // Also when nothing is held: the launcher sees a new, renamed or reopened database at once.
+    register_xact_callback(PgXactCallbackEvent::Commit, release);
+    register_xact_callback(PgXactCallbackEvent::Abort, release);
+    let Some(name) = subject.exclusive else {
+        return;
+    };
+    // SAFETY: a name that the statement holds; looked up as the statement itself will.
+    let database = unsafe { pg_sys::get_database_oid(name, true) };
+    // Who may not run the statement shall not disturb the scheduler with it.
+    if database != pg_sys::InvalidOid && current_user_owns(database) {
+        hold(database);
+    }
+}
+
+fn release() {
+    shmem::release_holds(my_pid());
+    shmem::wake_launcher();
+}
+
+fn hold(database: pg_sys::Oid) {
+    if !shmem::hold(database, my_pid()) {
+        return;
+    }
+    shmem::terminate_scheduler(database);
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while shmem::scheduler_pid(database).is_some() && Instant::now() < deadline {
+        super::wait(Duration::from_millis(5));
+    }
+}
+
+/// What a statement is about.
+struct Subject {
+    /// The database that the statement needs without connections, if any.
+    exclusive: Option<*const c_char>,
+}
+
+/// None for a statement that is not about a database after all.
+unsafe fn subject(node: *mut pg_sys::Node) -> Option<Subject> {
+    // SAFETY: the tag says which structure the node is.
+    let exclusive = unsafe {
+        match (*node).type_ {
+            pg_sys::NodeTag::T_DropdbStmt => {
+                Some((*node.cast::<pg_sys::DropdbStmt>()).dbname.cast_const())
+            }
+            pg_sys::NodeTag::T_CreatedbStmt => {
+                let options = (*node.cast::<pg_sys::CreatedbStmt>()).options;
+                Some(match option(options, c"template") {
+                    Some(element) if !(*element).arg.is_null() => pg_sys::defGetString(element),
+                    _ => c"template1".as_ptr(),
+                })
+            }
+            pg_sys::NodeTag::T_AlterDatabaseStmt => {
+                let alter = &*node.cast::<pg_sys::AlterDatabaseStmt>();
+                option(alter.options, c"tablespace").map(|_| alter.dbname.cast_const())
+            }
+            _ => {
+                let rename = &*node.cast::<pg_sys::RenameStmt>();
+                if rename.renameType != pg_sys::ObjectType::OBJECT_DATABASE {
+                    return None;
+                }
+                Some(rename.subname.cast_const())
+            }
+        }
+    };
+    Some(Subject { exclusive })
+}
+
+/// The option of a statement with this name.
+unsafe fn option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
+    // SAFETY: a list of DefElem nodes, or null for none.
+    unsafe {
+        let list = pgrx::PgList::<pg_sys::DefElem>::from_pg(options);
+        list.iter_ptr()
+            .find(|element| CStr::from_ptr((**element).defname) == name)
+    }
+}
+
+fn current_user_owns(database: pg_sys::Oid) -> bool {
+    // SAFETY: a catalog lookup inside the statement's transaction.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        return pg_sys::pg_database_ownercheck(database, pg_sys::GetUserId());
+        #[cfg(not(feature = "pg15"))]
+        return pg_sys::object_ownercheck(
+            pg_sys::DatabaseRelationId,
+            database,
+            pg_sys::GetUserId(),
+        );
+    }
+}

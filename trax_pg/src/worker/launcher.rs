@@ -1,0 +1,306 @@
+//! The launcher: one scheduler for each database that has the extension.
+//!
+//! Each *pass* reads the list of databases, takes note of schedulers that ended, ends those that
+//! are no longer wanted, and starts those that are missing. A database in which a scheduler found
+//! no extension *rests*: it is not looked at again until it is poked. What the launcher knows
+//! beside shared memory is only when to try again, so a new launcher simply goes on.
+
+use super::{
+    LAUNCHER, LIBRARY, in_transaction, my_pid, receive_signals, reload_if_asked, scheduler, wait,
+};
+use crate::setting;
+use crate::shmem::{self, Exit, Phase, Pokes, Reservation, Slot};
+use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+
+/// How soon the postmaster starts the launcher again.
+const LAUNCHER_RESTART: Duration = Duration::from_secs(2);
+/// The longest time between two passes: a net under the wake-ups.
+const POLL: Duration = Duration::from_secs(5);
+/// The least time between two starts for the same database.
+const START_SPACING: Duration = Duration::from_secs(1);
+/// The delay after a scheduler failed.
+const FAILURE_DELAY: Duration = Duration::from_secs(5);
+/// A scheduler that is registered and not there after this time never comes.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long databases may be without a worker slot before the log says so.
+const STARVED_LIMIT: Duration = Duration::from_secs(10);
+
+/// Asks the postmaster for the launcher; for `_PG_init` while preloading.
+pub(crate) fn register() {
+    // SAFETY: a plain flag of the server.
+    if unsafe { pg_sys::IsBinaryUpgrade } {
+        return;
+    }
+    BackgroundWorkerBuilder::new(LAUNCHER)
+        .set_library(LIBRARY)
+        .set_function("trax_launcher_main")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(LAUNCHER_RESTART))
+        .load();
+}
+
+/// The launcher's process.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
+    receive_signals();
+    // SAFETY: a worker that was registered with a connection, connecting for the first time; without
+    // a database it can read the shared catalogs.
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+    }
+    shmem::set_launcher(my_pid());
+    let mut launcher = Launcher::default();
+    loop {
+        reload_if_asked();
+        let pause = in_transaction(c"trax: looking for databases", || launcher.pass());
+        wait(pause);
+    }
+}
+
+/// What the launcher remembers of one database.
+#[derive(Default)]
+struct Known {
+    started_at: Option<Instant>,
+    not_before: Option<Instant>,
+    /// It has no extension, as far as we know.
+    resting: bool,
+    /// Somebody asked for another look while a scheduler was there.
+    poked: bool,
+}
+
+#[derive(Default)]
+struct Launcher {
+    known: HashMap<pg_sys::Oid, Known>,
+    /// Since when databases wait for a worker slot, and whether the log has it.
+    starved: Option<(Instant, bool)>,
+}
+
+struct Database {
+    oid: pg_sys::Oid,
+    name: String,
+}
+
+impl Launcher {
+    /// Brings the schedulers in line with the databases; gives the time until the next pass.
+    fn pass(&mut self) -> Duration {
+        self.take_pokes();
+        let mut databases = connectable_databases();
+        self.known
+            .retain(|oid, _| databases.iter().any(|one| one.oid == *oid));
+        let allowed = setting::databases();
+        databases.retain(|one| setting::enabled() && allowed.contain(&one.name));
+
+        for slot in shmem::slots() {
+            let wanted = databases.iter().any(|one| one.oid == slot.database);
+            self.settle(&slot, wanted);
+        }
+        self.start_missing(&databases);
+        self.pause(&databases)
+    }
+
+    fn take_pokes(&mut self) {
+        let awaken = |known: &mut Known| {
+            known.resting = false;
+            known.poked = true;
+            known.not_before = None;
+        };
+        match shmem::take_pokes() {
+            Pokes::All => self.known.values_mut().for_each(awaken),
+            Pokes::These(oids) => {
+                oids.into_iter()
+                    .for_each(|oid| awaken(self.known.entry(oid).or_default()));
+            }
+        }
+    }
+
+    /// Takes note of what happened to the scheduler of a slot.
+    fn settle(&mut self, slot: &Slot, wanted: bool) {
+        let old = age(slot) > START_LIMIT;
+        match slot.phase {
+            Phase::Running(pid) if old && !shmem::is_connected(pid) => {
+                self.ended(slot.database, Exit::Failed);
+            }
+            Phase::Running(_) if !wanted => {
+                shmem::terminate_scheduler(slot.database);
+            }
+            Phase::Starting if old => self.ended(slot.database, Exit::Failed),
+            Phase::Ended(exit) => self.ended(slot.database, exit),
+            Phase::Absent => shmem::clear(slot.database),
+            Phase::Running(_) | Phase::Starting => {}
+        }
+    }
+
+    fn ended(&mut self, database: pg_sys::Oid, exit: Exit) {
+        shmem::clear(database);
+        let known = self.known.entry(database).or_default();
+        let poked = std::mem::take(&mut known.poked);
+        known.resting = exit == Exit::NoExtension && !poked;
+        known.not_before = match exit {
+            Exit::Failed | Exit::Busy => Some(Instant::now() + FAILURE_DELAY),
+            Exit::NoExtension | Exit::Terminated | Exit::Restart | Exit::Held => None,
+        };
+    }
+
+    /// Starts what is missing, those first that never had a turn.
+    fn start_missing(&mut self, databases: &[Database]) {
+        let now = Instant::now();
+        let slots = shmem::slots();
+        let mut missing: Vec<(Option<Instant>, Instant, pg_sys::Oid)> = databases
+            .iter()
+            .filter_map(|one| {
+                let last = self.known.get(&one.oid).and_then(|known| known.started_at);
+                Some((last, self.next_start(one, &slots)?, one.oid))
+            })
+            .collect();
+        missing.sort_by_key(|(last, at, _)| (*last, *at));
+
+        let mut refused = None;
+        for (_, _, database) in missing.iter().filter(|(_, at, _)| *at <= now) {
+            match start(*database) {
+                Start::Started => {
+                    let known = self.known.entry(*database).or_default();
+                    known.started_at = Some(now);
+                    known.poked = false;
+                }
+                Start::NotNow => {}
+                Start::Refused(what) => {
+                    refused = Some(what);
+                    break;
+                }
+            }
+        }
+        self.report_starvation(refused, missing.len());
+    }
+
+    /// When a scheduler of this database may start; none when it has one or needs none.
+    fn next_start(&self, database: &Database, slots: &[Slot]) -> Option<Instant> {
+        let has_one = slots
+            .iter()
+            .any(|slot| slot.database == database.oid && slot.phase != Phase::Absent);
+        let long_ago = Instant::now() - Duration::from_nanos(1);
+        match self.known.get(&database.oid) {
+            _ if has_one => None,
+            None => Some(long_ago),
+            Some(known) if known.resting => None,
+            Some(known) => {
+                let spaced = known.started_at.map(|started| started + START_SPACING);
+                Some(spaced.max(known.not_before).unwrap_or(long_ago))
+            }
+        }
+    }
+
+    /// Says once, and only when it lasts, that there are too few worker slots.
+    fn report_starvation(&mut self, refused: Option<&'static str>, missing: usize) {
+        let Some(what) = refused else {
+            self.starved = None;
+            return;
+        };
+        let (since, said) = self.starved.get_or_insert((Instant::now(), false));
+        if *said || since.elapsed() < STARVED_LIMIT {
+            return;
+        }
+        *said = true;
+        ErrorReport::new(
+            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            format!("the trax launcher cannot start the schedulers of {missing} databases"),
+            function_name!(),
+        )
+        .set_detail(what)
+        .set_hint("Raise max_worker_processes and restart, or name the databases that need a scheduler in trax.databases.")
+        .report(PgLogLevel::WARNING);
+    }
+
+    fn pause(&self, databases: &[Database]) -> Duration {
+        let now = Instant::now();
+        let slots = shmem::slots();
+        databases
+            .iter()
+            .filter_map(|one| self.next_start(one, &slots))
+            .filter(|at| *at > now)
+            .map(|at| at - now)
+            .fold(POLL, Duration::min)
+    }
+}
+
+enum Start {
+    Started,
+    NotNow,
+    Refused(&'static str),
+}
+
+fn start(database: pg_sys::Oid) -> Start {
+    match shmem::reserve(database, now()) {
+        Reservation::NotNow => return Start::NotNow,
+        Reservation::Full => return Start::Refused("The launcher can run 128 schedulers."),
+        Reservation::Reserved => {}
+    }
+    // The handle is allocated in the transaction of this pass and goes with it.
+    match scheduler::registration(database)
+        .set_notify_pid(my_pid())
+        .load_dynamic()
+    {
+        Ok(_) => Start::Started,
+        Err(_) => {
+            shmem::clear(database);
+            Start::Refused("All background worker slots are in use.")
+        }
+    }
+}
+
+/// The databases that a scheduler can connect to, templates left out.
+fn connectable_databases() -> Vec<Database> {
+    let mut found = Vec::new();
+    let lock = pg_sys::AccessShareLock as i32;
+    // SAFETY: a scan of a shared catalog inside a transaction, as the server's own launchers do; each
+    // tuple is a pg_database row, read before the scan moves on.
+    unsafe {
+        let catalog = pg_sys::table_open(pg_sys::DatabaseRelationId, lock);
+        let scan = pg_sys::systable_beginscan(
+            catalog,
+            pg_sys::InvalidOid,
+            false,
+            std::ptr::null_mut(),
+            0,
+            std::ptr::null_mut(),
+        );
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+            // A connection limit of -2 marks a database whose removal was interrupted.
+            if row.datallowconn && !row.datistemplate && row.datconnlimit != -2 {
+                let name = CStr::from_ptr(row.datname.data.as_ptr());
+                found.push(Database {
+                    oid: row.oid,
+                    name: name.to_string_lossy().into_owned(),
+                });
+            }
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(catalog, lock);
+    }
+    found
+}
+
+fn now() -> pg_sys::TimestampTz {
+    // SAFETY: no arguments, no state.
+    unsafe { pg_sys::GetCurrentTimestamp() }
+}
+
+fn age(slot: &Slot) -> Duration {
+    Duration::from_micros(
+        now()
+            .saturating_sub(slot.launched_at)
+            .try_into()
+            .unwrap_or(0),
+    )
+}

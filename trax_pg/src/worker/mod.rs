@@ -1,0 +1,127 @@
+//! The background workers: a *launcher* for the server and a *scheduler* for each database.
+//!
+//! What both share is here: how they take signals, wait, and run a transaction. Between two
+//! transactions a worker waits on its latch only, with no transaction and no snapshot open, and
+//! answers every interrupt, so that it never holds back vacuum, DDL or a shutdown.
+
+pub(crate) mod hold;
+pub(crate) mod launcher;
+mod lock;
+mod scheduler;
+mod start;
+
+use pgrx::pg_sys;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The name and the `backend_type` of the launcher.
+const LAUNCHER: &str = "trax launcher";
+/// The name and the `backend_type` of a scheduler.
+const SCHEDULER: &str = "trax scheduler";
+/// The library that the postmaster loads to start a worker.
+const LIBRARY: &str = "trax";
+
+/// Whether this worker has received SIGTERM.
+static TERMINATED: AtomicBool = AtomicBool::new(false);
+
+/// SIGTERM: the server's own handler, which ends even a long statement at its next interrupt check.
+unsafe extern "C-unwind" fn on_sigterm(signal: i32) {
+    TERMINATED.store(true, Ordering::Relaxed);
+    // SAFETY: this is the handler of SIGTERM, and gets what the server would have given `die`.
+    unsafe { pg_sys::die(signal) }
+}
+
+/// SIGHUP: the server's own handler.
+unsafe extern "C-unwind" fn on_sighup(signal: i32) {
+    // SAFETY: this is the handler of SIGHUP.
+    unsafe { pg_sys::SignalHandlerForConfigReload(signal) }
+}
+
+/// Installs the handlers and begins to receive signals. For the begin of a worker's life.
+fn receive_signals() {
+    // SAFETY: both handlers only set flags and the latch of this process.
+    unsafe {
+        install_handler(pg_sys::SIGHUP as i32, on_sighup);
+        install_handler(pg_sys::SIGTERM as i32, on_sigterm);
+        pg_sys::BackgroundWorkerUnblockSignals();
+    }
+}
+
+unsafe fn install_handler(signal: i32, handler: unsafe extern "C-unwind" fn(i32)) {
+    // SAFETY: passed on to the caller: the handler must be fit for a signal.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::pqsignal(signal, Some(handler));
+        #[cfg(feature = "pg18")]
+        pg_sys::pqsignal_be(signal, Some(handler));
+    }
+}
+
+/// Waits for the latch or the time, then answers interrupts and barriers; true when the latch was set.
+fn wait(timeout: Duration) -> bool {
+    let wake = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    // Rounded up, so that a wait never ends just before the time it waits for.
+    let millis = timeout.as_micros().div_ceil(1_000);
+    let millis = i64::try_from(millis)
+        .unwrap_or(i64::MAX)
+        .min(i64::from(i32::MAX));
+    // SAFETY: MyLatch is the latch of this process.
+    let events = unsafe {
+        let events = pg_sys::WaitLatch(
+            pg_sys::MyLatch,
+            wake as i32,
+            millis,
+            pg_sys::PG_WAIT_EXTENSION,
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+        events
+    };
+    pgrx::check_for_interrupts!();
+    events & pg_sys::WL_LATCH_SET as i32 != 0
+}
+
+/// Reads the configuration file again when SIGHUP asked for it.
+fn reload_if_asked() {
+    // SAFETY: a flag that only this process and its signal handler write.
+    unsafe {
+        let asked = &raw mut pg_sys::ConfigReloadPending;
+        if asked.read_volatile() != 0 {
+            asked.write_volatile(0);
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+/// Runs `body` in a transaction of its own, shown as `activity` while it lasts.
+///
+/// An error in `body` ends the process: the worker is restarted, with nothing half done.
+fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T) -> T {
+    // SAFETY: called between transactions; the calls are those of any worker of the server.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, activity.as_ptr());
+    }
+    let result = body();
+    // SAFETY: `body` returned, so the transaction and the snapshot from above are still the current ones.
+    unsafe {
+        pg_sys::PopActiveSnapshot();
+        pg_sys::CommitTransactionCommand();
+        pg_sys::pgstat_report_stat(true);
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
+    }
+    result
+}
+
+/// The process id of this process.
+fn my_pid() -> i32 {
+    // SAFETY: a plain number, set before any code of the library runs.
+    unsafe { pg_sys::MyProcPid }
+}
+
+/// The database that this process is connected to.
+fn my_database() -> pg_sys::Oid {
+    // SAFETY: a plain number.
+    unsafe { pg_sys::MyDatabaseId }
+}

@@ -1,0 +1,266 @@
+//! The scheduler of one database: calls the manager cycle whenever something may be due.
+//!
+//! It begins with a database that the launcher (or `trax.start_scheduler()`) chose, and ends when
+//! the extension is gone, when the settings of the database changed (a new process reads them),
+//! on SIGTERM, or on any error. Who started it starts it again where that makes sense.
+
+use super::{
+    LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
+    wait,
+};
+use crate::setting;
+use crate::shmem::{self, Exit};
+use pgrx::bgworkers::BackgroundWorkerBuilder;
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
+use pgrx::prelude::*;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a sleeping scheduler looks whether its extension, version and settings are still the same.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a scheduler waits for another one of its database to end.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// How long a scheduler started by hand waits for `create extension` to commit.
+const INSTALL_WAIT: Duration = Duration::from_secs(10);
+/// How long it sleeps between two looks while it waits for either.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The version of the SQL that this library belongs to.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Why this process is about to end, as far as it knows: see [`end`].
+static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
+const UNANNOUNCED: u8 = 0;
+const EXITS: [Exit; 4] = [Exit::NoExtension, Exit::Restart, Exit::Busy, Exit::Held];
+
+/// What to tell the postmaster to get a scheduler for a database.
+pub(super) fn registration(database: pg_sys::Oid) -> BackgroundWorkerBuilder {
+    BackgroundWorkerBuilder::new(SCHEDULER)
+        .set_library(LIBRARY)
+        .set_function("trax_scheduler_main")
+        .set_argument(Some(pg_sys::Datum::from(database)))
+        .enable_spi_access()
+}
+
+/// The scheduler's process, for the database whose oid is the argument.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
+    let database = pg_sys::Oid::from(argument.value() as u32);
+    enter(database);
+    receive_signals();
+    // SAFETY: a worker that was registered with a database connection, connecting for the first time.
+    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
+    settle_session();
+    take_lock();
+    let settings = Connected::begin();
+    settings.serve()
+}
+
+/// Takes the slot of the database, and makes sure that it is left, before anything can go wrong.
+fn enter(database: pg_sys::Oid) {
+    if !shmem::available() {
+        return;
+    }
+    let argument = pg_sys::Datum::from(database);
+    // Registered before the connection is, so it runs after that has left the process array.
+    // SAFETY: the callback has the right signature and lives as long as the library.
+    unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
+    if !shmem::enter(database, my_pid()) {
+        end(Exit::Held);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
+    let exit = match EXIT.load(Ordering::Relaxed) {
+        UNANNOUNCED if TERMINATED.load(Ordering::Relaxed) => Exit::Terminated,
+        UNANNOUNCED => Exit::Failed,
+        announced => EXITS[usize::from(announced) - 1],
+    };
+    // SAFETY: the process ends; an error may have left locks behind that nobody will release.
+    unsafe { pg_sys::LWLockReleaseAll() };
+    shmem::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
+}
+
+/// Ends the process for a reason that its starter should know.
+///
+/// Exit code 0 unregisters a worker, 1 lets the postmaster start it again if it has a restart time.
+fn end(exit: Exit) -> ! {
+    let place = EXITS
+        .iter()
+        .position(|one| *one == exit)
+        .expect("only announced exits end so");
+    EXIT.store(place as u8 + 1, Ordering::Relaxed);
+    let code = if exit == Exit::Restart { 1 } else { 0 };
+    // SAFETY: ends the process in the server's own way.
+    unsafe { pg_sys::proc_exit(code) }
+}
+
+/// What a database or the configuration file sets for clients must not steer the cycle.
+fn settle_session() {
+    const FIXED: [(&CStr, &CStr); 7] = [
+        (c"search_path", c"pg_catalog, pg_temp"),
+        (c"application_name", c"trax scheduler"),
+        (c"statement_timeout", c"0"),
+        (c"lock_timeout", c"0"),
+        (c"idle_in_transaction_session_timeout", c"0"),
+        (c"default_transaction_isolation", c"read committed"),
+        (c"default_transaction_read_only", c"off"),
+    ];
+    for (name, value) in FIXED {
+        // SAFETY: constant strings; settings that a superuser, as this process is, may change.
+        unsafe {
+            pg_sys::SetConfigOption(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_OVERRIDE,
+            );
+        }
+    }
+}
+
+/// Becomes the one scheduler of the database, or ends.
+fn take_lock() {
+    let deadline = Instant::now() + LOCK_WAIT;
+    while !in_transaction(c"trax: start", lock::take) {
+        if Instant::now() >= deadline {
+            end(Exit::Busy);
+        }
+        wait(LOOK_AGAIN);
+    }
+}
+
+/// What the scheduler found when it connected.
+struct Connected {
+    settings: String,
+    compatible: bool,
+}
+
+impl Connected {
+    fn begin() -> Self {
+        let deadline = Instant::now() + INSTALL_WAIT;
+        loop {
+            if let Some(settings) = in_transaction(c"trax: start", || {
+                installed_version().map(|_| stored_settings())
+            }) {
+                return Self {
+                    settings,
+                    compatible: true,
+                };
+            }
+            // A launcher is poked when `create extension` commits; a start by hand may come before.
+            if shmem::available() || Instant::now() >= deadline {
+                end(Exit::NoExtension);
+            }
+            wait(LOOK_AGAIN);
+        }
+    }
+
+    /// The loop: a check and a cycle when it is time, sleep otherwise.
+    fn serve(mut self) -> ! {
+        let mut next_cycle = Instant::now();
+        let mut next_check = next_cycle;
+        loop {
+            reload_if_asked();
+            let now = Instant::now();
+            if now >= next_cycle || now >= next_check {
+                let cycle_is_due = now >= next_cycle;
+                let sleep = in_transaction(c"trax: cycle", || self.pass(cycle_is_due));
+                let end = Instant::now();
+                next_check = end + CHECK_INTERVAL;
+                if let Some(sleep) = sleep {
+                    next_cycle = end + sleep;
+                }
+            }
+            let until = next_cycle.min(next_check);
+            if wait(until.saturating_duration_since(Instant::now())) {
+                next_cycle = Instant::now();
+            }
+        }
+    }
+
+    /// One transaction: gives the time to the next cycle if it ran one.
+    fn pass(&mut self, cycle_is_due: bool) -> Option<Duration> {
+        let Some(version) = installed_version() else {
+            log!("{SCHEDULER}: the extension was dropped, ending");
+            end(Exit::NoExtension);
+        };
+        if stored_settings() != self.settings {
+            log!("{SCHEDULER}: the settings of this database changed, connecting again");
+            end(Exit::Restart);
+        }
+        let idle = Some(setting::tick_interval());
+        if !self.is_compatible(&version) || !setting::enabled() {
+            return idle;
+        }
+        cycle_is_due.then(one_cycle)
+    }
+
+    /// Whether the installed SQL is the one that this library was made for; says so once if not.
+    fn is_compatible(&mut self, version: &str) -> bool {
+        let was = std::mem::replace(&mut self.compatible, version == VERSION);
+        if was && !self.compatible {
+            ErrorReport::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("the trax scheduler waits: it is version {VERSION}, the extension is version {version}"),
+                function_name!(),
+            )
+            .set_hint("Run: alter extension trax update; if the library is the older one, restart the server.")
+            .report(PgLogLevel::WARNING);
+        }
+        self.compatible
+    }
+}
+
+/// One manager cycle, in the caller's transaction; gives the time until the next.
+///
+/// STAND-IN: the real call is `crate::cycle::run_for_scheduler()`. Until then it runs the statement
+/// in the free setting `trax_stand_in.cycle`, if there is one.
+fn one_cycle() -> Duration {
+    // SAFETY: a constant name; gives null or a string that lives until the setting changes.
+    let statement = unsafe {
+        let value = pg_sys::GetConfigOption(c"trax_stand_in.cycle".as_ptr(), true, false);
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    };
+    if let Some(statement) = statement.filter(|text| !text.is_empty()) {
+        Spi::connect(|client| {
+            client.select(&statement, None, &[]).unwrap_or_report();
+        });
+    }
+    setting::tick_interval()
+}
+
+/// The version of the installed extension, if it is installed.
+fn installed_version() -> Option<String> {
+    read_text("select extversion from pg_catalog.pg_extension where extname = 'trax'")
+}
+
+/// What `alter database` and `alter role` have stored for this process, as one text to compare.
+fn stored_settings() -> String {
+    // A worker without a role is the bootstrap superuser, whose oid is always 10.
+    read_text(
+        "select pg_catalog.string_agg(
+            pg_catalog.format('%s %s %s', s.setdatabase, s.setrole, s.setconfig), ' '
+            order by s.setdatabase, s.setrole)
+        from pg_catalog.pg_db_role_setting as s
+        left join pg_catalog.pg_database as d on d.oid = s.setdatabase
+        where s.setrole in (0, 10)
+        and (s.setdatabase = 0 or d.datname = pg_catalog.current_database())",
+    )
+    .unwrap_or_default()
+}
+
+/// The one text that a read-only statement gives, if any.
+fn read_text(sql: &str) -> Option<String> {
+    Spi::connect(|client| {
+        let rows = client.select(sql, Some(1), &[]).unwrap_or_report();
+        if rows.is_empty() {
+            None
+        } else {
+            rows.first().get_one::<String>().unwrap_or_report()
+        }
+    })
+}

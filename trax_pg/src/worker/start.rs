@@ -1,0 +1,118 @@
+//! SQL entry points: starting the scheduler of this database, and the end of the install script.
+
+use super::{lock, my_database, scheduler, wait};
+use crate::{setting, shmem};
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
+use pgrx::prelude::*;
+use pgrx::{IntoDatum, PgXactCallbackEvent, register_xact_callback};
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+
+/// How soon the postmaster starts a scheduler again that was started by hand.
+const RESTART: Duration = Duration::from_secs(5);
+/// How long a caller waits to see the scheduler.
+const START_LIMIT: Duration = Duration::from_secs(5);
+
+/// Declares a C function of SQL: its symbol and its info record.
+macro_rules! sql_function {
+    ($name:ident, $info:ident, $body:expr) => {
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $info() -> &'static pg_sys::Pg_finfo_record {
+            const RECORD: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+            &RECORD
+        }
+
+        #[unsafe(no_mangle)]
+        #[pg_guard]
+        pub(crate) extern "C-unwind" fn $name(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+            // SAFETY: the server gives a valid call structure.
+            unsafe { (*fcinfo).isnull = false };
+            $body
+        }
+    };
+}
+
+sql_function!(trax_start_scheduler, pg_finfo_trax_start_scheduler, {
+    let outcome = start_scheduler().map_err(|error| *error).unwrap_or_report();
+    outcome.into_datum().expect("a text is never null")
+});
+
+sql_function!(trax_installed, pg_finfo_trax_installed, {
+    installed();
+    pg_sys::Datum::from(0)
+});
+
+/// `trax.installed()`: when this transaction commits, the launcher looks at this database again.
+fn installed() {
+    if shmem::available() {
+        let database = my_database();
+        register_xact_callback(PgXactCallbackEvent::Commit, move || shmem::poke(database));
+    }
+}
+
+/// `trax.start_scheduler()`: the launcher is asked, or without one the postmaster.
+fn start_scheduler() -> Result<&'static str, Box<ErrorReport>> {
+    if lock::is_taken() {
+        return Ok("already running");
+    }
+    refuse_if_it_could_not_run()?;
+    if shmem::available() {
+        shmem::poke(my_database());
+    } else {
+        let worker = scheduler::registration(my_database()).set_restart_time(Some(RESTART));
+        worker
+            .load_dynamic()
+            .map_err(|_| no_worker("All background worker slots are in use."))?;
+    }
+    let deadline = Instant::now() + START_LIMIT;
+    while Instant::now() < deadline {
+        wait(Duration::from_millis(10));
+        if lock::is_taken() {
+            return Ok("started");
+        }
+    }
+    Err(no_worker(
+        "It was asked for and did not appear; the server log says more.",
+    ))
+}
+
+fn refuse_if_it_could_not_run() -> Result<(), Box<ErrorReport>> {
+    // SAFETY: no arguments; a syscache lookup that gives null or a string.
+    let (in_recovery, name) = unsafe {
+        let name = pg_sys::get_database_name(my_database());
+        let name = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
+        (pg_sys::RecoveryInProgress(), name.unwrap_or_default())
+    };
+    if in_recovery {
+        return Err(wrong_state(
+            "the scheduler does not run during recovery",
+            "Call this on the primary; a preloaded library starts schedulers at promotion by itself.",
+        ));
+    }
+    if shmem::available() && !setting::databases().contain(&name) {
+        return Err(wrong_state(
+            format!("trax.databases leaves database \"{name}\" out"),
+            "Add it: alter system set trax.databases = '...'; select pg_reload_conf();",
+        ));
+    }
+    Ok(())
+}
+
+fn wrong_state(message: impl Into<String>, hint: &str) -> Box<ErrorReport> {
+    let report = ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        message.into(),
+        function_name!(),
+    );
+    Box::new(report.set_hint(hint))
+}
+
+fn no_worker(detail: &str) -> Box<ErrorReport> {
+    let report = ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+        "the scheduler could not be started",
+        function_name!(),
+    );
+    let hint = "Raise max_worker_processes and restart the server, or look at trax.enabled.";
+    Box::new(report.set_detail(detail).set_hint(hint))
+}
