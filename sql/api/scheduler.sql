@@ -10,8 +10,6 @@ as 'MODULE_PATHNAME', 'trax_start_scheduler';
 comment on function trax.start_scheduler() is
     'Starts the scheduler of this database: ''started'' or ''already running''.';
 
-revoke all on function trax.start_scheduler() from public;
-
 create function trax.installed()
 returns void
 language c
@@ -22,6 +20,3 @@ as 'MODULE_PATHNAME', 'trax_installed';
 comment on function trax.installed() is
     'Tells the launcher, when this transaction commits, to look at this database again.';
 
-revoke all on function trax.installed() from public;
-
-select trax.installed();

@@ -64,7 +64,9 @@ impl Request {
                 Some(worker) => worker,
                 None => session_name(),
             },
-            max_jobs: call.optional_within(first + 1, "max_jobs", 1, MAX_JOBS)?.unwrap_or(1) as usize,
+            max_jobs: call
+                .optional_within(first + 1, "max_jobs", 1, MAX_JOBS)?
+                .unwrap_or(1) as usize,
             tasks: call.optional_names(first + 2, "tasks")?,
             groups: call.optional_names(first + 3, "groups")?,
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
@@ -96,8 +98,11 @@ pub(crate) fn claim(spi: &Spi, request: &Request, rows: &mut Rows) -> Result<()>
             arg(interval(micros(setting::default_timeout()))?),
         ],
     );
-    let by_job: HashMap<i64, usize> =
-        granted.iter().enumerate().map(|(index, row)| (row.must(1), index)).collect();
+    let by_job: HashMap<i64, usize> = granted
+        .iter()
+        .enumerate()
+        .map(|(index, row)| (row.must(1), index))
+        .collect();
     for job in &picked {
         rows.push_tuple(granted.row(by_job[&job.job_id]).tuple());
     }
@@ -113,11 +118,18 @@ struct Lane {
 fn lanes(spi: &Spi, request: &Request) -> Vec<Lane> {
     let rows = spi.query(
         &LANE_LIST,
-        &[request.tasks.clone().and_then(arg), request.groups.clone().and_then(arg)],
+        &[
+            request.tasks.clone().and_then(arg),
+            request.groups.clone().and_then(arg),
+        ],
     );
     let mut lanes: Vec<Lane> = rows
         .iter()
-        .map(|row| Lane { id: row.must(1), group_priority: row.must(2), group: row.must(3) })
+        .map(|row| Lane {
+            id: row.must(1),
+            group_priority: row.must(2),
+            group: row.must(3),
+        })
         .collect();
     lanes.sort_by_key(|lane| (lane.group_priority, lane.id));
     // The same lane may be registered twice.
@@ -142,17 +154,22 @@ struct Picked {
 fn pick(spi: &Spi, class: Vec<Lane>, max_jobs: usize, picked: &mut Vec<Picked>) {
     let mut admitted: HashMap<&str, bool> = HashMap::new();
     let queue = QueueScan::open();
-    let mut heads: BinaryHeap<Head> =
-        class.iter().filter_map(|lane| queue.begin(lane)).collect();
+    let mut heads: BinaryHeap<Head> = class.iter().filter_map(|lane| queue.begin(lane)).collect();
     while picked.len() < max_jobs {
         let Some(mut head) = heads.pop() else { break };
         let group = head.lane.group.as_str();
-        if !*admitted.entry(group).or_insert_with(|| group::admits_claim(spi, group)) {
+        if !*admitted
+            .entry(group)
+            .or_insert_with(|| group::admits_claim(spi, group))
+        {
             head.end();
             continue;
         }
         if queue.lock(&head) {
-            picked.push(Picked { job_id: head.key.job_id, tid: head.tid() });
+            picked.push(Picked {
+                job_id: head.key.job_id,
+                tid: head.tid(),
+            });
         }
         if head.advance() {
             heads.push(head);
@@ -198,7 +215,12 @@ impl QueueScan {
             );
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
             let lock_slot = pg_sys::table_slot_create(table, std::ptr::null_mut());
-            Self { table, index, snapshot: pg_sys::GetActiveSnapshot(), lock_slot }
+            Self {
+                table,
+                index,
+                snapshot: pg_sys::GetActiveSnapshot(),
+                lock_slot,
+            }
         }
     }
 
@@ -218,7 +240,15 @@ impl QueueScan {
             let scan = begin_index_scan(self.table, self.index, self.snapshot);
             pg_sys::index_rescan(scan, &raw mut key, 1, std::ptr::null_mut(), 0);
             let slot = pg_sys::table_slot_create(self.table, std::ptr::null_mut());
-            Head { lane, scan, slot, key: Key { priority: Reverse(0), job_id: 0 } }
+            Head {
+                lane,
+                scan,
+                slot,
+                key: Key {
+                    priority: Reverse(0),
+                    job_id: 0,
+                },
+            }
         };
         if head.advance() {
             Some(head)
@@ -303,8 +333,10 @@ impl Head<'_> {
             let mut is_null = false;
             let job_id = pg_sys::slot_getattr(self.slot, JOB_ID_COLUMN, &raw mut is_null);
             let priority = pg_sys::slot_getattr(self.slot, PRIORITY_COLUMN, &raw mut is_null);
-            self.key =
-                Key { priority: Reverse(priority.value() as i16), job_id: job_id.value() as i64 };
+            self.key = Key {
+                priority: Reverse(priority.value() as i16),
+                job_id: job_id.value() as i64,
+            };
         }
         true
     }
@@ -345,8 +377,10 @@ impl PartialEq for Head<'_> {
 impl Eq for Head<'_> {}
 
 fn tid_array(picked: &[Picked]) -> Option<pg_sys::Datum> {
-    let datums: Vec<Option<pg_sys::Datum>> =
-        picked.iter().map(|job| Some(pg_sys::Datum::from(&raw const job.tid))).collect();
+    let datums: Vec<Option<pg_sys::Datum>> = picked
+        .iter()
+        .map(|job| Some(pg_sys::Datum::from(&raw const job.tid)))
+        .collect();
     array_arg(pg_sys::TIDOID, &datums)
 }
 
@@ -363,10 +397,16 @@ fn session_name() -> String {
         let application = if pg_sys::application_name.is_null() {
             String::new()
         } else {
-            std::ffi::CStr::from_ptr(pg_sys::application_name).to_string_lossy().into_owned()
+            std::ffi::CStr::from_ptr(pg_sys::application_name)
+                .to_string_lossy()
+                .into_owned()
         };
-        let application = if application.is_empty() { "session" } else { application.as_str() };
-        format!("{application}:{}", pg_sys::MyProcPid)
+        let application = if application.is_empty() {
+            "session"
+        } else {
+            application.as_str()
+        };
+        let process = pg_sys::MyProcPid;
+        format!("{application}:{process}")
     }
 }
-

@@ -10,7 +10,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// How often a backend looks after partitions, in microseconds.
 const INTERVAL_MICROS: i64 = 60 * 1_000_000;
 
-statement!(CLEANUP_PARTITIONS, "cleanup_partitions.sql", TIMESTAMPTZOID, TIMESTAMPTZOID);
+statement!(
+    CLEANUP_PARTITIONS,
+    "cleanup_partitions.sql",
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
 
 /// When this backend last looked: a hint that spares the catalog lookups of most cycles.
 static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
@@ -35,7 +40,9 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let partitions = spi::isolated(|| {
         let before = now.plus(-micros(setting::run_retention()));
         let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
-        let row = rows.first().expect("a select without a table gives one row");
+        let row = rows
+            .first()
+            .expect("a select without a table gives one row");
         Ok((row.must::<i32>(1), row.must::<i32>(2)))
     });
     match partitions {
@@ -43,7 +50,9 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
             cleaned.partitions_made = i64::from(made);
             cleaned.partitions_dropped = i64::from(dropped);
         }
-        Err(message) => pgrx::warning!("trax: partitions of trax.run were not looked after: {message}"),
+        Err(message) => {
+            pgrx::warning!("trax: partitions of trax.run were not looked after: {message}")
+        }
     }
     let before = now.plus(-micros(setting::dead_letter_retention()));
     cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;

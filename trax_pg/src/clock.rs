@@ -66,7 +66,8 @@ impl FromDatum for Timestamp {
 /// Length of an interval in microseconds, a month as 30 days and a day as 24 hours; saturates.
 pub(crate) fn interval_micros(interval: &Interval) -> i64 {
     let days = i64::from(interval.months()) * 30 + i64::from(interval.days());
-    days.saturating_mul(MICROS_PER_DAY).saturating_add(interval.micros())
+    days.saturating_mul(MICROS_PER_DAY)
+        .saturating_add(interval.micros())
 }
 
 /// A duration in microseconds; saturates.

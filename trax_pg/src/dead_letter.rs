@@ -20,7 +20,12 @@ const NET_OVERLAP_MICROS: i64 = 10 * 1_000_000;
 /// Most resolved dead letters that one cycle forgets.
 const FORGET_AT_MOST: i64 = 1000;
 
-statement!(DEAD_LETTER_REAP, "dead_letter_reap.sql", TIMESTAMPTZOID, TIMESTAMPTZOID);
+statement!(
+    DEAD_LETTER_REAP,
+    "dead_letter_reap.sql",
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
 statement!(DEAD_LETTER_TAKE, "dead_letter_take.sql", INT8OID);
 statement!(
     DEAD_LETTER_RESOLVE,
@@ -31,19 +36,32 @@ statement!(
     TIMESTAMPTZOID,
     INT8OID
 );
-statement!(DEAD_LETTER_FORGET, "dead_letter_forget.sql", TIMESTAMPTZOID, INT8OID);
+statement!(
+    DEAD_LETTER_FORGET,
+    "dead_letter_forget.sql",
+    TIMESTAMPTZOID,
+    INT8OID
+);
 
-sql_function!(trax_requeue_dead_letter, pg_finfo_trax_requeue_dead_letter, |call| {
-    let resolution = Resolution::from_call(call)?;
-    let job_id = spi::connected(|spi| requeue(spi, &resolution))?;
-    Ok(call.value(job_id))
-});
+sql_function!(
+    trax_requeue_dead_letter,
+    pg_finfo_trax_requeue_dead_letter,
+    |call| {
+        let resolution = Resolution::from_call(call)?;
+        let job_id = spi::connected(|spi| requeue(spi, &resolution))?;
+        Ok(call.value(job_id))
+    }
+);
 
-sql_function!(trax_acknowledge_dead_letter, pg_finfo_trax_acknowledge_dead_letter, |call| {
-    let resolution = Resolution::from_call(call)?;
-    let acknowledged = spi::connected(|spi| acknowledge(spi, &resolution))?;
-    Ok(call.value(acknowledged))
-});
+sql_function!(
+    trax_acknowledge_dead_letter,
+    pg_finfo_trax_acknowledge_dead_letter,
+    |call| {
+        let resolution = Resolution::from_call(call)?;
+        let acknowledged = spi::connected(|spi| acknowledge(spi, &resolution))?;
+        Ok(call.value(acknowledged))
+    }
+);
 
 /// What a person decides about one dead letter.
 struct Resolution {
@@ -54,13 +72,22 @@ struct Resolution {
 
 impl Resolution {
     fn from_call(call: &Call) -> Result<Self> {
-        Ok(Self { id: call.required(0, "id")?, note: call.optional(1), now: Timestamp::now() })
+        Ok(Self {
+            id: call.required(0, "id")?,
+            note: call.optional(1),
+            now: Timestamp::now(),
+        })
     }
 
     fn store(&self, spi: &Spi, status: &str, job_id: Option<i64>) {
         let note = self.note.as_deref().and_then(arg);
-        let arguments =
-            [arg(self.id), arg(status), note, arg(self.now), job_id.and_then(arg)];
+        let arguments = [
+            arg(self.id),
+            arg(status),
+            note,
+            arg(self.now),
+            job_id.and_then(arg),
+        ];
         spi.execute(&DEAD_LETTER_RESOLVE, &arguments);
     }
 }
@@ -71,9 +98,12 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
     let status: String = row.must(1);
     if status != "awaiting_intervention" {
-        return Err(Error::wrong_state(format!("dead letter {} is already {status}", resolution.id))
-            .detail(format!("Its status is \"{status}\"."))
-            .hint("Enqueue the job anew with trax.enqueue() if it should run once more."));
+        return Err(Error::wrong_state(format!(
+            "dead letter {} is already {status}",
+            resolution.id
+        ))
+        .detail(format!("Its status is \"{status}\"."))
+        .hint("Enqueue the job anew with trax.enqueue() if it should run once more."));
     }
     let job = fresh_job(&row, resolution.now);
     let job_id = work_queue::enqueue(spi, &job, &[row.datum(13)])[0];
@@ -129,7 +159,9 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
 fn unknown(id: i64) -> Error {
     Error::unknown(format!("dead letter {id} does not exist"))
         .detail(format!("No row of trax.dead_letter has the id {id}."))
-        .hint("List them with: select id, task, status, last_error from trax.dead_letter order by id")
+        .hint(
+            "List them with: select id, task, status, last_error from trax.dead_letter order by id",
+        )
 }
 
 /// When this backend last cast the net: a hint that keeps a cycle from looking at the same failures again.

@@ -41,8 +41,7 @@ statement!(
 
 /// Queues due manifests; gives how many were queued, and whether more may be due.
 pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
-    let limit = setting::max_entries_per_cycle();
-    let at_most = (limit > 0).then_some(limit as i64);
+    let at_most = setting::max_entries_per_cycle().map(|limit| limit as i64);
     let rows = spi.query(&DUE_SELECT, &[arg(now), at_most.and_then(arg)]);
     let due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
     if due.is_empty() {
@@ -52,7 +51,10 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     decisions.sort_by_key(|decision| decision.manifest_id);
     let queued = queue(spi, &due, &decisions, now);
     settle(spi, &decisions, now);
-    (queued, at_most.is_some_and(|limit| due.len() as i64 >= limit))
+    (
+        queued,
+        at_most.is_some_and(|limit| due.len() as i64 >= limit),
+    )
 }
 
 /// A manifest whose time has come.
@@ -131,7 +133,9 @@ impl Due {
         let missed = self.was_parked || self.due_at.plus(threshold) < now;
         let after = if missed { now } else { self.due_at };
         let zone = ServerZone::named(&self.timing.timezone)?;
-        Ok(self.timing.bounded(next_occurrence(&parse_cron(text)?, after, &zone)))
+        Ok(self
+            .timing
+            .bounded(next_occurrence(&parse_cron(text)?, after, &zone)))
     }
 }
 
@@ -154,7 +158,10 @@ fn queue(spi: &Spi, due: &[Due], decisions: &[Decision], now: Timestamp) -> usiz
         return 0;
     }
     let occurrences = array_arg(pg_sys::TIMESTAMPTZOID, &occurrences);
-    spi.execute(&DUE_QUEUE, &[arg(ids), occurrences, arg(now), arg(lane_ids)])
+    spi.execute(
+        &DUE_QUEUE,
+        &[arg(ids), occurrences, arg(now), arg(lane_ids)],
+    )
 }
 
 fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
@@ -175,9 +182,18 @@ fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
             column(|decision| arg(decision.manifest_id), pg_sys::INT8OID),
             column(next_run_at, pg_sys::TIMESTAMPTZOID),
             column(parked_on, pg_sys::TEXTOID),
-            column(|decision| decision.parked_due_at.and_then(arg), pg_sys::TIMESTAMPTZOID),
-            column(|decision| decision.queue_for.and_then(arg), pg_sys::TIMESTAMPTZOID),
-            column(|decision| decision.failure.as_deref().and_then(arg), pg_sys::TEXTOID),
+            column(
+                |decision| decision.parked_due_at.and_then(arg),
+                pg_sys::TIMESTAMPTZOID,
+            ),
+            column(
+                |decision| decision.queue_for.and_then(arg),
+                pg_sys::TIMESTAMPTZOID,
+            ),
+            column(
+                |decision| decision.failure.as_deref().and_then(arg),
+                pg_sys::TEXTOID,
+            ),
             arg(now),
         ],
     );

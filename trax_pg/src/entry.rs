@@ -18,7 +18,7 @@ macro_rules! sql_function {
     ($symbol:ident, $finfo:ident, $body:expr) => {
         #[doc(hidden)]
         #[unsafe(no_mangle)]
-        pub extern "C-unwind" fn $finfo() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
+        pub(crate) extern "C-unwind" fn $finfo() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
             const RECORD: ::pgrx::pg_sys::Pg_finfo_record =
                 ::pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
             &RECORD
@@ -27,12 +27,11 @@ macro_rules! sql_function {
         #[doc(hidden)]
         #[unsafe(no_mangle)]
         #[::pgrx::pg_guard]
-        pub extern "C-unwind" fn $symbol(
+        pub(crate) extern "C-unwind" fn $symbol(
             fcinfo: ::pgrx::pg_sys::FunctionCallInfo,
         ) -> ::pgrx::pg_sys::Datum {
-            let body: fn(
-                &$crate::entry::Call,
-            ) -> $crate::error::Result<::pgrx::pg_sys::Datum> = $body;
+            let body: fn(&$crate::entry::Call) -> $crate::error::Result<::pgrx::pg_sys::Datum> =
+                $body;
             match body(&$crate::entry::Call::new(fcinfo)) {
                 Ok(datum) => datum,
                 Err(error) => error.raise(),
@@ -60,7 +59,8 @@ impl Call {
 
     /// The argument at `index`, or 22004.
     pub(crate) fn required<T: FromDatum>(&self, index: usize, name: &str) -> Result<T> {
-        self.optional(index).ok_or_else(|| Error::null_argument(name))
+        self.optional(index)
+            .ok_or_else(|| Error::null_argument(name))
     }
 
     /// The argument as it was passed, for values that only travel through.
@@ -75,7 +75,9 @@ impl Call {
     }
 
     pub(crate) fn optional_name(&self, index: usize, name: &str) -> Result<Option<String>> {
-        self.optional(index).map(|text| checked_name(text, name)).transpose()
+        self.optional(index)
+            .map(|text| checked_name(text, name))
+            .transpose()
     }
 
     /// An array of names; a null element is 22004.
@@ -95,26 +97,34 @@ impl Call {
 
     /// A length of time above zero, in microseconds.
     pub(crate) fn optional_positive(&self, index: usize, name: &str) -> Result<Option<i64>> {
-        let micros = self.optional::<Interval>(index).map(|interval| interval_micros(&interval));
+        let micros = self
+            .optional::<Interval>(index)
+            .map(|interval| interval_micros(&interval));
         match micros {
             Some(micros) if micros <= 0 => Err(Error::invalid(format!(
                 "argument \"{name}\" must be longer than zero"
             ))
             .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
-            .hint(format!("Give a positive interval, for example: {name} => interval '30 s'"))),
+            .hint(format!(
+                "Give a positive interval, for example: {name} => interval '30 s'"
+            ))),
             other => Ok(other),
         }
     }
 
     /// A length of time of zero or more, in microseconds.
     pub(crate) fn optional_not_negative(&self, index: usize, name: &str) -> Result<Option<i64>> {
-        let micros = self.optional::<Interval>(index).map(|interval| interval_micros(&interval));
+        let micros = self
+            .optional::<Interval>(index)
+            .map(|interval| interval_micros(&interval));
         match micros {
             Some(micros) if micros < 0 => Err(Error::invalid(format!(
                 "argument \"{name}\" must not be negative"
             ))
             .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
-            .hint(format!("Give an interval of zero or more, for example: {name} => interval '1 min'"))),
+            .hint(format!(
+                "Give an interval of zero or more, for example: {name} => interval '1 min'"
+            ))),
             other => Ok(other),
         }
     }
@@ -132,7 +142,9 @@ impl Call {
                 "argument \"{name}\" must be between {low} and {high}"
             ))
             .detail(format!("{name} is {value}."))
-            .hint(format!("Give a number from {low} to {high}: {name} => {low}"))),
+            .hint(format!(
+                "Give a number from {low} to {high}: {name} => {low}"
+            ))),
             other => Ok(other),
         }
     }
@@ -153,7 +165,10 @@ impl Call {
         unsafe {
             pg_sys::InitMaterializedSRF(self.fcinfo, USE_EXPECTED_DESC);
             let info = (*self.fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-            Rows { store: (*info).setResult, shape: (*info).setDesc }
+            Rows {
+                store: (*info).setResult,
+                shape: (*info).setDesc,
+            }
         }
     }
 }
@@ -168,11 +183,17 @@ impl Rows {
     /// Adds one row; `values` are in the order of the declared columns.
     pub(crate) fn push(&mut self, values: &mut [Option<pg_sys::Datum>]) {
         let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
-        let mut datums: Vec<pg_sys::Datum> =
-            values.iter().map(|value| value.unwrap_or(pg_sys::Datum::from(0))).collect();
+        let mut datums: Vec<pg_sys::Datum> = values
+            .iter()
+            .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+            .collect();
         // SAFETY: one value and one flag for each column; the store copies what they point to.
         unsafe {
-            assert_eq!((*self.shape).natts as usize, datums.len(), "a value for each column");
+            assert_eq!(
+                (*self.shape).natts as usize,
+                datums.len(),
+                "a value for each column"
+            );
             pg_sys::tuplestore_putvalues(
                 self.store,
                 self.shape,
@@ -194,18 +215,28 @@ impl Rows {
 }
 
 fn without_nulls<T>(values: Vec<Option<T>>, name: &str) -> Result<Vec<T>> {
-    values.into_iter().collect::<Option<Vec<T>>>().ok_or_else(|| Error::null_argument(name))
+    values
+        .into_iter()
+        .collect::<Option<Vec<T>>>()
+        .ok_or_else(|| Error::null_argument(name))
 }
 
 fn checked_name(text: String, name: &str) -> Result<String> {
     if text.is_empty() {
-        return Err(Error::invalid(format!("argument \"{name}\" must not be empty"))
-            .detail(format!("{name} is the empty text."))
-            .hint(format!("Give a name of 1 to {NAME_BYTES} bytes: {name} => 'report.build'")));
+        return Err(
+            Error::invalid(format!("argument \"{name}\" must not be empty"))
+                .detail(format!("{name} is the empty text."))
+                .hint(format!(
+                    "Give a name of 1 to {NAME_BYTES} bytes: {name} => 'report.build'"
+                )),
+        );
     }
     if text.len() > NAME_BYTES {
         return Err(Error::too_large(format!("argument \"{name}\" is too long"))
-            .detail(format!("{name} has {} bytes; the limit is {NAME_BYTES}.", text.len()))
+            .detail(format!(
+                "{name} has {} bytes; the limit is {NAME_BYTES}.",
+                text.len()
+            ))
             .hint(format!("Give a name of 1 to {NAME_BYTES} bytes.")));
     }
     Ok(text)

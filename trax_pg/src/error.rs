@@ -18,7 +18,12 @@ pub(crate) struct Error {
 
 impl Error {
     pub(crate) fn new(code: PgSqlErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), detail: None, hint: None }
+        Self {
+            code,
+            message: message.into(),
+            detail: None,
+            hint: None,
+        }
     }
 
     /// A full sentence that says what was found.
@@ -43,7 +48,9 @@ impl Error {
             PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
             format!("argument \"{name}\" must not be null"),
         )
-        .detail(format!("The call gives null for \"{name}\", directly or as an element of an array."))
+        .detail(format!(
+            "The call gives null for \"{name}\", directly or as an element of an array."
+        ))
         .hint(format!("Give a value: {name} => ..."))
     }
 
@@ -59,7 +66,10 @@ impl Error {
 
     /// 55000: the object is not in a state that allows this.
     pub(crate) fn wrong_state(message: impl Into<String>) -> Self {
-        Self::new(PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        Self::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            message,
+        )
     }
 
     /// 42704: a name or id that does not exist.

@@ -27,10 +27,14 @@ statement!(
     TIMESTAMPTZOID
 );
 
-sql_function!(trax_configure_group, pg_finfo_trax_configure_group, |call| {
-    configure(call)?;
-    Ok(call.null())
-});
+sql_function!(
+    trax_configure_group,
+    pg_finfo_trax_configure_group,
+    |call| {
+        configure(call)?;
+        Ok(call.null())
+    }
+);
 
 fn configure(call: &Call) -> Result<()> {
     let name = call.name(0, "name")?;

@@ -9,8 +9,19 @@ use crate::spi::{self, Spi, arg, statement};
 use pgrx::pg_sys;
 
 statement!(INSTANCE_STATE, "instance_state.sql", INT8OID, OIDOID);
-statement!(INSTANCE_ADOPT, "instance_adopt.sql", INT8OID, OIDOID, TIMESTAMPTZOID);
-statement!(INSTANCE_PAUSE, "instance_pause.sql", TEXTOID, TIMESTAMPTZOID);
+statement!(
+    INSTANCE_ADOPT,
+    "instance_adopt.sql",
+    INT8OID,
+    OIDOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    INSTANCE_PAUSE,
+    "instance_pause.sql",
+    TEXTOID,
+    TIMESTAMPTZOID
+);
 statement!(INSTANCE_RESUME, "instance_resume.sql");
 
 sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
@@ -61,16 +72,20 @@ pub(crate) fn state(spi: &Spi) -> State {
 /// This server's system identifier and this database's oid.
 fn here() -> [Option<pg_sys::Datum>; 2] {
     // SAFETY: reads constants of the server and of this backend.
-    unsafe { [arg(pg_sys::GetSystemIdentifier() as i64), arg(pg_sys::MyDatabaseId)] }
+    unsafe {
+        [
+            arg(pg_sys::GetSystemIdentifier() as i64),
+            arg(pg_sys::MyDatabaseId),
+        ]
+    }
 }
 
-pub(crate) const NOT_ADOPTED: &str = "this database is a copy whose jobs belong to another server or database";
-pub(crate) const ADOPT_HINT: &str =
-    "If the jobs should run here, type: select trax.adopt()";
+pub(crate) const NOT_ADOPTED: &str =
+    "this database is a copy whose jobs belong to another server or database";
+pub(crate) const ADOPT_HINT: &str = "If the jobs should run here, type: select trax.adopt()";
 
 fn not_adopted() -> Error {
     Error::wrong_state(NOT_ADOPTED)
         .detail("Its scheduler does not run before somebody adopts the jobs.")
         .hint(ADOPT_HINT)
 }
-

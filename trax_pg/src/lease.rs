@@ -16,26 +16,49 @@ use std::collections::HashMap;
 /// Most overdue leases looked at in one cycle; the next cycle follows at once.
 pub(crate) const OVERDUE_AT_MOST: i64 = 1000;
 
-statement!(LEASE_EXTEND, "lease_extend.sql", INT8ARRAYOID, UUIDARRAYOID, TIMESTAMPTZOID);
+statement!(
+    LEASE_EXTEND,
+    "lease_extend.sql",
+    INT8ARRAYOID,
+    UUIDARRAYOID,
+    TIMESTAMPTZOID
+);
 statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
 statement!(LEASE_OVERDUE, "lease_overdue.sql", TIMESTAMPTZOID, INT8OID);
 statement!(LEASE_TIME_OUT, "lease_time_out.sql", TIMESTAMPTZOID);
-statement!(LEASE_LOOK_LATER, "lease_look_later.sql", INT8ARRAYOID, TIMESTAMPTZARRAYOID);
+statement!(
+    LEASE_LOOK_LATER,
+    "lease_look_later.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZARRAYOID
+);
 statement!(LEASE_CANCEL, "lease_cancel.sql", INT8OID);
-statement!(LEASE_RELEASE, "lease_release.sql", INT8OID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID);
+statement!(
+    LEASE_RELEASE,
+    "lease_release.sql",
+    INT8OID,
+    UUIDOID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let held = Held::from_call(call)?;
-    let lease = call.optional_positive(2, "lease")?.unwrap_or_else(|| micros(setting::default_lease()));
+    let lease = call
+        .optional_positive(2, "lease")?
+        .unwrap_or_else(|| micros(setting::default_lease()));
     let mut rows = call.rows();
     spi::connected(|spi| {
         let sorted = held.sorted();
         let extended = spi.query(
             &LEASE_EXTEND,
-            &[arg(sorted.job_ids), arg(sorted.tokens), arg(Timestamp::now().plus(lease))],
+            &[
+                arg(sorted.job_ids),
+                arg(sorted.tokens),
+                arg(Timestamp::now().plus(lease)),
+            ],
         );
-        let extended: HashMap<i64, SpiRow> =
-            extended_by_job(extended.iter());
+        let extended: HashMap<i64, SpiRow> = extended_by_job(extended.iter());
         // One row for each job that was asked about, in the order of asking.
         for job_id in &held.job_ids {
             let mut row = match extended.get(job_id) {
@@ -105,9 +128,13 @@ pub(crate) fn same_length(name: &str, length: usize, jobs: usize) -> Result<()> 
     if length == jobs {
         return Ok(());
     }
-    Err(Error::invalid(format!("arguments \"job_ids\" and \"{name}\" must have the same length"))
-        .detail(format!("job_ids has {jobs} elements, {name} has {length}."))
-        .hint(format!("Give one element of {name} for each job, in the same order.")))
+    Err(Error::invalid(format!(
+        "arguments \"job_ids\" and \"{name}\" must have the same length"
+    ))
+    .detail(format!("job_ids has {jobs} elements, {name} has {length}."))
+    .hint(format!(
+        "Give one element of {name} for each job, in the same order."
+    )))
 }
 
 /// A lease whose row this transaction has locked.
@@ -139,7 +166,9 @@ impl Locked {
 
 /// Locks the lease of a job, if `token` still holds it.
 pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
-    spi.query(&LEASE_TAKE, &[arg(job_id), arg(token)]).first().map(|row| Locked::read(&row))
+    spi.query(&LEASE_TAKE, &[arg(job_id), arg(token)])
+        .first()
+        .map(|row| Locked::read(&row))
 }
 
 /// Asks the worker of a job to stop; false when nobody executes it.
@@ -170,7 +199,11 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp) -> Vec<(Locked, Overdue)> 
         let expires_at = row.must::<Timestamp>(9);
         let timeout_at = row.must::<Timestamp>(10);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace.
-        let deadline = if lease.timed_out { timeout_at.plus(grace) } else { timeout_at };
+        let deadline = if lease.timed_out {
+            timeout_at.plus(grace)
+        } else {
+            timeout_at
+        };
         if expires_at <= now {
             overdue.push((lease, Overdue::LeaseExpired));
         } else if lease.timed_out && deadline <= now {

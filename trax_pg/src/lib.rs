@@ -1,8 +1,40 @@
 //! trax: a job scheduler that lives inside PostgreSQL.
+//!
+//! Work moves down this list; what must go back goes back as a row with a due time.
 
+mod manifest;
+
+mod due;
+
+mod work_queue;
+
+mod claim;
+
+mod lease;
+
+mod outcome;
+
+mod dead_letter;
+
+mod cleanup;
+
+mod cycle;
+
+mod group;
+mod instance;
+mod manifest_state;
+
+pub mod retry;
+pub mod schedule;
+mod server_zone;
+
+mod clock;
+mod entry;
+mod error;
 mod schema;
 pub mod setting;
 mod shmem;
+mod spi;
 mod worker;
 
 ::pgrx::pg_module_magic!();

@@ -10,11 +10,11 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::group::HIGHEST_PRIORITY;
 use crate::manifest_state::{self, NextRun, ParkedOn};
+use crate::outcome;
 use crate::schedule::Cron;
 use crate::server_zone::ServerZone;
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::work_queue::{self, NewJob};
-use crate::outcome;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 
@@ -43,9 +43,19 @@ statement!(
     TIMESTAMPTZOID
 );
 statement!(MANIFEST_ID, "manifest_id.sql", TEXTOID);
-statement!(MANIFEST_SWITCH, "manifest_switch.sql", INT8OID, BOOLOID, TIMESTAMPTZOID);
+statement!(
+    MANIFEST_SWITCH,
+    "manifest_switch.sql",
+    INT8OID,
+    BOOLOID,
+    TIMESTAMPTZOID
+);
 statement!(MANIFEST_REMOVE, "manifest_remove.sql", INT8OID);
-statement!(MANIFEST_CANCEL_QUEUED, "manifest_cancel_queued.sql", INT8OID);
+statement!(
+    MANIFEST_CANCEL_QUEUED,
+    "manifest_cancel_queued.sql",
+    INT8OID
+);
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
     let change = Change::from_call(call)?;
@@ -59,17 +69,25 @@ sql_function!(trax_unschedule, pg_finfo_trax_unschedule, |call| {
     Ok(call.null())
 });
 
-sql_function!(trax_enable_manifest, pg_finfo_trax_enable_manifest, |call| {
-    let name = call.name(0, "name")?;
-    spi::connected(|spi| switch(spi, &name, true, Timestamp::now()))?;
-    Ok(call.null())
-});
+sql_function!(
+    trax_enable_manifest,
+    pg_finfo_trax_enable_manifest,
+    |call| {
+        let name = call.name(0, "name")?;
+        spi::connected(|spi| switch(spi, &name, true, Timestamp::now()))?;
+        Ok(call.null())
+    }
+);
 
-sql_function!(trax_disable_manifest, pg_finfo_trax_disable_manifest, |call| {
-    let name = call.name(0, "name")?;
-    spi::connected(|spi| switch(spi, &name, false, Timestamp::now()))?;
-    Ok(call.null())
-});
+sql_function!(
+    trax_disable_manifest,
+    pg_finfo_trax_disable_manifest,
+    |call| {
+        let name = call.name(0, "name")?;
+        spi::connected(|spi| switch(spi, &name, false, Timestamp::now()))?;
+        Ok(call.null())
+    }
+);
 
 sql_function!(trax_trigger, pg_finfo_trax_trigger, |call| {
     let name = call.name(0, "name")?;
@@ -114,7 +132,9 @@ impl Change {
             group: call.optional_name(10, "group_name")?,
             priority: call.optional_within(11, "priority", 0, HIGHEST_PRIORITY)?,
             max_retries: call.optional_within(12, "max_retries", 0, i32::MAX - 1)?,
-            retry_delay: call.optional_not_negative(13, "retry_delay")?.and(call.datum(13)),
+            retry_delay: call
+                .optional_not_negative(13, "retry_delay")?
+                .and(call.datum(13)),
             timeout: call.optional_positive(14, "timeout")?.and(call.datum(14)),
             starts_at: call.optional(22),
             ends_at: call.optional(23),
@@ -131,11 +151,17 @@ impl Change {
     }
 
     fn check_schedule(&self) -> Result<()> {
-        let given = [self.cron.is_some(), self.every.is_some(), self.run_at.is_some()];
+        let given = [
+            self.cron.is_some(),
+            self.every.is_some(),
+            self.run_at.is_some(),
+        ];
         if given.into_iter().filter(|&given| given).count() > 1 {
             return Err(Error::invalid("a manifest has one kind of schedule")
                 .detail("More than one of cron, every and run_at is given.")
-                .hint("Give one of cron => '0 2 * * *', every => interval '5 min' or run_at => '...'"));
+                .hint(
+                    "Give one of cron => '0 2 * * *', every => interval '5 min' or run_at => '...'",
+                ));
         }
         if let Some(text) = &self.cron {
             parse_cron(text)?;
@@ -143,12 +169,20 @@ impl Change {
         if let Some(name) = &self.timezone {
             ServerZone::named(name)?;
         }
-        let times = [("run_at", self.run_at), ("starts_at", self.starts_at), ("ends_at", self.ends_at)];
+        let times = [
+            ("run_at", self.run_at),
+            ("starts_at", self.starts_at),
+            ("ends_at", self.ends_at),
+        ];
         for (name, time) in times {
             if time.is_some_and(|time| !time.is_finite()) {
-                return Err(Error::invalid(format!("argument \"{name}\" must be a finite time"))
-                    .detail(format!("{name} is infinity or -infinity."))
-                    .hint(format!("Give a time, for example: {name} => now() + interval '1 day'")));
+                return Err(
+                    Error::invalid(format!("argument \"{name}\" must be a finite time"))
+                        .detail(format!("{name} is infinity or -infinity."))
+                        .hint(format!(
+                            "Give a time, for example: {name} => now() + interval '1 day'"
+                        )),
+                );
             }
         }
         Ok(())
@@ -169,10 +203,17 @@ fn refuse_what_is_not_built(call: &Call) -> Result<()> {
         (20, "variance"),
         (21, "exclusions"),
     ];
-    match NOT_BUILT.iter().find(|&&(index, _)| call.datum(index).is_some()) {
-        Some((_, name)) => Err(Error::not_supported(format!("argument \"{name}\" is not supported yet"))
-            .detail(format!("This version of trax stores no {name} other than the default."))
-            .hint(format!("Leave {name} out."))),
+    match NOT_BUILT
+        .iter()
+        .find(|&&(index, _)| call.datum(index).is_some())
+    {
+        Some((_, name)) => Err(Error::not_supported(format!(
+            "argument \"{name}\" is not supported yet"
+        ))
+        .detail(format!(
+            "This version of trax stores no {name} other than the default."
+        ))
+        .hint(format!("Leave {name} out."))),
         None => Ok(()),
     }
 }
@@ -181,13 +222,19 @@ fn refuse_what_is_not_built(call: &Call) -> Result<()> {
 pub(crate) fn parse_cron(text: &str) -> Result<Cron> {
     if text.len() > CRON_BYTES {
         return Err(Error::too_large("the cron expression is too long")
-            .detail(format!("It has {} bytes; the limit is {CRON_BYTES}.", text.len()))
+            .detail(format!(
+                "It has {} bytes; the limit is {CRON_BYTES}.",
+                text.len()
+            ))
             .hint("Shorten the lists in it, or split it over several manifests."));
     }
     Cron::parse(text).map_err(|error| {
-        Error::invalid(format!("cron expression \"{text}\" is not valid: {}", error.message))
-            .detail(format!("The mistake is at position {}.", error.position))
-            .hint(error.hint)
+        Error::invalid(format!(
+            "cron expression \"{text}\" is not valid: {}",
+            error.message
+        ))
+        .detail(format!("The mistake is at position {}.", error.position))
+        .hint(error.hint)
     })
 }
 
@@ -248,9 +295,15 @@ impl Definition {
         let next = if let Some(text) = &self.timing.cron {
             // An occurrence at the very start counts.
             let after = if from > now { from.plus(-1) } else { now };
-            next_occurrence(&parse_cron(text)?, after, &ServerZone::named(&self.timing.timezone)?)
+            next_occurrence(
+                &parse_cron(text)?,
+                after,
+                &ServerZone::named(&self.timing.timezone)?,
+            )
         } else if let Some(every) = &self.timing.every {
-            let due = self.last_success_at.map(|last| last.plus(interval_micros(every)));
+            let due = self
+                .last_success_at
+                .map(|last| last.plus(interval_micros(every)));
             Some(due.map_or(from, |due| due.max(from)))
         } else {
             match self.timing.run_at {
@@ -283,7 +336,9 @@ pub(crate) fn next_occurrence(
 }
 
 fn find(spi: &Spi, name: &str) -> Option<Definition> {
-    spi.query(&MANIFEST_FIND, &[arg(name)]).first().map(|row| Definition::read(name, &row))
+    spi.query(&MANIFEST_FIND, &[arg(name)])
+        .first()
+        .map(|row| Definition::read(name, &row))
 }
 
 fn must_find(spi: &Spi, name: &str) -> Result<Definition> {
@@ -326,7 +381,10 @@ fn revives(before: Option<&Definition>, change: &Change) -> Option<bool> {
 /// A row of `trax.manifest` without a state is new: it gets one.
 fn new_definition(spi: &Spi, name: &str, now: Timestamp) -> Result<Definition> {
     let rows = spi.query(&MANIFEST_ID, &[arg(name)]);
-    let id = rows.first().expect("the manifest that was just saved").must::<i64>(1);
+    let id = rows
+        .first()
+        .expect("the manifest that was just saved")
+        .must::<i64>(1);
     manifest_state::arm(spi, id, NextRun::Never, now);
     must_find(spi, name)
 }
@@ -377,7 +435,10 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     if definition.enabled == enabled {
         return Ok(());
     }
-    spi.execute(&MANIFEST_SWITCH, &[arg(definition.id), arg(enabled), arg(now)]);
+    spi.execute(
+        &MANIFEST_SWITCH,
+        &[arg(definition.id), arg(enabled), arg(now)],
+    );
     definition.enabled = enabled;
     let next = if enabled && definition.retired {
         NextRun::Parked(ParkedOn::Ended)

@@ -16,11 +16,25 @@ statement!(
     BOOLARRAYOID,
     TIMESTAMPTZOID
 );
-statement!(MANIFEST_RETIRE, "manifest_retire.sql", INT8ARRAYOID, TIMESTAMPTZOID);
+statement!(
+    MANIFEST_RETIRE,
+    "manifest_retire.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZOID
+);
 statement!(MANIFEST_UNPARK, "manifest_unpark.sql", INT8OID, TEXTOID);
 statement!(MANIFEST_UNPARK_GROUP, "manifest_unpark_group.sql", TEXTOID);
-statement!(MANIFEST_AWAITS_ONLY_RUN, "manifest_awaits_only_run.sql", INT8OID);
-statement!(MANIFEST_AWAIT, "manifest_await.sql", INT8OID, TIMESTAMPTZOID);
+statement!(
+    MANIFEST_AWAITS_ONLY_RUN,
+    "manifest_awaits_only_run.sql",
+    INT8OID
+);
+statement!(
+    MANIFEST_AWAIT,
+    "manifest_await.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
 statement!(
     MANIFEST_ARM,
     "manifest_arm.sql",
@@ -105,11 +119,20 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
         return;
     }
     let ids: Vec<i64> = manifests.keys().copied().collect();
-    let succeeded: Vec<bool> = manifests.values().map(|&(succeeded, _)| succeeded).collect();
+    let succeeded: Vec<bool> = manifests
+        .values()
+        .map(|&(succeeded, _)| succeeded)
+        .collect();
     let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
-    let rows = spi.query(&MANIFEST_SETTLE, &[arg(ids), arg(succeeded), arg(done), arg(now)]);
-    let retired: Vec<i64> =
-        rows.iter().filter(|row| row.must::<bool>(2)).map(|row| row.must(1)).collect();
+    let rows = spi.query(
+        &MANIFEST_SETTLE,
+        &[arg(ids), arg(succeeded), arg(done), arg(now)],
+    );
+    let retired: Vec<i64> = rows
+        .iter()
+        .filter(|row| row.must::<bool>(2))
+        .map(|row| row.must(1))
+        .collect();
     if !retired.is_empty() {
         spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
     }
@@ -136,10 +159,15 @@ pub(crate) fn arm(spi: &Spi, manifest_id: i64, next: NextRun, now: Timestamp) {
         NextRun::Never => (None, None),
         NextRun::Parked(reason) => (None, arg(reason.as_str())),
     };
-    spi.execute(&MANIFEST_ARM, &[arg(manifest_id), next_run_at, parked_on, arg(now)]);
+    spi.execute(
+        &MANIFEST_ARM,
+        &[arg(manifest_id), next_run_at, parked_on, arg(now)],
+    );
 }
 
 /// Whether a manifest that runs once waits for the outcome of that run.
 pub(crate) fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
-    spi.query(&MANIFEST_AWAITS_ONLY_RUN, &[arg(manifest_id)]).len() == 1
+    spi.query(&MANIFEST_AWAITS_ONLY_RUN, &[arg(manifest_id)])
+        .len()
+        == 1
 }

@@ -45,14 +45,32 @@ statement!(
     TEXTARRAYOID,
     TIMESTAMPTZOID
 );
-statement!(RUN_CANCEL_QUEUED, "run_cancel_queued.sql", INT8OID, TIMESTAMPTZOID);
-statement!(RUN_EXPIRE_QUEUED, "run_expire_queued.sql", TIMESTAMPTZOID, INT8OID);
+statement!(
+    RUN_CANCEL_QUEUED,
+    "run_cancel_queued.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
+    RUN_EXPIRE_QUEUED,
+    "run_expire_queued.sql",
+    TIMESTAMPTZOID,
+    INT8OID
+);
 statement!(RUN_FIND, "run_find.sql", INT8OID);
-statement!(UNIQUE_KEY_RELEASE, "unique_key_release.sql", TEXTARRAYOID, INT8ARRAYOID);
+statement!(
+    UNIQUE_KEY_RELEASE,
+    "unique_key_release.sql",
+    TEXTARRAYOID,
+    INT8ARRAYOID
+);
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
     let job_id = call.required::<i64>(0, "job_id")?;
-    let held = Held { job_ids: vec![job_id], tokens: vec![call.required::<Uuid>(1, "token")?] };
+    let held = Held {
+        job_ids: vec![job_id],
+        tokens: vec![call.required::<Uuid>(1, "token")?],
+    };
     let output = call.datum(2);
     output.map_or(Ok(()), work_queue::check_input)?;
     let recorded = spi::connected(|spi| Ok(complete(spi, &held, &[output], Timestamp::now())))?;
@@ -81,22 +99,32 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     failure.detail.map_or(Ok(()), work_queue::check_input)?;
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| {
-        let Some(lease) = lease::take(spi, job_id, token) else { return Ok("lost") };
+        let Some(lease) = lease::take(spi, job_id, token) else {
+            return Ok("lost");
+        };
         let ending = Ending::failed(lease, failure, now);
-        let outcome = if ending.retry_at.is_some() { "retrying" } else { "dead" };
+        let outcome = if ending.retry_at.is_some() {
+            "retrying"
+        } else {
+            "dead"
+        };
         end(spi, vec![ending], now);
         Ok(outcome)
     })?;
     Ok(call.value(outcome))
 });
 
-sql_function!(trax_acknowledge_cancel, pg_finfo_trax_acknowledge_cancel, |call| {
-    let job_id = call.required::<i64>(0, "job_id")?;
-    let token = call.required::<Uuid>(1, "token")?;
-    let now = Timestamp::now();
-    let held = spi::connected(|spi| Ok(acknowledge_cancel(spi, job_id, token, now)))?;
-    Ok(call.value(held))
-});
+sql_function!(
+    trax_acknowledge_cancel,
+    pg_finfo_trax_acknowledge_cancel,
+    |call| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let token = call.required::<Uuid>(1, "token")?;
+        let now = Timestamp::now();
+        let held = spi::connected(|spi| Ok(acknowledge_cancel(spi, job_id, token, now)))?;
+        Ok(call.value(held))
+    }
+);
 
 sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
     let job_id = call.required::<i64>(0, "job_id")?;
@@ -110,7 +138,9 @@ pub(crate) fn outputs(
     index: usize,
     jobs: usize,
 ) -> Result<Vec<Option<pg_sys::Datum>>> {
-    let Some(outputs) = call.datum(index) else { return Ok(vec![None; jobs]) };
+    let Some(outputs) = call.datum(index) else {
+        return Ok(vec![None; jobs]);
+    };
     let outputs = array_elements(pg_sys::JSONBOID, outputs);
     lease::same_length("outputs", outputs.len(), jobs)?;
     for output in outputs.iter().flatten() {
@@ -132,7 +162,12 @@ pub(crate) fn complete(
     let outputs: Vec<Option<pg_sys::Datum>> = order.iter().map(|&index| outputs[index]).collect();
     let rows = spi.query(
         &RUN_COMPLETE,
-        &[arg(job_ids), arg(tokens), array_arg(pg_sys::JSONBOID, &outputs), arg(now)],
+        &[
+            arg(job_ids),
+            arg(tokens),
+            array_arg(pg_sys::JSONBOID, &outputs),
+            arg(now),
+        ],
     );
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, true, true)).collect();
     let job_ids = ended.iter().map(|job| job.job_id).collect();
@@ -205,7 +240,13 @@ pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
 
 /// The columns job, manifest and unique key of a job that ended for good.
 fn ended(row: &SpiRow, succeeded: bool, done: bool) -> Ended {
-    Ended { job_id: row.must(1), manifest_id: row.get(2), unique_key: row.get(3), succeeded, done }
+    Ended {
+        job_id: row.must(1),
+        manifest_id: row.get(2),
+        unique_key: row.get(3),
+        succeeded,
+        done,
+    }
 }
 
 /// What a worker says of a failed attempt.
@@ -256,15 +297,29 @@ struct Ending {
 
 impl Ending {
     fn cancelled(lease: Locked, error: Option<String>) -> Self {
-        Self { lease, state: State::Cancelled, error, detail: None, retry_at: None, reason: None }
+        Self {
+            lease,
+            state: State::Cancelled,
+            error,
+            detail: None,
+            retry_at: None,
+            reason: None,
+        }
     }
 
     fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
         // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the attempt.
         if lease.cancel_requested && !lease.timed_out {
-            return Self { detail: failure.detail, ..Self::cancelled(lease, Some(failure.error)) };
+            return Self {
+                detail: failure.detail,
+                ..Self::cancelled(lease, Some(failure.error))
+            };
         }
-        let state = if lease.timed_out { State::Timeout } else { State::Error };
+        let state = if lease.timed_out {
+            State::Timeout
+        } else {
+            State::Error
+        };
         let mut ending = Self::judged(lease, state, failure.error, failure.permanent, now);
         ending.detail = failure.detail;
         if let (Some(_), Some(retry_in)) = (ending.retry_at, failure.retry_in) {
@@ -291,13 +346,22 @@ impl Ending {
 
     /// Retry or dead.
     fn judged(lease: Locked, state: State, error: String, permanent: bool, now: Timestamp) -> Self {
-        let max_retries = lease.max_retries.unwrap_or_else(setting::default_max_retries);
+        let max_retries = lease
+            .max_retries
+            .unwrap_or_else(setting::default_max_retries);
         let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
             Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
             Verdict::Dead if permanent => (None, Some("failed permanently")),
             Verdict::Dead => (None, Some("attempts spent")),
         };
-        Self { lease, state, error: Some(error), detail: None, retry_at, reason }
+        Self {
+            lease,
+            state,
+            error: Some(error),
+            detail: None,
+            retry_at,
+            reason,
+        }
     }
 }
 
@@ -307,8 +371,11 @@ fn retry_delay(lease: &Locked) -> i64 {
         Some(own) => Duration::from_micros(interval_micros(own).max(0) as u64),
         None => setting::retry_delay(),
     };
-    let policy =
-        Policy { delay, backoff: setting::retry_backoff(), max: setting::retry_delay_max() };
+    let policy = Policy {
+        delay,
+        backoff: setting::retry_backoff(),
+        max: setting::retry_delay_max(),
+    };
     // SAFETY: advances this backend's random numbers.
     let jitter = unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) };
     micros(policy.delay_before_attempt(lease.attempt, jitter))
@@ -326,10 +393,19 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp) {
     let arguments = [
         column(|ending| arg(ending.lease.job_id), pg_sys::INT8OID),
         column(|ending| arg(ending.state.state()), pg_sys::TEXTOID),
-        column(|ending| ending.state.failure_kind().and_then(arg), pg_sys::TEXTOID),
-        column(|ending| ending.error.as_deref().and_then(arg), pg_sys::TEXTOID),
+        column(
+            |ending| ending.state.failure_kind().and_then(arg),
+            pg_sys::TEXTOID,
+        ),
+        column(
+            |ending| ending.error.as_deref().and_then(arg),
+            pg_sys::TEXTOID,
+        ),
         column(|ending| ending.detail, pg_sys::JSONBOID),
-        column(|ending| ending.retry_at.and_then(arg), pg_sys::TIMESTAMPTZOID),
+        column(
+            |ending| ending.retry_at.and_then(arg),
+            pg_sys::TIMESTAMPTZOID,
+        ),
         column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
         arg(now),
     ];
@@ -362,7 +438,10 @@ fn settle(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
 
 fn cut(mut text: String) -> String {
     if text.len() > ERROR_BYTES {
-        let end = (0..=ERROR_BYTES).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        let end = (0..=ERROR_BYTES)
+            .rev()
+            .find(|&end| text.is_char_boundary(end))
+            .unwrap_or(0);
         text.truncate(end);
     }
     text

@@ -1,3 +1,107 @@
 //! The install order of the SQL files.
 
-pgrx::extension_sql_file!("../../sql/api/scheduler.sql", name = "api_scheduler");
+use pgrx::extension_sql_file;
+
+extension_sql_file!(
+    "../../sql/schema/instance.sql",
+    name = "schema_instance",
+    bootstrap
+);
+extension_sql_file!(
+    "../../sql/schema/group.sql",
+    name = "schema_group",
+    requires = ["schema_instance"]
+);
+extension_sql_file!(
+    "../../sql/schema/manifest.sql",
+    name = "schema_manifest",
+    requires = ["schema_group"]
+);
+extension_sql_file!(
+    "../../sql/schema/work_queue.sql",
+    name = "schema_work_queue",
+    requires = ["schema_manifest"]
+);
+extension_sql_file!(
+    "../../sql/schema/lease.sql",
+    name = "schema_lease",
+    requires = ["schema_work_queue"]
+);
+extension_sql_file!(
+    "../../sql/schema/run.sql",
+    name = "schema_run",
+    requires = ["schema_lease"]
+);
+extension_sql_file!(
+    "../../sql/schema/dead_letter.sql",
+    name = "schema_dead_letter",
+    requires = ["schema_run"]
+);
+extension_sql_file!(
+    "../../sql/schema/limit.sql",
+    name = "schema_limit",
+    requires = ["schema_dead_letter"]
+);
+extension_sql_file!(
+    "../../sql/schema/worker.sql",
+    name = "schema_worker",
+    requires = ["schema_limit"]
+);
+
+extension_sql_file!(
+    "../../sql/api/work_queue.sql",
+    name = "api_work_queue",
+    requires = ["schema_worker"]
+);
+extension_sql_file!(
+    "../../sql/api/claim.sql",
+    name = "api_claim",
+    requires = ["api_work_queue"]
+);
+extension_sql_file!(
+    "../../sql/api/lease.sql",
+    name = "api_lease",
+    requires = ["api_claim"]
+);
+extension_sql_file!(
+    "../../sql/api/outcome.sql",
+    name = "api_outcome",
+    requires = ["api_lease"]
+);
+extension_sql_file!(
+    "../../sql/api/manifest.sql",
+    name = "api_manifest",
+    requires = ["api_outcome"]
+);
+extension_sql_file!(
+    "../../sql/api/dead_letter.sql",
+    name = "api_dead_letter",
+    requires = ["api_manifest"]
+);
+extension_sql_file!(
+    "../../sql/api/cycle.sql",
+    name = "api_cycle",
+    requires = ["api_dead_letter"]
+);
+extension_sql_file!(
+    "../../sql/api/scheduler.sql",
+    name = "api_scheduler",
+    requires = ["api_cycle"]
+);
+extension_sql_file!(
+    "../../sql/api/run.sql",
+    name = "api_run",
+    requires = ["api_scheduler"]
+);
+extension_sql_file!(
+    "../../sql/api/status.sql",
+    name = "api_status",
+    requires = ["api_run"]
+);
+extension_sql_file!(
+    "../../sql/api/access.sql",
+    name = "api_access",
+    requires = ["api_status"]
+);
+
+extension_sql_file!("../../sql/grants.sql", name = "grants", finalize);

@@ -6,8 +6,9 @@ use pgrx::pg_sys;
 use std::ffi::CString;
 
 /// Names of the zone data that hold digits; any other name with digits is a POSIX rule, not a place.
-const NAMES_WITH_DIGITS: [&str; 7] =
-    ["EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT", "GMT0", "GMT+0", "GMT-0"];
+const NAMES_WITH_DIGITS: [&str; 7] = [
+    "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT", "GMT0", "GMT+0", "GMT-0",
+];
 
 /// A zone of the server's data. The server keeps what it has loaded until the backend ends.
 pub(crate) struct ServerZone(*mut pg_sys::pg_tz);
@@ -29,7 +30,11 @@ impl ServerZone {
         let text = CString::new(name).map_err(|_| unknown())?;
         // SAFETY: the server copies the text, and what it returns lives as long as the backend.
         let zone = unsafe { pg_sys::pg_tzset(text.as_ptr()) };
-        if zone.is_null() { Err(unknown()) } else { Ok(Self(zone)) }
+        if zone.is_null() {
+            Err(unknown())
+        } else {
+            Ok(Self(zone))
+        }
     }
 }
 
@@ -39,7 +44,11 @@ impl Zone for ServerZone {
         unsafe {
             let local = pg_sys::pg_localtime(&raw const utc_seconds, self.0);
             // Null is a time beyond its range, where no zone has rules.
-            if local.is_null() { 0 } else { (*local).tm_gmtoff as i32 }
+            if local.is_null() {
+                0
+            } else {
+                (*local).tm_gmtoff as i32
+            }
         }
     }
 }

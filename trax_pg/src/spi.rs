@@ -26,7 +26,11 @@ pub(crate) struct Statement {
 impl Statement {
     /// `types` are those of `$1`, `$2` and so on.
     pub(crate) const fn new(sql: &'static str, types: &'static [pg_sys::Oid]) -> Self {
-        Self { sql, types, plan: AtomicPtr::new(std::ptr::null_mut()) }
+        Self {
+            sql,
+            types,
+            plan: AtomicPtr::new(std::ptr::null_mut()),
+        }
     }
 
     fn plan(&self) -> pg_sys::SPIPlanPtr {
@@ -45,7 +49,11 @@ impl Statement {
                 types.as_mut_ptr(),
                 pg_sys::CURSOR_OPT_GENERIC_PLAN as i32,
             );
-            assert!(!plan.is_null(), "a statement of ours prepares: {}", self.sql);
+            assert!(
+                !plan.is_null(),
+                "a statement of ours prepares: {}",
+                self.sql
+            );
             pg_sys::SPI_keepplan(plan);
             self.plan.store(plan, Ordering::Relaxed);
             plan
@@ -61,7 +69,11 @@ pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     // SAFETY: finished below; when `work` raises, the aborting transaction closes the connection.
     unsafe {
         let code = pg_sys::SPI_connect();
-        assert_eq!(code, pg_sys::SPI_OK_CONNECT as i32, "SPI connects inside a function");
+        assert_eq!(
+            code,
+            pg_sys::SPI_OK_CONNECT as i32,
+            "SPI connects inside a function"
+        );
     }
     let result = work(&Spi(PhantomData));
     // SAFETY: connected above.
@@ -76,11 +88,19 @@ impl Spi {
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
     ) -> SpiRows<'_> {
-        assert_eq!(statement.types.len(), arguments.len(), "a value for each parameter");
-        let mut values: Vec<pg_sys::Datum> =
-            arguments.iter().map(|value| value.unwrap_or(pg_sys::Datum::from(0))).collect();
-        let nulls: Vec<std::ffi::c_char> =
-            arguments.iter().map(|value| if value.is_none() { b'n' } else { b' ' } as _).collect();
+        assert_eq!(
+            statement.types.len(),
+            arguments.len(),
+            "a value for each parameter"
+        );
+        let mut values: Vec<pg_sys::Datum> = arguments
+            .iter()
+            .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+            .collect();
+        let nulls: Vec<std::ffi::c_char> = arguments
+            .iter()
+            .map(|value| if value.is_none() { b'n' } else { b' ' } as _)
+            .collect();
         let settings = PlannerSettings::ours();
         // SAFETY: connected; one value and one flag for each parameter of the plan.
         let (table, count) = unsafe {
@@ -95,7 +115,11 @@ impl Spi {
             (pg_sys::SPI_tuptable, pg_sys::SPI_processed as usize)
         };
         drop(settings);
-        SpiRows { table, count, lifetime: PhantomData }
+        SpiRows {
+            table,
+            count,
+            lifetime: PhantomData,
+        }
     }
 
     /// Runs a statement for its effect and gives the number of rows it touched.
@@ -186,8 +210,10 @@ pub(crate) fn array_arg(
     values: &[Option<pg_sys::Datum>],
 ) -> Option<pg_sys::Datum> {
     let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
-    let mut datums: Vec<pg_sys::Datum> =
-        values.iter().map(|value| value.unwrap_or(pg_sys::Datum::from(0))).collect();
+    let mut datums: Vec<pg_sys::Datum> = values
+        .iter()
+        .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+        .collect();
     let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
     let (mut dimensions, mut lower) = ([values.len() as i32], [1i32]);
     // SAFETY: one flag for each element; the array copies what the elements point to.
@@ -313,8 +339,10 @@ impl PlannerSettings {
     fn ours() -> Self {
         // SAFETY: a backend has one thread, and the variables are plain values that the planner reads.
         unsafe {
-            let saved =
-                Self { flags: server_flags().map(|flag| *flag), plan_cache_mode: pg_sys::plan_cache_mode };
+            let saved = Self {
+                flags: server_flags().map(|flag| *flag),
+                plan_cache_mode: pg_sys::plan_cache_mode,
+            };
             for (flag, value) in server_flags().into_iter().zip(OUR_FLAGS) {
                 *flag = value;
             }

@@ -58,7 +58,9 @@ sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
 
 sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
     let job = NewJob::from_call(call, Timestamp::now())?;
-    let inputs = call.datum(1).ok_or_else(|| Error::null_argument("inputs"))?;
+    let inputs = call
+        .datum(1)
+        .ok_or_else(|| Error::null_argument("inputs"))?;
     let inputs = array_elements(pg_sys::JSONBOID, inputs);
     for input in &inputs {
         check_input(input.ok_or_else(|| Error::null_argument("inputs"))?)?;
@@ -107,8 +109,12 @@ impl NewJob {
         }
         Ok(Self {
             task,
-            group: call.optional_name(3, "group_name")?.unwrap_or(DEFAULT_GROUP.to_string()),
-            priority: call.optional_within(4, "priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0),
+            group: call
+                .optional_name(3, "group_name")?
+                .unwrap_or(DEFAULT_GROUP.to_string()),
+            priority: call
+                .optional_within(4, "priority", 0, HIGHEST_PRIORITY)?
+                .unwrap_or(0),
             run_at,
             now,
             max_retries: call.optional_within(5, "max_retries", 0, i32::MAX - 1)?,
@@ -193,7 +199,9 @@ pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {
 
 /// The earliest time at which a delayed job or a manifest is due.
 pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
-    spi.query(&QUEUE_NEXT_DUE, &[]).first().and_then(|row| row.get(1))
+    spi.query(&QUEUE_NEXT_DUE, &[])
+        .first()
+        .and_then(|row| row.get(1))
 }
 
 /// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it.
@@ -235,7 +243,10 @@ mod tests {
 
     #[test]
     fn the_hash_of_a_lane_never_changes() {
-        assert_eq!(name_hash(&["default", "report.build"]) as i64, LANE_OF_REPORT_BUILD);
+        assert_eq!(
+            name_hash(&["default", "report.build"]) as i64,
+            LANE_OF_REPORT_BUILD
+        );
         assert_ne!(name_hash(&["a", "bc"]), name_hash(&["ab", "c"]));
     }
 

@@ -8,8 +8,8 @@ use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
     wait,
 };
-use crate::setting;
 use crate::shmem::{self, Exit};
+use crate::{cycle, setting};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
@@ -216,21 +216,11 @@ impl Connected {
 }
 
 /// One manager cycle, in the caller's transaction; gives the time until the next.
-///
-/// STAND-IN: the real call is `crate::cycle::run_for_scheduler()`. Until then it runs the statement
-/// in the free setting `trax_stand_in.cycle`, if there is one.
 fn one_cycle() -> Duration {
-    // SAFETY: a constant name; gives null or a string that lives until the setting changes.
-    let statement = unsafe {
-        let value = pg_sys::GetConfigOption(c"trax_stand_in.cycle".as_ptr(), true, false);
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
-    };
-    if let Some(statement) = statement.filter(|text| !text.is_empty()) {
-        Spi::connect(|client| {
-            client.select(&statement, None, &[]).unwrap_or_report();
-        });
+    match cycle::run_for_scheduler() {
+        Ok(sleep) => sleep,
+        Err(error) => error.raise(),
     }
-    setting::tick_interval()
 }
 
 /// The version of the installed extension, if it is installed.

@@ -1,10 +1,11 @@
 //! SQL entry points: starting the scheduler of this database, and the end of the install script.
 
 use super::{lock, my_database, scheduler, wait};
+use crate::entry::sql_function;
 use crate::{setting, shmem};
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
-use pgrx::{IntoDatum, PgXactCallbackEvent, register_xact_callback};
+use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
@@ -13,33 +14,15 @@ const RESTART: Duration = Duration::from_secs(5);
 /// How long a caller waits to see the scheduler.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
-/// Declares a C function of SQL: its symbol and its info record.
-macro_rules! sql_function {
-    ($name:ident, $info:ident, $body:expr) => {
-        #[unsafe(no_mangle)]
-        pub(crate) extern "C" fn $info() -> &'static pg_sys::Pg_finfo_record {
-            const RECORD: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
-            &RECORD
-        }
+sql_function!(
+    trax_start_scheduler,
+    pg_finfo_trax_start_scheduler,
+    |call| { Ok(call.value(start_scheduler().map_err(|error| *error).unwrap_or_report())) }
+);
 
-        #[unsafe(no_mangle)]
-        #[pg_guard]
-        pub(crate) extern "C-unwind" fn $name(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-            // SAFETY: the server gives a valid call structure.
-            unsafe { (*fcinfo).isnull = false };
-            $body
-        }
-    };
-}
-
-sql_function!(trax_start_scheduler, pg_finfo_trax_start_scheduler, {
-    let outcome = start_scheduler().map_err(|error| *error).unwrap_or_report();
-    outcome.into_datum().expect("a text is never null")
-});
-
-sql_function!(trax_installed, pg_finfo_trax_installed, {
+sql_function!(trax_installed, pg_finfo_trax_installed, |call| {
     installed();
-    pg_sys::Datum::from(0)
+    Ok(call.null())
 });
 
 /// `trax.installed()`: when this transaction commits, the launcher looks at this database again.
