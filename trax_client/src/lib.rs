@@ -1,1 +1,37 @@
+//! The client of trax, the job scheduler that lives inside PostgreSQL.
+//!
+//! It is thin: everything that decides, decides in the database. [`Client`] calls the functions of
+//! the contract over any connection or transaction, [`Worker`] runs a fleet of handlers, and the
+//! binary `trax` (feature `cli`) gives people a command line.
+//!
+//! A worker, whole:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/worker.rs")]
+//! ```
+//!
+//! Execution is at least once. A handler whose writes must happen exactly once commits them in the
+//! transaction that calls [`Client::complete`], and returns [`Outcome::Recorded`].
 
+mod client;
+mod error;
+mod health;
+mod id;
+mod job;
+mod manifest;
+mod sql;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+mod worker;
+
+pub use client::Client;
+pub use error::{Error, Report, Result};
+pub use health::{DeadLetter, StatusLine, Step, Violation};
+pub use id::{JobId, Token};
+pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
+pub use manifest::{Group, Manifest};
+pub use tokio_postgres;
+pub use worker::{
+    Cancellation, Context, Event, HandlerResult, IntoOutcome, JobError, Outcome, Reason, Shutdown,
+    Stopped, Summary, Worker,
+};

@@ -1,0 +1,37 @@
+use serde::{Deserialize, Serialize};
+use trax_client::{Context, JobError, Worker};
+
+#[derive(Deserialize)]
+struct Report {
+    month: u32,
+}
+
+#[derive(Serialize)]
+struct Built {
+    pages: u32,
+}
+
+async fn build(report: Report, ctx: Context) -> Result<Built, JobError> {
+    if report.month > 12 {
+        return Err(JobError::permanent(format!(
+            "there is no month {}",
+            report.month
+        )));
+    }
+    println!("job {}, attempt {}", ctx.job_id(), ctx.attempt());
+    Ok(Built {
+        pages: report.month * 2,
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let config = std::env::var("DATABASE_URL")?.parse()?;
+    let summary = Worker::new(config)
+        .concurrency(8)
+        .handle("report.build", build)
+        .run()
+        .await?;
+    println!("{summary}");
+    Ok(())
+}

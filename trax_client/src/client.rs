@@ -1,0 +1,290 @@
+//! The contract as typed methods, over any connection or transaction.
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::health::{DeadLetter, StatusLine, Step, Violation};
+use crate::id::{JobId, Token};
+use crate::job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
+use crate::manifest::{Group, Manifest};
+use crate::sql::{Call, Interval};
+
+/// Calls trax over a connection, or inside the caller's own transaction.
+///
+/// ```no_run
+/// # async fn example(db: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use trax_client::{Client, NewJob};
+///
+/// let tx = db.transaction().await?;
+/// tx.execute("insert into orders (item) values ('tea')", &[]).await?;
+/// Client::new(&tx).enqueue(&NewJob::new("order.ship", "tea")).await?;
+/// tx.commit().await?; // the order and its job, or neither
+/// # Ok(())
+/// # }
+/// ```
+pub struct Client<'a, C> {
+    db: &'a C,
+}
+
+impl<'a, C: GenericClient + Sync> Client<'a, C> {
+    /// Over this connection or transaction; opens nothing of its own.
+    pub fn new(db: &'a C) -> Self {
+        Client { db }
+    }
+
+    /// Queues one job and gives its id.
+    ///
+    /// With a unique key that is alive it gives that job's id and queues nothing.
+    pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
+        let input = serde_json::to_value(&job.input)?;
+        let call = Call::new("enqueue")
+            .arg("task", &job.task)
+            .arg("input", &input);
+        Ok(JobId(job.options.apply(call).value(self.db).await?))
+    }
+
+    /// Queues one job an input in one call; the ids are in the order of the inputs.
+    pub async fn enqueue_many<T: Serialize>(
+        &self,
+        task: &str,
+        inputs: &[T],
+        options: &JobOptions,
+    ) -> Result<Vec<JobId>> {
+        let inputs: Vec<Value> = inputs
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()?;
+        let call = Call::new("enqueue_many")
+            .arg("task", &task)
+            .arg("inputs", &inputs);
+        let rows = options.apply(call).rows(self.db, "*").await?;
+        rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
+    }
+
+    /// Takes waiting jobs for execution. Commit at once: a lease counts from here.
+    pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
+        let rows = Call::new("claim_next")
+            .option("worker", &options.worker)
+            .option("max_jobs", &options.max_jobs)
+            .option("tasks", &options.tasks)
+            .option("groups", &options.groups)
+            .option("lease", &options.lease)
+            .rows(self.db, Claimed::COLUMNS)
+            .await?;
+        rows.iter().map(Claimed::from_row).collect()
+    }
+
+    /// Extends leases, and tells which of them were cancelled or lost.
+    pub async fn heartbeat(
+        &self,
+        leases: &[(JobId, Token)],
+        lease: Option<std::time::Duration>,
+    ) -> Result<Vec<Beat>> {
+        let (ids, tokens) = split(leases);
+        let lease = lease.map(Interval);
+        let rows = Call::new("heartbeat")
+            .arg("job_ids", &ids)
+            .arg("tokens", &tokens)
+            .option("lease", &lease)
+            .rows(self.db, "job_id, held, cancel_requested, lease_expires_at")
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Beat {
+                    job_id: JobId(row.try_get(0)?),
+                    held: row.try_get(1)?,
+                    cancel_requested: row.try_get::<_, Option<bool>>(2)?.unwrap_or(false),
+                    lease_expires_at: row.try_get(3)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Records the completion; false when the lease was lost or the completion recorded before.
+    pub async fn complete<T: Serialize>(
+        &self,
+        job_id: JobId,
+        token: Token,
+        output: &T,
+    ) -> Result<bool> {
+        let output = Some(serde_json::to_value(output)?).filter(|output| !output.is_null());
+        Call::new("complete")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("output", &output)
+            .value(self.db)
+            .await
+    }
+
+    /// Records many completions in one commit, and gives the ids of those recorded.
+    pub async fn complete_many(
+        &self,
+        leases: &[(JobId, Token)],
+        outputs: Vec<Option<Value>>,
+    ) -> Result<Vec<JobId>> {
+        let (ids, tokens) = split(leases);
+        // Nobody has an output: say so without a byte a job.
+        let outputs = outputs.iter().any(Option::is_some).then_some(outputs);
+        let rows = Call::new("complete_many")
+            .arg("job_ids", &ids)
+            .arg("tokens", &tokens)
+            .option("outputs", &outputs)
+            .rows(self.db, "*")
+            .await?;
+        rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
+    }
+
+    /// Records a failed attempt.
+    pub async fn fail(&self, job_id: JobId, token: Token, failure: &Failure) -> Result<Failed> {
+        let verdict: String = Call::new("fail")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .arg("error", &failure.error)
+            .option("detail", &failure.detail)
+            .option("retry_in", &failure.retry_in)
+            .option("permanent", &failure.permanent)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "retrying" => Ok(Failed::Retrying),
+            "dead" => Ok(Failed::Dead),
+            "lost" => Ok(Failed::Lost),
+            other => Err(unknown("trax.fail", other)),
+        }
+    }
+
+    /// Gives a job back without spending an attempt; false when the lease was lost.
+    pub async fn release(
+        &self,
+        job_id: JobId,
+        token: Token,
+        delay: Option<std::time::Duration>,
+    ) -> Result<bool> {
+        let delay = delay.map(Interval);
+        Call::new("release")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("delay", &delay)
+            .value(self.db)
+            .await
+    }
+
+    /// Cancels a waiting job, or asks the worker of an executing one to stop.
+    pub async fn cancel(&self, job_id: JobId) -> Result<Cancelled> {
+        let verdict: String = Call::new("cancel")
+            .arg("job_id", &job_id.0)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "cancelled" => Ok(Cancelled::Cancelled),
+            "requested" => Ok(Cancelled::Requested),
+            "finished" => Ok(Cancelled::Finished),
+            "unknown" => Ok(Cancelled::Unknown),
+            other => Err(unknown("trax.cancel", other)),
+        }
+    }
+
+    /// Ends an attempt whose cancellation was requested; false when the lease was lost.
+    pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
+        Call::new("acknowledge_cancel")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .value(self.db)
+            .await
+    }
+
+    /// Creates or changes a manifest and gives its number.
+    pub async fn schedule(&self, manifest: &Manifest) -> Result<i64> {
+        manifest.store(self.db).await
+    }
+
+    /// Removes a manifest.
+    pub async fn unschedule(&self, name: &str) -> Result<()> {
+        Call::new("unschedule")
+            .arg("name", &name)
+            .run(self.db)
+            .await
+    }
+
+    /// Queues a job of a manifest now, with another input if one is given.
+    pub async fn trigger(&self, name: &str, input: Option<Value>) -> Result<JobId> {
+        let call = Call::new("trigger")
+            .arg("name", &name)
+            .option("input", &input);
+        Ok(JobId(call.value(self.db).await?))
+    }
+
+    /// Creates or changes a group.
+    pub async fn configure_group(&self, name: &str, group: &Group) -> Result<()> {
+        Call::new("configure_group")
+            .arg("name", &name)
+            .option("max_active_jobs", &group.max_active_jobs)
+            .option("priority", &group.priority)
+            .option("enabled", &group.enabled)
+            .option("max_per_key", &group.max_per_key)
+            .run(self.db)
+            .await
+    }
+
+    /// One manager cycle; empty when another one was running.
+    pub async fn tick(&self) -> Result<Vec<Step>> {
+        let rows = Call::new("tick").rows(self.db, Step::COLUMNS).await?;
+        rows.iter().map(Step::from_row).collect()
+    }
+
+    /// What runs, what is missing and what to type.
+    pub async fn status(&self) -> Result<Vec<StatusLine>> {
+        let rows = Call::new("status")
+            .rows(self.db, StatusLine::COLUMNS)
+            .await?;
+        rows.iter().map(StatusLine::from_row).collect()
+    }
+
+    /// The violated invariants; none when healthy.
+    pub async fn check(&self) -> Result<Vec<Violation>> {
+        let rows = Call::new("check").rows(self.db, Violation::COLUMNS).await?;
+        rows.iter().map(Violation::from_row).collect()
+    }
+
+    /// The dead letters that wait for a person, oldest first, at most `limit`.
+    pub async fn dead_letters(&self, limit: i64) -> Result<Vec<DeadLetter>> {
+        let sql = "select id, job_id, manifest, task, status, reason, attempts, last_error, \
+                   created_at from trax.dead_letter \
+                   where status = 'awaiting_intervention' order by id limit $1";
+        let rows = self
+            .db
+            .query_typed(sql, &[(&limit, tokio_postgres::types::Type::INT8)])
+            .await?;
+        rows.iter().map(DeadLetter::from_row).collect()
+    }
+
+    /// Queues the work of a dead letter again and gives the new job's id.
+    pub async fn requeue_dead_letter(&self, id: i64, note: Option<&str>) -> Result<JobId> {
+        let call = Call::new("requeue_dead_letter")
+            .arg("id", &id)
+            .option("note", &note);
+        Ok(JobId(call.value(self.db).await?))
+    }
+
+    /// Closes a dead letter without running it again; false when it was closed before.
+    pub async fn acknowledge_dead_letter(&self, id: i64, note: Option<&str>) -> Result<bool> {
+        Call::new("acknowledge_dead_letter")
+            .arg("id", &id)
+            .option("note", &note)
+            .value(self.db)
+            .await
+    }
+}
+
+fn split(leases: &[(JobId, Token)]) -> (Vec<i64>, Vec<Uuid>) {
+    leases.iter().map(|(id, token)| (id.0, token.0)).unzip()
+}
+
+fn unknown(function: &str, verdict: &str) -> Error {
+    Error::Conversion(
+        format!("{function} answered \"{verdict}\", which this client does not know").into(),
+    )
+}

@@ -1,0 +1,115 @@
+//! What the server says about itself.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tokio_postgres::Row;
+
+use crate::error::Result;
+use crate::id::JobId;
+
+/// One line of `trax.status()`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct StatusLine {
+    /// What is told.
+    pub item: String,
+    /// Its present value.
+    pub value: Option<String>,
+    /// False when somebody should act.
+    pub healthy: Option<bool>,
+    /// What to type.
+    pub hint: Option<String>,
+}
+
+/// One violated invariant of `trax.check()`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Violation {
+    /// The rule.
+    pub rule: String,
+    /// The row that breaks it.
+    pub detail: Option<String>,
+}
+
+/// One step of a manager cycle and what it did.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Step {
+    /// The step's name.
+    pub step: String,
+    /// How many rows it changed.
+    pub affected: i64,
+}
+
+/// A job that failed for good and waits for a person, or waited.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeadLetter {
+    /// Its own number.
+    pub id: i64,
+    /// The job.
+    pub job_id: JobId,
+    /// The manifest that it came from.
+    pub manifest: Option<String>,
+    /// The code that failed.
+    pub task: String,
+    /// `awaiting_intervention`, `requeued` or `acknowledged`.
+    pub status: String,
+    /// Why it is dead.
+    pub reason: Option<String>,
+    /// How many attempts it had.
+    pub attempts: i32,
+    /// The text of the last one's error.
+    pub last_error: Option<String>,
+    /// When it died.
+    #[serde(skip)]
+    pub created_at: SystemTime,
+}
+
+impl StatusLine {
+    pub(crate) const COLUMNS: &'static str = "item, value, healthy, hint";
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        Ok(StatusLine {
+            item: row.try_get("item")?,
+            value: row.try_get("value")?,
+            healthy: row.try_get("healthy")?,
+            hint: row.try_get("hint")?,
+        })
+    }
+}
+
+impl Violation {
+    pub(crate) const COLUMNS: &'static str = "rule, detail";
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        Ok(Violation {
+            rule: row.try_get("rule")?,
+            detail: row.try_get("detail")?,
+        })
+    }
+}
+
+impl Step {
+    pub(crate) const COLUMNS: &'static str = "step, affected";
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        Ok(Step {
+            step: row.try_get("step")?,
+            affected: row.try_get("affected")?,
+        })
+    }
+}
+
+impl DeadLetter {
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        Ok(DeadLetter {
+            id: row.try_get("id")?,
+            job_id: JobId(row.try_get("job_id")?),
+            manifest: row.try_get("manifest")?,
+            task: row.try_get("task")?,
+            status: row.try_get("status")?,
+            reason: row.try_get("reason")?,
+            attempts: row.try_get("attempts")?,
+            last_error: row.try_get("last_error")?,
+            created_at: row.try_get("created_at")?,
+        })
+    }
+}

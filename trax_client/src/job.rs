@@ -1,0 +1,308 @@
+//! What is enqueued and what is claimed.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use crate::error::Result;
+use crate::id::{JobId, Token};
+use crate::sql::{Call, Interval};
+
+/// How a job is queued; what is not set keeps the server's default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOptions {
+    pub(crate) run_at: Option<SystemTime>,
+    pub(crate) group_name: Option<String>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) timeout: Option<Interval>,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
+    pub(crate) trace: Option<Value>,
+}
+
+impl JobOptions {
+    /// No option set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Not claimable before this time.
+    pub fn run_at(mut self, at: SystemTime) -> Self {
+        self.run_at = Some(at);
+        self
+    }
+
+    /// The group whose priority, switch and limit apply.
+    pub fn group(mut self, name: impl Into<String>) -> Self {
+        self.group_name = Some(name.into());
+        self
+    }
+
+    /// 0 to 31; higher is claimed first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// How many attempts may follow the first.
+    pub fn max_retries(mut self, retries: i32) -> Self {
+        self.max_retries = Some(retries);
+        self
+    }
+
+    /// How long one attempt may run.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(Interval(timeout));
+        self
+    }
+
+    /// While a job with this key waits or executes, enqueueing gives its id and queues nothing.
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Jobs with the same key run one at a time.
+    pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
+        self.concurrency_key = Some(key.into());
+        self
+    }
+
+    /// Tracing context that travels with the job.
+    pub fn trace(mut self, trace: Value) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
+    pub(crate) fn apply<'p>(&'p self, call: Call<'p>) -> Call<'p> {
+        call.option("run_at", &self.run_at)
+            .option("group_name", &self.group_name)
+            .option("priority", &self.priority)
+            .option("max_retries", &self.max_retries)
+            .option("timeout", &self.timeout)
+            .option("unique_key", &self.unique_key)
+            .option("concurrency_key", &self.concurrency_key)
+            .option("trace", &self.trace)
+    }
+}
+
+/// A job that is not enqueued yet: its task, its input and its options.
+///
+/// ```
+/// use trax_client::{JobOptions, NewJob};
+///
+/// #[derive(serde::Serialize)]
+/// struct Mail { to: String }
+///
+/// let job = NewJob::new("mail.send", Mail { to: "a@example.org".into() })
+///     .with(JobOptions::new().group("mail").priority(5));
+/// # assert_eq!(job.task, "mail.send");
+/// ```
+#[derive(Clone, Debug)]
+pub struct NewJob<T> {
+    /// The name of the code that runs.
+    pub task: String,
+    /// What it works on.
+    pub input: T,
+    /// How it is queued.
+    pub options: JobOptions,
+}
+
+impl<T: Serialize> NewJob<T> {
+    /// A job with the server's defaults.
+    pub fn new(task: impl Into<String>, input: T) -> Self {
+        NewJob {
+            task: task.into(),
+            input,
+            options: JobOptions::default(),
+        }
+    }
+
+    /// The same job with these options.
+    pub fn with(mut self, options: JobOptions) -> Self {
+        self.options = options;
+        self
+    }
+}
+
+/// What to claim, for whom and for how long; the default is one job of any task.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimOptions {
+    pub(crate) worker: Option<String>,
+    pub(crate) max_jobs: Option<i32>,
+    pub(crate) tasks: Option<Vec<String>>,
+    pub(crate) groups: Option<Vec<String>>,
+    pub(crate) lease: Option<Interval>,
+}
+
+impl ClaimOptions {
+    /// One job of any task and group, under the server's default lease.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name that the lease and the run show.
+    pub fn worker(mut self, name: impl Into<String>) -> Self {
+        self.worker = Some(name.into());
+        self
+    }
+
+    /// 1 to 1000.
+    pub fn max_jobs(mut self, jobs: i32) -> Self {
+        self.max_jobs = Some(jobs);
+        self
+    }
+
+    /// Only these tasks.
+    pub fn tasks<S: Into<String>>(mut self, tasks: impl IntoIterator<Item = S>) -> Self {
+        self.tasks = Some(tasks.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Only these groups.
+    pub fn groups<S: Into<String>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
+        self.groups = Some(groups.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How long the lease lasts without a heartbeat.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(Interval(lease));
+        self
+    }
+}
+
+/// A job under lease: one attempt that this process may execute.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The job.
+    pub job_id: JobId,
+    /// 1 for the first attempt.
+    pub attempt: i32,
+    /// What every outcome of this attempt must carry.
+    pub token: Token,
+    /// The name of the code to run.
+    pub task: String,
+    /// What it works on.
+    pub input: Value,
+    /// The manifest that it came from.
+    pub manifest: Option<String>,
+    /// Its group.
+    pub group_name: Option<String>,
+    /// The time that the manifest meant.
+    pub scheduled_for: Option<SystemTime>,
+    /// By the server's clock.
+    pub lease_expires_at: SystemTime,
+    /// How long this attempt may run.
+    pub timeout: Option<Duration>,
+    /// When that time is over, by the server's clock.
+    pub deadline: Option<SystemTime>,
+    /// Tracing context given at enqueueing.
+    pub trace: Option<Value>,
+}
+
+impl Claimed {
+    pub(crate) const COLUMNS: &'static str = "job_id, attempt, token, task, input, manifest, \
+         group_name, scheduled_for, lease_expires_at, timeout, trace, \
+         pg_catalog.clock_timestamp() + timeout as deadline";
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        Ok(Claimed {
+            job_id: JobId(row.try_get("job_id")?),
+            attempt: row.try_get("attempt")?,
+            token: Token(row.try_get("token")?),
+            task: row.try_get("task")?,
+            input: row.try_get("input")?,
+            manifest: row.try_get("manifest")?,
+            group_name: row.try_get("group_name")?,
+            scheduled_for: row.try_get("scheduled_for")?,
+            lease_expires_at: row.try_get("lease_expires_at")?,
+            timeout: row.try_get::<_, Option<Interval>>("timeout")?.map(|i| i.0),
+            deadline: row.try_get("deadline")?,
+            trace: row.try_get("trace")?,
+        })
+    }
+
+    /// The input as the handler's own type.
+    pub fn input<T: DeserializeOwned>(&self) -> Result<T> {
+        Ok(T::deserialize(&self.input)?)
+    }
+}
+
+/// What a heartbeat says about one lease.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Beat {
+    /// The job asked about.
+    pub job_id: JobId,
+    /// False when the lease was taken away.
+    pub held: bool,
+    /// Somebody, or the timeout, wants it to stop.
+    pub cancel_requested: bool,
+    /// The new end of the lease, by the server's clock.
+    pub lease_expires_at: Option<SystemTime>,
+}
+
+/// What became of a failed attempt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Failed {
+    /// It waits for its next attempt.
+    Retrying,
+    /// It has a dead letter.
+    Dead,
+    /// The lease was not ours any more; nothing changed.
+    Lost,
+}
+
+/// What became of a request to cancel.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cancelled {
+    /// It waited, and waits no more.
+    Cancelled,
+    /// It executes; its worker was told.
+    Requested,
+    /// It had ended before.
+    Finished,
+    /// There is no such job.
+    Unknown,
+}
+
+/// How an attempt failed, for `Client::fail`.
+#[derive(Clone, Debug, Default)]
+pub struct Failure {
+    pub(crate) error: String,
+    pub(crate) detail: Option<Value>,
+    pub(crate) retry_in: Option<Interval>,
+    pub(crate) permanent: Option<bool>,
+}
+
+impl Failure {
+    /// A failure that is retried after the job's own delay while attempts are left.
+    pub fn new(error: impl Into<String>) -> Self {
+        Failure {
+            error: error.into(),
+            ..Failure::default()
+        }
+    }
+
+    /// Structured detail, kept in the run.
+    pub fn detail(mut self, detail: Value) -> Self {
+        self.detail = Some(detail);
+        self
+    }
+
+    /// The delay before the next attempt, in place of the job's own.
+    pub fn retry_in(mut self, delay: Duration) -> Self {
+        self.retry_in = Some(Interval(delay));
+        self
+    }
+
+    /// No further attempt, whatever is left.
+    pub fn permanent(mut self) -> Self {
+        self.permanent = Some(true);
+        self
+    }
+}

@@ -1,0 +1,195 @@
+//! A stored definition, as the client sends it.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+
+use crate::error::Result;
+use crate::sql::{Call, Interval};
+
+/// A manifest to create or change; what is not set keeps the value that it has.
+///
+/// ```
+/// use trax_client::Manifest;
+///
+/// let nightly = Manifest::new("nightly-report", "report.build")
+///     .cron("0 2 * * *")
+///     .timezone("Europe/Berlin")
+///     .max_retries(2);
+/// # assert_eq!(nightly.name(), "nightly-report");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    name: String,
+    task: String,
+    input: Option<Value>,
+    cron: Option<String>,
+    every: Option<Interval>,
+    run_at: Option<SystemTime>,
+    timezone: Option<String>,
+    group_name: Option<String>,
+    priority: Option<i32>,
+    max_retries: Option<i32>,
+    retry_delay: Option<Interval>,
+    timeout: Option<Interval>,
+    starts_at: Option<SystemTime>,
+    ends_at: Option<SystemTime>,
+    enabled: Option<bool>,
+}
+
+impl Manifest {
+    /// A manifest that runs only when it is triggered, until it gets a schedule.
+    pub fn new(name: impl Into<String>, task: impl Into<String>) -> Self {
+        Manifest {
+            name: name.into(),
+            task: task.into(),
+            ..Manifest::default()
+        }
+    }
+
+    /// Its unique name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What every run of it works on.
+    pub fn input<T: Serialize>(mut self, input: &T) -> Result<Self> {
+        self.input = Some(serde_json::to_value(input)?);
+        Ok(self)
+    }
+
+    /// Five fields, or six with leading seconds.
+    pub fn cron(mut self, text: impl Into<String>) -> Self {
+        self.cron = Some(text.into());
+        self
+    }
+
+    /// A fixed delay after the last success; the first run at once.
+    pub fn every(mut self, delay: Duration) -> Self {
+        self.every = Some(Interval(delay));
+        self
+    }
+
+    /// Once, at this time.
+    pub fn run_at(mut self, at: SystemTime) -> Self {
+        self.run_at = Some(at);
+        self
+    }
+
+    /// An IANA name, for `cron`.
+    pub fn timezone(mut self, name: impl Into<String>) -> Self {
+        self.timezone = Some(name.into());
+        self
+    }
+
+    /// The group whose priority, switch and limit apply.
+    pub fn group(mut self, name: impl Into<String>) -> Self {
+        self.group_name = Some(name.into());
+        self
+    }
+
+    /// 0 to 31; higher is claimed first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// How many attempts may follow the first.
+    pub fn max_retries(mut self, retries: i32) -> Self {
+        self.max_retries = Some(retries);
+        self
+    }
+
+    /// The delay before the second attempt; it grows from there.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = Some(Interval(delay));
+        self
+    }
+
+    /// How long one attempt may run.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(Interval(timeout));
+        self
+    }
+
+    /// Not before this time.
+    pub fn starts_at(mut self, at: SystemTime) -> Self {
+        self.starts_at = Some(at);
+        self
+    }
+
+    /// Not after this time.
+    pub fn ends_at(mut self, at: SystemTime) -> Self {
+        self.ends_at = Some(at);
+        self
+    }
+
+    /// Whether it runs at all.
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = Some(enabled);
+        self
+    }
+
+    pub(crate) async fn store<C: GenericClient + Sync>(&self, db: &C) -> Result<i64> {
+        Call::new("schedule")
+            .arg("name", &self.name)
+            .arg("task", &self.task)
+            .option("input", &self.input)
+            .option("cron", &self.cron)
+            .option("every", &self.every)
+            .option("run_at", &self.run_at)
+            .option("timezone", &self.timezone)
+            .option("group_name", &self.group_name)
+            .option("priority", &self.priority)
+            .option("max_retries", &self.max_retries)
+            .option("retry_delay", &self.retry_delay)
+            .option("timeout", &self.timeout)
+            .option("starts_at", &self.starts_at)
+            .option("ends_at", &self.ends_at)
+            .option("enabled", &self.enabled)
+            .value(db)
+            .await
+    }
+}
+
+/// A change to a group; what is not set keeps its value.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    pub(crate) max_active_jobs: Option<i32>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) max_per_key: Option<i32>,
+}
+
+impl Group {
+    /// Changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many of its jobs may execute at once; 0 is no limit.
+    pub fn max_active_jobs(mut self, jobs: i32) -> Self {
+        self.max_active_jobs = Some(jobs);
+        self
+    }
+
+    /// 0 to 31; counts before the jobs' own, and at once for what already waits.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Whether its jobs may be claimed.
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = Some(enabled);
+        self
+    }
+
+    /// How many jobs with the same concurrency key may execute at once.
+    pub fn max_per_key(mut self, jobs: i32) -> Self {
+        self.max_per_key = Some(jobs);
+        self
+    }
+}

@@ -1,0 +1,178 @@
+//! Calling a function of the contract by argument name, in one round trip, without a prepared
+//! statement: that also works behind a transaction pooler.
+
+use std::error::Error as StdError;
+use std::time::{Duration, SystemTime};
+
+use bytes::BytesMut;
+use serde_json::Value;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use crate::error::Result;
+
+/// A span of time as PostgreSQL's `interval`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Interval(pub(crate) Duration);
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+impl ToSql for Interval {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        // On the wire: microseconds, days, months.
+        let micros = i64::try_from(self.0.as_micros())?;
+        out.extend_from_slice(&micros.to_be_bytes());
+        out.extend_from_slice(&[0; 8]);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::INTERVAL
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Interval {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        let (micros, rest) = raw.split_first_chunk::<8>().ok_or("interval too short")?;
+        let (days, rest) = rest.split_first_chunk::<4>().ok_or("interval too short")?;
+        let (months, _) = rest.split_first_chunk::<4>().ok_or("interval too short")?;
+        let days =
+            i64::from(i32::from_be_bytes(*days)) + 30 * i64::from(i32::from_be_bytes(*months));
+        let micros =
+            i64::from_be_bytes(*micros).saturating_add(days.saturating_mul(MICROS_PER_DAY));
+        Ok(Interval(Duration::from_micros(
+            u64::try_from(micros).unwrap_or(0),
+        )))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::INTERVAL
+    }
+}
+
+/// A Rust type that stands for exactly one SQL type.
+pub(crate) trait Argument: ToSql + Sync {
+    const TYPE: Type;
+}
+
+macro_rules! arguments {
+    ($($rust:ty => $sql:ident),* $(,)?) => {
+        $(impl Argument for $rust { const TYPE: Type = Type::$sql; })*
+    };
+}
+
+arguments! {
+    &str => TEXT,
+    String => TEXT,
+    bool => BOOL,
+    i32 => INT4,
+    i64 => INT8,
+    Uuid => UUID,
+    Value => JSONB,
+    SystemTime => TIMESTAMPTZ,
+    Interval => INTERVAL,
+    Vec<String> => TEXT_ARRAY,
+    Vec<i64> => INT8_ARRAY,
+    Vec<Uuid> => UUID_ARRAY,
+    Vec<Value> => JSONB_ARRAY,
+    Vec<Option<Value>> => JSONB_ARRAY,
+}
+
+/// One call; arguments that are not given keep the function's own defaults.
+pub(crate) struct Call<'p> {
+    function: &'static str,
+    names: Vec<&'static str>,
+    values: Vec<(&'p (dyn ToSql + Sync), Type)>,
+}
+
+impl<'p> Call<'p> {
+    pub(crate) fn new(function: &'static str) -> Self {
+        Call {
+            function,
+            names: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    pub(crate) fn arg<T: Argument>(mut self, name: &'static str, value: &'p T) -> Self {
+        self.names.push(name);
+        self.values.push((value, T::TYPE));
+        self
+    }
+
+    pub(crate) fn option<T: Argument>(self, name: &'static str, value: &'p Option<T>) -> Self {
+        match value {
+            Some(value) => self.arg(name, value),
+            None => self,
+        }
+    }
+
+    /// `trax.f(a => $1, b => $2)`: only names written in this crate, never a value.
+    fn text(&self) -> String {
+        let arguments: Vec<String> = self
+            .names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| format!("{name} => ${}", i + 1))
+            .collect();
+        format!("trax.{}({})", self.function, arguments.join(", "))
+    }
+
+    /// The named columns of every row of a set-returning function.
+    pub(crate) async fn rows<C: GenericClient + Sync>(
+        self,
+        db: &C,
+        columns: &str,
+    ) -> Result<Vec<Row>> {
+        let sql = format!("select {columns} from {}", self.text());
+        Ok(db.query_typed(&sql, &self.values).await?)
+    }
+
+    /// The one value of a scalar function.
+    pub(crate) async fn value<C, T>(self, db: &C) -> Result<T>
+    where
+        C: GenericClient + Sync,
+        T: for<'r> FromSql<'r>,
+    {
+        let sql = format!("select {}", self.text());
+        Ok(db.query_typed_one(&sql, &self.values).await?.try_get(0)?)
+    }
+
+    /// Calls it for its effect, whatever it returns.
+    pub(crate) async fn run<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
+        let sql = format!("select {}", self.text());
+        db.query_typed(&sql, &self.values).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_names_only_the_arguments_that_were_given() {
+        let task = "t".to_owned();
+        let call = Call::new("enqueue")
+            .arg("task", &task)
+            .option("run_at", &None::<SystemTime>)
+            .option("priority", &Some(3));
+        assert_eq!(call.text(), "trax.enqueue(task => $1, priority => $2)");
+    }
+
+    #[test]
+    fn an_interval_survives_the_wire() {
+        let mut wire = BytesMut::new();
+        let there = Interval(Duration::from_micros(90_061_000_001));
+        assert!(there.to_sql(&Type::INTERVAL, &mut wire).is_ok());
+        let back = Interval::from_sql(&Type::INTERVAL, &wire).ok();
+        assert_eq!(back, Some(there));
+    }
+}

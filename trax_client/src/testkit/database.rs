@@ -1,0 +1,49 @@
+//! One database of a throw-away server.
+
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::Error;
+
+/// A database and how to reach it.
+#[derive(Clone, Debug)]
+pub struct Database {
+    pub(crate) name: String,
+    pub(crate) config: Config,
+}
+
+impl Database {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How to reach it, over the server's socket, as the superuser.
+    pub fn config(&self) -> Config {
+        self.config.clone()
+    }
+
+    /// A new connection, driven by a task of its own.
+    pub async fn connect(&self) -> Result<Client, Error> {
+        let (client, connection) = self.config.connect(NoTls).await?;
+        tokio::spawn(async move {
+            // The client sees the same error on its next call.
+            if connection.await.is_err() {}
+        });
+        Ok(client)
+    }
+}
+
+/// A name as a quoted SQL identifier.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_name_cannot_end_early() {
+        assert_eq!(quoted("a\"; drop"), "\"a\"\"; drop\"");
+    }
+}

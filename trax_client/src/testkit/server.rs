@@ -1,0 +1,425 @@
+//! One throw-away server, from its copy of the template to its removal.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Config;
+
+use super::Error;
+use super::database::{Database, quoted};
+use super::install::{Install, output};
+use super::spawn::{signal, spawn};
+
+const START_DEADLINE: Duration = Duration::from_secs(30);
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// What a server is made with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    settings: Vec<(String, String)>,
+    fast: bool,
+    plain: bool,
+}
+
+impl Options {
+    /// One line of the configuration.
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Without fsync: for tests that do not crash the machine.
+    pub fn fast(mut self) -> Self {
+        self.fast = true;
+        self
+    }
+
+    /// Without `shared_preload_libraries = 'trax'`.
+    pub fn not_preloaded(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    /// Makes and starts the server; returns when it accepts connections.
+    pub fn start(self) -> Result<Server, Error> {
+        Server::make(&self)
+    }
+}
+
+/// How to stop.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stop {
+    /// Sessions are ended, everything is written: SIGINT.
+    Fast,
+    /// As a crash, but orderly: SIGQUIT. The next start recovers.
+    Immediate,
+}
+
+/// A running or stopped throw-away server.
+pub struct Server {
+    install: Install,
+    dir: PathBuf,
+    port: u16,
+    postmaster: Option<Child>,
+    /// Held for as long as the directory is in use; see `sweep`.
+    _owner: File,
+}
+
+impl Server {
+    /// A server preloaded with trax, to be changed and started.
+    pub fn options() -> Options {
+        Options::default()
+    }
+
+    fn make(options: &Options) -> Result<Self, Error> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let install = Install::find()?;
+        let home = install.home()?;
+        sweep(&home);
+        let template = install.template(&home)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = home.join(format!("server-{}-{number}", std::process::id()));
+        let lock = owner_file(&dir);
+        // Locked before the directory exists, so that nobody finds one without an owner.
+        let owner = File::create(&lock).map_err(Error::of(lock.display()))?;
+        owner.lock().map_err(Error::of(lock.display()))?;
+        install.make_dir(&dir)?;
+        let mut server = Server {
+            install,
+            dir,
+            port: 0,
+            postmaster: None,
+            _owner: owner,
+        };
+        let mut copy = server.install.foreign_command("cp");
+        output(
+            copy.args(["-a", "--reflink=auto"])
+                .arg(&template)
+                .arg(server.data_dir()),
+        )?;
+        server.port = free_port()?;
+        server.configure(options)?;
+        server.start()?;
+        Ok(server)
+    }
+
+    fn configure(&self, options: &Options) -> Result<(), Error> {
+        let mut lines = vec![
+            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("port", self.port.to_string()),
+            ("unix_socket_directories", self.dir.display().to_string()),
+            ("max_connections", "200".to_owned()),
+            ("logging_collector", "off".to_owned()),
+            ("log_line_prefix", "%m [%p] %b %d ".to_owned()),
+        ];
+        if !options.plain {
+            lines.push(("shared_preload_libraries", "trax".to_owned()));
+        }
+        if options.fast {
+            for name in ["fsync", "full_page_writes", "synchronous_commit"] {
+                lines.push((name, "off".to_owned()));
+            }
+        }
+        let given = options
+            .settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()));
+        let text: String = lines
+            .into_iter()
+            .chain(given)
+            .map(|(name, value)| format!("{name} = '{}'\n", value.replace('\'', "''")))
+            .collect();
+        self.append_settings(&text)
+    }
+
+    /// Adds lines to the configuration; they count from the next start or reload.
+    pub fn append_settings(&self, text: &str) -> Result<(), Error> {
+        let path = self.data_dir().join("postgresql.auto.conf");
+        let old = fs::read_to_string(&path).map_err(Error::of(path.display()))?;
+        fs::write(&path, old + text).map_err(Error::of(path.display()))
+    }
+
+    /// Starts a stopped or killed server; returns when it accepts connections.
+    pub fn start(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            self.launch()?;
+            match self.wait_until_ready(deadline)? {
+                None => return Ok(()),
+                // After a kill the old backends may hold the shared memory a moment longer.
+                Some(_) if Instant::now() < deadline && self.memory_was_in_use() => {
+                    std::thread::sleep(POLL);
+                }
+                Some(status) => {
+                    return Err(Error::new(format!(
+                        "the server did not start ({status}); its log ends:\n{}",
+                        self.log_tail()
+                    )));
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self) -> Result<(), Error> {
+        if self.postmaster.is_some() {
+            return Err(Error::new("the server runs already"));
+        }
+        let log = self.log_file();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(Error::of(log.display()))?;
+        let mut command = self.install.command("postgres");
+        command.arg("-D").arg(self.data_dir()).stdin(Stdio::null());
+        command
+            .stdout(log.try_clone().map_err(Error::of("log"))?)
+            .stderr(log);
+        self.postmaster = Some(spawn(command).map_err(Error::of("postgres"))?);
+        Ok(())
+    }
+
+    /// None when ready; the exit status when it ended instead.
+    fn wait_until_ready(&mut self, deadline: Instant) -> Result<Option<ExitStatus>, Error> {
+        let pid_file = self.data_dir().join("postmaster.pid");
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok(Some(status));
+            }
+            // The first line is the process, which may still be the last one's; the eighth the
+            // state, written for exactly this purpose.
+            let said = fs::read_to_string(&pid_file).unwrap_or_default();
+            let mut lines = said.lines();
+            let pid = lines.next().and_then(|line| line.trim().parse().ok());
+            let state = lines.nth(6).map(str::trim);
+            if pid == self.pid() && matches!(state, Some("ready" | "standby")) {
+                return Ok(None);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::new(format!(
+                    "the server was not ready in time; its log ends:\n{}",
+                    self.log_tail()
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let Some(postmaster) = &mut self.postmaster else {
+            return Err(Error::new("the server is not running"));
+        };
+        let ended = postmaster.try_wait().map_err(Error::of("postgres"))?;
+        if ended.is_some() {
+            self.postmaster = None;
+        }
+        Ok(ended)
+    }
+
+    fn memory_was_in_use(&self) -> bool {
+        let tail = self.log_tail();
+        let last: Vec<&str> = tail.lines().rev().take(6).collect();
+        last.iter().any(|line| line.contains("shared memory block"))
+    }
+
+    /// Stops it and gives how long that took.
+    pub fn stop(&mut self, how: Stop) -> Result<Duration, Error> {
+        let number = match how {
+            Stop::Fast => libc::SIGINT,
+            Stop::Immediate => libc::SIGQUIT,
+        };
+        self.end(number)
+    }
+
+    /// `kill -9` of the postmaster; its children notice and end.
+    pub fn kill(&mut self) -> Result<(), Error> {
+        self.end(libc::SIGKILL).map(|_| ())
+    }
+
+    /// Reads the configuration again: SIGHUP.
+    pub fn reload(&self) -> Result<(), Error> {
+        match &self.postmaster {
+            Some(postmaster) => signal(postmaster, libc::SIGHUP).map_err(Error::of("reload")),
+            None => Err(Error::new("the server is not running")),
+        }
+    }
+
+    /// Stops fast and starts again.
+    pub fn restart(&mut self) -> Result<(), Error> {
+        self.stop(Stop::Fast)?;
+        self.start()
+    }
+
+    fn end(&mut self, number: i32) -> Result<Duration, Error> {
+        let begun = Instant::now();
+        let Some(postmaster) = &self.postmaster else {
+            return Err(Error::new("the server is not running"));
+        };
+        signal(postmaster, number).map_err(Error::of("signal"))?;
+        while self.try_wait()?.is_none() {
+            if begun.elapsed() >= STOP_DEADLINE {
+                return Err(Error::new(format!(
+                    "the server did not stop in time; its log ends:\n{}",
+                    self.log_tail()
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Whether the postmaster runs.
+    pub fn is_running(&mut self) -> bool {
+        self.postmaster.is_some() && matches!(self.try_wait(), Ok(None))
+    }
+
+    /// The postmaster's process id.
+    pub fn pid(&self) -> Option<u32> {
+        self.postmaster.as_ref().map(Child::id)
+    }
+
+    /// The port, on 127.0.0.1 and in the socket's name.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory of the socket.
+    pub fn socket_dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// The server's log.
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// The last lines of the log.
+    pub fn log_tail(&self) -> String {
+        let log = fs::read(self.log_file()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// A program of the same installation (`psql`, `pg_dump`), pointed at this server.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = self.install.command(program);
+        command
+            .env("PGHOST", &self.dir)
+            .env("PGPORT", self.port.to_string());
+        command.env("PGUSER", "postgres");
+        command
+    }
+
+    /// How to reach a database of this server over its socket, as the superuser.
+    pub fn config(&self, database: &str) -> Config {
+        let mut config = Config::new();
+        config
+            .host_path(&self.dir)
+            .port(self.port)
+            .user("postgres")
+            .dbname(database);
+        config
+    }
+
+    /// What to type to look around.
+    pub fn psql(&self, database: &str) -> String {
+        format!(
+            "psql -h {} -p {} -U postgres {database}",
+            self.dir.display(),
+            self.port
+        )
+    }
+
+    /// A database that exists already.
+    pub fn existing(&self, name: &str) -> Database {
+        Database {
+            name: name.to_owned(),
+            config: self.config(name),
+        }
+    }
+
+    /// A new, empty database.
+    pub async fn plain_database(&self, name: &str) -> Result<Database, Error> {
+        let client = self.existing("postgres").connect().await?;
+        client
+            .batch_execute(&format!("create database {}", quoted(name)))
+            .await?;
+        Ok(self.existing(name))
+    }
+
+    /// A new database with the extension.
+    pub async fn database(&self, name: &str) -> Result<Database, Error> {
+        let database = self.plain_database(name).await?;
+        database
+            .connect()
+            .await?
+            .batch_execute("create extension trax")
+            .await?;
+        Ok(database)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.is_running()
+            && let Err(error) = self.stop(Stop::Immediate)
+        {
+            eprintln!("trax testkit: {error}");
+        }
+        remove(&self.dir);
+    }
+}
+
+/// The lock beside a server's directory.
+fn owner_file(dir: &Path) -> PathBuf {
+    dir.with_extension("owner")
+}
+
+fn remove(dir: &Path) {
+    let removed = fs::remove_dir_all(dir).and_then(|()| fs::remove_file(owner_file(dir)));
+    if let Err(error) = removed {
+        eprintln!("trax testkit: {}: {error}", dir.display());
+    }
+}
+
+/// Removes what killed owners left: a directory whose lock nobody holds.
+fn sweep(home: &Path) {
+    let Ok(entries) = fs::read_dir(home) else {
+        return;
+    };
+    for lock in entries.flatten().map(|entry| entry.path()) {
+        if lock
+            .extension()
+            .is_none_or(|extension| extension != "owner")
+        {
+            continue;
+        }
+        let dir = lock.with_extension("");
+        let Ok(file) = File::open(&lock) else {
+            continue;
+        };
+        if file.try_lock().is_ok() && dir.exists() {
+            remove(&dir);
+        }
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> Result<u16, Error> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Error::of("a free port"))?;
+    Ok(listener
+        .local_addr()
+        .map_err(Error::of("a free port"))?
+        .port())
+}

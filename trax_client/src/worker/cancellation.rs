@@ -1,0 +1,81 @@
+//! How a running handler learns that it should stop, and why.
+
+use tokio::sync::watch;
+
+/// Why an attempt should stop.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reason {
+    /// Somebody cancelled the job.
+    Cancelled,
+    /// It runs longer than its timeout.
+    Timeout,
+    /// Another worker may have it by now; nothing that it does counts any more.
+    LeaseLost,
+    /// This worker stops; the job goes back without losing an attempt.
+    Shutdown,
+}
+
+/// The handler's end: asks, or waits.
+#[derive(Clone, Debug)]
+pub struct Cancellation(watch::Receiver<Option<Reason>>);
+
+/// The worker's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Trigger(watch::Sender<Option<Reason>>);
+
+pub(crate) fn cancellation() -> (Trigger, Cancellation) {
+    let (sender, receiver) = watch::channel(None);
+    (Trigger(sender), Cancellation(receiver))
+}
+
+impl Cancellation {
+    /// Why the attempt should stop; none while it should not.
+    pub fn reason(&self) -> Option<Reason> {
+        *self.0.borrow()
+    }
+
+    /// Whether the attempt should stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.reason().is_some()
+    }
+
+    /// Returns when the attempt should stop, and never otherwise.
+    pub async fn cancelled(&self) -> Reason {
+        let mut receiver = self.0.clone();
+        let reason = match receiver.wait_for(Option::is_some).await {
+            Ok(reason) => *reason,
+            Err(_) => None,
+        };
+        match reason {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Trigger {
+    /// The first reason stays.
+    pub(crate) fn fire(&self, reason: Reason) {
+        self.0.send_if_modified(|slot| {
+            let first = slot.is_none();
+            if first {
+                *slot = Some(reason);
+            }
+            first
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_reason_stays() {
+        let (trigger, cancellation) = cancellation();
+        assert!(!cancellation.is_cancelled());
+        trigger.fire(Reason::Timeout);
+        trigger.fire(Reason::Shutdown);
+        assert_eq!(cancellation.cancelled().await, Reason::Timeout);
+    }
+}

@@ -1,0 +1,108 @@
+//! Opening connections, and waiting before the next try.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::error::Result;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A peer that acknowledges nothing for this long is gone.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The configuration of a worker's connections: what the caller said, and a bound on every wait.
+pub(crate) fn hardened(mut config: Config, name: &str) -> Config {
+    if config.get_application_name().is_none() {
+        config.application_name(format!("trax worker {name}"));
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(TCP_USER_TIMEOUT);
+    }
+    // Of several hosts only the primary can claim; a lone standby is an error worth seeing.
+    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    config
+}
+
+/// One connection, driven by its own task on the current runtime; the task ends with the client.
+///
+/// The task drops notices. LISTEN will read them here (`Connection::poll_message`).
+pub(crate) async fn open(config: &Config) -> Result<Client> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(async move {
+        // The client sees the same error on its next call.
+        if connection.await.is_err() {}
+    });
+    Ok(client)
+}
+
+/// Exponential backoff with full jitter.
+pub(crate) struct Backoff {
+    tries: u32,
+    cap: Duration,
+}
+
+impl Backoff {
+    const BASE: Duration = Duration::from_millis(100);
+
+    pub(crate) fn new(cap: Duration) -> Self {
+        Backoff { tries: 0, cap }
+    }
+
+    /// The highest delay that the next try may wait.
+    fn ceiling(&self) -> Duration {
+        Self::BASE
+            .saturating_mul(2_u32.saturating_pow(self.tries.min(16)))
+            .min(self.cap)
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let delay = self.ceiling().mul_f64(fraction());
+        self.tries = self.tries.saturating_add(1);
+        delay
+    }
+}
+
+/// A random number of 64 bits: the standard library seeds every hasher's keys anew.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A random number in 0..1.
+pub(crate) fn fraction() -> f64 {
+    (random() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backoff_doubles_up_to_its_cap() {
+        let mut backoff = Backoff::new(Duration::from_secs(10));
+        let ceilings: Vec<Duration> = (0..40)
+            .map(|_| {
+                let ceiling = backoff.ceiling();
+                assert!(backoff.next() <= ceiling);
+                ceiling
+            })
+            .collect();
+        assert_eq!(ceilings[0], Duration::from_millis(100));
+        assert_eq!(ceilings[3], Duration::from_millis(800));
+        assert_eq!(ceilings[39], Duration::from_secs(10));
+    }
+
+    #[test]
+    fn fractions_differ_and_stay_below_one() {
+        let some: Vec<f64> = (0..100).map(|_| fraction()).collect();
+        assert!(some.iter().all(|f| (0.0..1.0).contains(f)));
+        assert!(some.windows(2).any(|w| w[0] != w[1]));
+    }
+}

@@ -1,0 +1,403 @@
+//! The worker's one loop: starts what was claimed, gathers what ended, exchanges both with the server.
+//!
+//! A claimed job is here in one of three places: `waiting` (not started), `running`, or `outbox`
+//! (ended, the server does not know yet). It leaves when the server answered. `Held` has it from
+//! the claim to that answer, so that its lease is extended all the time.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::Setup;
+use super::cancellation::{Cancellation, Reason, cancellation};
+use super::context::Context;
+use super::event::{Event, Events};
+use super::handler::attempt;
+use super::held::Held;
+use super::link::{Answer, Link, Reply, Settled};
+use super::outcome::{Verdict, settle_panic};
+use super::pace::Pace;
+use super::shutdown::{Phase, Shutdown, Stopped, Summary};
+use crate::error::Result;
+use crate::id::{JobId, Token};
+use crate::job::{Claimed, Failure};
+
+/// A job fetched ahead goes back when it was not started within this time.
+const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
+/// From asking handlers to stop at shutdown to dropping them.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+/// From there to giving up on telling the server.
+const TELL_PATIENCE: Duration = Duration::from_secs(10);
+
+struct Waiting {
+    claimed: Claimed,
+    cancellation: Cancellation,
+    since: Instant,
+}
+
+struct Started {
+    job_id: JobId,
+    token: Token,
+    at: Instant,
+}
+
+type Exchange = Pin<Box<dyn Future<Output = (Link, Result<Reply>)> + Send>>;
+
+/// The link is either at rest or in an exchange.
+enum Line {
+    Idle(Link),
+    Busy {
+        exchange: Exchange,
+        want: usize,
+        telling: u64,
+    },
+    Gone,
+}
+
+/// When a stop goes further by itself.
+struct Deadlines {
+    ask: Instant,
+    drop: Instant,
+    give_up: Instant,
+}
+
+pub(crate) struct Dispatch<S> {
+    setup: Arc<Setup<S>>,
+    held: Arc<Held>,
+    events: Events,
+    shutdown: Shutdown,
+    phase: watch::Receiver<Phase>,
+    deadlines: Option<Deadlines>,
+    waiting: VecDeque<Waiting>,
+    running: JoinSet<Verdict>,
+    started: HashMap<Id, Started>,
+    outbox: Vec<Settled>,
+    line: Line,
+    pace: Pace,
+    summary: Summary,
+}
+
+impl<S: Send + Sync + 'static> Dispatch<S> {
+    pub(crate) fn new(setup: Arc<Setup<S>>, held: Arc<Held>, link: Link) -> Self {
+        let now = Instant::now();
+        let pace = Pace::new(setup.concurrency, setup.prefetch, setup.poll_interval, now);
+        Dispatch {
+            held,
+            events: link.events.clone(),
+            phase: link.shutdown.subscribe(),
+            shutdown: link.shutdown.clone(),
+            deadlines: None,
+            waiting: VecDeque::new(),
+            running: JoinSet::new(),
+            started: HashMap::new(),
+            outbox: Vec::new(),
+            line: Line::Idle(link),
+            pace,
+            summary: Summary::default(),
+            setup,
+        }
+    }
+
+    pub(crate) async fn run(mut self) -> Result<Summary> {
+        if self.shutdown.phase() != Phase::Running {
+            self.stop_further();
+        }
+        loop {
+            self.start_waiting();
+            self.begin_exchange();
+            if self.is_over() {
+                return Ok(self.conclude());
+            }
+            let wake = self.wake_at();
+            tokio::select! {
+                biased;
+                Ok(()) = self.phase.changed() => self.stop_further(),
+                (link, reply) = answer(&mut self.line) => self.take_reply(link, reply)?,
+                Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
+                () = tokio::time::sleep_until(wake.into()) => self.on_time(),
+            }
+        }
+    }
+
+    /// Starts waiting jobs while there are free places.
+    fn start_waiting(&mut self) {
+        while self.running.len() < self.setup.concurrency {
+            let Some(Waiting {
+                claimed,
+                cancellation,
+                ..
+            }) = self.waiting.pop_front()
+            else {
+                return;
+            };
+            let (job_id, token) = (claimed.job_id, claimed.token);
+            let Some(handler) = self.setup.handlers.get(&claimed.task) else {
+                // The claim's filter names only tasks that have a handler.
+                let error = format!("this worker has no handler for task \"{}\"", claimed.task);
+                self.settle(job_id, token, Verdict::Fail(Failure::new(error)));
+                continue;
+            };
+            let state = Arc::clone(&self.setup.state);
+            let (input, ctx) = Context::new(claimed, cancellation, state);
+            let patience = self.setup.cancel_patience;
+            let task = self.running.spawn(attempt(handler, input, ctx, patience));
+            self.started.insert(
+                task.id(),
+                Started {
+                    job_id,
+                    token,
+                    at: Instant::now(),
+                },
+            );
+        }
+    }
+
+    /// Sends the outbox, and claims when it is time and there is room.
+    ///
+    /// Polling waits in `wake_at`; LISTEN will wake the loop there instead.
+    fn begin_exchange(&mut self) {
+        if !matches!(self.line, Line::Idle(_)) {
+            return;
+        }
+        let due = Instant::now() >= self.pace.next_claim || !self.outbox.is_empty();
+        let claims = due && self.shutdown.phase() == Phase::Running;
+        let want = if claims {
+            self.pace.room(self.running.len(), self.waiting.len())
+        } else {
+            0
+        };
+        if self.outbox.is_empty() && want == 0 {
+            return;
+        }
+        if let Line::Idle(mut link) = std::mem::replace(&mut self.line, Line::Gone) {
+            let outbox = std::mem::take(&mut self.outbox);
+            let telling = outbox.len() as u64;
+            let exchange = Box::pin(async move {
+                let reply = link.exchange(outbox, want).await;
+                (link, reply)
+            });
+            self.line = Line::Busy {
+                exchange,
+                want,
+                telling,
+            };
+        }
+    }
+
+    fn take_reply(&mut self, link: Link, reply: Result<Reply>) -> Result<()> {
+        let want = match std::mem::replace(&mut self.line, Line::Idle(link)) {
+            Line::Busy { want, .. } => want,
+            _ => 0,
+        };
+        let reply = reply?;
+        let now = Instant::now();
+        for (job_id, token, answer) in reply.answers {
+            self.held.remove(job_id, token);
+            self.summary.count(answer);
+        }
+        if let Some(sent) = reply.sent {
+            self.pace.claimed(want, reply.claimed.len(), now);
+            if reply.claimed.is_empty() && self.setup.until_empty && self.in_hand() == 0 {
+                self.summary.stopped = Stopped::Empty;
+                self.shutdown.drain();
+            }
+            for claimed in reply.claimed {
+                self.take_claimed(claimed, sent, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_claimed(&mut self, claimed: Claimed, sent: Instant, now: Instant) {
+        let (trigger, cancellation) = cancellation();
+        let (job_id, token) = (claimed.job_id, claimed.token);
+        self.held.insert(
+            (job_id, token),
+            trigger,
+            sent,
+            self.setup.lease,
+            claimed.timeout,
+        );
+        if self.shutdown.phase() == Phase::Running {
+            self.waiting.push_back(Waiting {
+                claimed,
+                cancellation,
+                since: now,
+            });
+        } else {
+            self.settle(job_id, token, Verdict::Release(None));
+        }
+    }
+
+    fn take_ended(&mut self, ended: Result<(Id, Verdict), JoinError>) {
+        self.take_one_ended(ended);
+        while let Some(ended) = self.running.try_join_next_with_id() {
+            self.take_one_ended(ended);
+        }
+    }
+
+    fn take_one_ended(&mut self, ended: Result<(Id, Verdict), JoinError>) {
+        let (id, verdict) = match ended {
+            Ok((id, verdict)) => (id, verdict),
+            Err(error) => {
+                let id = error.id();
+                let verdict = match error.try_into_panic() {
+                    Ok(payload) => settle_panic(payload.as_ref()),
+                    // Dropped by a stop.
+                    Err(_) => Verdict::Release(None),
+                };
+                (id, verdict)
+            }
+        };
+        if let Some(Started { job_id, token, at }) = self.started.remove(&id) {
+            self.pace.ended(at.elapsed());
+            self.settle(job_id, token, verdict);
+        }
+    }
+
+    fn settle(&mut self, job_id: JobId, token: Token, verdict: Verdict) {
+        match &verdict {
+            Verdict::Recorded => {
+                self.held.remove(job_id, token);
+                self.summary.count(Answer::Completed);
+                return;
+            }
+            Verdict::Fail(failure) => {
+                self.events.tell(Event::Failed {
+                    job_id,
+                    error: failure.error.clone(),
+                });
+            }
+            _ => {}
+        }
+        self.outbox.push(Settled {
+            job_id,
+            token,
+            verdict,
+        });
+    }
+
+    /// The next phase of a stop has begun.
+    fn stop_further(&mut self) {
+        let now = Instant::now();
+        while let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
+            self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
+        }
+        let grace = match self.shutdown.phase() {
+            Phase::Running => return,
+            Phase::Draining => self.setup.grace,
+            Phase::Releasing => Duration::ZERO,
+        };
+        let patience = if grace.is_zero() {
+            Duration::ZERO
+        } else {
+            STOP_PATIENCE
+        };
+        let ask = now + grace;
+        let drop = ask + patience;
+        self.deadlines = Some(Deadlines {
+            ask,
+            drop,
+            give_up: drop + TELL_PATIENCE,
+        });
+        self.on_time();
+    }
+
+    /// A moment came: deadlines of a stop, and jobs fetched ahead in vain.
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        while self
+            .waiting
+            .front()
+            .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
+        {
+            if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
+                self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
+            }
+        }
+        let Some(Deadlines { ask, drop, .. }) = self.deadlines else {
+            return;
+        };
+        if now >= ask && !self.running.is_empty() {
+            self.summary.stopped = Stopped::Released;
+            self.held.fire_all(Reason::Shutdown);
+        }
+        if now >= drop && !self.started.is_empty() {
+            // A handler that blocks its thread cannot be dropped; its job goes back all the same.
+            self.running.abort_all();
+            self.running.detach_all();
+            for (_, Started { job_id, token, .. }) in std::mem::take(&mut self.started) {
+                self.settle(job_id, token, Verdict::Release(None));
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Instant {
+        let now = Instant::now();
+        let mut moments = vec![now + Duration::from_secs(60)];
+        if let Some(Deadlines { ask, drop, give_up }) = self.deadlines {
+            moments.extend(
+                [ask, drop, give_up]
+                    .into_iter()
+                    .filter(|moment| *moment > now),
+            );
+        } else if matches!(self.line, Line::Idle(_))
+            && self.pace.room(self.running.len(), self.waiting.len()) > 0
+        {
+            moments.push(self.pace.next_claim);
+        }
+        moments.extend(
+            self.waiting
+                .front()
+                .map(|waiting| waiting.since + PREFETCH_PATIENCE),
+        );
+        moments.into_iter().min().unwrap_or(now)
+    }
+
+    fn in_hand(&self) -> usize {
+        self.running.len() + self.waiting.len() + self.outbox.len()
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(deadlines) = &self.deadlines else {
+            return false;
+        };
+        let told = self.in_hand() == 0 && !matches!(self.line, Line::Busy { .. });
+        told || Instant::now() >= deadlines.give_up
+    }
+
+    fn conclude(mut self) -> Summary {
+        if let Line::Busy { telling, .. } = self.line {
+            self.summary.untold += telling;
+        }
+        self.summary.untold += self.outbox.len() as u64;
+        self.summary
+    }
+}
+
+/// The end of the exchange, or never when there is none.
+async fn answer(line: &mut Line) -> (Link, Result<Reply>) {
+    match line {
+        Line::Busy { exchange, .. } => exchange.await,
+        Line::Idle(_) | Line::Gone => std::future::pending().await,
+    }
+}
+
+impl Summary {
+    fn count(&mut self, answer: Answer) {
+        *match answer {
+            Answer::Completed => &mut self.completed,
+            Answer::Retrying => &mut self.retrying,
+            Answer::Dead => &mut self.dead,
+            Answer::Cancelled => &mut self.cancelled,
+            Answer::Released => &mut self.released,
+            Answer::Lost => &mut self.lost,
+            Answer::Untold => &mut self.untold,
+        } += 1;
+    }
+}

@@ -1,0 +1,104 @@
+//! The tasks that a worker knows, and the code that runs them.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::context::Context;
+use super::outcome::{
+    HandlerResult, IntoOutcome, JobError, Outcome, Verdict, settle, settle_stopped,
+};
+
+type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
+pub(crate) type Handler<S> = Arc<dyn Fn(Value, Context<S>) -> Running + Send + Sync>;
+
+/// Handlers by task, and the one for everything else.
+pub(crate) struct Handlers<S> {
+    by_task: HashMap<String, Handler<S>>,
+    any: Option<Handler<S>>,
+}
+
+impl<S: Send + Sync + 'static> Handlers<S> {
+    pub(crate) fn new() -> Self {
+        Handlers {
+            by_task: HashMap::new(),
+            any: None,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, task: String, handler: Handler<S>) {
+        self.by_task.insert(task, handler);
+    }
+
+    pub(crate) fn insert_any(&mut self, handler: Handler<S>) {
+        self.any = Some(handler);
+    }
+
+    /// The filter of the claim; none when there is a handler for everything.
+    pub(crate) fn tasks(&self) -> Option<Vec<String>> {
+        match self.any {
+            Some(_) => None,
+            None => Some(self.by_task.keys().cloned().collect()),
+        }
+    }
+
+    pub(crate) fn get(&self, task: &str) -> Option<Handler<S>> {
+        self.by_task.get(task).or(self.any.as_ref()).cloned()
+    }
+}
+
+/// A typed async function as a handler.
+pub(crate) fn handler<S, T, F, Fut, R>(function: F) -> Handler<S>
+where
+    S: Send + Sync + 'static,
+    T: DeserializeOwned,
+    F: Fn(T, Context<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = HandlerResult<R>> + Send + 'static,
+    R: IntoOutcome + Send + 'static,
+{
+    Arc::new(move |input, ctx| match serde_json::from_value::<T>(input) {
+        Ok(input) => {
+            let running = function(input, ctx);
+            Box::pin(async move {
+                running.await?.into_outcome().map_err(|error| {
+                    JobError::permanent(format!("the output is not JSON: {error}"))
+                })
+            })
+        }
+        // Not permanent: in a rolling deployment the next attempt may meet the newer code.
+        Err(error) => Box::pin(async move {
+            Err(JobError::new(format!(
+                "the input does not fit this handler: {error}"
+            )))
+        }),
+    })
+}
+
+/// Runs one attempt to its verdict. A handler that does not obey a stop within `patience` is dropped.
+pub(crate) async fn attempt<S>(
+    handler: Handler<S>,
+    input: Value,
+    ctx: Context<S>,
+    patience: Duration,
+) -> Verdict {
+    let cancellation = ctx.cancellation().clone();
+    let timeout = ctx.timeout();
+    if let Some(reason) = cancellation.reason() {
+        return settle_stopped(reason, timeout);
+    }
+    let running = handler(input, ctx);
+    let overdue = async {
+        let reason = cancellation.cancelled().await;
+        tokio::time::sleep(patience).await;
+        reason
+    };
+    tokio::select! {
+        result = running => settle(result, cancellation.reason(), timeout),
+        reason = overdue => settle_stopped(reason, timeout),
+    }
+}

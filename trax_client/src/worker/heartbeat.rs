@@ -1,0 +1,147 @@
+//! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
+//! the caller's runtime does not lose its lease by that.
+//!
+//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_postgres::{Client as Connection, Config};
+
+use super::connection::{Backoff, open};
+use super::event::{Event, Events};
+use super::held::Held;
+use crate::client::Client;
+use crate::error::{Error, Result};
+
+/// How many leases one call extends.
+const BATCH: usize = 1000;
+
+/// The thread; it ends when this is dropped.
+pub(crate) struct Heartbeat {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    pub(crate) fn start(
+        config: Config,
+        held: Arc<Held>,
+        lease: Duration,
+        events: Events,
+    ) -> Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Conversion(error.into()))?;
+        let mut heart = Heart {
+            config,
+            held,
+            lease,
+            events,
+            connection: None,
+            failing: false,
+        };
+        let thread = std::thread::Builder::new()
+            .name("trax-heartbeat".to_owned())
+            .spawn(move || runtime.block_on(heart.run(stopped)))
+            .map_err(|error| Error::Conversion(error.into()))?;
+        Ok(Heartbeat {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // It stops at its next await; a panic there has been printed already.
+            if thread.join().is_err() {}
+        }
+    }
+}
+
+struct Heart {
+    config: Config,
+    held: Arc<Held>,
+    lease: Duration,
+    events: Events,
+    connection: Option<Connection>,
+    failing: bool,
+}
+
+impl Heart {
+    async fn run(&mut self, mut stopped: watch::Receiver<bool>) {
+        let period = self.lease / 3;
+        let mut backoff = Backoff::new(period);
+        let mut next = Instant::now() + period;
+        loop {
+            let wake = self.held.earliest_end().map_or(next, |end| end.min(next));
+            tokio::select! {
+                _ = stopped.changed() => return,
+                () = tokio::time::sleep_until(wake.into()) => {}
+            }
+            self.held.expire(Instant::now());
+            if Instant::now() < next {
+                continue;
+            }
+            let beat = tokio::select! {
+                _ = stopped.changed() => return,
+                beat = tokio::time::timeout(period, self.beat()) => beat,
+            };
+            let beat = beat.unwrap_or_else(|_| Err(Error::Connection("no answer in time".into())));
+            let wait = match beat {
+                Ok(()) => {
+                    backoff = Backoff::new(period);
+                    self.succeeded();
+                    period
+                }
+                Err(error) => self.failed(&error, backoff.next()),
+            };
+            next = Instant::now() + wait;
+        }
+    }
+
+    /// Extends every lease in hand.
+    async fn beat(&mut self) -> Result<()> {
+        let leases = self.held.snapshot();
+        for batch in leases.chunks(BATCH) {
+            let connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => open(&self.config).await?,
+            };
+            let sent = Instant::now();
+            let beats = Client::new(&connection)
+                .heartbeat(batch, Some(self.lease))
+                .await?;
+            self.held.note(&beats, sent, self.lease);
+            // Only a connection that answered is kept.
+            self.connection = Some(connection);
+        }
+        Ok(())
+    }
+
+    fn succeeded(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            self.events.tell(Event::Recovered {
+                during: "heartbeat",
+            });
+        }
+    }
+
+    fn failed(&mut self, error: &Error, retry_in: Duration) -> Duration {
+        self.failing = true;
+        let error = error.to_string();
+        self.events.tell(Event::Trouble {
+            during: "heartbeat",
+            error,
+            retry_in,
+        });
+        retry_in
+    }
+}

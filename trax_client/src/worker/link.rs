@@ -1,0 +1,260 @@
+//! The claim connection: outcomes go out, jobs come in.
+//!
+//! One *exchange* tells the server the gathered outcomes and then claims. Enters: settled leases and
+//! how many jobs are wanted. Leaves: an answer for every outcome, and claimed jobs. An outcome that
+//! could not be told because the connection broke is told again after reconnecting: an outcome that
+//! had arrived before answers "lost" then, and changes nothing.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio_postgres::{Client as Connection, Config};
+
+use super::connection::{Backoff, open};
+use super::event::{Event, Events};
+use super::outcome::Verdict;
+use super::shutdown::{Phase, Shutdown};
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::id::{JobId, Token};
+use crate::job::{ClaimOptions, Claimed, Failed, Failure};
+
+/// The most jobs of one claim, and completions of one call.
+pub(crate) const BATCH: usize = 1000;
+const RECONNECT_CAP: Duration = Duration::from_secs(10);
+
+/// An ended attempt that the server does not know of yet.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) job_id: JobId,
+    pub(crate) token: Token,
+    pub(crate) verdict: Verdict,
+}
+
+/// What the server made of an outcome.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    Completed,
+    Retrying,
+    Dead,
+    Cancelled,
+    Released,
+    Lost,
+    Untold,
+}
+
+/// What an exchange brought.
+#[derive(Default)]
+pub(crate) struct Reply {
+    pub(crate) answers: Vec<(JobId, Token, Answer)>,
+    pub(crate) claimed: Vec<Claimed>,
+    /// When the claim was sent: leases count from before it.
+    pub(crate) sent: Option<Instant>,
+}
+
+pub(crate) struct Link {
+    pub(crate) config: Config,
+    pub(crate) options: ClaimOptions,
+    pub(crate) events: Events,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) connection: Option<Connection>,
+    /// False until the first claim succeeded: till then a refusal ends the run.
+    pub(crate) proven: bool,
+}
+
+impl Link {
+    /// Tells all of `outbox` and claims up to `want` jobs; keeps trying until both are done, or
+    /// until a stop makes the claim pointless.
+    ///
+    /// This is the one place where `complete_and_claim` will do both in one round trip.
+    pub(crate) async fn exchange(
+        &mut self,
+        mut outbox: Vec<Settled>,
+        want: usize,
+    ) -> Result<Reply> {
+        let mut reply = Reply::default();
+        let mut backoff = Backoff::new(RECONNECT_CAP);
+        let mut troubled = false;
+        loop {
+            let want = if self.shutdown.phase() == Phase::Running {
+                want
+            } else {
+                0
+            };
+            if outbox.is_empty() && want == 0 {
+                return Ok(reply);
+            }
+            match self.try_exchange(&mut outbox, want, &mut reply).await {
+                Ok(()) => {
+                    if troubled {
+                        self.events.tell(Event::Recovered { during: "claim" });
+                    }
+                    return Ok(reply);
+                }
+                Err(error) if !self.proven && !error.is_transient() => return Err(error),
+                Err(error) => {
+                    troubled = true;
+                    if !matches!(error, Error::Conflict(_)) {
+                        self.connection = None;
+                    }
+                    self.pause(&error, backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    /// Waits before the next try; a stop ends the wait.
+    async fn pause(&self, error: &Error, retry_in: Duration) {
+        let error = error.to_string();
+        self.events.tell(Event::Trouble {
+            during: "claim",
+            error,
+            retry_in,
+        });
+        let mut phase = self.shutdown.subscribe();
+        tokio::select! {
+            () = tokio::time::sleep(retry_in) => {}
+            _ = phase.changed() => {}
+        }
+    }
+
+    async fn try_exchange(
+        &mut self,
+        outbox: &mut Vec<Settled>,
+        want: usize,
+        reply: &mut Reply,
+    ) -> Result<()> {
+        let connection = match self.connection.take() {
+            Some(connection) => self.connection.insert(connection),
+            None => self.connection.insert(open(&self.config).await?),
+        };
+        let client = Client::new(connection);
+        tell_completions(&client, &self.events, outbox, reply).await?;
+        while let Some(settled) = outbox.last() {
+            let answer = tell(&client, &self.events, settled).await?;
+            reply.answers.push((settled.job_id, settled.token, answer));
+            outbox.pop();
+        }
+        if want > 0 {
+            let max_jobs = i32::try_from(want.min(BATCH)).unwrap_or(i32::MAX);
+            reply.sent = Some(Instant::now());
+            reply.claimed = client
+                .claim(&self.options.clone().max_jobs(max_jobs))
+                .await?;
+            self.proven = true;
+        }
+        Ok(())
+    }
+}
+
+type Db<'a> = Client<'a, Connection>;
+
+/// Completions go in batches; what was told leaves the outbox.
+async fn tell_completions(
+    client: &Db<'_>,
+    events: &Events,
+    outbox: &mut Vec<Settled>,
+    reply: &mut Reply,
+) -> Result<()> {
+    loop {
+        let (leases, outputs) = completions(outbox);
+        if leases.is_empty() {
+            return Ok(());
+        }
+        match client.complete_many(&leases, outputs).await {
+            Ok(recorded) => {
+                let recorded: HashSet<JobId> = recorded.into_iter().collect();
+                reply.answers.extend(leases.iter().map(|(id, token)| {
+                    let completed = recorded.contains(id);
+                    (
+                        *id,
+                        *token,
+                        if completed {
+                            Answer::Completed
+                        } else {
+                            Answer::Lost
+                        },
+                    )
+                }));
+                forget(outbox, &leases);
+            }
+            // One output that the server refuses must not hold up the others.
+            Err(error) if !error.is_transient() => {
+                let told: HashSet<Token> = leases.iter().map(|(_, token)| *token).collect();
+                for settled in outbox.iter().filter(|s| told.contains(&s.token)) {
+                    let answer = tell(client, events, settled).await?;
+                    reply.answers.push((settled.job_id, settled.token, answer));
+                }
+                forget(outbox, &leases);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn completions(outbox: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Value>>) {
+    outbox
+        .iter()
+        .filter_map(|settled| match &settled.verdict {
+            Verdict::Complete(output) => Some(((settled.job_id, settled.token), output.clone())),
+            _ => None,
+        })
+        .take(BATCH)
+        .unzip()
+}
+
+fn forget(outbox: &mut Vec<Settled>, leases: &[(JobId, Token)]) {
+    let told: HashSet<Token> = leases.iter().map(|(_, token)| *token).collect();
+    outbox.retain(|settled| !told.contains(&settled.token));
+}
+
+/// Tells one outcome. A refusal becomes a failed attempt, so that the job does not hang on it.
+async fn tell(client: &Db<'_>, events: &Events, settled: &Settled) -> Result<Answer> {
+    let (job_id, token) = (settled.job_id, settled.token);
+    let error = match told(client, settled).await {
+        Err(error) if !error.is_transient() => error.to_string(),
+        answer => return answer,
+    };
+    events.tell(Event::Refused {
+        job_id,
+        error: error.clone(),
+    });
+    let failure = Failure::new(format!("the outcome was refused: {error}"));
+    match client.fail(job_id, token, &failure).await {
+        Ok(failed) => Ok(answer_to(failed)),
+        Err(error) if error.is_transient() => Err(error),
+        Err(_) => Ok(Answer::Untold),
+    }
+}
+
+async fn told(client: &Db<'_>, settled: &Settled) -> Result<Answer> {
+    let (job_id, token) = (settled.job_id, settled.token);
+    let (held, answer) = match &settled.verdict {
+        Verdict::Complete(output) => (
+            client.complete(job_id, token, output).await?,
+            Answer::Completed,
+        ),
+        Verdict::Fail(failure) => {
+            return Ok(answer_to(client.fail(job_id, token, failure).await?));
+        }
+        Verdict::Release(delay) => (
+            client.release(job_id, token, delay.map(|d| d.0)).await?,
+            Answer::Released,
+        ),
+        Verdict::AcknowledgeCancel => (
+            client.acknowledge_cancel(job_id, token).await?,
+            Answer::Cancelled,
+        ),
+        Verdict::Recorded => (true, Answer::Completed),
+    };
+    Ok(if held { answer } else { Answer::Lost })
+}
+
+fn answer_to(failed: Failed) -> Answer {
+    match failed {
+        Failed::Retrying => Answer::Retrying,
+        Failed::Dead => Answer::Dead,
+        Failed::Lost => Answer::Lost,
+    }
+}

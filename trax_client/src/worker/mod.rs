@@ -1,0 +1,254 @@
+//! A fleet member: claims jobs, runs handlers, tells outcomes.
+//!
+//! Two connections: one claims and tells outcomes (`link`), one extends leases (`heartbeat`, on its
+//! own thread). Between them the loop in `dispatch`.
+
+mod cancellation;
+mod connection;
+mod context;
+mod dispatch;
+mod event;
+mod handler;
+mod heartbeat;
+mod held;
+mod link;
+mod outcome;
+mod pace;
+mod shutdown;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio_postgres::Config;
+
+pub use self::cancellation::{Cancellation, Reason};
+pub use self::context::Context;
+pub use self::event::Event;
+pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
+pub use self::shutdown::{Shutdown, Stopped, Summary};
+
+use self::connection::{hardened, random};
+use self::dispatch::Dispatch;
+use self::event::Events;
+use self::handler::{Handlers, handler};
+use self::heartbeat::Heartbeat;
+use self::held::Held;
+use self::link::Link;
+use crate::error::Result;
+use crate::job::ClaimOptions;
+
+/// What the parts of a running worker share.
+pub(crate) struct Setup<S> {
+    handlers: Handlers<S>,
+    state: Arc<S>,
+    concurrency: usize,
+    prefetch: usize,
+    lease: Duration,
+    poll_interval: Duration,
+    grace: Duration,
+    cancel_patience: Duration,
+    until_empty: bool,
+}
+
+/// Claims jobs and runs handlers until it is told to stop.
+///
+/// ```no_run
+#[doc = include_str!("../../examples/worker.rs")]
+/// ```
+pub struct Worker<S = ()> {
+    config: Config,
+    name: String,
+    groups: Option<Vec<String>>,
+    signals: bool,
+    events: Events,
+    shutdown: Shutdown,
+    setup: Setup<S>,
+}
+
+impl Worker<()> {
+    /// A worker without shared state.
+    pub fn new(config: Config) -> Self {
+        Self::with_state(config, ())
+    }
+}
+
+impl<S: Send + Sync + 'static> Worker<S> {
+    /// A worker whose handlers share `state`.
+    pub fn with_state(config: Config, state: S) -> Self {
+        Worker {
+            config,
+            name: default_name(),
+            groups: None,
+            signals: true,
+            events: Events::new(|event| eprintln!("trax: {event}")),
+            shutdown: Shutdown::new(),
+            setup: Setup {
+                handlers: Handlers::new(),
+                state: Arc::new(state),
+                concurrency: 10,
+                prefetch: 100,
+                lease: Duration::from_secs(30),
+                poll_interval: Duration::from_millis(200),
+                grace: Duration::from_secs(30),
+                cancel_patience: Duration::from_secs(10),
+                until_empty: false,
+            },
+        }
+    }
+
+    /// Runs `function` for every job of `task`. Only tasks with a handler are claimed.
+    pub fn handle<T, F, Fut, R>(mut self, task: impl Into<String>, function: F) -> Self
+    where
+        T: DeserializeOwned,
+        F: Fn(T, Context<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult<R>> + Send + 'static,
+        R: IntoOutcome + Send + 'static,
+    {
+        self.setup.handlers.insert(task.into(), handler(function));
+        self
+    }
+
+    /// Runs `function` for every job of a task without a handler of its own: claims every task.
+    pub fn handle_any<T, F, Fut, R>(mut self, function: F) -> Self
+    where
+        T: DeserializeOwned,
+        F: Fn(T, Context<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult<R>> + Send + 'static,
+        R: IntoOutcome + Send + 'static,
+    {
+        self.setup.handlers.insert_any(handler(function));
+        self
+    }
+
+    /// The name in leases and runs; by default host, process and a random part.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How many handlers run at once (10).
+    pub fn concurrency(mut self, jobs: usize) -> Self {
+        self.setup.concurrency = jobs.max(1);
+        self
+    }
+
+    /// How many jobs may wait here beside those that run (100); reached only by short jobs.
+    pub fn prefetch(mut self, jobs: usize) -> Self {
+        self.setup.prefetch = jobs;
+        self
+    }
+
+    /// Claims only from these groups.
+    pub fn groups<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.groups = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How long a lease lasts without a heartbeat (30 s); they come every third of it.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.setup.lease = lease.max(Duration::from_millis(30));
+        self
+    }
+
+    /// How often to ask an empty queue (200 ms; up to five times slower when idle for long).
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.setup.poll_interval = interval.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long running handlers may go on after the first signal (30 s).
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.setup.grace = grace;
+        self
+    }
+
+    /// How long a handler may go on after its cancellation before it is dropped (10 s).
+    pub fn cancel_patience(mut self, patience: Duration) -> Self {
+        self.setup.cancel_patience = patience;
+        self
+    }
+
+    /// Stops when a claim finds nothing and nothing is in hand.
+    pub fn until_empty(mut self) -> Self {
+        self.setup.until_empty = true;
+        self
+    }
+
+    /// Leaves SIGTERM and SIGINT to the program, which stops it through [`Worker::shutdown`].
+    pub fn without_signals(mut self) -> Self {
+        self.signals = false;
+        self
+    }
+
+    /// Where events go, in place of standard error.
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.events = Events::new(listener);
+        self
+    }
+
+    /// A handle that stops this worker.
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Runs until a signal, [`Shutdown`] or an empty queue ends it.
+    ///
+    /// A server that cannot be reached is waited for, at the start too.
+    ///
+    /// # Errors
+    /// Only when the server refuses the first claim (no extension, no right, a bad filter).
+    pub async fn run(self) -> Result<Summary> {
+        let Worker {
+            config,
+            name,
+            groups,
+            signals,
+            events,
+            shutdown,
+            setup,
+        } = self;
+        let _signals = if signals {
+            Some(shutdown.obey_signals()?)
+        } else {
+            None
+        };
+        let config = hardened(config, &name);
+        let held = Arc::new(Held::default());
+        let heartbeat = Heartbeat::start(
+            config.clone(),
+            Arc::clone(&held),
+            setup.lease,
+            events.clone(),
+        )?;
+        let mut options = ClaimOptions::new().worker(name).lease(setup.lease);
+        options.tasks = setup.handlers.tasks();
+        options.groups = groups;
+        let link = Link {
+            config,
+            options,
+            events,
+            shutdown,
+            connection: None,
+            proven: false,
+        };
+        let summary = Dispatch::new(Arc::new(setup), held, link).run().await;
+        // Only now: leases are extended until the last outcome is told.
+        drop(heartbeat);
+        summary
+    }
+}
+
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .unwrap_or_else(|| "host".to_owned());
+    format!(
+        "{}:{}:{:08x}",
+        host.trim(),
+        std::process::id(),
+        random() >> 32
+    )
+}

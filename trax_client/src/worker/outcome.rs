@@ -1,0 +1,202 @@
+//! What a handler says at its end, and what the worker makes of it.
+//!
+//! Enters: a handler's result and the reason for which it was asked to stop. Leaves: one `Verdict`
+//! to tell the server. A stop that is not the job's fault never spends an attempt.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::cancellation::Reason;
+use crate::error::chain;
+use crate::job::Failure;
+use crate::sql::Interval;
+
+/// How an attempt ended well.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Completed; the output is kept in the run.
+    Output(Value),
+    /// The handler already called `complete` in its own transaction.
+    Recorded,
+    /// Not now: back to the queue for this long, without spending an attempt.
+    Snooze(Duration),
+}
+
+/// Turns what a handler returns into an outcome; every serializable value is an output.
+pub trait IntoOutcome {
+    /// The outcome, or why the output cannot be written as JSON.
+    fn into_outcome(self) -> Result<Outcome, serde_json::Error>;
+}
+
+impl<T: Serialize> IntoOutcome for T {
+    fn into_outcome(self) -> Result<Outcome, serde_json::Error> {
+        serde_json::to_value(self).map(Outcome::Output)
+    }
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Result<Outcome, serde_json::Error> {
+        Ok(self)
+    }
+}
+
+/// What a handler returns.
+pub type HandlerResult<T> = Result<T, JobError>;
+
+/// How an attempt failed. Every `std::error::Error` becomes one with `?`.
+#[derive(Clone, Debug)]
+pub struct JobError {
+    failure: Failure,
+    snooze: Option<Duration>,
+}
+
+impl JobError {
+    /// Failed; retried after the job's own delay while attempts are left.
+    pub fn new(error: impl Into<String>) -> Self {
+        JobError {
+            failure: Failure::new(error),
+            snooze: None,
+        }
+    }
+
+    /// Failed for good: no further attempt.
+    pub fn permanent(error: impl Into<String>) -> Self {
+        JobError {
+            failure: Failure::new(error).permanent(),
+            snooze: None,
+        }
+    }
+
+    /// Not now: back to the queue for this long, without spending an attempt.
+    pub fn snooze(delay: Duration) -> Self {
+        JobError {
+            failure: Failure::new("snoozed"),
+            snooze: Some(delay),
+        }
+    }
+
+    /// Retried after this delay in place of the job's own.
+    pub fn retry_in(mut self, delay: Duration) -> Self {
+        self.failure = self.failure.retry_in(delay);
+        self
+    }
+
+    /// Structured detail, kept in the run.
+    pub fn detail(mut self, detail: Value) -> Self {
+        self.failure = self.failure.detail(detail);
+        self
+    }
+}
+
+impl<E: std::error::Error> From<E> for JobError {
+    fn from(error: E) -> Self {
+        JobError::new(chain(&error))
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.failure.error)
+    }
+}
+
+/// What to tell the server about one lease.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    Complete(Option<Value>),
+    /// Nothing to tell: the handler did.
+    Recorded,
+    Fail(Failure),
+    Release(Option<Interval>),
+    AcknowledgeCancel,
+}
+
+/// The verdict on a handler that ended by itself.
+pub(crate) fn settle(
+    result: HandlerResult<Outcome>,
+    reason: Option<Reason>,
+    timeout: Option<Duration>,
+) -> Verdict {
+    match (result, reason) {
+        // Done is done: the server decides whether the lease still counts.
+        (Ok(Outcome::Output(output)), _) => {
+            Verdict::Complete(Some(output).filter(|o| !o.is_null()))
+        }
+        (Ok(Outcome::Recorded), _) => Verdict::Recorded,
+        (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
+        (Err(_), Some(reason)) => settle_stopped(reason, timeout),
+        (
+            Err(JobError {
+                snooze: Some(delay),
+                ..
+            }),
+            None,
+        ) => Verdict::Release(Some(Interval(delay))),
+        (Err(JobError { failure, .. }), None) => Verdict::Fail(failure),
+    }
+}
+
+/// The verdict on a handler that gave up, or was dropped, because it was asked to stop.
+pub(crate) fn settle_stopped(reason: Reason, timeout: Option<Duration>) -> Verdict {
+    match reason {
+        Reason::Cancelled => Verdict::AcknowledgeCancel,
+        Reason::Timeout => Verdict::Fail(Failure::new(match timeout {
+            Some(timeout) => format!("timed out after {timeout:?}"),
+            None => "timed out".to_owned(),
+        })),
+        // A lease that only seems lost (no contact for its length) is given back, not spent.
+        Reason::LeaseLost | Reason::Shutdown => Verdict::Release(None),
+    }
+}
+
+/// The verdict on a handler that panicked.
+pub(crate) fn settle_panic(payload: &(dyn std::any::Any + Send)) -> Verdict {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "with something that is not text".to_owned());
+    Verdict::Fail(Failure::new(format!("panicked: {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_that_is_not_the_jobs_fault_spends_no_attempt() {
+        for reason in [Reason::LeaseLost, Reason::Shutdown] {
+            let verdict = settle(Err(JobError::new("interrupted")), Some(reason), None);
+            assert!(matches!(verdict, Verdict::Release(None)), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_cancelled_handler_acknowledges_and_a_late_one_fails() {
+        let cancelled = settle(Err(JobError::new("stop")), Some(Reason::Cancelled), None);
+        assert!(matches!(cancelled, Verdict::AcknowledgeCancel));
+        let late = settle_stopped(Reason::Timeout, Some(Duration::from_secs(2)));
+        assert!(matches!(late, Verdict::Fail(f) if f.error == "timed out after 2s"));
+    }
+
+    #[test]
+    fn an_output_counts_although_a_cancel_was_requested() {
+        let verdict = settle(
+            Ok(Outcome::Output(Value::from(1))),
+            Some(Reason::Cancelled),
+            None,
+        );
+        assert!(matches!(verdict, Verdict::Complete(Some(_))));
+    }
+
+    #[test]
+    fn an_error_carries_its_causes() {
+        fn parse() -> HandlerResult<i32> {
+            Ok("x".parse::<i32>()?)
+        }
+        assert!(parse().is_err_and(|e| e.to_string().contains("invalid digit")));
+    }
+}
