@@ -1,0 +1,49 @@
+//! What the tests stand on: a shared server with one database a test, and waits that have a deadline.
+
+use std::future::Future;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use trax_client::testkit::{Database, Server};
+
+/// How long a wait may take before it fails, unless the test promises less.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The server that tests share which do not stop, crash or configure one. Its databases have no schedulers: the
+/// tests call `trax.tick()`.
+pub fn shared_server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        Server::options()
+            .fast()
+            .setting("trax.databases", "no_database_has_this_name")
+            .setting("max_connections", "400")
+            .start()
+            .expect("a server starts")
+    })
+}
+
+/// A new database with the extension on the shared server.
+pub async fn database() -> Database {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    shared_server().database(&name).await.expect("a database with the extension is made")
+}
+
+/// Asks again until `probe` gives a value; panics at the deadline with what was last seen.
+pub async fn eventually<T, F, Fut>(what: &str, limit: Duration, mut probe: F) -> T
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, String>>,
+{
+    let deadline = Instant::now() + limit;
+    loop {
+        match probe().await {
+            Ok(value) => return value,
+            Err(seen) if Instant::now() >= deadline => {
+                panic!("{what} did not happen within {limit:?}; last seen: {seen}")
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Real servers, real clients: one file for each stage.
