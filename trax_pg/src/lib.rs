@@ -1,2 +1,5 @@
 //! trax
+pub mod retry;
+pub mod schedule;
+
 ::pgrx::pg_module_magic!();
