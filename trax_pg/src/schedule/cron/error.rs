@@ -1,0 +1,37 @@
+//! What is wrong with a cron text, where, and what to type instead.
+
+use std::fmt;
+
+/// A cron text that is not a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CronError {
+    /// Where it is wrong: the position of a character in the text, counted from 1. One past the end
+    /// when something is missing there.
+    pub position: usize,
+    /// What is wrong, lower case and without a full stop.
+    pub message: String,
+    /// What to type: full sentences.
+    pub hint: String,
+}
+
+impl CronError {
+    pub(super) fn new(
+        position: usize,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> CronError {
+        CronError {
+            position,
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl fmt::Display for CronError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at character {}", self.message, self.position)
+    }
+}
+
+impl std::error::Error for CronError {}

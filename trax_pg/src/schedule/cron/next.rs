@@ -1,0 +1,136 @@
+//! From wall times to instants: what a schedule fires at in a zone.
+//!
+//! A walk over the stretches between changes of the zone's offset. Within one, the next match is
+//! found on the wall clock and the offset makes it an instant. What must hold: the start of a
+//! stretch only grows, and nothing that is found lies before it, so the result is after the
+//! argument whatever a zone answers.
+
+use std::fmt;
+
+use super::Cron;
+use crate::schedule::zone::{Change, Instants, REACH, Zone};
+
+/// How many stretches are walked before giving up. Each is a change or a leap to the next match;
+/// the clock changes at most a few times in the years that the horizon allows between two matches.
+const MAX_STRETCHES: usize = 256;
+
+const MICROS: i64 = 1_000_000;
+
+/// One time at which a schedule fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    /// Microseconds since the Unix epoch, UTC.
+    pub at_micros: i64,
+    /// What the zone's clock does here, when it does anything.
+    pub note: Option<Note>,
+}
+
+/// Why an occurrence is where it is, when the clock changes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The wall time that was meant lies in a gap; this is the end of the gap.
+    Gap,
+    /// The wall time is shown twice, and this is the first time.
+    RepeatedFirst,
+    /// The wall time is shown twice, and this is the second time.
+    RepeatedSecond,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Note::Gap => "moved to the end of the gap: the clock skips the time that was meant",
+            Note::RepeatedFirst => "the clock shows this time twice: first pass",
+            Note::RepeatedSecond => "the clock shows this time twice: second pass",
+        })
+    }
+}
+
+impl Cron {
+    /// The first occurrence strictly after an instant, in microseconds since the Unix epoch.
+    ///
+    /// None when there is none within 41 years. Measured in a release build with chrono-tz as the
+    /// zone (`a_next_takes_microseconds`): 0.2 to 1.2 µs for common texts; at most 0.2 ms, in a
+    /// zone of noise.
+    pub fn next(&self, after_micros: i64, zone: &impl Zone) -> Option<Occurrence> {
+        // Matches are whole seconds: the first one that can be meant is the second after this one.
+        let last = after_micros.div_euclid(MICROS);
+        let (at, note) = self.walk(last, zone)?;
+        Some(Occurrence {
+            at_micros: at.checked_mul(MICROS)?,
+            note,
+        })
+    }
+
+    /// The first match after an instant, both in seconds.
+    fn walk(&self, last: i64, zone: &impl Zone) -> Option<(i64, Option<Note>)> {
+        // A wall time below the floor has been shown before. A fixed time starts one second early,
+        // to see a gap that ends right after it.
+        let (mut start, mut floor) = match self.elapsed {
+            true => (last + 1, i64::MIN),
+            false => (last, zone.latest_wall(last) + 1),
+        };
+        let mut offset = i64::from(zone.offset_at(start));
+        for _ in 0..MAX_STRETCHES {
+            let wall = self.wall_from(floor.max(start + offset))?;
+            let at = wall - offset;
+            let change = match self.leap(start, at, zone) {
+                Leap::To(near) => {
+                    start = near;
+                    offset = i64::from(zone.offset_at(start));
+                    continue;
+                }
+                Leap::Change(change) => change,
+                Leap::None => return Some((at, repeat_note(at, wall, zone))),
+            };
+            if !self.elapsed {
+                if wall < change.at + change.after {
+                    return Some((change.at, self.gap_note(change)));
+                }
+                floor = floor.max(change.at + change.before);
+            }
+            (start, offset) = (change.at, change.after);
+        }
+        None
+    }
+
+    /// What lies between an instant and the next match at the offset in force: nothing, a change,
+    /// or so much time that changes in the middle cannot bring another match and are not looked
+    /// for.
+    fn leap(&self, start: i64, at: i64, zone: &impl Zone) -> Leap {
+        let far = at - start > 2 * REACH;
+        // Elapsed time: a repeat soon after the start shows wall times from before it again.
+        let until = if far { start + REACH } else { at };
+        if (self.elapsed || !far)
+            && let Some(change) = zone.next_change(start, until)
+        {
+            return Leap::Change(change);
+        }
+        if far {
+            Leap::To(at - REACH)
+        } else {
+            Leap::None
+        }
+    }
+
+    /// The note of a time that was moved to the end of a gap; none when the time there is meant as
+    /// well.
+    fn gap_note(&self, change: Change) -> Option<Note> {
+        let wall = change.at + change.after;
+        (self.wall_from(wall) != Some(wall)).then_some(Note::Gap)
+    }
+}
+
+enum Leap {
+    None,
+    Change(Change),
+    To(i64),
+}
+
+fn repeat_note(at: i64, wall: i64, zone: &impl Zone) -> Option<Note> {
+    match zone.instants_of(wall) {
+        Instants::Twice(first, _) if at == first => Some(Note::RepeatedFirst),
+        Instants::Twice(..) => Some(Note::RepeatedSecond),
+        _ => None,
+    }
+}

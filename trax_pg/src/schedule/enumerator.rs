@@ -1,0 +1,434 @@
+//! The proof of the cron rules: every instant of some years is looked at, and `Cron::next` must
+//! give just those that the rules name.
+//!
+//! Nothing here is shared with what it proves: texts are read by a matcher of its own, a few lines
+//! written from the rules; instants become wall times by chrono-tz, one after the other; gaps and
+//! repeats are noticed by what the clock shows, not by looking for changes of the offset.
+//!
+//! The normal run takes 24 expressions, 6 zones and 2 years. `TRAX_CRON_YEARS=10 cargo test
+//! --release` takes all of both over 10 years from 2010, Apia's missing day included: more than 60
+//! expressions in 12 zones.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, TimeDelta, Timelike};
+use chrono_tz::Tz;
+
+use super::Cron;
+use super::zone::tests::Named;
+
+const MICROS: i64 = 1_000_000;
+
+/// The normal run takes the first six.
+const ZONES: [&str; 12] = [
+    "Europe/Berlin",
+    "Australia/Lord_Howe",
+    "Africa/Casablanca",
+    "America/Santiago",
+    "Pacific/Apia",
+    "Asia/Kolkata",
+    "America/New_York",
+    "America/St_Johns",
+    "Africa/Cairo",
+    "Pacific/Chatham",
+    "Asia/Tehran",
+    "UTC",
+];
+
+/// The normal run takes the first 24.
+const TEXTS: [&str; 64] = [
+    "* * * * *",
+    "*/5 * * * *",
+    "0 * * * *",
+    "30 2 * * *",
+    "0 0 * * *",
+    "15,45 1-3 * * *",
+    "*/20 2 * * *",
+    "59 23 * * *",
+    "0 */2 * * *",
+    "30 2 * * SUN",
+    "0 2 L * *",
+    "0 12 LW * *",
+    "0 0 15W * *",
+    "5 0 * * 5L",
+    "5 0 * * FRI#2",
+    "0 3 13 * FRI",
+    "0 12 30 12 *",
+    "0 0 29 2 *",
+    "45 1 * MAR-NOV SAT-MON",
+    "0 22-4/2 * * *",
+    "7/13 0 1,31 * ?",
+    "10 2 */2 * 1",
+    "@weekly",
+    "0 1-4 * 3,4,9,10,11 *",
+    "30 1 * * *",
+    "0 3 * * *",
+    "1 0 * * *",
+    "0 23 * * *",
+    "30 23 * * *",
+    "29 2 * * *",
+    "31 2 * * *",
+    "*/7 1-3 * * *",
+    "* 2 * * *",
+    "0 0-23 * * *",
+    "0-59 2 * * *",
+    "0,1,2,3 2,3 * * *",
+    "@hourly",
+    "@daily",
+    "@monthly",
+    "@yearly",
+    "0 0 1,15 * *",
+    "0 0 1W * *",
+    "0 0 31W * *",
+    "0 2 1W,15W,L * *",
+    "0 2 * * 0",
+    "0 2 * * 7",
+    "0 2 * * 1-5",
+    "0 2 * * MON,WED,FRI",
+    "0 2 * * SUN#1",
+    "0 2 * * SUN#2,SUNL",
+    "30 2 * * 7L",
+    "0 2 * * MON#5",
+    "0 0 31 * MON#1",
+    "0 0 L 2 SATL",
+    "17 4 * JAN,JUL *",
+    "0 12 28-3 * *",
+    "50-10/5 2 * * *",
+    "23 */3 * * *",
+    "3/17 */5 * * *",
+    "0 5/6 * * *",
+    "0 2 ? * 6",
+    "0 0 30 * ?",
+    "30 0 * 9-4 SUN",
+    "0 2 1-31 * TUE",
+];
+
+/// Seconds matter only where clocks change: these are proved second by second for three days around
+/// each change.
+const TEXTS_WITH_SECONDS: [&str; 8] = [
+    "* * * * * *",
+    "*/10 30 2 * * *",
+    "15 59 23 * * *",
+    "0,30 0 0 * * *",
+    "59 59 1-3 * * *",
+    "1/7 */10 * * * *",
+    "30 * 2 * * *",
+    "45 0 0 ? * SUN",
+];
+
+/// One field, as the set of the numbers it lists; day rules stay as text.
+fn listed(field: &str, min: u32, max: u32, names: &str) -> (HashSet<u32>, Vec<String>) {
+    let number = |text: &str| -> Option<u32> {
+        let named = names
+            .find(&text.to_uppercase())
+            .map(|at| at as u32 / 3 + min);
+        text.parse().ok().or(named.filter(|_| text.len() == 3))
+    };
+    let (mut numbers, mut rules) = (HashSet::new(), Vec::new());
+    for item in field.split(',') {
+        let (range, step) = item.split_once('/').unwrap_or((item, "1"));
+        let ends = match range.split_once('-') {
+            Some((from, to)) => number(from).zip(number(to)),
+            None if range == "*" || range == "?" => Some((min, max)),
+            None => number(range).map(|n| (n, if item.contains('/') { max } else { n })),
+        };
+        let Some((mut at, to)) = ends else {
+            rules.push(item.to_uppercase());
+            continue;
+        };
+        let step: u32 = step.parse().expect("a step");
+        // Counted one by one around the circle, keeping every step-th.
+        let mut counted = 0;
+        loop {
+            if counted % step == 0 {
+                numbers.insert(at);
+            }
+            if at == to {
+                break;
+            }
+            counted += 1;
+            at = if at >= max && to != 7 { min } else { at + 1 };
+        }
+    }
+    (numbers, rules)
+}
+
+/// A text, read from the rules.
+struct Matcher {
+    second: HashSet<u32>,
+    minute: Vec<bool>,
+    hour: Vec<bool>,
+    month: HashSet<u32>,
+    day: (HashSet<u32>, Vec<String>),
+    weekday: (HashSet<u32>, Vec<String>),
+    restricted: (bool, bool),
+    elapsed: bool,
+}
+
+const WEEK: &str = "SUNMONTUEWEDTHUFRISAT";
+
+impl Matcher {
+    fn new(text: &str) -> Matcher {
+        let text = match text {
+            "@hourly" => "0 * * * *",
+            "@daily" => "0 0 * * *",
+            "@weekly" => "0 0 * * 0",
+            "@monthly" => "0 0 1 * *",
+            "@yearly" => "0 0 1 1 *",
+            other => other,
+        };
+        let mut fields: Vec<&str> = text.split(' ').collect();
+        if fields.len() == 5 {
+            fields.insert(0, "0");
+        }
+        let table =
+            |(numbers, _): (HashSet<u32>, _)| (0..60).map(|n| numbers.contains(&n)).collect();
+        let months = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC";
+        let free = |field: &str| field == "*" || field == "?";
+        Matcher {
+            second: listed(fields[0], 0, 59, "").0,
+            minute: table(listed(fields[1], 0, 59, "")),
+            hour: table(listed(fields[2], 0, 23, "")),
+            month: listed(fields[4], 1, 12, months).0,
+            day: listed(fields[3], 1, 31, ""),
+            weekday: listed(fields[5], 0, 6, WEEK),
+            restricted: (!free(fields[3]), !free(fields[5])),
+            elapsed: fields[1..3].iter().any(|field| field.contains(['*', '/'])),
+        }
+    }
+
+    fn date(&self, date: NaiveDate) -> bool {
+        let by_day = || {
+            self.day.0.contains(&date.day()) || self.day.1.iter().any(|rule| day_rule(rule, date))
+        };
+        let by_weekday = || {
+            let today = date.weekday().num_days_from_sunday();
+            self.weekday.0.iter().any(|day| day % 7 == today)
+                || self.weekday.1.iter().any(|rule| weekday_rule(rule, date))
+        };
+        self.month.contains(&date.month())
+            && match self.restricted {
+                (false, false) => true,
+                (true, false) => by_day(),
+                (false, true) => by_weekday(),
+                (true, true) => by_day() || by_weekday(),
+            }
+    }
+
+    fn time(&self, wall: NaiveDateTime) -> bool {
+        self.minute[wall.minute() as usize]
+            && self.hour[wall.hour() as usize]
+            && self.second.contains(&wall.second())
+    }
+
+    fn matches(&self, wall: NaiveDateTime) -> bool {
+        self.time(wall) && self.date(wall.date())
+    }
+}
+
+fn is_weekday(date: NaiveDate) -> bool {
+    date.weekday().num_days_from_monday() < 5
+}
+
+fn plus(date: NaiveDate, days: i64) -> NaiveDate {
+    date + TimeDelta::days(days)
+}
+
+fn is_last(date: NaiveDate) -> bool {
+    plus(date, 1).day() == 1
+}
+
+fn day_rule(rule: &str, date: NaiveDate) -> bool {
+    if rule == "L" {
+        return is_last(date);
+    }
+    if rule == "LW" {
+        let rest = (1..7)
+            .map(|days| plus(date, days))
+            .take_while(|d| d.month() == date.month());
+        return is_weekday(date) && !rest.into_iter().any(is_weekday);
+    }
+    // The weekday of this month with the smallest distance; there are never two, as weekends have
+    // two days.
+    let day = rule.trim_end_matches('W').parse().expect("a day before W");
+    let Some(meant) = date.with_day(day) else {
+        return false;
+    };
+    let near = [0, -1, 1, -2, 2].map(|days| plus(meant, days));
+    near.into_iter()
+        .find(|d| d.month() == date.month() && is_weekday(*d))
+        == Some(date)
+}
+
+fn weekday_rule(rule: &str, date: NaiveDate) -> bool {
+    let (day, last, nth) = match rule.split_once('#') {
+        Some((day, nth)) => (day, false, nth.parse().expect("a week after #")),
+        None => (rule.trim_end_matches('L'), true, 0),
+    };
+    let day = day
+        .parse()
+        .ok()
+        .or_else(|| WEEK.find(day).map(|at| at as u32 / 3))
+        .expect("a day");
+    date.weekday().num_days_from_sunday() == day % 7
+        && match last {
+            true => plus(date, 7).month() != date.month(),
+            false => (date.day() - 1) / 7 + 1 == nth,
+        }
+}
+
+/// Every instant of a period and the wall time shown at it.
+fn clock(zone: Tz, from: i64, to: i64, step: i64) -> Vec<(i64, NaiveDateTime)> {
+    let instants = (from..to).step_by(step as usize);
+    let shown = |at| {
+        DateTime::from_timestamp(at, 0)
+            .expect("a time")
+            .with_timezone(&zone)
+    };
+    instants.map(|at| (at, shown(at).naive_local())).collect()
+}
+
+/// The instants of a period at which a text fires, by looking at each.
+fn enumerate(matcher: &Matcher, clock: &[(i64, NaiveDateTime)], step: i64) -> Vec<i64> {
+    let step = TimeDelta::seconds(step);
+    let mut fires = Vec::new();
+    let mut latest = clock[0].1 - step;
+    let mut today = (latest.date(), matcher.date(latest.date()));
+    for (at, wall) in clock {
+        if wall.date() != today.0 {
+            today = (wall.date(), matcher.date(wall.date()));
+        }
+        let shown_before = *wall <= latest;
+        let mut fire = today.1 && matcher.time(*wall) && (matcher.elapsed || !shown_before);
+        if !matcher.elapsed && !shown_before {
+            // Wall times between the latest one and this one were never shown.
+            let mut skipped = latest + step;
+            while skipped < *wall && !fire {
+                fire = matcher.matches(skipped);
+                skipped += step;
+            }
+        }
+        if fire {
+            fires.push(*at);
+        }
+        latest = latest.max(*wall);
+    }
+    fires
+}
+
+/// `Cron::next` must go from each fire to the next one. Where there are many, those within two days
+/// of a change of the clock are all tried, of the others one in 101.
+fn compare(text: &str, name: &str, fires: &[i64], changes: &[i64]) -> usize {
+    let cron = Cron::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let zone = Named(name.parse().expect("a zone"));
+    let mut tried = 0;
+    for (index, pair) in fires.windows(2).enumerate() {
+        let near = changes
+            .iter()
+            .any(|change| (change - pair[0]).abs() < 2 * 86_400);
+        if fires.len() > 20_000 && !near && index % 101 != 0 {
+            continue;
+        }
+        let next = cron
+            .next(pair[0] * MICROS, &zone)
+            .map(|next| next.at_micros / MICROS);
+        let shown = |at| DateTime::from_timestamp(at, 0).map(|at| at.with_timezone(&zone.0));
+        assert_eq!(
+            next,
+            Some(pair[1]),
+            "{text} in {name} after {:?}: the clock says {:?}, next says {:?}",
+            shown(pair[0]),
+            shown(pair[1]),
+            next.map(shown),
+        );
+        tried += 1;
+    }
+    tried
+}
+
+fn changes(clock: &[(i64, NaiveDateTime)], step: i64) -> Vec<i64> {
+    let jumps = clock
+        .windows(2)
+        .filter(|pair| pair[1].1 - pair[0].1 != TimeDelta::seconds(step));
+    jumps.map(|pair| pair[1].0).collect()
+}
+
+fn first_of(year: i32) -> i64 {
+    NaiveDate::from_ymd_opt(year, 1, 1)
+        .and_then(|date| date.and_hms_opt(0, 0, 0))
+        .expect("a date")
+        .and_utc()
+        .timestamp()
+}
+
+/// Which years, how many texts, how many zones.
+fn extent() -> (i32, i32, usize, usize) {
+    match std::env::var("TRAX_CRON_YEARS")
+        .ok()
+        .map(|years| years.parse::<i32>())
+    {
+        Some(years) => (
+            2010,
+            2010 + years.expect("a number of years"),
+            TEXTS.len(),
+            ZONES.len(),
+        ),
+        None => (2011, 2013, 24, 6),
+    }
+}
+
+#[test]
+fn next_agrees_with_looking_at_every_minute() {
+    let (first, end, texts, zones) = extent();
+    let mut tried = 0;
+    for name in &ZONES[..zones] {
+        let zone: Tz = name.parse().expect("a zone");
+        let clock = clock(zone, first_of(first), first_of(end), 60);
+        let changes = changes(&clock, 60);
+        for text in &TEXTS[..texts] {
+            tried += compare(
+                text,
+                name,
+                &enumerate(&Matcher::new(text), &clock, 60),
+                &changes,
+            );
+        }
+    }
+    assert!(
+        tried > texts * zones * 20,
+        "only {tried} times were compared"
+    );
+}
+
+#[test]
+fn next_agrees_with_looking_at_every_second_around_a_change() {
+    let (_, _, texts, zones) = extent();
+    // Two changes of a zone in the normal run, all those of ten years in the long one.
+    let (first, end, most) = if texts == TEXTS.len() {
+        (2010, 2020, 99)
+    } else {
+        (2011, 2012, 2)
+    };
+    let mut tried = 0;
+    for name in &ZONES[..zones] {
+        let zone: Tz = name.parse().expect("a zone");
+        let hours = clock(zone, first_of(first), first_of(end), 3_600);
+        for around in changes(&hours, 3_600).into_iter().take(most) {
+            let clock = clock(zone, around - 129_600, around + 129_600, 1);
+            let changes = changes(&clock, 1);
+            for text in TEXTS_WITH_SECONDS {
+                let fires = enumerate(&Matcher::new(text), &clock, 1);
+                // A day around each change is enough where every second counts.
+                let near = |at: &&i64| changes.iter().any(|change| (change - **at).abs() < 7_300);
+                let dense = fires.len() > 5_000;
+                let fires: Vec<i64> = fires
+                    .iter()
+                    .filter(|at| !dense || near(at))
+                    .copied()
+                    .collect();
+                tried += compare(text, name, &fires, &changes);
+            }
+        }
+    }
+    assert!(tried > 10_000, "only {tried} times were compared");
+}
