@@ -16,7 +16,12 @@ statement!(
     BOOLARRAYOID,
     TIMESTAMPTZOID
 );
-statement!(MANIFEST_SWEEP, "manifest_sweep.sql", TIMESTAMPTZOID, INT8OID);
+statement!(
+    MANIFEST_SWEEP,
+    "manifest_sweep.sql",
+    TIMESTAMPTZOID,
+    INT8OID
+);
 statement!(
     MANIFEST_RETIRE,
     "manifest_retire.sql",
@@ -156,7 +161,10 @@ pub(crate) fn unpark_group(spi: &Spi, group: &str) {
 /// Makes manifests due again that have long been parked, in case the end of the reason was missed (a row deleted by
 /// hand); the next cycle parks again those whose reason holds. Gives how many.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
-    spi.execute(&MANIFEST_SWEEP, &[arg(now.plus(-SWEEP_MICROS)), arg(SWEEP_AT_MOST)])
+    spi.execute(
+        &MANIFEST_SWEEP,
+        &[arg(now.plus(-SWEEP_MICROS)), arg(SWEEP_AT_MOST)],
+    )
 }
 
 /// Keeps a manifest parked on a dead letter until the job that took its place has its outcome.
