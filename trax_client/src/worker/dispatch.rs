@@ -46,11 +46,11 @@ struct Started {
     at: Instant,
 }
 
-type Exchange = Pin<Box<dyn Future<Output = (Link, Result<Reply>)> + Send>>;
+type Exchange = Pin<Box<dyn Future<Output = (Box<Link>, Result<Reply>)> + Send>>;
 
 /// The link is either at rest or in an exchange.
 enum Line {
-    Idle(Link),
+    Idle(Box<Link>),
     Busy {
         exchange: Exchange,
         want: usize,
@@ -96,7 +96,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             running: JoinSet::new(),
             started: HashMap::new(),
             outbox: Vec::new(),
-            line: Line::Idle(link),
+            line: Line::Idle(Box::new(link)),
             pace,
             summary: Summary::default(),
             setup,
@@ -189,7 +189,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
     }
 
-    fn take_reply(&mut self, link: Link, reply: Result<Reply>) -> Result<()> {
+    fn take_reply(&mut self, link: Box<Link>, reply: Result<Reply>) -> Result<()> {
         let want = match std::mem::replace(&mut self.line, Line::Idle(link)) {
             Line::Busy { want, .. } => want,
             _ => 0,
@@ -381,7 +381,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 }
 
 /// The end of the exchange, or never when there is none.
-async fn answer(line: &mut Line) -> (Link, Result<Reply>) {
+async fn answer(line: &mut Line) -> (Box<Link>, Result<Reply>) {
     match line {
         Line::Busy { exchange, .. } => exchange.await,
         Line::Idle(_) | Line::Gone => std::future::pending().await,
