@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trax_client::testkit::{Database, Server};
+use trax_client::testkit::{Database, Server, Stop};
 use trax_client::{
     Client, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Reason, Stopped,
     Summary, Worker,
@@ -227,17 +227,30 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
             .enqueue_many("slow", &inputs, &JobOptions::new())
             .await?;
     }
-    let worker = worker(&database).lease(Duration::from_secs(30)).handle(
-        "slow",
-        |n: i32, _: Context| async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            Ok(n)
-        },
-    );
+    // All are claimed before the stop and end during it: only their outcomes meet it.
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ended);
+    let worker = worker(&database)
+        .lease(Duration::from_secs(30))
+        .concurrency(200)
+        .handle("slow", move |n: i32, _: Context| {
+            let count = Arc::clone(&count);
+            async move {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok(n)
+            }
+        });
     let shutdown = worker.shutdown();
     let run = tokio::spawn(worker.run());
-    until(&database, "select count(*) > 20 from trax.run").await?;
-    tokio::task::block_in_place(|| server.restart())?;
+    until(&database, "select count(*) = 200 from trax.lease").await?;
+    tokio::task::block_in_place(|| server.stop(Stop::Fast))?;
+    assert_eq!(ended.load(Ordering::SeqCst), 0, "the stop came too late");
+    let begun = Instant::now();
+    while ended.load(Ordering::SeqCst) < 200 && begun.elapsed() < DEADLINE {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::task::block_in_place(|| server.start())?;
     until(
         &database,
         "select count(*) = 200 from trax.run where state = 'completed'",
