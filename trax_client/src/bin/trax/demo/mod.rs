@@ -186,6 +186,16 @@ fn exec_worker(config: &Config, script: &Path) -> Result<Child, Failure> {
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
+    // SAFETY: between fork and exec only one async-signal-safe system call. This is the main
+    // thread, which lives as long as the process: the worker ends when the demo is killed.
+    unsafe {
+        command.pre_exec(
+            || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            },
+        );
+    }
     Ok(command.spawn()?)
 }
 
