@@ -298,3 +298,39 @@ async fn a_handler_completes_in_its_own_transaction_and_a_snooze_spends_nothing(
     assert_eq!(runs(&database, later).await?, [""; 0]);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_over_its_timeout_learns_it_and_fails_as_timed_out() -> Result {
+    let (_server, database) = database().await?;
+    let connection = database.connect().await?;
+    let client = Client::new(&connection);
+    let options = JobOptions::new()
+        .timeout(Duration::from_millis(300))
+        .max_retries(0);
+    client
+        .enqueue(&NewJob::new("late", ()).with(options))
+        .await?;
+    let reasons = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = Arc::clone(&reasons);
+    let worker = worker(&database).handle("late", move |_: Value, ctx: Context| {
+        let told = Arc::clone(&told);
+        async move {
+            let reason = ctx.cancelled().await;
+            told.lock()
+                .map_err(|error| JobError::new(error.to_string()))?
+                .push(reason);
+            Err::<(), _>(JobError::new("stopped"))
+        }
+    });
+    let shutdown = worker.shutdown();
+    let run = tokio::spawn(worker.run());
+    let timed_out = "select count(*) = 1 from trax.run where failure_kind = 'timeout'";
+    until(&database, timed_out).await?;
+    shutdown.drain();
+    finished(run).await?;
+    assert_eq!(
+        reasons.lock().map(|reasons| reasons.clone()).ok(),
+        Some(vec![Reason::Timeout])
+    );
+    Ok(())
+}
