@@ -200,6 +200,15 @@ def statements_that_need_the_database_alone_work(s):
     for n in range(10):
         s.database(f"f{n}")
         s.sql(f"drop database f{n}")
+    s.database("g")
+    for n in range(15):
+        s.sql("create database h template g")
+        s.sql("drop database h")
+        s.sql("create database h template g")
+        time.sleep(0.03 * n)
+        s.sql("alter database h rename to i")
+        s.sql("drop database i")
+    s.wait("g", 2, lambda: s.pid("g"))
     print("    FATAL lines:", len(s.logged("FATAL:  database")))
     # a foreign error passes by as it was
     out = s.sql("do $$ begin raise exception 'mine' using errcode = 'MY001', constraint = 'con'; end $$", check=False)
@@ -291,6 +300,19 @@ def an_idle_scheduler_pins_nothing(s):
     time.sleep(4)
     assert len(s.logged("the trax scheduler waits")) == 1
     assert s.pid("a")
+
+
+@fact(conf="trax.tick_interval = '10ms'")
+def fast_ticks_do_not_grow(s):
+    s.database("a")
+    pid = s.wait("a", 2, lambda: s.pid("a"))
+    rss = lambda: int([line for line in open(f"/proc/{pid}/status") if line.startswith("RssAnon")][0].split()[1])
+    cpu = lambda: sum(map(int, open(f"/proc/{pid}/stat").read().split(")")[1].split()[11:13])) * 10
+    time.sleep(3)
+    before, begin = rss(), cpu()
+    time.sleep(10)
+    print(f"    10 s of 10 ms ticks: {cpu() - begin} ms CPU, memory {before} to {rss()} kB")
+    assert rss() - before < 300
 
 
 @fact()
