@@ -210,12 +210,6 @@ pub(super) fn span(unit: &Unit, item: Piece<'_>) -> Result<Span, CronError> {
         let first = value(unit, base)?;
         (first, if every.is_some() { top } else { first })
     };
-    // A range that begins with 7 begins with Sunday; one that ends with 7 ends with it.
-    let first = if first > top && last < first {
-        unit.min
-    } else {
-        first
-    };
     Ok(Span {
         first,
         last,

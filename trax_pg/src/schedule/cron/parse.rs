@@ -34,6 +34,7 @@ pub(super) struct Parsed {
     /// Where the day-of-month field stands.
     pub(super) day_position: usize,
 }
+
 /// Reads a text. Whether the schedule ever fires is not asked here.
 pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
     check_characters(text)?;

@@ -137,3 +137,27 @@ fn a_day_that_a_zone_skips_runs_at_its_end() {
     let yearly = next_in(&apia, "0 12 30 12 *", "2011-06-01 00:00:00", 2);
     assert_eq!(yearly, ["2011-12-31 00:00:00 gap", "2012-12-30 12:00:00"]);
 }
+
+#[test]
+fn a_fixed_time_asked_for_in_the_second_pass_is_over() {
+    let berlin = zone("Europe/Berlin");
+    let second_pass = seconds("2026-10-25 01:10:00");
+    assert_eq!(text_of(berlin.wall_at(second_pass)), "2026-10-25 02:10:00");
+    let next = cron("30 2 * * *").next(second_pass * MICROS, &berlin);
+    let tomorrow = seconds("2026-10-26 01:30:00") * MICROS;
+    assert_eq!(next.map(|next| next.at_micros), Some(tomorrow));
+}
+
+#[test]
+fn a_second_pass_is_found_when_the_next_date_is_a_year_away() {
+    let berlin = zone("Europe/Berlin");
+    let autumn = next_in(&berlin, "*/30 2 25 10 *", "2026-10-25 01:00:00", 5);
+    let expected = [
+        "2026-10-25 02:00:00 first",
+        "2026-10-25 02:30:00 first",
+        "2026-10-25 02:00:00 second",
+        "2026-10-25 02:30:00 second",
+        "2027-10-25 02:00:00",
+    ];
+    assert_eq!(autumn, expected);
+}
