@@ -1,6 +1,7 @@
--- Locks due manifests, the longest due first, with what keeps each from being queued. $1 now, $2 at most
+-- Locks due manifests, the longest due of each group first, with what keeps each from being queued. $1 now, $2 groups,
+-- $3 how many of each
 select
-    s.manifest_id, s.next_run_at, s.parked_due_at is not null, m.cron, m.every, m.run_at, m.timezone, m.ends_at,
+    s.manifest_id, s.next_run_at, s.next_scheduled_for, s.parked_due_at is not null, s.made_up,
     case
         when not m.enabled then 'disabled'
         when not coalesce(g.enabled, true) then 'group_disabled'
@@ -16,19 +17,26 @@ select
             where q.manifest_id = s.manifest_id
                 and q.scheduled_for is not null
         ) then 'queued'
-        when exists (
-            select
-            from trax.lease l
-            where l.manifest_id = s.manifest_id
-        ) then 'executing'
+        when (
+            select count(*)
+            from (
+                select
+                from trax.lease l
+                where l.manifest_id = s.manifest_id
+                limit m.max_concurrency
+            ) l
+        ) >= case when m.overlap = 'allow' then m.max_concurrency else 1 end then 'executing'
     end,
-    m.misfire_threshold, m.group_name, m.task
-from (
-    select t.manifest_id, t.next_run_at, t.parked_due_at
+    m.cron, m.every, m.run_at, m.depends_mode, m.timezone, m.ends_at, m.misfire, m.misfire_threshold, m.misfire_limit,
+    m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures
+from unnest($2, $3) as a (group_name, share)
+cross join lateral (
+    select t.manifest_id, t.next_run_at, t.next_scheduled_for, t.parked_due_at, t.made_up, t.evaluation_failures
     from trax.manifest_state t
-    where t.next_run_at <= $1
+    where t.group_name = a.group_name
+        and t.next_run_at <= $1
     order by t.next_run_at
-    limit $2
+    limit a.share
     for update skip locked
 ) s
 join trax.manifest m on m.manifest_id = s.manifest_id

@@ -4,10 +4,11 @@
 //! Leaves: a fresh job in its place, or a note that nothing more is to be done.
 //! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is resolved stays so.
 
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::manifest_state::{self, Ended, ParkedOn};
+use crate::setting;
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::work_queue::{self, NewJob};
 use pgrx::pg_sys;
@@ -27,6 +28,15 @@ statement!(
     TIMESTAMPTZOID
 );
 statement!(DEAD_LETTER_TAKE, "dead_letter_take.sql", INT8OID);
+statement!(
+    DEAD_LETTER_LIST,
+    "dead_letter_list.sql",
+    TEXTOID,
+    TEXTOID,
+    TEXTOID,
+    TIMESTAMPTZOID,
+    INT8OID
+);
 statement!(
     DEAD_LETTER_RESOLVE,
     "dead_letter_resolve.sql",
@@ -60,6 +70,42 @@ sql_function!(
         let resolution = Resolution::from_call(call)?;
         let acknowledged = spi::connected(|spi| acknowledge(spi, &resolution))?;
         Ok(call.value(acknowledged))
+    }
+);
+
+sql_function!(
+    trax_requeue_dead_letters,
+    pg_finfo_trax_requeue_dead_letters,
+    |call| {
+        let names = [
+            call.optional_name(0, "task")?,
+            call.optional_name(1, "manifest")?,
+            call.optional_name(2, "group_name")?,
+        ];
+        let since = call.optional::<Timestamp>(3);
+        let max_count = call.optional_within(4, "max_count", 0, i32::MAX)?;
+        let requeued = spi::connected(|spi| {
+            let mut arguments: Vec<_> = names
+                .iter()
+                .map(|name| name.as_deref().and_then(arg))
+                .collect();
+            arguments.push(since.and_then(arg));
+            arguments.push(max_count.map(i64::from).and_then(arg));
+            let rows = spi.query(&DEAD_LETTER_LIST, &arguments);
+            let ids: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+            for id in &ids {
+                requeue(
+                    spi,
+                    &Resolution {
+                        id: *id,
+                        note: None,
+                        now: Timestamp::now(),
+                    },
+                )?;
+            }
+            Ok(ids.len() as i64)
+        })?;
+        Ok(call.value(requeued))
     }
 );
 
@@ -175,6 +221,8 @@ pub(crate) fn reap(spi: &Spi, now: Timestamp) -> usize {
     } else {
         now.plus(-FIRST_NET_MICROS)
     };
+    // A dead letter that was resolved and forgotten is not missed: its run is older than the retention.
+    let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
     spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
 }
 
