@@ -57,6 +57,7 @@ statement!(
     "manifest_lock_states.sql",
     INT8ARRAYOID
 );
+statement!(MANIFEST_LOCK_ONCE, "manifest_lock_once.sql", INT8ARRAYOID);
 statement!(MANIFEST_REGROUP, "manifest_regroup.sql", INT8OID, TEXTOID);
 
 /// How long a manifest is parked before the sweep looks at it, in microseconds.
@@ -173,8 +174,9 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .filter(|job| job.succeeded)
         .filter_map(|job| Some((job.manifest_id?, job.job_id)))
         .collect();
-    let children = lock_states(spi, &manifests, &succeeded);
     let ids: Vec<i64> = manifests.keys().copied().collect();
+    spi.execute(&MANIFEST_LOCK_ONCE, &[arg(ids.clone())]);
+    let children = lock_states(spi, &manifests, &succeeded);
     let completed: Vec<bool> = manifests
         .values()
         .map(|&(completed, _)| completed)

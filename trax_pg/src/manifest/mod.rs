@@ -32,6 +32,7 @@ statement!(
 );
 statement!(MANIFEST_REMOVE, "manifest_remove.sql", INT8OID);
 statement!(MANIFEST_JOBS, "manifest_jobs.sql", INT8OID);
+statement!(MANIFEST_JOBS_FREE, "manifest_jobs_free.sql", INT8OID);
 statement!(GROUP_MANIFESTS, "group_manifests.sql", TEXTOID);
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
@@ -140,9 +141,14 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     let definition = must_lock(spi, name)?;
     dependency::refuse_with_dependents(spi, definition.id, name)?;
-    // The state goes first: a cycle that is about to queue this manifest ends before we look at what waits.
-    spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     outcome::cancel_queued(spi, &jobs(spi, definition.id), now);
+    // Waits for a cycle that is about to queue this manifest; then no other can.
+    spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
+    // What that cycle queued. A row that another transaction has locked is being claimed or cancelled; waiting for it
+    // here, after the state, would be against the order of locks.
+    let rows = spi.query(&MANIFEST_JOBS_FREE, &[arg(definition.id)]);
+    let late: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    outcome::cancel_queued(spi, &late, now);
     Ok(())
 }
 

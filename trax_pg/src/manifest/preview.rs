@@ -42,29 +42,38 @@ fn arguments(call: &Call) -> Result<(String, Timestamp, usize)> {
 fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) -> Vec<Occurrence> {
     let mut runs = Vec::with_capacity(count);
     let stored = definition.next.filter(|&(at, _)| at > after);
-    if let Some((at, occurrence)) = stored {
-        let mut run = unusual(plan, occurrence);
-        run.at = at;
-        note_variance(&mut run, at, occurrence);
-        runs.push(run);
-    }
     match plan.kind {
         Kind::Cron(_) => {
-            let mut last = stored.map_or(after, |(_, occurrence)| occurrence.max(after));
+            let mut last = after;
             while runs.len() < count {
                 let Some(mut next) = plan.after(last) else {
                     break;
                 };
                 last = next.at;
-                if plan.has_variance() {
-                    add_note(&mut next, "plus a random delay of its variance");
+                match stored {
+                    Some((at, occurrence)) if occurrence == last => vary(&mut next, at),
+                    _ if plan.has_variance() => add_note(&mut next, "plus a random delay"),
+                    _ => {}
                 }
                 runs.push(next);
             }
         }
         Kind::Every(every) => {
-            let start = runs.last().map(|run| run.at).or(definition.last_success_at);
-            let mut next = start.map_or(after, |start| start.plus(every)).max(after);
+            let mut next = match stored {
+                Some((at, occurrence)) => {
+                    let mut run = Occurrence {
+                        at: occurrence,
+                        note: None,
+                    };
+                    vary(&mut run, at);
+                    runs.push(run);
+                    at.plus(every)
+                }
+                None => definition
+                    .last_success_at
+                    .map_or(after, |last| last.plus(every))
+                    .max(after),
+            };
             while runs.len() < count {
                 let mut run = plan.put_off(next);
                 if plan.is_over(run.at) {
@@ -75,8 +84,12 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
                 runs.push(run);
             }
         }
-        Kind::At(at) if runs.is_empty() && at > after && definition.enabled => {
-            runs.push(plan.put_off(at));
+        Kind::At(at) if at > after && definition.enabled => {
+            let mut run = plan.put_off(at);
+            if let Some((at, _)) = stored.filter(|_| run.at == at) {
+                vary(&mut run, at);
+            }
+            runs.push(run);
         }
         Kind::At(_) | Kind::Depends | Kind::Never => {}
     }
@@ -84,18 +97,10 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
     runs
 }
 
-/// A stored occurrence with what is unusual about it.
-fn unusual(plan: &Plan, occurrence: Timestamp) -> Occurrence {
-    plan.after(occurrence.plus(-1))
-        .filter(|next| next.at == occurrence)
-        .unwrap_or(Occurrence {
-            at: occurrence,
-            note: None,
-        })
-}
-
-fn note_variance(run: &mut Occurrence, at: Timestamp, occurrence: Timestamp) {
-    let delay = at.0 - occurrence.0;
+/// A run whose delay has been drawn and stored.
+fn vary(run: &mut Occurrence, at: Timestamp) {
+    let delay = at.0 - run.at.0;
+    run.at = at;
     if delay > 0 {
         add_note(
             run,
