@@ -10,7 +10,7 @@ use crate::manifest::{Timing, next_occurrence, parse_cron};
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server_zone::ServerZone;
 use crate::spi::{Spi, SpiRow, arg, array_arg, statement};
-use crate::{setting, work_queue};
+use crate::{group, setting, work_queue};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -18,7 +18,8 @@ use std::collections::HashMap;
 /// How long a manifest rests whose evaluation failed.
 const REST_MICROS: i64 = 60 * 1_000_000;
 
-statement!(DUE_SELECT, "due_select.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DUE_LOCK, "due_lock.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DUE_JUDGE, "due_judge.sql", INT8ARRAYOID);
 statement!(
     DUE_QUEUE,
     "due_queue.sql",
@@ -42,12 +43,21 @@ statement!(
 /// Queues due manifests; gives how many were queued, and whether more may be due.
 pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let at_most = setting::max_entries_per_cycle().map(|limit| limit as i64);
-    let rows = spi.query(&DUE_SELECT, &[arg(now), at_most.and_then(arg)]);
-    let due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
-    if due.is_empty() {
+    let rows = spi.query(&DUE_LOCK, &[arg(now), at_most.and_then(arg)]);
+    let locked: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    if locked.is_empty() {
         return (0, false);
     }
-    let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(now)).collect();
+    let rows = spi.query(&DUE_JUDGE, &[arg(locked)]);
+    let due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
+    let mut decisions: Vec<Decision> = due
+        .iter()
+        .filter(|due| due.is_settled(spi))
+        .map(|due| due.decide(now))
+        .collect();
+    if decisions.is_empty() {
+        return (0, false);
+    }
     decisions.sort_by_key(|decision| decision.manifest_id);
     let queued = queue(spi, &due, &decisions, now);
     settle(spi, &decisions, now);
@@ -99,6 +109,13 @@ impl Due {
             group: row.must(11),
             task: row.must(12),
         }
+    }
+
+    /// Whether it can be decided now. A group that is just being configured may be on again before we commit, and
+    /// would not wake what we park: its manifests wait for the next cycle.
+    fn is_settled(&self, spi: &Spi) -> bool {
+        self.blocked_on.as_deref() != Some(ParkedOn::GroupDisabled.as_str())
+            || group::stays_disabled(spi, &self.group)
     }
 
     fn decide(&self, now: Timestamp) -> Decision {

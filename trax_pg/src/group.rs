@@ -72,6 +72,15 @@ pub(crate) fn admits_claim(spi: &Spi, group: &str) -> bool {
             .is_none_or(|row| row.must::<bool>(1))
 }
 
+/// Whether this group is switched off. True holds until the transaction ends.
+pub(crate) fn stays_disabled(spi: &Spi, group: &str) -> bool {
+    lock(group, pg_sys::ShareLock as i32, true)
+        && spi
+            .query(&GROUP_ENABLED, &[arg(group)])
+            .first()
+            .is_some_and(|row| !row.must::<bool>(1))
+}
+
 /// Takes the group's lock until the transaction ends; false when another holds it and `only_if_free`.
 fn lock(group: &str, mode: i32, only_if_free: bool) -> bool {
     // Key 0 is the cycle's.
