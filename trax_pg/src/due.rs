@@ -63,7 +63,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     settle(spi, &decisions, now);
     (
         queued,
-        at_most.is_some_and(|limit| due.len() as i64 >= limit),
+        at_most.is_some_and(|limit| decisions.len() as i64 >= limit),
     )
 }
 
