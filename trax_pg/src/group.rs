@@ -12,6 +12,8 @@ use pgrx::pg_sys;
 
 /// First key of our advisory locks: "trax" in ASCII.
 pub(crate) const LOCK_CLASS: i32 = 0x7472_6178;
+/// Advisory locks of SQL functions have 1 and 2 here: no client takes ours by accident or in malice.
+const LOCK_SPACE: u16 = 0x7472;
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
@@ -96,8 +98,7 @@ pub(crate) fn advisory_lock(key: u32, mode: i32, only_if_free: bool) -> bool {
         locktag_field1: database.to_u32(),
         locktag_field2: LOCK_CLASS as u32,
         locktag_field3: key,
-        // 2: the form with two keys, as pg_advisory_xact_lock(int, int) has it.
-        locktag_field4: 2,
+        locktag_field4: LOCK_SPACE,
         locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
         locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
     };
