@@ -6,7 +6,12 @@ set
     last_success_at = case when o.succeeded then $4 else s.last_success_at end,
     next_run_at = case
         when s.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then null
-        when m.every is not null and o.done then timezone(m.timezone, timezone(m.timezone, $4) + m.every)
+        -- Months and days are counted on the wall, hours and less as time that passes.
+        when m.every is not null and o.done then case
+            when date_trunc('day', m.every) = interval '0' then $4 + m.every
+            else timezone(m.timezone, timezone(m.timezone, $4) + date_trunc('day', m.every))
+                + (m.every - date_trunc('day', m.every))
+        end
         when m.every is not null and s.parked_on = 'outcome' then $4
         when s.parked_on in ('queued', 'executing') then s.parked_due_at
         else s.next_run_at
