@@ -424,8 +424,11 @@ fn save(spi: &Spi, change: &Change, enabled: Option<bool>) {
 
 /// Forgets the definition and cancels what waits; what runs goes on, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
+    // What waits is locked first, as outcomes do: one that is being claimed may complete in the same transaction.
+    let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
+    spi.query(&MANIFEST_CANCEL_QUEUED, &[arg(found.id)]);
     let definition = must_lock(spi, name)?;
-    // The state goes first: a cycle that is about to queue this manifest ends before we look at what waits.
+    // The state goes next: a cycle that is about to queue this manifest ends before we look again at what waits.
     spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     let waiting: Vec<i64> = spi
         .query(&MANIFEST_CANCEL_QUEUED, &[arg(definition.id)])

@@ -8,6 +8,7 @@ use crate::spi::{Spi, arg, statement};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
+statement!(MANIFEST_HOLD, "manifest_hold.sql", INT8ARRAYOID);
 statement!(
     MANIFEST_SETTLE,
     "manifest_settle.sql",
@@ -135,6 +136,8 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .map(|&(succeeded, _)| succeeded)
         .collect();
     let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
+    // A definition is locked before its state, here as when it is changed.
+    spi.query(&MANIFEST_HOLD, &[arg(ids.clone())]);
     let rows = spi.query(
         &MANIFEST_SETTLE,
         &[arg(ids), arg(succeeded), arg(done), arg(now)],

@@ -6,8 +6,8 @@
 //! Holds: an attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing; all
 //! that follows from an outcome commits with it.
 //!
-//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest_state (ascending by
-//! manifest), dead_letter.
+//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest, manifest_state
+//! (both ascending by manifest), dead_letter.
 
 use crate::clock::{Timestamp, interval_micros, micros};
 use crate::entry::{Call, sql_function};
