@@ -55,7 +55,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
         }
     }
     let before = now.plus(-micros(setting::dead_letter_retention()));
-    cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
+    cleaned.dead_letters = dead_letter::forget_resolved(spi, before, now) as i64;
     manifest_state::sweep(spi, now);
     work_queue::deduplicate_lanes(spi);
     cleaned

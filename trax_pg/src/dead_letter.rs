@@ -178,8 +178,10 @@ pub(crate) fn reap(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
 }
 
-/// Deletes dead letters that were resolved before `before`; gives how many.
-pub(crate) fn forget_resolved(spi: &Spi, before: Timestamp) -> usize {
+/// Deletes dead letters that were resolved before `before`; gives how many. What the net may still look at stays: it
+/// would be caught anew.
+pub(crate) fn forget_resolved(spi: &Spi, before: Timestamp, now: Timestamp) -> usize {
+    let before = before.min(now.plus(-2 * FIRST_NET_MICROS));
     let at_most: Option<pg_sys::Datum> = arg(FORGET_AT_MOST);
     spi.execute(&DEAD_LETTER_FORGET, &[arg(before), at_most])
 }
