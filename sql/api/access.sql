@@ -35,6 +35,12 @@ begin
                 detail = 'The call gives null for "role".',
                 hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
     end if;
+    if not exists (select from pg_roles r where r.oid = role) then
+        raise exception 'role % does not exist', role
+            using errcode = '42704',
+                detail = 'No role has this oid.',
+                hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
+    end if;
     if level is null then
         raise exception 'argument "level" must not be null'
             using errcode = '22004',

@@ -190,6 +190,26 @@ impl Change {
     }
 }
 
+impl Change {
+    /// What is not given keeps its value, so the end may meet a start that is stored.
+    fn check_span(&self, before: Option<&Definition>) -> Result<()> {
+        let starts_at = self
+            .starts_at
+            .or(before.and_then(|before| before.timing.starts_at));
+        let ends_at = self
+            .ends_at
+            .or(before.and_then(|before| before.timing.ends_at));
+        match starts_at.zip(ends_at) {
+            Some((start, end)) if end <= start => {
+                Err(Error::invalid("a manifest must end after it starts")
+                    .detail("ends_at, as given or stored, is not after starts_at.")
+                    .hint("Give both: starts_at => '2030-01-01', ends_at => '2031-01-01'"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Arguments of the contract whose work is still to come: refused, never silently dropped.
 fn refuse_what_is_not_built(call: &Call) -> Result<()> {
     const NOT_BUILT: [(usize, &str); 10] = [
@@ -354,6 +374,7 @@ fn must_lock(spi: &Spi, name: &str) -> Result<Definition> {
 }
 fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     let before = lock(spi, &change.name);
+    change.check_span(before.as_ref())?;
     save(spi, change, revives(before.as_ref(), change));
     let mut after = match find(spi, &change.name) {
         Some(definition) => definition,
