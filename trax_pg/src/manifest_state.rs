@@ -8,6 +8,7 @@ use crate::spi::{Spi, arg, statement};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
+statement!(MANIFEST_BUSY, "manifest_busy.sql", INT8ARRAYOID);
 statement!(MANIFEST_HOLD, "manifest_hold.sql", INT8ARRAYOID);
 statement!(
     MANIFEST_SETTLE,
@@ -150,6 +151,15 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
     if !retired.is_empty() {
         spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
     }
+}
+
+/// Those of the manifests that another transaction holds now; the others are ready for [`settle`].
+pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
+    if manifests.is_empty() {
+        return manifests;
+    }
+    let rows = spi.query(&MANIFEST_BUSY, &[arg(manifests)]);
+    rows.iter().map(|row| row.must(1)).collect()
 }
 
 /// Makes a manifest due again that was parked on `reason`.

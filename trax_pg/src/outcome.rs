@@ -220,8 +220,16 @@ pub(crate) fn cancel_queued(spi: &Spi, job_id: i64, now: Timestamp) -> bool {
 
 /// Takes overdue leases away: their attempts have failed. Gives how many.
 pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
-    let endings: Vec<Ending> = lease::take_overdue(spi, now)
+    let overdue = lease::take_overdue(spi, now);
+    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
+    let manifests = overdue
+        .iter()
+        .filter_map(|(lease, _)| lease.manifest_id)
+        .collect();
+    let busy = manifest_state::busy(spi, manifests);
+    let endings: Vec<Ending> = overdue
         .into_iter()
+        .filter(|(lease, _)| lease.manifest_id.is_none_or(|id| !busy.contains(&id)))
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     let count = endings.len();
