@@ -69,7 +69,7 @@ pub(crate) fn admits_claim(spi: &Spi, group: &str) -> bool {
     // The lock comes first: only a snapshot taken under it is sure to see a pause that has committed.
     lock(group, pg_sys::ShareLock as i32, true)
         && spi
-            .query(&GROUP_ENABLED, &[arg(group)])
+            .query_latest(&GROUP_ENABLED, &[arg(group)])
             .first()
             .is_none_or(|row| row.must::<bool>(1))
 }
@@ -78,7 +78,7 @@ pub(crate) fn admits_claim(spi: &Spi, group: &str) -> bool {
 pub(crate) fn stays_disabled(spi: &Spi, group: &str) -> bool {
     lock(group, pg_sys::ShareLock as i32, true)
         && spi
-            .query(&GROUP_ENABLED, &[arg(group)])
+            .query_latest(&GROUP_ENABLED, &[arg(group)])
             .first()
             .is_some_and(|row| !row.must::<bool>(1))
 }
