@@ -8,6 +8,7 @@ use crate::spi::{Spi, arg, statement};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
+statement!(MANIFEST_STATE_LOCK, "manifest_state_lock.sql", INT8OID);
 statement!(MANIFEST_BUSY, "manifest_busy.sql", INT8ARRAYOID);
 statement!(MANIFEST_HOLD, "manifest_hold.sql", INT8ARRAYOID);
 statement!(
@@ -151,6 +152,12 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
     if !retired.is_empty() {
         spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
     }
+}
+
+/// Locks what a resolved dead letter may change in its manifest.
+pub(crate) fn hold(spi: &Spi, manifest_id: i64) {
+    spi.query(&MANIFEST_HOLD, &[arg(vec![manifest_id])]);
+    spi.query(&MANIFEST_STATE_LOCK, &[arg(manifest_id)]);
 }
 
 /// Those of the manifests that another transaction holds now; the others are ready for [`settle`].
