@@ -9,7 +9,7 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::manifest_state::{self, Ended, ParkedOn};
 use crate::setting;
-use crate::spi::{self, Spi, SpiRow, arg, statement};
+use crate::spi::{self, Spi, SpiRow, SpiRows, arg, statement};
 use crate::work_queue::{self, NewJob};
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,6 +27,7 @@ statement!(
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
+statement!(DEAD_LETTER_MANIFEST, "dead_letter_manifest.sql", INT8OID);
 statement!(DEAD_LETTER_TAKE, "dead_letter_take.sql", INT8OID);
 statement!(
     DEAD_LETTER_LIST,
@@ -138,9 +139,18 @@ impl Resolution {
     }
 }
 
+/// Locks a dead letter, its manifest first: outcomes and the cycle take them in this order.
+fn take(spi: &Spi, id: i64) -> SpiRows<'_> {
+    let rows = spi.query(&DEAD_LETTER_MANIFEST, &[arg(id)]);
+    if let Some(manifest_id) = rows.first().and_then(|row| row.get(1)) {
+        manifest_state::hold(spi, manifest_id);
+    }
+    spi.query(&DEAD_LETTER_TAKE, &[arg(id)])
+}
+
 /// Queues a fresh job in place of the dead one, with fresh attempts.
 fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
-    let rows = spi.query(&DEAD_LETTER_TAKE, &[arg(resolution.id)]);
+    let rows = take(spi, resolution.id);
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
     let status: String = row.must(1);
     if status != "awaiting_intervention" {
@@ -179,7 +189,7 @@ fn fresh_job(row: &SpiRow, now: Timestamp) -> NewJob {
 
 /// Resolves a dead letter without running anything; false when it was resolved before.
 fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
-    let rows = spi.query(&DEAD_LETTER_TAKE, &[arg(resolution.id)]);
+    let rows = take(spi, resolution.id);
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
     if row.must::<String>(1) != "awaiting_intervention" {
         return Ok(false);

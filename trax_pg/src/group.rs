@@ -13,6 +13,8 @@ use pgrx::pg_sys;
 
 /// First key of our advisory locks: "trax" in ASCII.
 pub(crate) const LOCK_CLASS: i32 = 0x7472_6178;
+/// Advisory locks of SQL functions have 1 and 2 here: no client takes ours by accident or in malice.
+const LOCK_SPACE: u16 = 0x7472;
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
@@ -108,9 +110,18 @@ pub(crate) fn admits_claim(spi: &Spi, group: &str) -> bool {
     // The lock comes first: only a snapshot taken under it is sure to see a pause that has committed.
     lock(group, pg_sys::ShareLock as i32, true)
         && spi
-            .query(&GROUP_ENABLED, &[arg(group)])
+            .query_latest(&GROUP_ENABLED, &[arg(group)])
             .first()
             .is_none_or(|row| row.must::<bool>(1))
+}
+
+/// Whether this group is switched off. True holds until the transaction ends.
+pub(crate) fn stays_disabled(spi: &Spi, group: &str) -> bool {
+    lock(group, pg_sys::ShareLock as i32, true)
+        && spi
+            .query_latest(&GROUP_ENABLED, &[arg(group)])
+            .first()
+            .is_some_and(|row| !row.must::<bool>(1))
 }
 
 /// Takes the group's lock until the transaction ends; false when another holds it and `only_if_free`.
@@ -134,8 +145,7 @@ pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bo
         locktag_field1: database.to_u32(),
         locktag_field2: class as u32,
         locktag_field3: key,
-        // 2: the form with two keys, as pg_advisory_xact_lock(int, int) has it.
-        locktag_field4: 2,
+        locktag_field4: LOCK_SPACE,
         locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
         locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
     };

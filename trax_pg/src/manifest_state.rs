@@ -9,6 +9,9 @@ use crate::spi::{Spi, arg, statement};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
+statement!(MANIFEST_STATE_LOCK, "manifest_state_lock.sql", INT8OID);
+statement!(MANIFEST_BUSY, "manifest_busy.sql", INT8ARRAYOID);
+statement!(MANIFEST_HOLD, "manifest_hold.sql", INT8ARRAYOID);
 statement!(
     MANIFEST_SETTLE,
     "manifest_settle.sql",
@@ -57,7 +60,6 @@ statement!(
     "manifest_lock_states.sql",
     INT8ARRAYOID
 );
-statement!(MANIFEST_LOCK_ONCE, "manifest_lock_once.sql", INT8ARRAYOID);
 statement!(MANIFEST_REGROUP, "manifest_regroup.sql", INT8OID, TEXTOID);
 
 /// How long a manifest is parked before the sweep looks at it, in microseconds.
@@ -175,13 +177,16 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .filter_map(|job| Some((job.manifest_id?, job.job_id)))
         .collect();
     let ids: Vec<i64> = manifests.keys().copied().collect();
-    spi.execute(&MANIFEST_LOCK_ONCE, &[arg(ids.clone())]);
+    // A definition is locked before its state, here as when it is changed.
+    spi.query(&MANIFEST_HOLD, &[arg(ids.clone())]);
     let children = lock_states(spi, &manifests, &succeeded);
     let completed: Vec<bool> = manifests
         .values()
         .map(|&(completed, _)| completed)
         .collect();
     let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
+    // A definition is locked before its state, here as when it is changed.
+    spi.query(&MANIFEST_HOLD, &[arg(ids.clone())]);
     let rows = spi.query(
         &MANIFEST_SETTLE,
         &[arg(ids), arg(completed), arg(done), arg(now)],
@@ -219,6 +224,21 @@ fn lock_states(
     states.dedup();
     spi.execute(&MANIFEST_LOCK_STATES, &[arg(states)]);
     children
+}
+
+/// Locks what a resolved dead letter may change in its manifest.
+pub(crate) fn hold(spi: &Spi, manifest_id: i64) {
+    spi.query(&MANIFEST_HOLD, &[arg(vec![manifest_id])]);
+    spi.query(&MANIFEST_STATE_LOCK, &[arg(manifest_id)]);
+}
+
+/// Those of the manifests that another transaction holds now; the others are ready for [`settle`].
+pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
+    if manifests.is_empty() {
+        return manifests;
+    }
+    let rows = spi.query(&MANIFEST_BUSY, &[arg(manifests)]);
+    rows.iter().map(|row| row.must(1)).collect()
 }
 
 /// Makes a manifest due again that was parked on `reason`.

@@ -6,8 +6,8 @@
 //! Holds: an attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing; all
 //! that follows from an outcome commits with it.
 //!
-//! Rows are locked in this order: manifest by whoever changes it, work_queue, lease (ascending by job), unique_key,
-//! manifest that runs once, manifest_state (ascending by manifest), dead_letter.
+//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest, manifest_state
+//! (both ascending by manifest), dead_letter.
 
 use crate::clock::{Timestamp, interval_micros, micros};
 use crate::entry::{Call, sql_function};
@@ -231,8 +231,16 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
 
 /// Takes overdue leases away: their attempts have failed. Gives how many.
 pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
-    let endings: Vec<Ending> = lease::take_overdue(spi, now)
+    let overdue = lease::take_overdue(spi, now);
+    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
+    let manifests = overdue
+        .iter()
+        .filter_map(|(lease, _)| lease.manifest_id)
+        .collect();
+    let busy = manifest_state::busy(spi, manifests);
+    let endings: Vec<Ending> = overdue
         .into_iter()
+        .filter(|(lease, _)| lease.manifest_id.is_none_or(|id| !busy.contains(&id)))
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     let count = endings.len();

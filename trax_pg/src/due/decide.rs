@@ -24,7 +24,7 @@ pub(super) struct Due {
     /// It was parked since then: the run to come stands for the occurrences in between.
     was_parked: bool,
     made_up: i32,
-    blocked_on: Option<ParkedOn>,
+    pub(super) blocked_on: Option<ParkedOn>,
     timing: Timing,
     misfire: Misfire,
     threshold_micros: i64,

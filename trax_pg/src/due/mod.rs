@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::fair::{self, DueGroup};
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::spi::{self, Spi, arg, array_arg, statement};
-use crate::{dependency, setting, work_queue};
+use crate::{dependency, group, setting, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -24,12 +24,13 @@ const FAILURES_AT_MOST: i32 = 5;
 statement!(DUE_ANY, "due_any.sql", TIMESTAMPTZOID);
 statement!(DUE_GROUPS, "due_groups.sql", TIMESTAMPTZOID, INT8OID);
 statement!(
-    DUE_SELECT,
-    "due_select.sql",
+    DUE_LOCK,
+    "due_lock.sql",
     TIMESTAMPTZOID,
     TEXTARRAYOID,
     INT8ARRAYOID
 );
+statement!(DUE_JUDGE, "due_judge.sql", INT8ARRAYOID);
 statement!(
     DUE_QUEUE,
     "due_queue.sql",
@@ -66,22 +67,34 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     if spi.query(&DUE_ANY, &[arg(now)]).len() == 0 {
         return (0, false);
     }
-    let (groups, shares, more) = shares(spi, now);
-    let rows = spi.query(&DUE_SELECT, &[arg(now), arg(groups), arg(shares)]);
-    let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
+    let allowed = setting::max_entries_per_cycle().map(|limit| limit as i64);
+    let (groups, shares) = shares(spi, allowed, now);
+    let rows = spi.query(&DUE_LOCK, &[arg(now), arg(groups), arg(shares)]);
+    let mut locked: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
     // States are written in ascending order, as everywhere.
-    due.sort_by_key(|due| due.manifest_id);
+    locked.sort_unstable();
+    let rows = spi.query(&DUE_JUDGE, &[arg(locked)]);
+    let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
+    due.retain(|due| is_settled(spi, due));
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
     let queued = queue(spi, &due, &mut decisions, now);
     disable_broken(spi, &due, &mut decisions, now);
     settle(spi, &decisions, now);
-    (queued, more)
+    (
+        queued,
+        allowed.is_some_and(|allowed| decisions.len() as i64 >= allowed),
+    )
 }
 
-/// The groups with due manifests, how many of each this cycle takes, and whether it leaves any.
-fn shares(spi: &Spi, now: Timestamp) -> (Vec<String>, Vec<i64>, bool) {
-    let allowed = setting::max_entries_per_cycle().map(|limit| limit as i64);
+/// Whether it can be decided now. A group that is just being configured may be on again before we commit, and would not
+/// wake what we park: its manifests wait for the next cycle.
+fn is_settled(spi: &Spi, due: &Due) -> bool {
+    due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(spi, &due.group)
+}
+
+/// The groups with due manifests, and how many of each this cycle takes.
+fn shares(spi: &Spi, allowed: Option<i64>, now: Timestamp) -> (Vec<String>, Vec<i64>) {
     let rows = spi.query(
         &DUE_GROUPS,
         &[arg(now), allowed.map(|a| a.min(LOOK_AT_MOST)).and_then(arg)],
@@ -98,13 +111,7 @@ fn shares(spi: &Spi, now: Timestamp) -> (Vec<String>, Vec<i64>, bool) {
         Some(allowed) => fair::shares(&groups, allowed),
         None => groups.iter().map(|group| group.due).collect(),
     };
-    let taken: i64 = shares.iter().sum();
-    let more = allowed.is_some_and(|allowed| taken >= allowed);
-    (
-        groups.into_iter().map(|group| group.name).collect(),
-        shares,
-        more,
-    )
+    (groups.into_iter().map(|group| group.name).collect(), shares)
 }
 
 /// Queues what was decided; gives how many entries there are.

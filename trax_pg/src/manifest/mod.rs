@@ -32,7 +32,8 @@ statement!(
 );
 statement!(MANIFEST_REMOVE, "manifest_remove.sql", INT8OID);
 statement!(MANIFEST_JOBS, "manifest_jobs.sql", INT8OID);
-statement!(MANIFEST_JOBS_FREE, "manifest_jobs_free.sql", INT8OID);
+statement!(MANIFEST_LOCK_WAITING, "manifest_lock_waiting.sql", INT8OID);
+statement!(MANIFEST_LOCK_FREE, "manifest_lock_free.sql", INT8OID);
 statement!(GROUP_MANIFESTS, "group_manifests.sql", TEXTOID);
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
@@ -139,16 +140,18 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
 
 /// Forgets the definition and cancels what waits; what runs goes on, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
+    // What waits is locked first, as outcomes do: one that is being claimed may complete in the same transaction.
+    let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
+    spi.query(&MANIFEST_LOCK_WAITING, &[arg(found.id)]);
     let definition = must_lock(spi, name)?;
     dependency::refuse_with_dependents(spi, definition.id, name)?;
-    outcome::cancel_queued(spi, &jobs(spi, definition.id), now);
     // Waits for a cycle that is about to queue this manifest; then no other can.
     spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
-    // What that cycle queued. A row that another transaction has locked is being claimed or cancelled; waiting for it
-    // here, after the state, would be against the order of locks.
-    let rows = spi.query(&MANIFEST_JOBS_FREE, &[arg(definition.id)]);
-    let late: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
-    outcome::cancel_queued(spi, &late, now);
+    // What was locked above and what that cycle queued. A row that another transaction has locked is being claimed or
+    // cancelled; waiting for it here, after the state, would be against the order of locks.
+    let rows = spi.query(&MANIFEST_LOCK_FREE, &[arg(definition.id)]);
+    let waiting: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    outcome::cancel_queued(spi, &waiting, now);
     Ok(())
 }
 
