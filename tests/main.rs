@@ -1,1 +1,3 @@
 //! Real servers, real clients: one file for each stage.
+
+mod scheduler;
