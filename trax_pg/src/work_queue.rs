@@ -249,6 +249,4 @@ mod tests {
         );
         assert_ne!(name_hash(&["a", "bc"]), name_hash(&["ab", "c"]));
     }
-
-    const LANE_OF_REPORT_BUILD: i64 = 0;
 }
