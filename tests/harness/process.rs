@@ -2,6 +2,7 @@
 
 use crate::eventually;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -150,7 +151,7 @@ pub fn trax_binary() -> PathBuf {
     built
 }
 
-/// A directory for the files of one test; it is removed with this value.
+/// A directory for the files of one test, open to the servers' account too; it is removed with this value.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -158,6 +159,8 @@ impl Scratch {
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("trax-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).expect("a new directory can be made");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
+            .expect("its maker may change it");
         Scratch(path)
     }
 

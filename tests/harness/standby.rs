@@ -13,8 +13,8 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Copies the server with `pg_basebackup` and starts the copy as its standby.
-    pub async fn of(primary: &Server) -> Self {
+    /// Copies the server with `pg_basebackup` and starts the copy as its standby, with settings of its own.
+    pub async fn of(primary: &Server, settings: &[&str]) -> Self {
         let data = primary.socket_dir().join("standby");
         let mut backup = primary.command("pg_basebackup");
         backup
@@ -35,7 +35,11 @@ impl Standby {
         command
             .arg("-D")
             .arg(&data)
-            .args(["-c", &format!("port={port}")]);
+            .arg("-c")
+            .arg(format!("port={port}"));
+        for setting in settings {
+            command.args(["-c", setting]);
+        }
         let process = Process::start(command);
         let standby = Standby {
             process,
