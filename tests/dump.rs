@@ -65,7 +65,7 @@ async fn another_day(client: &Client) {
     execute(
         client,
         &format!(
-            "drop table {last}; update trax.manifest_state set next_run_at = now() + '1 h'
+            "do $$ begin if exists (select from pg_depend where objid = '{last}'::regclass and deptype = 'e') then execute 'alter extension trax drop table {last}'; end if; end $$; drop table {last}; update trax.manifest_state set next_run_at = now() + '1 h'
             where next_run_at is not null"
         ),
     )
