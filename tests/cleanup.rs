@@ -33,6 +33,9 @@ async fn a_cycle_drops_the_days_before_retention_and_keeps_the_others() {
     // The day that retention (7 days) ends in is kept as a whole.
     let dropped = "select affected from trax.tick() where step = 'drop_partitions'";
     assert_eq!(value::<i64>(&client, dropped).await, 2);
-    assert_eq!(value::<i64>(&client, "select count(*) from trax.run").await, 1);
+    assert_eq!(
+        value::<i64>(&client, "select count(*) from trax.run").await,
+        1
+    );
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }

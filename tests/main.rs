@@ -4,3 +4,4 @@ mod cleanup;
 mod crash;
 mod dump;
 mod scheduler;
+mod worker;
