@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -157,7 +158,10 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     /// An empty directory.
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("trax-{name}-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("trax-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).expect("a new directory can be made");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
             .expect("its maker may change it");
