@@ -1,6 +1,6 @@
 //! Kill -9 of whoever takes part: nothing acknowledged is lost, nothing is done twice.
 
-use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
+use harness::process::{Orphan, Process, Scratch, send_signal, trax_binary};
 use harness::scheduler::{
     a_cycle_runs, connect, execute, live_database, scheduler_of, scheduling, value, violations,
 };
@@ -136,6 +136,7 @@ async fn the_job_of_a_killed_worker_process_runs_again_within_one_lease_and_one_
         let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
         text.trim()
             .parse::<i32>()
+            .map(Orphan)
             .map_err(|_| format!("{text:?}; {}", worker.output()))
     })
     .await;
@@ -147,9 +148,7 @@ async fn the_job_of_a_killed_worker_process_runs_again_within_one_lease_and_one_
     send_signal("KILL", worker.id());
     let killed = Instant::now();
     the_job_runs_again(&client, job, token, killed).await;
-    if is_alive(program) {
-        send_signal("KILL", program);
-    }
+    drop(program);
 }
 
 fn url(database: &Database) -> String {

@@ -1,22 +1,20 @@
 //! The Rust worker: handlers, panics, leases, cancels, signals and broken connections.
 
-use harness::process::{Process, Scratch, send_signal};
-use harness::scheduler::{
-    connect, execute, live_database, live_server, scheduling, value, violations,
-};
+mod connection;
+mod lease;
+mod signal;
+
+use harness::scheduler::{connect, execute, value, violations};
 use harness::{PATIENCE, database, eventually};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Database;
 use trax_client::{
-    Cancelled, Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob,
-    Outcome, Reason, Shutdown, Stopped, Summary, Worker,
+    Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Shutdown,
+    Stopped, Summary, Worker,
 };
 
 /// A worker whose events are not the test's output, and that leaves signals alone.
@@ -204,137 +202,10 @@ async fn never_more_handlers_run_than_the_concurrency_allows() {
     assert_eq!(most.load(Ordering::SeqCst), 5);
 }
 
-/// The lease of the tests below; schedulers reap 20 times in it.
-const LEASE: Duration = Duration::from_millis(1000);
-
-async fn hasty_database() -> Database {
-    let database = live_database().await;
-    let client = connect(&database).await;
-    let sql = format!(
-        "alter database {} set trax.tick_interval = '50 ms'",
-        database.name()
-    );
-    execute(&client, &sql).await;
-    database
-}
-
-#[tokio::test]
-async fn heartbeats_keep_a_job_that_takes_longer_than_its_lease() {
-    let database = hasty_database().await;
-    let client = connect(&database).await;
-    let job = enqueue(&client, "slow", 1).await;
-    let slow = async |_: u32, ctx: Context| {
-        tokio::select! {
-            () = tokio::time::sleep(LEASE * 3) => Ok(()),
-            reason = ctx.cancelled() => Err(JobError::permanent(format!("{reason:?}"))),
-        }
-    };
-    let summary = run(worker(&database)
-        .lease(LEASE)
-        .handle("slow", move |i, c| slow(i, c)))
-    .await;
-    assert_eq!(summary.completed, 1);
-    assert_eq!(runs(&client, job).await, ["completed"]);
-}
-
-#[tokio::test]
-async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_the_lease() {
-    let database = hasty_database().await;
-    let client = connect(&database).await;
-    let job = enqueue(&client, "block", 1).await;
-    // This test's runtime has one thread: while it is blocked, nothing else of the worker runs on it.
-    let block = |_: u32, _: Context| async {
-        std::thread::sleep(LEASE * 3);
-        Ok::<_, JobError>(())
-    };
-    let summary = run(worker(&database).lease(LEASE).handle("block", block)).await;
-    assert_eq!(summary.completed, 1);
-    assert_eq!(runs(&client, job).await, ["completed"]);
-}
-
 /// Waits until it is asked to stop, and tells why.
 async fn obedient(_: serde_json::Value, ctx: Context) -> HandlerResult<Outcome> {
     let reason = ctx.cancelled().await;
     Err(JobError::new(format!("stopped: {reason:?}")))
-}
-
-#[tokio::test]
-async fn a_cancel_reaches_the_handler_and_the_job_ends_as_cancelled() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let job = enqueue(&client, "t", 1).await;
-    let running = start(worker(&database).lease(LEASE).handle("t", obedient));
-    state_becomes(&client, job, "in_progress").await;
-    let said = Trax::new(&client)
-        .cancel(job)
-        .await
-        .expect("a job can be cancelled");
-    assert_eq!(said, Cancelled::Requested);
-    state_becomes(&client, job, "cancelled").await;
-    let summary = running.drain().await;
-    assert_eq!((summary.cancelled, summary.completed), (1, 0));
-    assert_eq!(
-        value::<i64>(&client, "select count(*) from trax.dead_letter").await,
-        0
-    );
-    assert_eq!(violations(&client).await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn a_handler_that_does_not_obey_a_cancel_is_dropped() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let job = enqueue(&client, "t", 1).await;
-    let deaf = |_: u32, _: Context| std::future::pending::<HandlerResult<()>>();
-    let deaf = worker(&database)
-        .lease(LEASE)
-        .cancel_patience(Duration::from_millis(100))
-        .handle("t", deaf);
-    let running = start(deaf);
-    state_becomes(&client, job, "in_progress").await;
-    Trax::new(&client)
-        .cancel(job)
-        .await
-        .expect("a job can be cancelled");
-    state_becomes(&client, job, "cancelled").await;
-    assert_eq!(running.drain().await.cancelled, 1);
-}
-
-#[tokio::test]
-async fn a_handler_whose_lease_was_taken_away_is_told_so() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let job = enqueue(&client, "t", 1).await;
-    let (tell, told) = std::sync::mpsc::channel();
-    let handler = move |_: u32, ctx: Context| {
-        let tell = tell.clone();
-        async move {
-            let first = ctx.attempt() == 1;
-            if first && tell.send(ctx.cancelled().await).is_err() {}
-            Ok::<_, JobError>(())
-        }
-    };
-    let running = start(worker(&database).lease(LEASE).handle("t", handler));
-    state_becomes(&client, job, "in_progress").await;
-    // As if no heartbeat had come for a lease.
-    execute(
-        &client,
-        "update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s';
-        select * from trax.tick()",
-    )
-    .await;
-    state_becomes(&client, job, "completed").await;
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Reason::LeaseLost));
-    running.drain().await;
-    let ended = runs(&client, job).await;
-    assert_eq!(
-        ended,
-        [
-            "failed lease_expired the lease expired without a heartbeat",
-            "completed"
-        ]
-    );
-    assert_eq!(violations(&client).await, Vec::<String>::new());
 }
 
 /// Writes and completes in one transaction; the first attempt of an even input is rolled back.
@@ -415,211 +286,6 @@ async fn a_snoozed_job_comes_back_without_having_spent_an_attempt() {
     assert_eq!(runs(&client, job).await, Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_survives_a_restart_of_the_server_under_load() {
-    let mut server = scheduling().start().expect("a server starts");
-    let database = server
-        .database("restarted")
-        .await
-        .expect("a database is made");
-    let client = connect(&database).await;
-    Trax::new(&client)
-        .enqueue_many("t", &[1; 3000], &JobOptions::new())
-        .await
-        .expect("jobs are enqueued");
-    let running = {
-        let work = |_: u32, _: Context| async {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            Ok::<_, JobError>(())
-        };
-        start(
-            worker(&database)
-                .concurrency(8)
-                .lease(Duration::from_secs(3))
-                .handle("t", work),
-        )
-    };
-    for done in [300, 1500] {
-        let client = connect(&database).await;
-        eventually("some completions", PATIENCE, async || {
-            match value::<i64>(&client, "select count(*) from trax.run").await {
-                seen if seen >= done => Ok(()),
-                seen => Err(format!("{seen}")),
-            }
-        })
-        .await;
-        drop(client);
-        server.restart().expect("the server restarts");
-    }
-    let client = connect(&database).await;
-    eventually("every completion", PATIENCE, async || {
-        let sql = "select count(*) from trax.job where state = 'completed'";
-        match value::<i64>(&client, sql).await {
-            3000 => Ok(()),
-            seen => Err(format!("{seen}")),
-        }
-    })
-    .await;
-    let summary = running.drain().await;
-    assert_eq!((summary.dead, summary.untold), (0, 0), "{summary}");
-    let sql = "select count(*) from trax.run where state = 'completed'";
-    assert_eq!(value::<i64>(&client, sql).await, 3000);
-    assert_eq!(violations(&client).await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn a_worker_whose_sessions_are_terminated_goes_on() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let seen = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
-    let events = Arc::clone(&seen);
-    let echo = |_: u32, _: Context| async { Ok::<_, JobError>(()) };
-    let named = Worker::new(database.config())
-        .without_signals()
-        .name("cut")
-        .poll_interval(Duration::from_millis(20))
-        .on_event(move |event| {
-            let mut events = events
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            events.insert(event.to_string().contains("works again"));
-        })
-        .handle("t", echo);
-    let running = start(named);
-    let job = enqueue(&client, "t", 1).await;
-    state_becomes(&client, job, "completed").await;
-    for _ in 0..5 {
-        execute(
-            &client,
-            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'trax worker cut'",
-        )
-        .await;
-        let job = enqueue(&client, "t", 1).await;
-        state_becomes(&client, job, "completed").await;
-    }
-    running.drain().await;
-    let seen = seen
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    assert_eq!(
-        seen.iter().copied().collect::<Vec<_>>(),
-        [false, true],
-        "trouble, and its end, are told"
-    );
-}
-
-/// What a child process of the test below runs: see `a_child_worker`.
-const CHILD: &str = "TRAX_TEST_CHILD_WORKER";
-
-/// Ends when the file that its input names exists.
-async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
-    while !path.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
-}
-
-/// Not a test by itself: the worker process of the tests below.
-#[tokio::test]
-#[ignore = "other tests start it as a child process"]
-async fn a_child_worker() {
-    let Ok(config) = std::env::var(CHILD) else {
-        return;
-    };
-    let summary = Worker::new(config.parse().expect("the parent gives a configuration"))
-        .grace(Duration::from_millis(1500))
-        .poll_interval(Duration::from_millis(20))
-        .concurrency(2)
-        .handle("until.file", until_file)
-        .handle("obedient", obedient)
-        .handle("deaf", |_: u32, _: Context| {
-            std::future::pending::<HandlerResult<()>>()
-        })
-        .run()
-        .await
-        .expect("the worker is not refused");
-    println!("the child ended: {:?}, {summary}", summary.stopped);
-}
-
-fn child_worker(database: &Database) -> Process {
-    let server = live_server();
-    let config = format!(
-        "host={} port={} user=postgres dbname={}",
-        server.socket_dir().display(),
-        server.port(),
-        database.name()
-    );
-    let mut command = Command::new(std::env::current_exe().expect("a process knows its program"));
-    command.args([
-        "--exact",
-        "worker::a_child_worker",
-        "--ignored",
-        "--nocapture",
-    ]);
-    Process::start({
-        command.env(CHILD, config);
-        command
-    })
-}
-
-#[tokio::test]
-async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attempts() {
-    let database = live_database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("sigterm");
-    let flag = files.path().join("go");
-    let quick = enqueue(&client, "until.file", &flag).await;
-    let deaf = enqueue(&client, "deaf", 1).await;
-    let mut child = child_worker(&database);
-    state_becomes(&client, quick, "in_progress").await;
-    state_becomes(&client, deaf, "in_progress").await;
-    // Both places are taken: this one stays in the queue.
-    let late = enqueue(&client, "deaf", 2).await;
-
-    send_signal("TERM", child.id());
-    std::fs::write(&flag, "").expect("the flag can be set");
-    state_becomes(&client, quick, "completed").await;
-    let status = child.ends(Duration::from_secs(10)).await;
-    assert!(status.success(), "{}", child.output());
-    child.says("the child ended: Released", PATIENCE).await;
-    for job in [deaf, late] {
-        state_becomes(&client, job, "queued").await;
-    }
-    let sql = "select sum(attempts) from trax.work_queue";
-    assert_eq!(value::<i64>(&client, sql).await, 0, "no attempt was spent");
-    assert_eq!(
-        value::<i64>(&client, "select count(*) from trax.run").await,
-        1
-    );
-    let sql = "select count(*) from trax.claim_next(max_jobs => 10) where attempt = 1";
-    assert_eq!(
-        value::<i64>(&client, sql).await,
-        2,
-        "they can be claimed at once"
-    );
-    assert_eq!(violations(&client).await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn a_second_signal_gives_everything_back_at_once() {
-    let database = live_database().await;
-    let client = connect(&database).await;
-    // Would be drained if the grace period counted.
-    let files = Scratch::new("second-signal");
-    let job = enqueue(&client, "until.file", files.path().join("never")).await;
-    let mut child = child_worker(&database);
-    state_becomes(&client, job, "in_progress").await;
-    send_signal("INT", child.id());
-    send_signal("TERM", child.id());
-    let status = child.ends(Duration::from_secs(5)).await;
-    assert!(status.success(), "{}", child.output());
-    state_becomes(&client, job, "queued").await;
-    assert_eq!(
-        value::<i32>(&client, "select attempts from trax.work_queue").await,
-        0
-    );
-}
-
 #[tokio::test]
 async fn a_drained_worker_with_nothing_left_to_do_says_so() {
     let database = database().await;
@@ -628,19 +294,4 @@ async fn a_drained_worker_with_nothing_left_to_do_says_so() {
     let job = enqueue(&client, "t", 1).await;
     state_becomes(&client, job, "completed").await;
     assert_eq!(running.drain().await.stopped, Stopped::Drained);
-}
-
-#[tokio::test]
-async fn a_worker_in_a_database_without_the_extension_says_so_at_once() {
-    let plain = harness::scheduler::new_name("no_extension");
-    let database = harness::shared_server()
-        .plain_database(&plain)
-        .await
-        .expect("a database is made");
-    let refused = worker(&database).handle("t", careless).run().await;
-    let error = refused.expect_err("there is nothing to claim from");
-    assert!(
-        matches!(error, trax_client::Error::NotInstalled(_)),
-        "{error:?}"
-    );
 }

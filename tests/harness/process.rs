@@ -107,6 +107,17 @@ pub fn is_alive(pid: i32) -> bool {
     })
 }
 
+/// A process that a child of this test started, and that a failed test must not leave behind.
+pub struct Orphan(pub i32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if is_alive(self.0) {
+            send_signal("KILL", self.0);
+        }
+    }
+}
+
 /// Runs a program to its end; gives its exit code, standard output and standard error.
 pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     let program = command.get_program().to_string_lossy().into_owned();
