@@ -3,6 +3,7 @@
 mod database;
 mod not_preloaded;
 mod server;
+mod trouble;
 
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, new_name,

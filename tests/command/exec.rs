@@ -1,9 +1,9 @@
 //! `trax worker --exec`: any program is a worker.
 
-use super::{json, text, trax};
+use super::{bare, json, text, trax};
 use harness::process::{Orphan, Process, Scratch, is_alive, run, send_signal};
-use harness::scheduler::{connect, execute, value, violations};
-use harness::{PATIENCE, database, eventually};
+use harness::scheduler::{connect, execute, new_name, value, violations};
+use harness::{PATIENCE, database, eventually, shared_server};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -214,4 +214,36 @@ while true; do sleep 0.1; done"#;
         value::<i64>(&client, "select count(*) from trax.run").await,
         0
     );
+}
+
+#[tokio::test]
+async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let role = new_name("hand");
+    execute(
+        &client,
+        &format!("create role {role} login; select trax.grant_access('{role}', 'worker')"),
+    )
+    .await;
+    execute(&client, "select trax.enqueue('t')").await;
+    let as_role = |arguments: &[&str]| {
+        let mut command = bare();
+        command.arg("--database-url").arg(format!(
+            "postgres://{role}@127.0.0.1:{}/{}",
+            shared_server().port(),
+            database.name()
+        ));
+        command.args(arguments);
+        command
+    };
+    let (code, _, errors) = run(&mut as_role(&["worker", "--until-empty", "--exec", "true"]));
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(
+        text(&client, "select state from trax.job").await,
+        "completed"
+    );
+    let (code, _, errors) = run(&mut as_role(&["status"]));
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("trax.grant_access("), "{errors}");
 }

@@ -5,7 +5,9 @@ use harness::scheduler::{connect, execute, live_database, value, violations};
 use harness::{PATIENCE, database};
 use std::time::Duration;
 use trax_client::testkit::Database;
-use trax_client::{Cancelled, Client as Trax, Context, HandlerResult, JobError, Reason};
+use trax_client::{
+    Cancelled, Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJob, Reason,
+};
 
 /// The lease of the tests below; schedulers reap 20 times in it.
 const LEASE: Duration = Duration::from_millis(1000);
@@ -129,5 +131,24 @@ async fn a_handler_whose_lease_was_taken_away_is_told_so() {
             "completed"
         ]
     );
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_attempt_over_its_timeout_is_asked_to_stop_and_ends_as_timed_out() {
+    let database = hasty_database().await;
+    let client = connect(&database).await;
+    let options = JobOptions::new()
+        .timeout(Duration::from_millis(300))
+        .max_retries(0);
+    let job = Trax::new(&client)
+        .enqueue(&NewJob::new("t", 1).with(options))
+        .await
+        .expect("a job is enqueued");
+    let running = start(worker(&database).lease(LEASE).handle("t", obedient));
+    state_becomes(&client, job, "failed").await;
+    running.drain().await;
+    let ended = runs(&client, job).await.join("");
+    assert!(ended.starts_with("failed timeout"), "{ended}");
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
