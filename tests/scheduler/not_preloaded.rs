@@ -73,7 +73,7 @@ async fn without_preloading_everything_works_with_tick_by_hand_and_with_a_starte
     let pid = scheduler_of(&client, "plain", TWO_SECONDS).await;
     a_cycle_runs(&client, Duration::from_secs(5)).await;
     execute(&client, &format!("select pg_terminate_backend({pid})")).await;
-    another_scheduler_of(&client, "plain", pid, Duration::from_secs(6)).await;
+    another_scheduler_of(&client, "plain", pid, Duration::from_secs(10)).await;
     execute(&client, "drop extension trax").await;
     no_scheduler_of(&client, "plain", Duration::from_secs(6)).await;
 }
