@@ -14,7 +14,7 @@ declare
     reader_functions constant text[] := array['status', 'check', 'preview', 'explain_manifest'];
     producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
     worker_functions constant text[] := array[
-        'claim_next', 'activate', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
+        'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
         'enqueue_many'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
@@ -71,7 +71,7 @@ begin
         where p.pronamespace = 'trax'::regnamespace
             and p.proname = any (granted)
     loop
-        execute format('grant execute on function %s to %s', object, role);
+        execute format('grant execute on routine %s to %s', object, role);
     end loop;
     if level in ('reader', 'admin') then
         foreach relation in array reads

@@ -26,3 +26,44 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
 comment on function trax.claim_next(text, int, text[], text[], interval) is
     'Takes up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, under a lease for each. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
+
+create function trax.complete_and_claim(
+    job_ids bigint[],
+    tokens uuid[],
+    outputs jsonb[] default null,
+    worker text default null,
+    max_jobs int default 1,
+    tasks text[] default null,
+    groups text[] default null,
+    lease interval default null
+)
+returns table (
+    completed_job_id bigint,
+    job_id bigint,
+    attempt int,
+    token uuid,
+    task text,
+    input jsonb,
+    manifest text,
+    group_name text,
+    scheduled_for timestamptz,
+    lease_expires_at timestamptz,
+    timeout interval,
+    trace jsonb
+)
+language c volatile parallel unsafe security definer
+rows 20
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_complete_and_claim';
+comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval) is
+    'trax.complete_many and trax.claim_next in one round trip and one commit: first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
+
+-- Neither security definer nor with settings of its own: either would make the call atomic, and it could not give up
+-- its snapshot. It reads no table.
+create procedure trax.wait_for_work(
+    timeout interval default '30 s'
+)
+language c
+as 'MODULE_PATHNAME', 'trax_wait_for_work';
+comment on procedure trax.wait_for_work(interval) is
+    'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it returns after half a second at most.';

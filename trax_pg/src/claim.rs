@@ -12,16 +12,19 @@
 //! does not take.
 
 use crate::clock::{Timestamp, micros};
-use crate::entry::{Call, Rows, sql_function};
+use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, arg, array_arg, statement};
-use crate::{group, setting};
+use crate::lease::Held;
+use crate::spi::{self, Spi, SpiRow, arg, array_arg, statement};
+use crate::{group, outcome, setting, wake};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 
 const MAX_JOBS: i32 = 1000;
+/// Columns of a claimed job, as `trax.claim_next` gives them.
+const COLUMNS: usize = 11;
 /// Columns of `trax.work_queue`, by position.
 const JOB_ID_COLUMN: i32 = 1;
 const PRIORITY_COLUMN: i32 = 10;
@@ -41,12 +44,40 @@ sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
     spi::require_primary()?;
     let request = Request::from_call(call, 0, Timestamp::now())?;
     let mut rows = call.rows();
-    spi::connected(|spi| claim(spi, &request, &mut rows))?;
+    spi::connected(|spi| claim(spi, &request, |job| rows.push_tuple(job.tuple())))?;
     Ok(rows.end())
 });
 
+sql_function!(
+    trax_complete_and_claim,
+    pg_finfo_trax_complete_and_claim,
+    |call| {
+        spi::require_primary()?;
+        let now = Timestamp::now();
+        let held = Held::from_call(call)?;
+        let outputs = outcome::outputs(call, 2, held.job_ids.len())?;
+        let request = Request::from_call(call, 3, now)?;
+        let mut rows = call.rows();
+        spi::connected(|spi| {
+            for job_id in outcome::complete(spi, &held, &outputs, now) {
+                let mut row = [None; 1 + COLUMNS];
+                row[0] = arg(job_id);
+                rows.push(&mut row);
+            }
+            claim(spi, &request, |job| {
+                let mut row = [None; 1 + COLUMNS];
+                for (index, value) in row.iter_mut().enumerate().skip(1) {
+                    *value = job.datum(index);
+                }
+                rows.push(&mut row);
+            })
+        })?;
+        Ok(rows.end())
+    }
+);
+
 /// What a worker asks for.
-pub(crate) struct Request {
+struct Request {
     worker: String,
     max_jobs: usize,
     tasks: Option<Vec<String>>,
@@ -57,7 +88,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The arguments worker, max_jobs, tasks, groups and lease, which begin at `first`.
-    pub(crate) fn from_call(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
+    fn from_call(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
         let lease = call.optional_positive(first + 4, "lease")?;
         Ok(Self {
             worker: match call.optional_name(first, "worker")? {
@@ -75,8 +106,9 @@ impl Request {
     }
 }
 
-/// Grants a lease for each of the best waiting jobs and adds their rows, in the order of claiming.
-pub(crate) fn claim(spi: &Spi, request: &Request, rows: &mut Rows) -> Result<()> {
+/// Grants a lease for each of the best waiting jobs and gives their rows to `push`, in the order of claiming.
+fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<()> {
+    let state = wake::state();
     let mut lanes = lanes(spi, request);
     let mut picked = Vec::with_capacity(request.max_jobs);
     while let Some(class) = next_class(&mut lanes) {
@@ -85,6 +117,7 @@ pub(crate) fn claim(spi: &Spi, request: &Request, rows: &mut Rows) -> Result<()>
             break;
         }
     }
+    wake::looked(state, picked.len() < request.max_jobs);
     if picked.is_empty() {
         return Ok(());
     }
@@ -104,7 +137,7 @@ pub(crate) fn claim(spi: &Spi, request: &Request, rows: &mut Rows) -> Result<()>
         .map(|(index, row)| (row.must(1), index))
         .collect();
     for job in &picked {
-        rows.push_tuple(granted.row(by_job[&job.job_id]).tuple());
+        push(granted.row(by_job[&job.job_id]));
     }
     Ok(())
 }

@@ -149,6 +149,17 @@ impl Call {
         }
     }
 
+    /// Whether the call may not end its transaction: it is no CALL of its own.
+    pub(crate) fn is_atomic(&self) -> bool {
+        // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is another or null.
+        unsafe {
+            let context = (*self.fcinfo).context;
+            context.is_null()
+                || (*context).type_ != pg_sys::NodeTag::T_CallContext
+                || (*context.cast::<pg_sys::CallContext>()).atomic
+        }
+    }
+
     pub(crate) fn null(&self) -> pg_sys::Datum {
         // SAFETY: marks the result of this call as null.
         unsafe { pgrx::fcinfo::pg_return_null(self.fcinfo) }

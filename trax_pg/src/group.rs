@@ -7,8 +7,8 @@
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::outcome;
 use crate::spi::{self, Spi, arg, statement};
+use crate::{outcome, wake};
 use pgrx::pg_sys;
 
 /// First key of our advisory locks: "trax" in ASCII.
@@ -68,6 +68,7 @@ pub(crate) struct Settings {
 /// Writes the settings of a group once no claim of its jobs is under way.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     lock(&settings.name, pg_sys::ExclusiveLock as i32, false);
+    wake::mark(wake::WORK);
     spi.execute(
         &GROUP_CONFIGURE,
         &[

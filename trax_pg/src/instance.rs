@@ -6,6 +6,7 @@ use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::Error;
 use crate::spi::{self, Spi, arg, statement};
+use crate::wake;
 use pgrx::pg_sys;
 
 statement!(INSTANCE_STATE, "instance_state.sql", INT8OID, OIDOID);
@@ -37,11 +38,13 @@ sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
 });
 
 sql_function!(trax_resume, pg_finfo_trax_resume, |call| {
+    wake::mark(wake::DUE);
     spi::connected(|spi| Ok(spi.execute(&INSTANCE_RESUME, &[])))?;
     Ok(call.null())
 });
 
 sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
+    wake::mark(wake::DUE);
     spi::connected(|spi| {
         let [system, database] = here();
         Ok(spi.execute(&INSTANCE_ADOPT, &[system, database, arg(Timestamp::now())]))

@@ -8,7 +8,7 @@ use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
-use crate::{outcome, setting};
+use crate::{outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -77,6 +77,7 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
     let now = Timestamp::now();
+    wake::mark(if delay > 0 { wake::DUE } else { wake::WORK });
     let released = spi::connected(|spi| {
         let arguments = [arg(job_id), arg(token), arg(now), arg(now.plus(delay))];
         Ok(spi.execute(&LEASE_RELEASE, &arguments) == 1

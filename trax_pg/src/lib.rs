@@ -30,6 +30,7 @@ pub mod retry;
 pub mod schedule;
 mod server_zone;
 mod timing;
+mod wake;
 
 mod clock;
 mod entry;

@@ -4,8 +4,8 @@
 //! reason makes it due again, and the next cycle judges it anew, so that an event need not know every reason.
 
 use crate::clock::Timestamp;
-use crate::dependency;
 use crate::spi::{Spi, arg, statement};
+use crate::{dependency, wake};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
@@ -171,6 +171,7 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
     if manifests.is_empty() {
         return;
     }
+    wake::mark(wake::DUE);
     let succeeded: Vec<(i64, i64)> = ended
         .iter()
         .filter(|job| job.succeeded)
@@ -243,10 +244,12 @@ pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
 
 /// Makes a manifest due again that was parked on `reason`.
 pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
+    wake::mark(wake::DUE);
     spi.execute(&MANIFEST_UNPARK, &[arg(manifest_id), arg(reason.as_str())]);
 }
 
 pub(crate) fn unpark_group(spi: &Spi, group: &str) {
+    wake::mark(wake::DUE);
     spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(group)]);
 }
 
@@ -266,6 +269,7 @@ pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
 
 /// Sets when a manifest is due, or what it is parked on.
 pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
+    wake::mark(wake::DUE);
     spi.execute(
         &MANIFEST_ARM,
         &[

@@ -16,7 +16,7 @@ use crate::lease::{self, Held, Locked, Overdue};
 use crate::manifest_state::{self, Ended};
 use crate::retry::{Policy, Verdict};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
-use crate::{setting, work_queue};
+use crate::{setting, wake, work_queue};
 use pgrx::{Uuid, pg_sys};
 use std::time::Duration;
 
@@ -429,6 +429,13 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp) {
         arg(now),
     ];
     spi.query(&RUN_FAIL, &arguments);
+    for ending in &endings {
+        match ending.retry_at {
+            Some(at) if at > now => wake::mark(wake::DUE),
+            Some(_) => wake::mark(wake::WORK),
+            None => {}
+        }
+    }
     let ended = endings
         .into_iter()
         .filter(|ending| ending.retry_at.is_none())

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::group::{DEFAULT_GROUP, HIGHEST_PRIORITY};
 use crate::setting;
 use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
+use crate::wake;
 use pgrx::pg_sys;
 
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
@@ -153,6 +154,11 @@ fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Da
 }
 
 fn insert(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
+    wake::mark(if job.run_at > job.now {
+        wake::DUE
+    } else {
+        wake::WORK
+    });
     let lane = ensure_lane(spi, &job.group, &job.task);
     let (manifest_id, manifest) = match &job.manifest {
         Some((id, name)) => (arg(*id), arg(name.as_str())),
@@ -190,7 +196,11 @@ pub(crate) fn ensure_lane(spi: &Spi, group: &str, task: &str) -> i64 {
 
 /// Makes delayed jobs claimable whose time has come; gives how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
-    spi.execute(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)])
+    let promoted = spi.execute(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]);
+    if promoted > 0 {
+        wake::mark(wake::WORK);
+    }
+    promoted
 }
 
 pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::fair::{self, DueGroup};
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::spi::{self, Spi, arg, array_arg, statement};
-use crate::{dependency, group, setting, work_queue};
+use crate::{dependency, group, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -143,6 +143,7 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
         })
         .collect();
     let queued = queue_entries(spi, &entries, decisions, now);
+    wake::mark(wake::WORK);
     let dependents = firing
         .iter()
         .filter(|&&index| due[index].depends && decisions[index].queue_for.is_some())

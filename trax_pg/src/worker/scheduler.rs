@@ -9,7 +9,7 @@ use super::{
     wait,
 };
 use crate::shmem::{self, Exit};
-use crate::{cycle, setting};
+use crate::{cycle, setting, wake};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
@@ -25,6 +25,10 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 const INSTALL_WAIT: Duration = Duration::from_secs(10);
 /// How long it sleeps between two looks while it waits for either.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The least time between two cycles, or two notifications, that others asked for: a thousand commits a second wake the
+/// scheduler a hundred times.
+const WAKE_SPACING: Duration = Duration::from_millis(10);
 
 /// The version of the SQL that this library belongs to.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -145,12 +149,15 @@ fn take_lock() {
 struct Due {
     cycle: bool,
     check: bool,
+    /// Somebody made work: listeners hear of it.
+    notice: bool,
 }
 
 /// What the scheduler found when it connected.
 struct Connected {
     settings: String,
     compatible: bool,
+    last_cycle: Instant,
 }
 
 impl Connected {
@@ -163,6 +170,7 @@ impl Connected {
                 return Self {
                     settings,
                     compatible: true,
+                    last_cycle: Instant::now(),
                 };
             }
             // A launcher is poked when `create extension` commits; a start by hand may come before.
@@ -173,31 +181,48 @@ impl Connected {
         }
     }
 
-    /// The loop: a check and a cycle when it is time, sleep otherwise.
+    /// The loop: a check, a cycle and a notification when it is time, sleep otherwise.
     fn serve(mut self) -> ! {
+        if let Some(bell) = shmem::bell() {
+            bell.attend();
+        }
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;
+        let mut next_notice = next_cycle;
+        let mut rung = 0;
         loop {
             reload_if_asked();
+            rung |= shmem::bell().map_or(0, shmem::Bell::take);
             let now = Instant::now();
+            if rung & wake::DUE != 0 {
+                next_cycle = next_cycle.min(self.last_cycle + WAKE_SPACING);
+            }
             let due = Due {
                 cycle: now >= next_cycle,
                 check: now >= next_check,
+                notice: rung & wake::WORK != 0 && now >= next_notice,
             };
-            if due.cycle || due.check {
+            if due.cycle || due.check || due.notice {
                 let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
                 let end = Instant::now();
                 if due.check {
                     next_check = end + CHECK_INTERVAL;
                 }
+                if due.notice {
+                    rung &= !wake::WORK;
+                    next_notice = end + WAKE_SPACING;
+                }
                 if let Some(sleep) = sleep {
+                    rung &= !wake::DUE;
+                    self.last_cycle = end;
                     next_cycle = end + sleep;
                 }
             }
-            let until = next_cycle.min(next_check);
-            if wait(until.saturating_duration_since(Instant::now())) {
-                next_cycle = Instant::now();
+            let mut until = next_cycle.min(next_check);
+            if rung & wake::WORK != 0 {
+                until = until.min(next_notice);
             }
+            wait(until.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -214,6 +239,9 @@ impl Connected {
         let idle = Some(setting::tick_interval());
         if !self.is_compatible(&version) || !setting::enabled() {
             return idle;
+        }
+        if due.notice {
+            wake::notify();
         }
         due.cycle.then(one_cycle)
     }

@@ -1,0 +1,161 @@
+//! Wake-ups: who waits for work hears of it when the transaction that made it has committed.
+//!
+//! Words: a *bell* is the place in shared memory where one database says that something happened; it is *rung* once for
+//! a transaction, after it has committed, however many jobs it made.
+//!
+//! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work` woken at once; the
+//! scheduler woken, which sends one notification for all that rang meanwhile (`NOTIFY` in the producing transaction
+//! would serialize the commits of the whole server).
+//! Holds: hints only. Without shared memory, after `prepare transaction` and in a database beyond the last bell,
+//! waiters poll.
+
+use crate::clock::interval_micros;
+use crate::entry::sql_function;
+use crate::error::Error;
+use crate::shmem::{self, Bell};
+use crate::spi::{self, statement};
+use pgrx::datum::Interval;
+use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+statement!(NOTIFY, "wake_notify.sql");
+
+/// A job is claimable that was not.
+pub(crate) const WORK: u32 = 1;
+/// Something is due, perhaps before the scheduler would wake by itself.
+pub(crate) const DUE: u32 = 2;
+
+/// How long a waiter waits at most where nobody can wake it.
+const POLL: Duration = Duration::from_millis(500);
+const DEFAULT_WAIT_MICROS: i64 = 30_000_000;
+
+/// What this transaction has marked.
+static MARKED: AtomicU32 = AtomicU32::new(0);
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+/// The state of the bell when this session last found nothing to claim, plus one; 0 is unknown.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+/// Notes what this transaction makes; the bell is rung when it has committed.
+pub(crate) fn mark(what: u32) {
+    if !shmem::available() {
+        return;
+    }
+    MARKED.fetch_or(what, Ordering::Relaxed);
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the callback lives as long as the library, which is never unloaded.
+        unsafe { pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut()) };
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_end(
+    event: pg_sys::XactEvent::Type,
+    _argument: *mut std::ffi::c_void,
+) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    match event {
+        XACT_EVENT_COMMIT => {
+            let marked = MARKED.swap(0, Ordering::Relaxed);
+            if marked != 0
+                && let Some(bell) = shmem::bell()
+            {
+                bell.ring(marked);
+            }
+        }
+        XACT_EVENT_ABORT | XACT_EVENT_PREPARE => MARKED.store(0, Ordering::Relaxed),
+        _ => {}
+    }
+}
+
+/// The state of the bell, to be read before looking for work.
+pub(crate) fn state() -> u64 {
+    shmem::bell().map_or(0, Bell::count)
+}
+
+/// Remembers whether a look for work that began at `state` left any.
+pub(crate) fn looked(state: u64, found_all: bool) {
+    SEEN.store(if found_all { state + 1 } else { 0 }, Ordering::Relaxed);
+}
+
+sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
+    let timeout = call
+        .optional::<Interval>(0)
+        .map(|interval| interval_micros(&interval));
+    let timeout = timeout.unwrap_or(DEFAULT_WAIT_MICROS);
+    if timeout < 0 {
+        return Err(Error::invalid("argument \"timeout\" must not be negative")
+            .detail(format!("timeout is {} seconds.", timeout as f64 / 1e6))
+            .hint("Give an interval, for example: call trax.wait_for_work('30 s')"));
+    }
+    if call.is_atomic() {
+        return Err(in_transaction_block());
+    }
+    wait(Duration::from_micros(timeout as u64));
+    Ok(call.null())
+});
+
+fn in_transaction_block() -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
+        "trax.wait_for_work() cannot run inside a transaction block",
+    )
+    .detail("It would hold the transaction's snapshot for as long as it waits.")
+    .hint("Commit first, then type: call trax.wait_for_work()")
+}
+
+/// Returns when work may exist that this session has not looked for, or when the time is up.
+fn wait(timeout: Duration) {
+    drop_snapshots();
+    match shmem::bell() {
+        Some(bell) => {
+            let seen = SEEN.load(Ordering::Relaxed);
+            if seen != 0 {
+                bell.wait_while(seen - 1, timeout);
+            }
+            SEEN.store(bell.count() + 1, Ordering::Relaxed);
+        }
+        None => sleep(timeout.min(POLL)),
+    }
+}
+
+/// Gives up the snapshots of the CALL, so that the wait holds back no vacuum.
+fn drop_snapshots() {
+    // SAFETY: outside a transaction block nothing after the CALL needs them; the server's own portals expect that a
+    // procedure may have ended them.
+    unsafe {
+        while pg_sys::ActiveSnapshotSet() {
+            pg_sys::PopActiveSnapshot();
+        }
+        pg_sys::InvalidateCatalogSnapshot();
+    }
+}
+
+fn sleep(timeout: Duration) {
+    let deadline = Instant::now() + timeout;
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        // SAFETY: waits on this process's own latch.
+        unsafe {
+            let millis = left.as_millis() as i64 + 1;
+            pg_sys::WaitLatch(
+                pg_sys::MyLatch,
+                events as i32,
+                millis,
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        pgrx::check_for_interrupts!();
+    }
+}
+
+/// Sends the notification for all that rang; inside a transaction of the scheduler.
+pub(crate) fn notify() {
+    let sent = spi::connected(|spi| Ok(spi.execute(&NOTIFY, &[])));
+    assert!(sent.is_ok(), "a select without a table succeeds or raises");
+}
