@@ -1,5 +1,7 @@
 //! What the tests stand on: a shared server with one database a test, and waits that have a deadline.
 
+pub mod session;
+
 use std::future::Future;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +29,10 @@ pub fn shared_server() -> &'static Server {
 pub async fn database() -> Database {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    shared_server().database(&name).await.expect("a database with the extension is made")
+    shared_server()
+        .database(&name)
+        .await
+        .expect("a database with the extension is made")
 }
 
 /// Asks again until `probe` gives a value; panics at the deadline with what was last seen.
