@@ -194,12 +194,10 @@ where not exists (
         and l.task = q.task
 )
 union all
-select 'a delayed job is promoted when its time has come', format('job %s was due at %s', q.job_id, q.run_at)
+select 'a job is not claimable before its time', format('job %s is due at %s', q.job_id, q.run_at)
 from trax.work_queue q
 where q.waits_for is null
-    and q.run_at > clock_timestamp()
-    and q.attempts = 0
-    and q.queued_at < q.run_at
+    and q.run_at > clock_timestamp() + interval '1 min'
 union all
 select 'the reaper looks in time', format('lease of job %s: looks at %s, ends at %s', l.job_id, l.reap_at, l.lease_expires_at)
 from trax.lease l

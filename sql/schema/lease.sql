@@ -20,6 +20,7 @@ create table trax.lease (
     max_retries int,
     priority smallint not null,
     cancel_requested boolean not null default false,
+    cancelled boolean not null default false,
     timed_out boolean not null default false,
     worker text not null,
     task text collate "C" not null,
@@ -33,7 +34,7 @@ create table trax.lease (
     trace jsonb,
     constraint lease_pkey primary key (job_id),
     constraint lease_attempt_positive check (attempt > 0),
-    constraint lease_timed_out_is_cancelled check (cancel_requested or not timed_out),
+    constraint lease_cancel_has_a_cause check (cancel_requested = (cancelled or timed_out)),
     constraint lease_manifest_has_id check ((manifest is null) = (manifest_id is null))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
@@ -57,6 +58,7 @@ comment on column trax.lease.attempt is 'Number of this attempt, from 1.';
 comment on column trax.lease.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
 comment on column trax.lease.priority is 'Priority of the job, 0 to 31.';
 comment on column trax.lease.cancel_requested is 'True: the worker is asked to stop.';
+comment on column trax.lease.cancelled is 'True: it is asked to stop because somebody cancelled the job.';
 comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
 comment on column trax.lease.worker is 'Who executes it.';
 comment on column trax.lease.task is 'The task that runs.';

@@ -105,7 +105,8 @@ create table trax.manifest_state (
     constraint manifest_state_evaluation_failures_not_negative check (evaluation_failures >= 0)
 );
 create index manifest_state_due on trax.manifest_state (next_run_at) where next_run_at is not null;
-
+create index manifest_state_parked on trax.manifest_state (parked_since)
+    where parked_on in ('group_disabled', 'dead_letter', 'queued', 'executing', 'outcome');
 comment on table trax.manifest_state is 'When each manifest is due next, or what it is parked on; one row for each manifest.';
 comment on column trax.manifest_state.manifest_id is 'The manifest.';
 comment on column trax.manifest_state.next_run_at is 'When it is due; null while parked, and for a manifest that only runs when triggered.';

@@ -4,7 +4,7 @@
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{dead_letter, setting, work_queue};
+use crate::{dead_letter, manifest_state, setting, work_queue};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How often a backend looks after partitions, in microseconds.
@@ -56,6 +56,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     }
     let before = now.plus(-micros(setting::dead_letter_retention()));
     cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
+    manifest_state::sweep(spi, now);
     work_queue::deduplicate_lanes(spi);
     cleaned
 }

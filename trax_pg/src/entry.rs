@@ -10,6 +10,8 @@ use pgrx::pg_sys;
 
 /// Longest name of a task, group, manifest, worker or key, in bytes.
 pub(crate) const NAME_BYTES: usize = 255;
+/// Longest length of time that a call may give.
+const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
 const USE_EXPECTED_DESC: u32 = 1;
 
@@ -97,33 +99,31 @@ impl Call {
 
     /// A length of time above zero, in microseconds.
     pub(crate) fn optional_positive(&self, index: usize, name: &str) -> Result<Option<i64>> {
-        let micros = self
-            .optional::<Interval>(index)
-            .map(|interval| interval_micros(&interval));
-        match micros {
-            Some(micros) if micros <= 0 => Err(Error::invalid(format!(
-                "argument \"{name}\" must be longer than zero"
-            ))
-            .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
-            .hint(format!(
-                "Give a positive interval, for example: {name} => interval '30 s'"
-            ))),
-            other => Ok(other),
-        }
+        self.optional_length(index, name, 1, "longer than zero")
     }
 
     /// A length of time of zero or more, in microseconds.
     pub(crate) fn optional_not_negative(&self, index: usize, name: &str) -> Result<Option<i64>> {
+        self.optional_length(index, name, 0, "zero or longer")
+    }
+
+    fn optional_length(
+        &self,
+        index: usize,
+        name: &str,
+        shortest: i64,
+        words: &str,
+    ) -> Result<Option<i64>> {
         let micros = self
             .optional::<Interval>(index)
             .map(|interval| interval_micros(&interval));
         match micros {
-            Some(micros) if micros < 0 => Err(Error::invalid(format!(
-                "argument \"{name}\" must not be negative"
-            ))
+            Some(micros) if !(shortest..=LONGEST_MICROS).contains(&micros) => Err(Error::invalid(
+                format!("argument \"{name}\" must be {words}, at most 10 years"),
+            )
             .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
             .hint(format!(
-                "Give an interval of zero or more, for example: {name} => interval '1 min'"
+                "Give an interval, for example: {name} => interval '30 s'"
             ))),
             other => Ok(other),
         }

@@ -143,7 +143,9 @@ pub(crate) struct Locked {
     pub(crate) attempt: i32,
     pub(crate) max_retries: Option<i32>,
     pub(crate) retry_delay: Option<pgrx::datum::Interval>,
-    pub(crate) cancel_requested: bool,
+    /// Somebody cancelled the job.
+    pub(crate) cancelled: bool,
+    /// It was asked to stop because it ran too long.
     pub(crate) timed_out: bool,
     pub(crate) manifest_id: Option<i64>,
     pub(crate) unique_key: Option<String>,
@@ -156,7 +158,7 @@ impl Locked {
             attempt: row.must(2),
             max_retries: row.get(3),
             retry_delay: row.get(4),
-            cancel_requested: row.must(5),
+            cancelled: row.must(5),
             timed_out: row.must(6),
             manifest_id: row.get(7),
             unique_key: row.get(8),

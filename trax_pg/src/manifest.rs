@@ -42,7 +42,8 @@ statement!(
     BOOLOID,
     TIMESTAMPTZOID
 );
-statement!(MANIFEST_ID, "manifest_id.sql", TEXTOID);
+statement!(MANIFEST_LOCK, "manifest_lock.sql", TEXTOID);
+statement!(MANIFEST_SHARE, "manifest_share.sql", TEXTOID);
 statement!(
     MANIFEST_SWITCH,
     "manifest_switch.sql",
@@ -341,12 +342,18 @@ fn find(spi: &Spi, name: &str) -> Option<Definition> {
         .map(|row| Definition::read(name, &row))
 }
 
-fn must_find(spi: &Spi, name: &str) -> Result<Definition> {
-    find(spi, name).ok_or_else(|| Error::unknown_manifest(name))
+/// The definition of a manifest that is about to change, locked.
+fn lock(spi: &Spi, name: &str) -> Option<Definition> {
+    spi.query(&MANIFEST_LOCK, &[arg(name)]);
+    // Read after the lock: whoever held it may have changed the row.
+    find(spi, name)
 }
 
+fn must_lock(spi: &Spi, name: &str) -> Result<Definition> {
+    lock(spi, name).ok_or_else(|| Error::unknown_manifest(name))
+}
 fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
-    let before = find(spi, &change.name);
+    let before = lock(spi, &change.name);
     save(spi, change, revives(before.as_ref(), change));
     let mut after = match find(spi, &change.name) {
         Some(definition) => definition,
@@ -362,7 +369,8 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         }
         let next = after.first_run(change.now)?;
         manifest_state::arm(spi, after.id, next, change.now);
-    }
+    } // It may have moved to another group; the next cycle looks.
+    manifest_state::unpark(spi, after.id, ParkedOn::GroupDisabled);
     work_queue::ensure_lane(spi, &after.group, &after.task);
     Ok(after.id)
 }
@@ -380,13 +388,13 @@ fn revives(before: Option<&Definition>, change: &Change) -> Option<bool> {
 
 /// A row of `trax.manifest` without a state is new: it gets one.
 fn new_definition(spi: &Spi, name: &str, now: Timestamp) -> Result<Definition> {
-    let rows = spi.query(&MANIFEST_ID, &[arg(name)]);
+    let rows = spi.query(&MANIFEST_LOCK, &[arg(name)]);
     let id = rows
         .first()
         .expect("the manifest that was just saved")
         .must::<i64>(1);
     manifest_state::arm(spi, id, NextRun::Never, now);
-    must_find(spi, name)
+    must_lock(spi, name)
 }
 
 fn save(spi: &Spi, change: &Change, enabled: Option<bool>) {
@@ -416,7 +424,9 @@ fn save(spi: &Spi, change: &Change, enabled: Option<bool>) {
 
 /// Forgets the definition and cancels what waits; what runs goes on, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
-    let definition = must_find(spi, name)?;
+    let definition = must_lock(spi, name)?;
+    // The state goes first: a cycle that is about to queue this manifest ends before we look at what waits.
+    spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     let waiting: Vec<i64> = spi
         .query(&MANIFEST_CANCEL_QUEUED, &[arg(definition.id)])
         .iter()
@@ -425,13 +435,12 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     for job_id in waiting {
         outcome::cancel_queued(spi, job_id, now);
     }
-    spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     Ok(())
 }
 
 /// Switches a manifest on or off. Switched on, it begins anew: what it missed meanwhile is not made up for.
 fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
-    let mut definition = must_find(spi, name)?;
+    let mut definition = must_lock(spi, name)?;
     if definition.enabled == enabled {
         return Ok(());
     }
@@ -457,6 +466,7 @@ fn trigger(
     delay: i64,
     now: Timestamp,
 ) -> Result<i64> {
+    spi.query(&MANIFEST_SHARE, &[arg(name)]);
     let rows = spi.query(&MANIFEST_FIND, &[arg(name)]);
     let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
     let definition = Definition::read(name, &row);

@@ -17,6 +17,12 @@ statement!(
     TIMESTAMPTZOID
 );
 statement!(
+    MANIFEST_SWEEP,
+    "manifest_sweep.sql",
+    TIMESTAMPTZOID,
+    INT8OID
+);
+statement!(
     MANIFEST_RETIRE,
     "manifest_retire.sql",
     INT8ARRAYOID,
@@ -43,6 +49,11 @@ statement!(
     TEXTOID,
     TIMESTAMPTZOID
 );
+
+/// How long a manifest is parked before the sweep looks at it, in microseconds.
+const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
+/// Most manifests that one sweep looks at.
+const SWEEP_AT_MOST: i64 = 1000;
 
 /// What a manifest waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +156,15 @@ pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
 
 pub(crate) fn unpark_group(spi: &Spi, group: &str) {
     spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(group)]);
+}
+
+/// Makes manifests due again that have long been parked, in case the end of the reason was missed (a row deleted by
+/// hand); the next cycle parks again those whose reason holds. Gives how many.
+pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(
+        &MANIFEST_SWEEP,
+        &[arg(now.plus(-SWEEP_MICROS)), arg(SWEEP_AT_MOST)],
+    )
 }
 
 /// Keeps a manifest parked on a dead letter until the job that took its place has its outcome.

@@ -177,13 +177,13 @@ pub(crate) fn complete(
 
 /// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
 pub(crate) fn acknowledge_cancel(spi: &Spi, job_id: i64, token: Uuid, now: Timestamp) -> bool {
-    let Some(lease) = lease::take(spi, job_id, token).filter(|lease| lease.cancel_requested) else {
+    let Some(lease) = lease::take(spi, job_id, token) else {
         return false;
     };
-    let ending = if lease.timed_out {
-        Ending::overdue(lease, Overdue::TimedOut, now)
-    } else {
-        Ending::cancelled(lease, None)
+    let ending = match (lease.cancelled, lease.timed_out) {
+        (true, _) => Ending::cancelled(lease, None),
+        (false, true) => Ending::overdue(lease, Overdue::TimedOut, now),
+        (false, false) => return false,
     };
     end(spi, vec![ending], now);
     true
@@ -309,7 +309,7 @@ impl Ending {
 
     fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
         // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the attempt.
-        if lease.cancel_requested && !lease.timed_out {
+        if lease.cancelled {
             return Self {
                 detail: failure.detail,
                 ..Self::cancelled(lease, Some(failure.error))
@@ -329,7 +329,7 @@ impl Ending {
     }
 
     fn overdue(lease: Locked, overdue: Overdue, now: Timestamp) -> Self {
-        if lease.cancel_requested && !lease.timed_out {
+        if lease.cancelled {
             return Self::cancelled(lease, Some("its worker did not answer".to_string()));
         }
         match overdue {
@@ -350,6 +350,8 @@ impl Ending {
             .max_retries
             .unwrap_or_else(setting::default_max_retries);
         let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
+            // Its worker is gone, which says nothing against the job: it runs again at once.
+            Verdict::Retry if state == State::LeaseExpired => (Some(now), None),
             Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
             Verdict::Dead if permanent => (None, Some("failed permanently")),
             Verdict::Dead => (None, Some("attempts spent")),

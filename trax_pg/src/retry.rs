@@ -1,7 +1,7 @@
 //! Retry or dead, and how long until the retry.
 //!
-//! An **attempt** is one execution of a job, counted from 1; a job has `1 + max_retries` of them. Chance comes in as
-//! an argument.
+//! An **attempt** is one execution of a job, counted from 1; a job has `1 + max_retries` of them.
+//! Chance comes in as an argument.
 
 use std::time::Duration;
 
@@ -20,11 +20,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The wait before the retry that follows a failed attempt: `delay * backoff^(failed_attempt - 1)`, at most `max`,
-    /// less up to 10 %.
+    /// The wait before the retry that follows a failed attempt: `delay * backoff^(failed_attempt -
+    /// 1)`, at most `max`, less up to 10 %.
     ///
-    /// `jitter` is a random number from 0 to 1 and says how much of the 10 % is taken away. Jitter only shortens,
-    /// so that jobs which have all reached the cap still come back at different times and none later than it.
+    /// `jitter` is a random number from 0 to 1 and says how much of the 10 % is taken away. Jitter
+    /// only shortens, so that jobs which have all reached the cap still come back at different
+    /// times and none later than it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -72,7 +73,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Decides after a failed attempt: dead when the failure is permanent or the attempts are spent.
+    /// Decides after a failed attempt: dead when the failure is permanent or the attempts are
+    /// spent.
     pub fn after(attempt: i32, max_retries: i32, permanent: bool) -> Verdict {
         if permanent || attempt > max_retries {
             Verdict::Dead

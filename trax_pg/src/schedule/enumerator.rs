@@ -1,12 +1,13 @@
-//! The proof of the cron rules: every instant of some years is looked at, and `Cron::next` must give just those that
-//! the rules name.
+//! The proof of the cron rules: every instant of some years is looked at, and `Cron::next` must
+//! give just those that the rules name.
 //!
-//! Nothing here is shared with what it proves: texts are read by a matcher of its own, a few lines written from the
-//! rules; instants become wall times by chrono-tz, one after the other; gaps and repeats are noticed by what the
-//! clock shows, not by looking for changes of the offset.
+//! Nothing here is shared with what it proves: texts are read by a matcher of its own, a few lines
+//! written from the rules; instants become wall times by chrono-tz, one after the other; gaps and
+//! repeats are noticed by what the clock shows, not by looking for changes of the offset.
 //!
-//! The normal run takes 24 expressions, 6 zones and 2 years. `TRAX_CRON_YEARS=10 cargo test --release` takes all of
-//! both over 10 years from 2010, Apia's missing day included: more than 60 expressions in 12 zones.
+//! The normal run takes 24 expressions, 6 zones and 2 years. `TRAX_CRON_YEARS=10 cargo test
+//! --release` takes all of both over 10 years from 2010, Apia's missing day included: more than 60
+//! expressions in 12 zones.
 
 use std::collections::HashSet;
 
@@ -102,7 +103,8 @@ const TEXTS: [&str; 64] = [
     "0 2 1-31 * TUE",
 ];
 
-/// Seconds matter only where clocks change: these are proved second by second for three days around each change.
+/// Seconds matter only where clocks change: these are proved second by second for three days around
+/// each change.
 const TEXTS_WITH_SECONDS: [&str; 8] = [
     "* * * * * *",
     "*/10 30 2 * * *",
@@ -246,7 +248,8 @@ fn day_rule(rule: &str, date: NaiveDate) -> bool {
             .take_while(|d| d.month() == date.month());
         return is_weekday(date) && !rest.into_iter().any(is_weekday);
     }
-    // The weekday of this month with the smallest distance; there are never two, as weekends have two days.
+    // The weekday of this month with the smallest distance; there are never two, as weekends have
+    // two days.
     let day = rule.trim_end_matches('W').parse().expect("a day before W");
     let Some(meant) = date.with_day(day) else {
         return false;
@@ -313,8 +316,8 @@ fn enumerate(matcher: &Matcher, clock: &[(i64, NaiveDateTime)], step: i64) -> Ve
     fires
 }
 
-/// `Cron::next` must go from each fire to the next one. Where there are many, those within two days of a change of
-/// the clock are all tried, of the others one in 101.
+/// `Cron::next` must go from each fire to the next one. Where there are many, those within two days
+/// of a change of the clock are all tried, of the others one in 101.
 fn compare(text: &str, name: &str, fires: &[i64], changes: &[i64]) -> usize {
     let cron = Cron::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let zone = Named(name.parse().expect("a zone"));

@@ -1,15 +1,22 @@
 //! Time zones, as far as a schedule needs them.
 //!
-//! **instant**: seconds since the Unix epoch, UTC. **wall time**: what a clock in the zone shows, written as the
-//! seconds since 1970-01-01 00:00 on that clock. **change**: the first instant at which another offset is in force;
-//! it either skips wall times (a *gap*) or shows some twice (a *repeat*).
+//! **instant**: seconds since the Unix epoch, UTC. **wall time**: what a clock in the zone shows,
+//! written as the seconds since 1970-01-01 00:00 on that clock. **change**: the first instant at
+//! which another offset is in force; it either skips wall times (a *gap*) or shows some twice (a
+//! *repeat*).
 //!
-//! A zone answers one question, the offset at an instant; everything else is found from that by bisecting. What has
-//! to hold: two changes that undo each other are more than [`REACH`] apart, and no change moves the clock by more
-//! than `REACH`. The shortest pair in the zone data since 1970 is days apart, the largest change is one day (Apia).
+//! A zone answers one question, the offset at an instant; everything else is found from that by
+//! bisecting. What has to hold: two changes that undo each other are more than [`REACH`] apart, and
+//! no change moves the clock by more than `REACH`. The shortest pair in the zone data since 1970 is
+//! days apart, the largest change is one day (Apia).
 
-/// How far from a wall time its instants, and the changes that touch them, can be: 36 hours, in seconds.
+/// How far from a wall time its instants, and the changes that touch them, can be: 36 hours, in
+/// seconds.
 pub const REACH: i64 = 36 * 3_600;
+
+/// How many changes within [`REACH`] of a wall time are looked at. Real zones have one, very rarely
+/// two; the bound is for a zone that answers nonsense.
+const MAX_CHANGES: usize = 8;
 
 /// A change of offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +50,8 @@ pub trait Zone {
         utc_seconds + i64::from(self.offset_at(utc_seconds))
     }
 
-    /// The first change after one instant and not after another. Probes once every [`REACH`], and about 17 times
-    /// more to find the second: 250 probes for a year without a change.
+    /// The first change after one instant and not after another. Probes once every [`REACH`], and
+    /// about 17 times more to find the second: 250 probes for a year without a change.
     fn next_change(&self, after: i64, until: i64) -> Option<Change> {
         let mut low = after;
         let before = self.offset_at(low);
@@ -79,7 +86,7 @@ pub trait Zone {
         let mut offset = i64::from(self.offset_at(start));
         let mut found: Option<Instants> = None;
         let mut resumes_at = wall - offset;
-        loop {
+        for _ in 0..MAX_CHANGES {
             let change = self.next_change(start, end);
             let instant = wall - offset;
             if instant >= start && change.is_none_or(|change| instant < change.at) {
@@ -90,22 +97,24 @@ pub trait Zone {
                     _ => Instants::Once(instant),
                 });
             }
-            let Some(change) = change else {
-                return found.unwrap_or(Instants::Skipped { resumes_at });
-            };
+            let Some(change) = change else { break };
             if wall >= change.at + change.before && wall < change.at + change.after {
                 resumes_at = change.at;
             }
             (start, offset) = (change.at, change.after);
         }
+        found.unwrap_or(Instants::Skipped { resumes_at })
     }
 
-    /// The latest wall time that has been shown up to and including an instant. Later than the wall time at that
-    /// instant only while a repeat lasts.
+    /// The latest wall time that has been shown up to and including an instant. Later than the wall
+    /// time at that instant only while a repeat lasts.
     fn latest_wall(&self, utc_seconds: i64) -> i64 {
         let mut latest = self.wall_at(utc_seconds);
         let mut start = utc_seconds - REACH;
-        while let Some(change) = self.next_change(start, utc_seconds) {
+        for _ in 0..MAX_CHANGES {
+            let Some(change) = self.next_change(start, utc_seconds) else {
+                break;
+            };
             latest = latest.max(change.at + change.before - 1);
             start = change.at;
         }

@@ -94,6 +94,7 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     // Also when nothing is held: the launcher sees a new, renamed or reopened database at once.
     register_xact_callback(PgXactCallbackEvent::Commit, release);
     register_xact_callback(PgXactCallbackEvent::Abort, release);
+    register_xact_callback(PgXactCallbackEvent::Prepare, release);
     let Some(name) = subject.exclusive else {
         return;
     };

@@ -156,7 +156,7 @@ impl Launcher {
             .iter()
             .filter_map(|one| {
                 let last = self.known.get(&one.oid).and_then(|known| known.started_at);
-                Some((last, self.next_start(one, &slots)?, one.oid))
+                Some((last, self.next_start(one, &slots, now)?, one.oid))
             })
             .collect();
         missing.sort_by_key(|(last, at, _)| (*last, *at));
@@ -180,18 +180,17 @@ impl Launcher {
     }
 
     /// When a scheduler of this database may start; none when it has one or needs none.
-    fn next_start(&self, database: &Database, slots: &[Slot]) -> Option<Instant> {
+    fn next_start(&self, database: &Database, slots: &[Slot], now: Instant) -> Option<Instant> {
         let has_one = slots
             .iter()
             .any(|slot| slot.database == database.oid && slot.phase != Phase::Absent);
-        let long_ago = Instant::now() - Duration::from_nanos(1);
         match self.known.get(&database.oid) {
             _ if has_one => None,
-            None => Some(long_ago),
+            None => Some(now),
             Some(known) if known.resting => None,
             Some(known) => {
                 let spaced = known.started_at.map(|started| started + START_SPACING);
-                Some(spaced.max(known.not_before).unwrap_or(long_ago))
+                Some(spaced.max(known.not_before).unwrap_or(now))
             }
         }
     }
@@ -222,7 +221,7 @@ impl Launcher {
         let slots = shmem::slots();
         databases
             .iter()
-            .filter_map(|one| self.next_start(one, &slots))
+            .filter_map(|one| self.next_start(one, &slots, now))
             .filter(|at| *at > now)
             .map(|at| at - now)
             .fold(POLL, Duration::min)

@@ -76,6 +76,11 @@ fn wait(timeout: Duration) -> bool {
         pg_sys::ResetLatch(pg_sys::MyLatch);
         events
     };
+    if in_worker() {
+        // There is no statement to cancel between two transactions; the same as in an idle session.
+        // SAFETY: a flag that only this process and its signal handler write.
+        unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
+    }
     pgrx::check_for_interrupts!();
     events & pg_sys::WL_LATCH_SET as i32 != 0
 }
@@ -112,6 +117,12 @@ fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
     }
     result
+}
+
+/// Whether this process is a background worker, not a session that waits in a function of ours.
+fn in_worker() -> bool {
+    // SAFETY: a plain pointer, set when a worker starts.
+    unsafe { !pg_sys::MyBgworkerEntry.is_null() }
 }
 
 /// The process id of this process.

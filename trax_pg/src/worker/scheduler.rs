@@ -17,7 +17,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a sleeping scheduler looks whether its extension, version and settings are still the same.
+/// How often a scheduler looks whether its settings have changed, and a sleeping one for its extension.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a scheduler waits for another one of its database to end.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -86,31 +86,34 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
 
 /// Ends the process for a reason that its starter should know.
 ///
-/// Exit code 0 unregisters a worker, 1 lets the postmaster start it again if it has a restart time.
+/// The launcher reads the reason in shared memory. Without one, exit code 1 lets the postmaster start
+/// the worker again, and 0 unregisters it.
 fn end(exit: Exit) -> ! {
     let place = EXITS
         .iter()
         .position(|one| *one == exit)
         .expect("only announced exits end so");
     EXIT.store(place as u8 + 1, Ordering::Relaxed);
-    let code = if exit == Exit::Restart { 1 } else { 0 };
+    let code = i32::from(exit == Exit::Restart && !shmem::available());
     // SAFETY: ends the process in the server's own way.
     unsafe { pg_sys::proc_exit(code) }
 }
 
 /// What a database or the configuration file sets for clients must not steer the cycle.
 fn settle_session() {
-    const FIXED: [(&CStr, &CStr); 7] = [
+    const FIXED: &[(&CStr, &CStr)] = &[
         (c"search_path", c"pg_catalog, pg_temp"),
         (c"application_name", c"trax scheduler"),
         (c"statement_timeout", c"0"),
         (c"lock_timeout", c"0"),
         (c"idle_in_transaction_session_timeout", c"0"),
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
+        (c"transaction_timeout", c"0"),
         (c"default_transaction_isolation", c"read committed"),
         (c"default_transaction_read_only", c"off"),
     ];
     for (name, value) in FIXED {
-        // SAFETY: constant strings; settings that a superuser, as this process is, may change.
+        // SAFETY: constant strings; this process is a superuser's and may change these settings.
         unsafe {
             pg_sys::SetConfigOption(
                 name.as_ptr(),
@@ -131,6 +134,12 @@ fn take_lock() {
         }
         wait(LOOK_AGAIN);
     }
+}
+
+/// What is due in a pass.
+struct Due {
+    cycle: bool,
+    check: bool,
 }
 
 /// What the scheduler found when it connected.
@@ -166,11 +175,16 @@ impl Connected {
         loop {
             reload_if_asked();
             let now = Instant::now();
-            if now >= next_cycle || now >= next_check {
-                let cycle_is_due = now >= next_cycle;
-                let sleep = in_transaction(c"trax: cycle", || self.pass(cycle_is_due));
+            let due = Due {
+                cycle: now >= next_cycle,
+                check: now >= next_check,
+            };
+            if due.cycle || due.check {
+                let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
                 let end = Instant::now();
-                next_check = end + CHECK_INTERVAL;
+                if due.check {
+                    next_check = end + CHECK_INTERVAL;
+                }
                 if let Some(sleep) = sleep {
                     next_cycle = end + sleep;
                 }
@@ -183,12 +197,12 @@ impl Connected {
     }
 
     /// One transaction: gives the time to the next cycle if it ran one.
-    fn pass(&mut self, cycle_is_due: bool) -> Option<Duration> {
+    fn pass(&mut self, due: &Due) -> Option<Duration> {
         let Some(version) = installed_version() else {
             log!("{SCHEDULER}: the extension was dropped, ending");
             end(Exit::NoExtension);
         };
-        if stored_settings() != self.settings {
+        if due.check && stored_settings() != self.settings {
             log!("{SCHEDULER}: the settings of this database changed, connecting again");
             end(Exit::Restart);
         }
@@ -196,7 +210,7 @@ impl Connected {
         if !self.is_compatible(&version) || !setting::enabled() {
             return idle;
         }
-        cycle_is_due.then(one_cycle)
+        due.cycle.then(one_cycle)
     }
 
     /// Whether the installed SQL is the one that this library was made for; says so once if not.

@@ -1,4 +1,5 @@
-//! Which days of a month a schedule names: the two day fields, and the rules `L`, `LW`, `15W`, `5L` and `FRI#2`.
+//! Which days of a month a schedule names: the two day fields, and the rules `L`, `LW`, `15W`, `5L`
+//! and `FRI#2`.
 //!
 //! A set of days is a `u32` whose bit n is day n of the month, so one month is decided at a time.
 
@@ -34,7 +35,8 @@ pub(super) struct Days {
 }
 
 impl Days {
-    /// The days of one month. When both fields are restricted either one matches; else the restricted one decides.
+    /// The days of one month. When both fields are restricted either one matches; else the
+    /// restricted one decides.
     pub(super) fn in_month(&self, year: i64, month: u32) -> u32 {
         let length = days_in_month(year, month);
         let all = u32::MAX >> (31 - length) & !1;
@@ -88,7 +90,8 @@ impl Days {
     }
 }
 
-/// The weekday (Monday to Friday) nearest to a day without leaving the month, whose first day is given.
+/// The weekday (Monday to Friday) nearest to a day without leaving the month, whose first day is
+/// given.
 fn nearest_weekday(day: u32, first: u32, length: u32) -> u32 {
     match (first + day - 1) % 7 {
         6 if day == 1 => 3,

@@ -5,8 +5,8 @@ use std::fmt;
 /// A cron text that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronError {
-    /// Where it is wrong: the position of a character in the text, counted from 1. One past the end when something
-    /// is missing there.
+    /// Where it is wrong: the position of a character in the text, counted from 1. One past the end
+    /// when something is missing there.
     pub position: usize,
     /// What is wrong, lower case and without a full stop.
     pub message: String,

@@ -1,19 +1,25 @@
 //! Cron: when a text such as `30 2 * * MON-FRI` fires, in a zone.
 //!
-//! Five fields (minute, hour, day of month, month, day of week) or six with seconds in front; the shorthands `@hourly`,
-//! `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`. What the forms mean where cron dialects differ:
+//! Five fields (minute, hour, day of month, month, day of week) or six with seconds in front; the
+//! shorthands `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`. What
+//! the forms mean where cron dialects differ:
 //!
-//! - Days of the week are 0 to 7 or names; 0 and 7 are Sunday. A name is three letters or more of the English one.
-//! - A range may wrap: `22-4`, `SAT-SUN`, `NOV-FEB`, also with a step, which counts on through the end (`22-4/2` is
-//!   22, 0, 2, 4). `a/step` is `a` to the largest value. A step larger than the largest value is refused.
-//! - When both day fields are restricted either one matches. `*`, `*/1` and `?` do not restrict; `*/2` and `1-31` do.
-//! - `L` is the last day of the month, `LW` its last weekday, `15W` the weekday nearest to the 15th without leaving the
-//!   month (none where the month has no such day), `5L` or `FRIL` the last Friday, `5#2` or `FRI#2` the second.
+//! - Days of the week are 0 to 7 or names; 0 and 7 are Sunday. A name is three letters or more of
+//!   the English one.
+//! - A range may wrap: `22-4`, `SAT-SUN`, `NOV-FEB`, also with a step, which counts on through the
+//!   end (`22-4/2` is 22, 0, 2, 4). `a/step` is `a` to the largest value. A step larger than the
+//!   largest value is refused.
+//! - When both day fields are restricted either one matches. `*`, `*/1` and `?` do not restrict;
+//!   `*/2` and `1-31` do.
+//! - `L` is the last day of the month, `LW` its last weekday, `15W` the weekday nearest to the 15th
+//!   without leaving the month (none where the month has no such day), `5L` or `FRIL` the last
+//!   Friday, `5#2` or `FRI#2` the second.
 //!
-//! Where the clock changes: a schedule whose hour and minute are plain numbers, lists and ranges means wall times. One
-//! that a gap skips fires when the gap ends, once however many were skipped; one that is shown twice fires the first
-//! time. With a wildcard or a step in the hour or minute a schedule means elapsed time: it fires at every instant
-//! whose wall time matches, both times in a repeat and never in a gap.
+//! Where the clock changes: a schedule whose hour and minute are plain numbers, lists and ranges
+//! means wall times. One that a gap skips fires when the gap ends, once however many were skipped;
+//! one that is shown twice fires the first time. With a wildcard or a step in the hour or minute a
+//! schedule means elapsed time: it fires at every instant whose wall time matches, both times in a
+//! repeat and never in a gap.
 
 mod day;
 mod error;
@@ -26,8 +32,8 @@ pub use next::{Note, Occurrence};
 
 use super::calendar::{DAY, date_of, day_of};
 
-/// How many years ahead a date is looked for. The rarest dates, such as a fifth Sunday in February, are 40 years apart
-/// where a century is no leap year; `0 0 29 2 *` needs 8.
+/// How many years ahead a date is looked for. The rarest dates, such as a fifth Sunday in February,
+/// are 40 years apart where a century is no leap year; `0 0 29 2 *` needs 8.
 const HORIZON_YEARS: i64 = 41;
 
 /// A cron schedule: parsed once, then asked for its times.
@@ -53,7 +59,8 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads a text of at most 255 bytes. Refuses what is not in the dialect, and what can never fire.
+    /// Reads a text of at most 255 bytes. Refuses what is not in the dialect, and what can never
+    /// fire.
     pub fn parse(text: &str) -> Result<Cron, CronError> {
         let parsed = parse::parse(text)?;
         let cron = Cron {
@@ -64,7 +71,8 @@ impl Cron {
             days: parsed.days,
             elapsed: parsed.elapsed,
         };
-        // The calendar repeats, and no date in it is rarer than the horizon: one probe from anywhere decides.
+        // The calendar repeats, and no date in it is rarer than the horizon: one probe from
+        // anywhere decides.
         if cron.wall_from(0).is_none() {
             let hint = "Name a day that one of the months has, as in 0 0 28 2 * or 0 0 L 2 *.";
             return Err(CronError::new(

@@ -1,16 +1,17 @@
 //! From wall times to instants: what a schedule fires at in a zone.
 //!
-//! A walk over the stretches between changes of the zone's offset. Within one, the next match is found on the wall
-//! clock and the offset makes it an instant. What must hold: the start of a stretch only grows, and nothing that is
-//! found lies before it, so the result is after the argument whatever a zone answers.
+//! A walk over the stretches between changes of the zone's offset. Within one, the next match is
+//! found on the wall clock and the offset makes it an instant. What must hold: the start of a
+//! stretch only grows, and nothing that is found lies before it, so the result is after the
+//! argument whatever a zone answers.
 
 use std::fmt;
 
 use super::Cron;
 use crate::schedule::zone::{Change, Instants, REACH, Zone};
 
-/// How many stretches are walked before giving up. Each is a change or a leap to the next match; the clock changes at
-/// most a few times in the years that the horizon allows between two matches.
+/// How many stretches are walked before giving up. Each is a change or a leap to the next match;
+/// the clock changes at most a few times in the years that the horizon allows between two matches.
 const MAX_STRETCHES: usize = 256;
 
 const MICROS: i64 = 1_000_000;
@@ -48,7 +49,9 @@ impl fmt::Display for Note {
 impl Cron {
     /// The first occurrence strictly after an instant, in microseconds since the Unix epoch.
     ///
-    /// None when there is none within 41 years. Costs in steady state, release build: see `a_next_takes_microseconds`.
+    /// None when there is none within 41 years. Measured in a release build with chrono-tz as the
+    /// zone (`a_next_takes_microseconds`): 0.2 to 1.2 µs for common texts; at most 0.2 ms, in a
+    /// zone of noise.
     pub fn next(&self, after_micros: i64, zone: &impl Zone) -> Option<Occurrence> {
         // Matches are whole seconds: the first one that can be meant is the second after this one.
         let last = after_micros.div_euclid(MICROS);
@@ -61,8 +64,8 @@ impl Cron {
 
     /// The first match after an instant, both in seconds.
     fn walk(&self, last: i64, zone: &impl Zone) -> Option<(i64, Option<Note>)> {
-        // A wall time below the floor has been shown before. A fixed time starts one second early, to see a gap that
-        // ends right after it.
+        // A wall time below the floor has been shown before. A fixed time starts one second early,
+        // to see a gap that ends right after it.
         let (mut start, mut floor) = match self.elapsed {
             true => (last + 1, i64::MIN),
             false => (last, zone.latest_wall(last) + 1),
@@ -91,8 +94,9 @@ impl Cron {
         None
     }
 
-    /// What lies between an instant and the next match at the offset in force: nothing, a change, or so much time that
-    /// changes in the middle cannot bring another match and are not looked for.
+    /// What lies between an instant and the next match at the offset in force: nothing, a change,
+    /// or so much time that changes in the middle cannot bring another match and are not looked
+    /// for.
     fn leap(&self, start: i64, at: i64, zone: &impl Zone) -> Leap {
         let far = at - start > 2 * REACH;
         // Elapsed time: a repeat soon after the start shows wall times from before it again.
@@ -109,7 +113,8 @@ impl Cron {
         }
     }
 
-    /// The note of a time that was moved to the end of a gap; none when the time there is meant as well.
+    /// The note of a time that was moved to the end of a gap; none when the time there is meant as
+    /// well.
     fn gap_note(&self, change: Change) -> Option<Note> {
         let wall = change.at + change.after;
         (self.wall_from(wall) != Some(wall)).then_some(Note::Gap)

@@ -1,8 +1,9 @@
 //! From text to sets: the dialect.
 //!
-//! The `cron` crate reads lists, ranges and steps of plain numbers. What it would read otherwise than crontab does, or
-//! not at all, is settled before it sees the text: five fields, shorthands, names, Sunday as 0, ranges that wrap,
-//! the day rules. Every item is checked here first, because only here is known at which character it stands.
+//! The `cron` crate reads lists, ranges and steps of plain numbers. What it would read otherwise
+//! than crontab does, or not at all, is settled before it sees the text: five fields, shorthands,
+//! names, Sunday as 0, ranges that wrap, the day rules. Every item is checked here first, because
+//! only here is known at which character it stands.
 
 use std::str::FromStr;
 
@@ -265,7 +266,8 @@ fn words(text: &str) -> Vec<Piece<'_>> {
     words
 }
 
-/// The fields that an `@` word in front stands for. An assignment there, as crontab files have it, is refused.
+/// The fields that an `@` word in front stands for. An assignment there, as crontab files have it,
+/// is refused.
 fn shorthand(words: &[Piece<'_>]) -> Result<Option<&'static str>, CronError> {
     let Some(word) = words.first().filter(|word| word.text.contains(['@', '='])) else {
         return Ok(None);

@@ -1,0 +1,33 @@
+# make demo      see it work, on a private throw-away server
+# make test      everything that is checked
+# make install   into the PostgreSQL that PG_CONFIG names
+
+PG_CONFIG ?= pg_config
+export PG_CONFIG
+export PGRX_HOME := $(CURDIR)/target/pgrx
+
+TRAX := target/debug/trax
+
+.PHONY: demo test install setup lint
+
+demo: install $(TRAX)
+	$(TRAX) demo
+
+test: setup lint install $(TRAX)
+	cargo test --package trax_pg --lib
+	cargo test --package trax_client --features cli,testkit
+	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
+
+install: setup
+	cargo pgrx install --release --package trax_pg --pg-config "$$(command -v $(PG_CONFIG))"
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --features trax_client/cli,trax_client/testkit
+
+setup:
+	@scripts/setup
+
+.PHONY: $(TRAX)
+$(TRAX): setup
+	cargo build --package trax_client --features cli
