@@ -306,6 +306,11 @@ async fn a_wrong_state_is_55000() {
 }
 
 #[tokio::test]
+async fn a_scheduler_that_the_settings_leave_out_is_55000() {
+    assert_refused("55000", &["select trax.start_scheduler()"]).await;
+}
+
+#[tokio::test]
 async fn a_role_that_is_none_is_refused_in_our_words() {
     assert_refused(
         "42704",
