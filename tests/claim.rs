@@ -327,3 +327,27 @@ async fn a_claim_in_a_read_only_transaction_changes_nothing() {
     assert_eq!(refusal.code, "25006", "{refusal}");
     assert_eq!(s.everything().await, before);
 }
+
+#[tokio::test]
+async fn a_claim_under_an_old_snapshot_takes_no_job_twice() {
+    for level in ["repeatable read", "serializable"] {
+        let (db, a) = session().await;
+        let b = Session::of(&db).await;
+        let one = a.enqueue("'a'").await;
+        let two = a.enqueue("'a'").await;
+        a.get(&format!(
+            "begin isolation level {level}; select count(*) from trax.work_queue"
+        ))
+        .await;
+        assert_eq!(b.claim_ids("").await, [one]);
+        match a
+            .attempt("select job_id from trax.claim_next(max_jobs => 9)")
+            .await
+        {
+            Ok(seen) => assert_eq!(seen, two.to_string(), "{level}"),
+            Err(refusal) => assert_eq!(refusal.code, "40001", "{level}: {refusal}"),
+        }
+        a.get("rollback").await;
+        b.assert_healthy().await;
+    }
+}

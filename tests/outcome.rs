@@ -599,3 +599,46 @@ async fn a_timed_out_job_that_is_cancelled_afterwards_is_cancelled() {
     );
     s.assert_healthy().await;
 }
+
+/// Calls one statement again and again with its jobs in this order; gives what it must not see.
+async fn keep_calling(s: Session, sql: String, rounds: usize) -> Vec<String> {
+    let mut refusals = Vec::new();
+    for _ in 0..rounds {
+        if let Err(refusal) = s.attempt(&format!("{sql}; rollback")).await {
+            refusals.push(refusal.to_string());
+            s.get("rollback").await;
+        }
+    }
+    refusals
+}
+
+#[tokio::test]
+async fn calls_that_name_the_same_jobs_in_opposite_order_do_not_deadlock() {
+    let (db, s) = session().await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[300]))")
+        .await;
+    s.claim("max_jobs => 300, lease => '1 h'").await;
+    let arrays = |order: &str| {
+        format!(
+            "(select array_agg(job_id order by job_id {order}) from trax.lease),
+             (select array_agg(token order by job_id {order}) from trax.lease)"
+        )
+    };
+    let (up, down) = (arrays("asc"), arrays("desc"));
+    let mut callers = Vec::new();
+    for sql in [
+        format!("begin; select count(*) from trax.complete_many({up})"),
+        format!("begin; select count(*) from trax.complete_many({down})"),
+        format!("begin; select count(*) from trax.heartbeat({up})"),
+        format!("begin; select count(*) from trax.heartbeat({down})"),
+    ] {
+        callers.push(tokio::spawn(keep_calling(Session::of(&db).await, sql, 40)));
+    }
+    for caller in callers {
+        assert_eq!(
+            caller.await.expect("the caller lives"),
+            Vec::<String>::new()
+        );
+    }
+    s.assert_healthy().await;
+}

@@ -261,9 +261,11 @@ async fn crowd(s: &Session) {
 }
 
 /// What every statement about one job touches at most, whatever else there is.
-const ONE_JOB: i64 = 60;
+const ONE_JOB: i64 = 40;
 
-async fn assert_one_job_is_cheap(s: &Session, what: &str) {
+/// The life of a few jobs of a task of their own; gives each statement with the buffers that it touched.
+async fn one_job(s: &Session) -> Vec<(String, i64)> {
+    let mut costs = Vec::new();
     let waiting = s.enqueue("'single', unique_key => 'waiting'").await;
     for _ in 0..3 {
         s.enqueue("'single', unique_key => gen_random_uuid()::text")
@@ -290,13 +292,22 @@ async fn assert_one_job_is_cheap(s: &Session, what: &str) {
         "select * from trax.claim_next(tasks => array['single'])".to_owned(),
     ] {
         let cost = buffers(s, &sql).await;
-        assert!(cost <= ONE_JOB, "{what}: {sql}\n  touched {cost} buffers");
+        costs.push((sql, cost));
     }
     s.get(&format!(
         "select trax.fail({}, 'no', permanent => true)",
         jobs[0].key()
     ))
     .await;
+    costs
+}
+
+/// The second time in a backend, when its plans are made and its caches are full.
+async fn assert_one_job_is_cheap(s: &Session, what: &str) {
+    one_job(s).await;
+    for (sql, cost) in one_job(s).await {
+        assert!(cost <= ONE_JOB, "{what}: {sql}\n  touched {cost} buffers");
+    }
 }
 
 #[tokio::test]
@@ -325,12 +336,6 @@ async fn the_callers_planner_settings_make_nothing_scan() {
     ] {
         let them = Session::of(&db).await;
         them.get(settings).await;
-        // Makes the plans and fills the caches of this backend.
-        them.enqueue("'warm', unique_key => gen_random_uuid()::text")
-            .await;
-        let job = them.claim_one("tasks => array['warm']").await;
-        them.get(&format!("select trax.complete({})", job.key()))
-            .await;
         assert_one_job_is_cheap(&them, settings).await;
     }
 }
