@@ -31,7 +31,7 @@ use crate::job::{Claimed, Failure};
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 /// From asking handlers to stop at shutdown to dropping them.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
-/// From there to giving up on telling the server.
+/// From there, or from the end of the last handler, to giving up on telling the server.
 const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
 struct Waiting {
@@ -46,11 +46,11 @@ struct Started {
     at: Instant,
 }
 
-type Exchange = Pin<Box<dyn Future<Output = (Link, Result<Reply>)> + Send>>;
+type Exchange = Pin<Box<dyn Future<Output = (Box<Link>, Result<Reply>)> + Send>>;
 
 /// The link is either at rest or in an exchange.
 enum Line {
-    Idle(Link),
+    Idle(Box<Link>),
     Busy {
         exchange: Exchange,
         want: usize,
@@ -64,6 +64,8 @@ struct Deadlines {
     ask: Instant,
     drop: Instant,
     give_up: Instant,
+    /// Every handler has ended.
+    ended: bool,
 }
 
 pub(crate) struct Dispatch<S> {
@@ -78,6 +80,9 @@ pub(crate) struct Dispatch<S> {
     started: HashMap<Id, Started>,
     outbox: Vec<Settled>,
     line: Line,
+    /// An attempt ended since the claim in the line was sent: it may have queued what the claim
+    /// could not see.
+    stirred: bool,
     pace: Pace,
     summary: Summary,
 }
@@ -96,7 +101,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             running: JoinSet::new(),
             started: HashMap::new(),
             outbox: Vec::new(),
-            line: Line::Idle(link),
+            line: Line::Idle(Box::new(link)),
+            stirred: false,
             pace,
             summary: Summary::default(),
             setup,
@@ -177,6 +183,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if let Line::Idle(mut link) = std::mem::replace(&mut self.line, Line::Gone) {
             let outbox = std::mem::take(&mut self.outbox);
             let telling = outbox.len() as u64;
+            self.stirred = false;
             let exchange = Box::pin(async move {
                 let reply = link.exchange(outbox, want).await;
                 (link, reply)
@@ -189,7 +196,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
     }
 
-    fn take_reply(&mut self, link: Link, reply: Result<Reply>) -> Result<()> {
+    fn take_reply(&mut self, link: Box<Link>, reply: Result<Reply>) -> Result<()> {
         let want = match std::mem::replace(&mut self.line, Line::Idle(link)) {
             Line::Busy { want, .. } => want,
             _ => 0,
@@ -202,7 +209,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         if let Some(sent) = reply.sent {
             self.pace.claimed(want, reply.claimed.len(), now);
-            if reply.claimed.is_empty() && self.setup.until_empty && self.in_hand() == 0 {
+            if reply.claimed.is_empty() && self.setup.until_empty && self.is_quiet() {
                 self.summary.stopped = Stopped::Empty;
                 self.shutdown.drain();
             }
@@ -261,6 +268,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     }
 
     fn settle(&mut self, job_id: JobId, token: Token, verdict: Verdict) {
+        self.stirred = true;
         match &verdict {
             Verdict::Recorded => {
                 self.held.remove(job_id, token);
@@ -304,6 +312,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             ask,
             drop,
             give_up: drop + TELL_PATIENCE,
+            ended: false,
         });
         self.on_time();
     }
@@ -340,7 +349,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn wake_at(&self) -> Instant {
         let now = Instant::now();
         let mut moments = vec![now + Duration::from_secs(60)];
-        if let Some(Deadlines { ask, drop, give_up }) = self.deadlines {
+        if let Some(Deadlines {
+            ask, drop, give_up, ..
+        }) = self.deadlines
+        {
             moments.extend(
                 [ask, drop, give_up]
                     .into_iter()
@@ -359,16 +371,27 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         moments.into_iter().min().unwrap_or(now)
     }
 
+    /// Nothing is in hand, and nothing was since the claim was sent.
+    fn is_quiet(&self) -> bool {
+        self.in_hand() == 0 && !self.stirred
+    }
+
     fn in_hand(&self) -> usize {
         self.running.len() + self.waiting.len() + self.outbox.len()
     }
 
-    fn is_over(&self) -> bool {
-        let Some(deadlines) = &self.deadlines else {
+    fn is_over(&mut self) -> bool {
+        let Some(deadlines) = &mut self.deadlines else {
             return false;
         };
+        if self.running.is_empty() && !deadlines.ended {
+            // Nothing runs any more: the rest of the grace is not for a server that is gone.
+            deadlines.ended = true;
+            deadlines.give_up = deadlines.give_up.min(Instant::now() + TELL_PATIENCE);
+        }
+        let give_up = deadlines.give_up;
         let told = self.in_hand() == 0 && !matches!(self.line, Line::Busy { .. });
-        told || Instant::now() >= deadlines.give_up
+        told || Instant::now() >= give_up
     }
 
     fn conclude(mut self) -> Summary {
@@ -381,7 +404,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 }
 
 /// The end of the exchange, or never when there is none.
-async fn answer(line: &mut Line) -> (Link, Result<Reply>) {
+async fn answer(line: &mut Line) -> (Box<Link>, Result<Reply>) {
     match line {
         Line::Busy { exchange, .. } => exchange.await,
         Line::Idle(_) | Line::Gone => std::future::pending().await,

@@ -87,9 +87,8 @@ pub(crate) async fn attempt<S>(
     patience: Duration,
 ) -> Verdict {
     let cancellation = ctx.cancellation().clone();
-    let timeout = ctx.timeout();
     if let Some(reason) = cancellation.reason() {
-        return settle_stopped(reason, timeout);
+        return settle_stopped(reason);
     }
     let running = handler(input, ctx);
     let overdue = async {
@@ -98,7 +97,7 @@ pub(crate) async fn attempt<S>(
         reason
     };
     tokio::select! {
-        result = running => settle(result, cancellation.reason(), timeout),
-        reason = overdue => settle_stopped(reason, timeout),
+        result = running => settle(result, cancellation.reason()),
+        reason = overdue => settle_stopped(reason),
     }
 }

@@ -115,11 +115,7 @@ pub(crate) enum Verdict {
 }
 
 /// The verdict on a handler that ended by itself.
-pub(crate) fn settle(
-    result: HandlerResult<Outcome>,
-    reason: Option<Reason>,
-    timeout: Option<Duration>,
-) -> Verdict {
+pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> Verdict {
     match (result, reason) {
         // Done is done: the server decides whether the lease still counts.
         (Ok(Outcome::Output(output)), _) => {
@@ -127,7 +123,7 @@ pub(crate) fn settle(
         }
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
-        (Err(_), Some(reason)) => settle_stopped(reason, timeout),
+        (Err(_), Some(reason)) => settle_stopped(reason),
         (
             Err(JobError {
                 snooze: Some(delay),
@@ -140,13 +136,10 @@ pub(crate) fn settle(
 }
 
 /// The verdict on a handler that gave up, or was dropped, because it was asked to stop.
-pub(crate) fn settle_stopped(reason: Reason, timeout: Option<Duration>) -> Verdict {
+pub(crate) fn settle_stopped(reason: Reason) -> Verdict {
     match reason {
-        Reason::Cancelled => Verdict::AcknowledgeCancel,
-        Reason::Timeout => Verdict::Fail(Failure::new(match timeout {
-            Some(timeout) => format!("timed out after {timeout:?}"),
-            None => "timed out".to_owned(),
-        })),
+        // After a timeout the server records the attempt as failed, and retries it.
+        Reason::Cancelled | Reason::Timeout => Verdict::AcknowledgeCancel,
         // A lease that only seems lost (no contact for its length) is given back, not spent.
         Reason::LeaseLost | Reason::Shutdown => Verdict::Release(None),
     }
@@ -169,26 +162,22 @@ mod tests {
     #[test]
     fn a_stop_that_is_not_the_jobs_fault_spends_no_attempt() {
         for reason in [Reason::LeaseLost, Reason::Shutdown] {
-            let verdict = settle(Err(JobError::new("interrupted")), Some(reason), None);
+            let verdict = settle(Err(JobError::new("interrupted")), Some(reason));
             assert!(matches!(verdict, Verdict::Release(None)), "{verdict:?}");
         }
     }
 
     #[test]
-    fn a_cancelled_handler_acknowledges_and_a_late_one_fails() {
-        let cancelled = settle(Err(JobError::new("stop")), Some(Reason::Cancelled), None);
-        assert!(matches!(cancelled, Verdict::AcknowledgeCancel));
-        let late = settle_stopped(Reason::Timeout, Some(Duration::from_secs(2)));
-        assert!(matches!(late, Verdict::Fail(f) if f.error == "timed out after 2s"));
+    fn a_cancelled_or_late_handler_acknowledges() {
+        for reason in [Reason::Cancelled, Reason::Timeout] {
+            let verdict = settle(Err(JobError::new("stop")), Some(reason));
+            assert!(matches!(verdict, Verdict::AcknowledgeCancel), "{verdict:?}");
+        }
     }
 
     #[test]
     fn an_output_counts_although_a_cancel_was_requested() {
-        let verdict = settle(
-            Ok(Outcome::Output(Value::from(1))),
-            Some(Reason::Cancelled),
-            None,
-        );
+        let verdict = settle(Ok(Outcome::Output(Value::from(1))), Some(Reason::Cancelled));
         assert!(matches!(verdict, Verdict::Complete(Some(_))));
     }
 

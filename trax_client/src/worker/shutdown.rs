@@ -109,7 +109,7 @@ pub struct Summary {
     pub retrying: u64,
     /// Failed for good.
     pub dead: u64,
-    /// Cancellations acknowledged.
+    /// Cancellations and timeouts acknowledged.
     pub cancelled: u64,
     /// Given back without spending an attempt.
     pub released: u64,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its extension.
-const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a scheduler waits for another one of its database to end.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// How long a scheduler started by hand waits for `create extension` to commit.
@@ -88,6 +88,10 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
 ///
 /// The launcher reads the reason in shared memory. Without one, exit code 1 lets the postmaster start
 /// the worker again, and 0 unregisters it.
+#[allow(
+    unreachable_code,
+    reason = "not every server version's bindings say that it never returns"
+)]
 fn end(exit: Exit) -> ! {
     let place = EXITS
         .iter()
@@ -96,7 +100,8 @@ fn end(exit: Exit) -> ! {
     EXIT.store(place as u8 + 1, Ordering::Relaxed);
     let code = i32::from(exit == Exit::Restart && !shmem::available());
     // SAFETY: ends the process in the server's own way.
-    unsafe { pg_sys::proc_exit(code) }
+    unsafe { pg_sys::proc_exit(code) };
+    unreachable!("proc_exit does not return")
 }
 
 /// What a database or the configuration file sets for clients must not steer the cycle.

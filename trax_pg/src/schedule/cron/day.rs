@@ -152,7 +152,11 @@ mod tests {
             nearest_weekday: 1 << 31,
             ..Days::default()
         });
-        assert_eq!((end(2026, 5), end(2026, 6)), (vec![29], vec![]));
+        // A 31st of September 2022 would be a Saturday, whose weekday would be the 30th.
+        assert_eq!(
+            (end(2026, 5), end(2026, 6), end(2022, 9)),
+            (vec![29], vec![], vec![])
+        );
     }
 
     #[test]

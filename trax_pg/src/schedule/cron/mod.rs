@@ -23,6 +23,7 @@
 
 mod day;
 mod error;
+mod item;
 mod next;
 mod parse;
 

@@ -64,9 +64,10 @@ impl Cron {
 
     /// The first match after an instant, both in seconds.
     fn walk(&self, last: i64, zone: &impl Zone) -> Option<(i64, Option<Note>)> {
-        // A wall time below the floor has been shown before. A fixed time starts one second early,
-        // to see a gap that ends right after it.
-        let (mut start, mut floor) = match self.elapsed {
+        // A wall time below the floor was shown before, and between the floor and the match that
+        // is looked for nothing matches: the floor serves every stretch. A fixed time starts one
+        // second early, to see a gap that ends right after it.
+        let (mut start, floor) = match self.elapsed {
             true => (last + 1, i64::MIN),
             false => (last, zone.latest_wall(last) + 1),
         };
@@ -83,11 +84,8 @@ impl Cron {
                 Leap::Change(change) => change,
                 Leap::None => return Some((at, repeat_note(at, wall, zone))),
             };
-            if !self.elapsed {
-                if wall < change.at + change.after {
-                    return Some((change.at, self.gap_note(change)));
-                }
-                floor = floor.max(change.at + change.before);
+            if !self.elapsed && wall < change.at + change.after {
+                return Some((change.at, self.gap_note(change)));
             }
             (start, offset) = (change.at, change.after);
         }

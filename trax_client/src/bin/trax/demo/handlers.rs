@@ -1,0 +1,129 @@
+//! The demo's handlers: each commits its writes in the transaction that completes its job.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Worker};
+
+use super::pool::Pool;
+use super::workload::{CLOCK, DOOMED, FLAKY, PULSE, STEP, WEIGH};
+
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Parcel {
+    pub(crate) parcel: i64,
+}
+
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Link {
+    pub(crate) chain: i64,
+    pub(crate) step: i64,
+    pub(crate) steps: i64,
+}
+
+pub(crate) fn handlers(worker: Worker<Pool>) -> Worker<Pool> {
+    worker
+        .handle(WEIGH, weigh)
+        .handle(STEP, step)
+        .handle(FLAKY, flaky)
+        .handle(DOOMED, doomed)
+        .handle(PULSE, beat)
+        .handle(CLOCK, beat)
+}
+
+async fn weigh(parcel: Parcel, ctx: Context<Pool>) -> HandlerResult<Outcome> {
+    let grams = i32::try_from(100 + parcel.parcel % 900)?;
+    let mut connection = ctx.state().get().await?;
+    let tx = connection.transaction().await?;
+    tx.execute_typed(
+        "insert into demo.parcel (job_id, parcel, grams) values ($1, $2, $3)",
+        &[
+            (&ctx.job_id().0, Type::INT8),
+            (&parcel.parcel, Type::INT8),
+            (&grams, Type::INT4),
+        ],
+    )
+    .await?;
+    lease_held(
+        Client::new(&tx)
+            .complete(ctx.job_id(), ctx.token(), &grams)
+            .await?,
+    )?;
+    tx.commit().await?;
+    Ok(Outcome::Recorded)
+}
+
+/// Writes, queues the next step and completes this one: all three or none.
+async fn step(link: Link, ctx: Context<Pool>) -> HandlerResult<Outcome> {
+    let mut connection = ctx.state().get().await?;
+    let tx = connection.transaction().await?;
+    tx.execute_typed(
+        "insert into demo.step (chain, step, job_id) values ($1, $2, $3)",
+        &[
+            (&link.chain, Type::INT8),
+            (&link.step, Type::INT8),
+            (&ctx.job_id().0, Type::INT8),
+        ],
+    )
+    .await?;
+    let client = Client::new(&tx);
+    if link.step < link.steps {
+        client
+            .enqueue(&NewJob::new(
+                STEP,
+                Link {
+                    step: link.step + 1,
+                    ..link
+                },
+            ))
+            .await?;
+    }
+    lease_held(client.complete(ctx.job_id(), ctx.token(), &()).await?)?;
+    tx.commit().await?;
+    Ok(Outcome::Recorded)
+}
+
+/// Fails twice and then works.
+async fn flaky(_: Value, ctx: Context<Pool>) -> HandlerResult<Value> {
+    if ctx.attempt() < 3 {
+        let error = JobError::new(format!(
+            "the mail server was busy, attempt {}",
+            ctx.attempt()
+        ));
+        return Err(error.retry_in(Duration::from_millis(400)));
+    }
+    Ok(Value::from("sent"))
+}
+
+async fn doomed(_: Value, _: Context<Pool>) -> HandlerResult<()> {
+    Err(JobError::new("the report has no data and never will"))
+}
+
+async fn beat(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
+    let mut connection = ctx.state().get().await?;
+    let tx = connection.transaction().await?;
+    tx.execute_typed(
+        "insert into demo.beat (job_id, manifest, at) values ($1, $2, clock_timestamp())",
+        &[
+            (&ctx.job_id().0, Type::INT8),
+            (&ctx.manifest().unwrap_or("none"), Type::TEXT),
+        ],
+    )
+    .await?;
+    lease_held(
+        Client::new(&tx)
+            .complete(ctx.job_id(), ctx.token(), &())
+            .await?,
+    )?;
+    tx.commit().await?;
+    Ok(Outcome::Recorded)
+}
+
+/// A completion that was not recorded must not leave its writes: the transaction rolls back.
+fn lease_held(recorded: bool) -> HandlerResult<()> {
+    match recorded {
+        true => Ok(()),
+        false => Err(JobError::new("the lease was lost")),
+    }
+}

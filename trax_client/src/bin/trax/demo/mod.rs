@@ -1,0 +1,252 @@
+//! `trax demo`: a small real workload from its first job to its last, checked in the database.
+//!
+//! A throw-away server (or a new database on a given one), manifests, chains, failures, bulk and a
+//! real program; a live view; at the end a table of what was expected and what the database holds.
+
+mod handlers;
+mod place;
+mod pool;
+mod verdict;
+mod view;
+mod workload;
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client as Connection, Config};
+use trax_client::{Client, Shutdown, Summary, Worker};
+
+use self::handlers::handlers;
+use self::place::{Files, Place};
+use self::pool::Pool;
+use self::view::{Counts, View};
+use self::workload::Plan;
+use crate::address;
+use crate::failure::{FAILED, Failure};
+
+/// The workload takes about ten seconds; after this it has failed.
+const DEADLINE: Duration = Duration::from_secs(90);
+const CONCURRENCY: usize = 16;
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Keep the server until Enter or Ctrl-C, to look around
+    #[arg(long)]
+    keep: bool,
+    /// How many jobs the bulk part enqueues
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    jobs: u32,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    let place = Place::make(url.as_deref()).await?;
+    let outcome = tokio::select! {
+        outcome = play(&place, &arguments, begun) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
+    };
+    if outcome.is_ok() {
+        look_around(&place, &arguments).await?;
+    }
+    place.remove(arguments.keep).await?;
+    outcome
+}
+
+/// The whole workload; the exit code is the verdict.
+async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<ExitCode, Failure> {
+    let config = place.config();
+    let connection = address::connect(&config).await?;
+    let files = Files::make()?;
+    let plan = Plan {
+        bulk: arguments.jobs.into(),
+        ..Plan::default()
+    };
+    workload::make_tables(&connection).await?;
+    let ticker = ensure_ticking(&connection, &config).await?;
+
+    let fleet = Fleet::start(&config, files.script()).await?;
+    workload::begin(&connection, &plan, &files).await?;
+    let ended = watch(&connection, &plan, &fleet).await;
+    workload::end_schedules(&connection).await?;
+    let stopped = fleet.stop().await?;
+    if let Some(ticker) = ticker {
+        ticker.abort();
+    }
+    ended?;
+
+    println!("  workers: {stopped}");
+    let right = verdict::judge(&connection, &plan, &files).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    if right {
+        println!("\nEverything is as expected, after {seconds:.1} s.");
+        Ok(ExitCode::SUCCESS)
+    } else {
+        println!("\nSomething is not as expected, after {seconds:.1} s.");
+        Ok(ExitCode::from(FAILED))
+    }
+}
+
+/// A server that was not started with the library has no scheduler: the demo ticks itself then.
+async fn ensure_ticking(
+    connection: &Connection,
+    config: &Config,
+) -> Result<Option<JoinHandle<()>>, Failure> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        let sql = "select 1 from pg_catalog.pg_stat_activity \
+                   where backend_type = 'trax scheduler' and datname = current_database()";
+        if !connection.query_typed(sql, &[]).await?.is_empty() {
+            println!("  the scheduler of this database runs");
+            return Ok(None);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("  no scheduler runs in this database: the demo calls trax.tick() itself");
+    let ticking = address::connect(config).await?;
+    Ok(Some(tokio::spawn(async move {
+        loop {
+            if let Err(error) = Client::new(&ticking).tick().await
+                && !error.is_transient()
+            {
+                eprintln!("trax: tick: {error}");
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    })))
+}
+
+/// The demo's two workers: one in this process, one that runs a program in a process of its own.
+struct Fleet {
+    own: JoinHandle<trax_client::Result<Summary>>,
+    shutdown: Shutdown,
+    program: Child,
+}
+
+impl Fleet {
+    async fn start(config: &Config, script: &Path) -> Result<Self, Failure> {
+        let pool = Pool::open(config, CONCURRENCY).await?;
+        let worker = Worker::with_state(config.clone(), pool)
+            .name("demo")
+            .concurrency(CONCURRENCY)
+            .poll_interval(Duration::from_millis(100))
+            .lease(Duration::from_secs(15))
+            .without_signals()
+            // Failures are part of the plan.
+            .on_event(|_| {});
+        let worker = handlers(worker);
+        let shutdown = worker.shutdown();
+        let own = tokio::spawn(worker.run());
+        let program = exec_worker(config, script)?;
+        Ok(Fleet {
+            own,
+            shutdown,
+            program,
+        })
+    }
+
+    async fn stop(mut self) -> Result<String, Failure> {
+        self.shutdown.drain();
+        let summary = self
+            .own
+            .await
+            .map_err(|error| Failure::new(error.to_string()))??;
+        if let Some(pid) = self.program.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // SAFETY: kill has no memory preconditions; the child is not reaped yet.
+            if unsafe { libc::kill(pid, libc::SIGTERM) } != 0 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+        }
+        let status = self.program.wait().await?;
+        if !status.success() {
+            return Err(Failure::new(format!(
+                "trax worker --exec ended with {status}"
+            )));
+        }
+        Ok(summary.to_string())
+    }
+}
+
+/// `trax worker --exec`, as a user would start it.
+fn exec_worker(config: &Config, script: &Path) -> Result<Child, Failure> {
+    let exec = format!("sh {}", script.display());
+    println!(
+        "  $ trax worker --task {} --exec '{exec}'",
+        workload::DIGEST
+    );
+    let program: PathBuf = std::env::current_exe()?;
+    let mut command = Command::new(program);
+    place::environment(&mut command, config)?;
+    command.args(["worker", "--task", workload::DIGEST, "--exec", &exec]);
+    command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    // SAFETY: between fork and exec only one async-signal-safe system call. This is the main
+    // thread, which lives as long as the process: the worker ends when the demo is killed.
+    unsafe {
+        command.pre_exec(
+            || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            },
+        );
+    }
+    Ok(command.spawn()?)
+}
+
+/// Shows what happens until all that must happen has.
+async fn watch(connection: &Connection, plan: &Plan, fleet: &Fleet) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut view = View::new(plan.jobs());
+    loop {
+        let counts = Counts::read(connection).await?;
+        view.show(&counts);
+        if workload::is_done(connection, plan).await? {
+            view.end(&Counts::read(connection).await?);
+            return Ok(());
+        }
+        if begun.elapsed() > DEADLINE || fleet.own.is_finished() {
+            view.end(&counts);
+            // Not an error here: the worker's own, or the table, will show what is missing.
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn look_around(place: &Place, arguments: &Arguments) -> Result<(), Failure> {
+    if !arguments.keep {
+        println!("To look around in the database: trax demo --keep");
+        return Ok(());
+    }
+    println!("\nLook around:\n    {}", place.psql());
+    println!("    select * from trax.job limit 10;");
+    println!("    select * from trax.dead_letter;");
+    if !place.is_own() {
+        return Ok(());
+    }
+    println!("The server is removed when you press Enter or Ctrl-C.");
+    // A thread of its own: reading a terminal cannot be cancelled.
+    let (pressed, enter) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        // Standard input that is closed is no Enter: then only Ctrl-C ends it.
+        if std::io::stdin()
+            .read_line(&mut line)
+            .is_ok_and(|length| length > 0)
+            && pressed.send(()).is_err()
+        {}
+    });
+    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        Ok(()) = enter => {}
+        _ = tokio::signal::ctrl_c() => {}
+        _ = term.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! Running a program as a handler.
+//!
+//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK and, when the
+//! attempt has a timeout, TRAX_DEADLINE (seconds since 1970) in the environment. Leaves: the exit
+//! code as the outcome, standard output as the output when it is JSON, the tail of standard error as
+//! the error. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole
+//! process group.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
+use trax_client::{Context, HandlerResult, JobError, Outcome};
+
+/// EX_DATAERR: the input is wrong, and will be wrong again.
+const DATA_ERROR: i32 = 65;
+/// EX_TEMPFAIL: try again.
+const TEMPORARY_FAILURE: i32 = 75;
+/// More standard output than this is not an output.
+const OUTPUT_LIMIT: usize = 1 << 20;
+/// How much of the end of standard error is kept.
+const ERROR_TAIL: usize = 4096;
+/// How long pipes may stay open after the program ended (something in the background holds them).
+const PIPE_PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Program {
+    pub(crate) command: String,
+    pub(crate) grace: Duration,
+}
+
+impl Program {
+    pub(crate) async fn run(&self, input: Value, ctx: Context) -> HandlerResult<Outcome> {
+        let mut child = self.start(&ctx)?;
+        let group = Group(child.id().and_then(|pid| i32::try_from(pid).ok()));
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let status = {
+            let pipes = async {
+                tokio::join!(
+                    feed(stdin, input.to_string()),
+                    keep_head(stdout, &mut out),
+                    keep_tail(stderr, &mut err),
+                )
+            };
+            tokio::pin!(pipes);
+            let mut open = true;
+            let mut kill_at = None;
+            let status = loop {
+                tokio::select! {
+                    _ = &mut pipes, if open => open = false,
+                    status = child.wait() => break status?,
+                    _ = ctx.cancelled(), if kill_at.is_none() => {
+                        group.signal(libc::SIGTERM);
+                        kill_at = Some(Instant::now() + self.grace);
+                    }
+                    () = at(kill_at) => {
+                        group.signal(libc::SIGKILL);
+                        kill_at = Some(Instant::now() + Duration::from_secs(3600));
+                    }
+                }
+            };
+            if open
+                && tokio::time::timeout(PIPE_PATIENCE, &mut pipes)
+                    .await
+                    .is_err()
+            {
+                eprintln!(
+                    "trax: job {}: something still holds its output open",
+                    ctx.job_id()
+                );
+            }
+            status
+        };
+        group.disarm(kill_rest(&ctx));
+        judge(status, &out, &err)
+    }
+
+    fn start(&self, ctx: &Context) -> std::io::Result<Child> {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&self.command).process_group(0);
+        command.env("TRAX_JOB_ID", ctx.job_id().to_string());
+        command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
+        command.env("TRAX_TASK", ctx.task());
+        command.env_remove("TRAX_DEADLINE");
+        let since_1970 = ctx
+            .deadline()
+            .and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        if let Some(deadline) = since_1970 {
+            command.env("TRAX_DEADLINE", deadline.as_secs().to_string());
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn()
+    }
+}
+
+/// A stopped program leaves nobody behind; a finished one may have started a daemon on purpose.
+fn kill_rest(ctx: &Context) -> bool {
+    ctx.cancellation().is_cancelled()
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The process group of a running program; killed when the handler is dropped before its end.
+struct Group(Option<i32>);
+
+impl Group {
+    fn signal(&self, signal: i32) {
+        let Some(group) = self.0 else { return };
+        // SAFETY: kill has no memory preconditions; the group was made for this program alone.
+        let sent = unsafe { libc::kill(-group, signal) };
+        if sent != 0 {
+            let error = std::io::Error::last_os_error();
+            // ESRCH: it has just ended.
+            if error.raw_os_error() != Some(libc::ESRCH) {
+                eprintln!("trax: signal {signal} to process group {group}: {error}");
+            }
+        }
+    }
+
+    fn disarm(mut self, kill_rest: bool) {
+        if kill_rest {
+            self.signal(libc::SIGKILL);
+        }
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+    }
+}
+
+/// Writes the input; a program that does not read it has its reasons.
+async fn feed(stdin: Option<ChildStdin>, input: String) {
+    if let Some(mut stdin) = stdin
+        && stdin.write_all(input.as_bytes()).await.is_ok()
+        && stdin.shutdown().await.is_err()
+    {}
+}
+
+/// Keeps the first `OUTPUT_LIMIT` bytes and one, and reads on to the end.
+async fn keep_head(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    read(pipe, |piece| {
+        let room = (OUTPUT_LIMIT + 1).saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..piece.len().min(room)]);
+    })
+    .await;
+}
+
+/// Keeps at least the last `ERROR_TAIL` bytes, and never more than twice that.
+async fn keep_tail(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    read(pipe, |piece| {
+        kept.extend_from_slice(piece);
+        if kept.len() > 2 * ERROR_TAIL {
+            kept.drain(..kept.len() - ERROR_TAIL);
+        }
+    })
+    .await;
+}
+
+async fn read(pipe: Option<impl AsyncRead + Unpin>, mut keep: impl FnMut(&[u8])) {
+    let Some(mut pipe) = pipe else { return };
+    let mut piece = [0; 8192];
+    while let Ok(length @ 1..) = pipe.read(&mut piece).await {
+        keep(&piece[..length]);
+    }
+}
+
+/// The exit status as an outcome.
+fn judge(status: ExitStatus, out: &[u8], err: &[u8]) -> HandlerResult<Outcome> {
+    let tail = &err[err.len().saturating_sub(ERROR_TAIL)..];
+    let said = String::from_utf8_lossy(tail).replace('\0', "\u{fffd}");
+    let with = |what: String| match said.trim() {
+        "" => what,
+        said => format!("{what}: {said}"),
+    };
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(Outcome::Output(output(out))),
+        (Some(DATA_ERROR), _) => Err(JobError::permanent(with("bad input".to_owned()))),
+        (Some(TEMPORARY_FAILURE), _) => Err(JobError::new(with("temporary failure".to_owned()))),
+        (Some(code), _) => Err(JobError::new(with(format!("exit code {code}")))),
+        (None, Some(signal)) => Err(JobError::new(with(format!("killed by signal {signal}")))),
+        (None, None) => Err(JobError::new(with("ended in an unknown way".to_owned()))),
+    }
+}
+
+/// Standard output as JSON, or null when it is not, or is too long.
+fn output(out: &[u8]) -> Value {
+    if out.len() > OUTPUT_LIMIT {
+        return Value::Null;
+    }
+    serde_json::from_slice(out).unwrap_or(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(code: i32, out: &str, err: &str) -> HandlerResult<Outcome> {
+        judge(
+            ExitStatus::from_raw(code << 8),
+            out.as_bytes(),
+            err.as_bytes(),
+        )
+    }
+
+    #[test]
+    fn standard_output_is_kept_only_when_it_is_json() {
+        let json = judged(0, "{\"a\": 1}\n", "").ok();
+        assert_eq!(json, Some(Outcome::Output(serde_json::json!({"a": 1}))));
+        assert_eq!(
+            judged(0, "done!\n", "").ok(),
+            Some(Outcome::Output(Value::Null))
+        );
+        let long = format!("\"{}\"", "x".repeat(OUTPUT_LIMIT));
+        assert_eq!(
+            judged(0, &long, "").ok(),
+            Some(Outcome::Output(Value::Null))
+        );
+    }
+
+    #[test]
+    fn the_exit_code_says_what_the_failure_is() {
+        let text = |code, err| {
+            judged(code, "", err)
+                .map_err(|error| error.to_string())
+                .err()
+        };
+        assert_eq!(
+            text(1, "no such file\n"),
+            Some("exit code 1: no such file".to_owned())
+        );
+        assert_eq!(text(75, ""), Some("temporary failure".to_owned()));
+        assert_eq!(text(65, "what?"), Some("bad input: what?".to_owned()));
+        let killed = judge(ExitStatus::from_raw(9), b"", b"")
+            .map_err(|e| e.to_string())
+            .err();
+        assert_eq!(killed, Some("killed by signal 9".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn of_a_long_error_the_end_is_kept() {
+        let long = format!("{}the end", "x".repeat(100_000));
+        let mut kept = Vec::new();
+        keep_tail(Some(long.as_bytes()), &mut kept).await;
+        assert!(kept.ends_with(b"the end"));
+        assert!(kept.len() <= 2 * ERROR_TAIL);
+    }
+}

@@ -1,0 +1,98 @@
+//! How a command fails: one line, a hint, an exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use trax_client::Error;
+
+pub(crate) const FAILED: u8 = 1;
+pub(crate) const UNHEALTHY: u8 = 2;
+pub(crate) const USAGE: u8 = 64;
+
+/// What a person reads when a command fails.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Failure {
+            message: message.into(),
+            hint: None,
+            code: FAILED,
+        }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Failure {
+            message: message.into(),
+            hint: None,
+            code: USAGE,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Prints it and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("trax: {self}");
+        if let Some(hint) = &self.hint {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let hint = match &error {
+            Error::NotInstalled(_) => {
+                Some("create extension trax; in this database, as a superuser".to_owned())
+            }
+            Error::NotPermitted(_) => {
+                Some("select trax.grant_access('role', 'worker'); as an administrator".to_owned())
+            }
+            other => other.report().and_then(|report| report.hint.clone()),
+        };
+        let detail = error.report().and_then(|report| report.detail.clone());
+        let message = match detail {
+            Some(detail) => format!("{error}: {detail}"),
+            None => error.to_string(),
+        };
+        Failure {
+            message,
+            hint,
+            code: FAILED,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<trax_client::testkit::Error> for Failure {
+    fn from(error: trax_client::testkit::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}

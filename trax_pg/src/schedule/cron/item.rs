@@ -1,0 +1,297 @@
+//! One item of a list: a value, a name, a range, a wildcard, a step; and the fields they belong to.
+
+use super::CronError;
+
+/// A piece of the text and where it stands, counted from 1.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) text: &'a str,
+    pub(super) position: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// The parts between separators.
+    pub(super) fn split(self, separator: char) -> impl Iterator<Item = Piece<'a>> {
+        let mut position = self.position;
+        self.text.split(separator).map(move |text| {
+            let piece = Piece { text, position };
+            position += text.len() + 1;
+            piece
+        })
+    }
+
+    /// The parts before and after the first separator.
+    pub(super) fn split_once(self, separator: char) -> Option<(Piece<'a>, Piece<'a>)> {
+        let (before, after) = self.text.split_once(separator)?;
+        let position = self.position + before.len() + 1;
+        Some((
+            Piece {
+                text: before,
+                ..self
+            },
+            Piece {
+                text: after,
+                position,
+            },
+        ))
+    }
+
+    /// The text before a last letter, of either case.
+    pub(super) fn before_last(self, letter: char) -> Option<Piece<'a>> {
+        let text = self
+            .text
+            .strip_suffix([letter, letter.to_ascii_lowercase()])?;
+        Some(Piece { text, ..self })
+    }
+
+    pub(super) fn is(self, text: &str) -> bool {
+        self.text.eq_ignore_ascii_case(text)
+    }
+
+    pub(super) fn error(self, message: impl Into<String>, hint: impl Into<String>) -> CronError {
+        CronError::new(self.position, message, hint)
+    }
+}
+
+/// A field: its words for people, its values, and their names.
+pub(super) struct Unit {
+    pub(super) name: &'static str,
+    pub(super) one: &'static str,
+    pub(super) min: u32,
+    pub(super) max: u32,
+    /// How many different values there are: 7 is a second name of Sunday.
+    pub(super) size: u32,
+    pub(super) names: &'static [&'static str],
+    pub(super) forms: &'static str,
+}
+
+pub(super) const SECOND: Unit = Unit {
+    name: "second",
+    one: "a second",
+    min: 0,
+    max: 59,
+    size: 60,
+    names: &[],
+    forms: "Write a second from 0 to 59, a list (0,30), a range (10-20), a step (*/15) or *.",
+};
+pub(super) const MINUTE: Unit = Unit {
+    name: "minute",
+    one: "a minute",
+    forms: "Write a minute from 0 to 59, a list (0,30), a range (10-20), a step (*/15) or *.",
+    ..SECOND
+};
+pub(super) const HOUR: Unit = Unit {
+    name: "hour",
+    one: "an hour",
+    max: 23,
+    size: 24,
+    forms: "Write an hour from 0 to 23, a list (8,20), a range (9-17 or 22-4), a step (*/6) or *.",
+    ..SECOND
+};
+pub(super) const DAY_OF_MONTH: Unit = Unit {
+    name: "day of month",
+    one: "a day of the month",
+    min: 1,
+    max: 31,
+    size: 31,
+    names: &[],
+    forms: "Write a day from 1 to 31, a list (1,15), a range (1-7), a step (*/2), L (the last \
+        day), LW (the last weekday), 15W (the weekday nearest to the 15th), * or ?; the rules with \
+        L and W take no range and no step.",
+};
+pub(super) const MONTH: Unit = Unit {
+    name: "month",
+    one: "a month",
+    min: 1,
+    max: 12,
+    size: 12,
+    names: &[
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ],
+    forms: "Write a month from 1 to 12 or JAN to DEC, a list (1,7), a range (MAR-OCT), a step \
+        (*/3) or *.",
+};
+pub(super) const DAY_OF_WEEK: Unit = Unit {
+    name: "day of week",
+    one: "a day of the week",
+    min: 0,
+    max: 7,
+    size: 7,
+    names: &[
+        "sunday",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+    ],
+    forms: "Write a day from 0 to 7 (0 and 7 are Sunday) or SUN to SAT, a list (1,3), a range \
+        (MON-FRI), a step (*/2), 5L or FRIL (the last Friday of the month), 5#2 or FRI#2 (the \
+        second Friday), * or ?; the rules with L and # take no range and no step.",
+};
+
+/// From a value to a value, every so many. The last is below the first when the range wraps.
+pub(super) struct Span {
+    pub(super) first: u32,
+    pub(super) last: u32,
+    pub(super) step: u32,
+    pub(super) wildcard: bool,
+}
+
+impl Span {
+    /// `*`, or `*/1`, which says the same.
+    pub(super) fn is_all(&self) -> bool {
+        self.wildcard && self.step == 1
+    }
+
+    /// The values, in the order in which they are counted.
+    pub(super) fn values(&self, unit: &Unit) -> impl Iterator<Item = u32> {
+        let (min, size) = (unit.min, unit.size);
+        let last = if self.first > self.last {
+            self.last + size
+        } else {
+            self.last
+        };
+        (self.first..=last)
+            .step_by(self.step as usize)
+            .map(move |v| min + (v - min) % size)
+    }
+
+    /// The span in the words of the `cron` crate.
+    pub(super) fn add_to(&self, unit: &Unit, plain: &mut Plain) {
+        let Span {
+            first, last, step, ..
+        } = *self;
+        if self.is_all() {
+            plain.push("*".to_owned());
+        } else if first <= last && step == 1 {
+            plain.push(format!("{first}-{last}"));
+        } else if first <= last {
+            plain.push(format!("{first}-{last}/{step}"));
+        } else if step == 1 {
+            plain.push(format!("{first}-{}", unit.max));
+            plain.push(format!("{}-{last}", unit.min));
+        } else {
+            self.values(unit)
+                .for_each(|value| plain.push(value.to_string()));
+        }
+    }
+}
+
+/// A value, a range or a wildcard, with or without a step.
+pub(super) fn span(unit: &Unit, item: Piece<'_>) -> Result<Span, CronError> {
+    let (base, step) = match item.split_once('/') {
+        Some((base, step)) => (base, Some(step)),
+        None => (item, None),
+    };
+    let every = step.map(|step| self::step(unit, step)).transpose()?;
+    let top = unit.min + unit.size - 1;
+    let wildcard = base.is("*");
+    let (first, last) = if wildcard {
+        (unit.min, top)
+    } else if base.is("?") {
+        let message = "\"?\" stands only alone and only in a day field";
+        return Err(base.error(message, unit.forms));
+    } else if let Some((first, last)) = base.split_once('-') {
+        (value(unit, first)?, value(unit, last)?)
+    } else {
+        let first = value(unit, base)?;
+        (first, if every.is_some() { top } else { first })
+    };
+    Ok(Span {
+        first,
+        last,
+        step: every.unwrap_or(1),
+        wildcard,
+    })
+}
+
+pub(super) fn step(unit: &Unit, step: Piece<'_>) -> Result<u32, CronError> {
+    let hint = || {
+        let (name, max) = (unit.name, unit.max);
+        format!("Write a step from 1 to {max} after / in the {name} field, as in */2.")
+    };
+    if !is_number(step.text) {
+        return Err(step.error(format!("\"{}\" is not a step", step.text), hint()));
+    }
+    match number(step.text) {
+        Some(every) if every >= 1 && every <= unit.max => Ok(every),
+        _ => {
+            let (name, text) = (unit.name, step.text);
+            let message = format!("step \"{text}\" is out of range in the {name} field");
+            Err(step.error(message, hint()))
+        }
+    }
+}
+
+/// A number or a name.
+pub(super) fn value(unit: &Unit, piece: Piece<'_>) -> Result<u32, CronError> {
+    let Piece { text, .. } = piece;
+    if text.is_empty() {
+        return Err(piece.error(format!("{} is missing", unit.one), unit.forms));
+    }
+    if is_number(text) {
+        return number(text)
+            .filter(|n| (unit.min..=unit.max).contains(n))
+            .ok_or_else(|| {
+                piece.error(
+                    format!("{} \"{text}\" is out of range", unit.name),
+                    unit.forms,
+                )
+            });
+    }
+    let lower = text.to_ascii_lowercase();
+    let named = unit
+        .names
+        .iter()
+        .position(|name| lower.len() >= 3 && name.starts_with(&lower));
+    named
+        .map(|index| unit.min + index as u32)
+        .ok_or_else(|| piece.error(format!("\"{text}\" is not {}", unit.one), unit.forms))
+}
+
+pub(super) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A number that fits; nothing larger is ever meant.
+pub(super) fn number(digits: &str) -> Option<u32> {
+    digits.parse().ok()
+}
+
+/// The plain items of a field, in the words of the `cron` crate.
+#[derive(Default)]
+pub(super) struct Plain(Vec<String>);
+
+impl Plain {
+    /// The crate builds a set of 60 for every item, so one that is there already is not added.
+    pub(super) fn push(&mut self, item: String) {
+        if !self.0.contains(&item) {
+            self.0.push(item);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The list; `*` for one that is empty or has it.
+    pub(super) fn text(&self) -> String {
+        if self.0.is_empty() || self.0.iter().any(|item| item == "*") {
+            return "*".to_owned();
+        }
+        self.0.join(",")
+    }
+}
