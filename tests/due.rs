@@ -8,7 +8,7 @@ const STATE: &str =
 /// As if the occurrence of a manifest had been due then.
 async fn due_since(s: &Session, at: &str) {
     s.get(&format!(
-        "update trax.manifest_state set next_run_at = {at}"
+        "update trax.manifest_state set next_run_at = {at}, next_scheduled_for = {at}"
     ))
     .await;
 }
@@ -93,7 +93,8 @@ async fn a_due_manifest_that_executes_is_parked_and_runs_once_when_it_ends() {
     s.assert_healthy().await;
     s.get(&format!("select trax.complete({})", job.key())).await;
     assert_eq!(s.tick("queue_due").await, 1);
-    let next = "select q.scheduled_for = date_trunc('hour', now()) - interval '5 h', s.next_run_at > now(), s.parked_on
+    let next =
+        "select q.scheduled_for = date_trunc('hour', now()), s.next_run_at > now(), s.parked_on
                 from trax.work_queue q, trax.manifest_state s";
     assert_eq!(s.get(next).await, "t|t|");
     run_once(&s).await;
@@ -241,7 +242,7 @@ async fn a_requeued_dead_letter_lets_its_manifest_go_on_when_the_job_ends() {
         );
         s.assert_healthy().await;
         run_once(&s).await;
-        s.get("update trax.manifest_state set next_run_at = now() where next_run_at > now()")
+        s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now() where next_run_at > now()")
             .await;
         assert_eq!(s.tick("queue_due").await, 1, "{schedule}");
         s.assert_healthy().await;
@@ -296,8 +297,11 @@ async fn one_cycle_queues_at_most_its_limit_and_the_longest_due_first() {
         "select count(trax.schedule('m' || n, 'a', every => '1 h')) from generate_series(1, 10) n",
     )
     .await;
-    s.get("update trax.manifest_state set next_run_at = now() - manifest_id * interval '1 s'")
-        .await;
+    s.get(
+        "update trax.manifest_state set next_run_at = now() - manifest_id * interval '1 s',
+             next_scheduled_for = now() - manifest_id * interval '1 s'",
+    )
+    .await;
     s.get("set trax.max_entries_per_cycle = 4").await;
     assert_eq!(s.tick("queue_due").await, 4);
     assert_eq!(
@@ -345,7 +349,7 @@ async fn a_manifest_that_fails_again_and_again_is_disabled_with_a_reason() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', cron => '0 * * * *'); update trax.manifest set cron = 'nonsense'").await;
     for _ in 0..100 {
-        s.get("update trax.manifest_state set next_run_at = now() where next_run_at is not null")
+        s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now() where next_run_at is not null")
             .await;
         s.tick("queue_due").await;
     }

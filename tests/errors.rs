@@ -323,26 +323,6 @@ async fn a_role_that_is_none_is_refused_in_our_words() {
 }
 
 #[tokio::test]
-async fn what_is_not_built_yet_is_refused_and_not_dropped() {
-    assert_refused(
-        "0A000",
-        &[
-            "select trax.schedule('x', 'a', depends_on => array['m'])",
-            "select trax.schedule('x', 'a', depends_mode => 'any')",
-            "select trax.schedule('x', 'a', dormant => true)",
-            "select trax.schedule('x', 'a', misfire => 'skip')",
-            "select trax.schedule('x', 'a', misfire_threshold => '1 h')",
-            "select trax.schedule('x', 'a', misfire_limit => 3)",
-            "select trax.schedule('x', 'a', overlap => 'allow')",
-            "select trax.schedule('x', 'a', max_concurrency => 2)",
-            "select trax.schedule('x', 'a', variance => '1 min')",
-            "select trax.schedule('x', 'a', exclusions => '{}')",
-        ],
-    )
-    .await;
-}
-
-#[tokio::test]
 async fn an_unknown_setting_is_refused() {
     let s = furnished().await;
     assert_eq!(
@@ -361,6 +341,8 @@ fn sample(argument: &str) -> &'static str {
         "task" | "error" => "'a'",
         "inputs" => "array['1']::jsonb[]",
         "name" => "'m'",
+        "group_name" => "'g'",
+        "document" => "'{}'",
         "job_id" => "{job}",
         "token" => "{token}",
         "job_ids" => "array[{job}]",

@@ -11,14 +11,15 @@ as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check'];
+    reader_functions constant text[] := array['status', 'check', 'preview', 'explain_manifest'];
     producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
     worker_functions constant text[] := array[
-        'claim_next', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
+        'claim_next', 'activate', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
         'enqueue_many'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
-        'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'configure_group', 'requeue_dead_letter',
+        'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
+        'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access'
     ];
     reads constant text[] := array[
@@ -33,6 +34,16 @@ begin
         raise exception 'argument "role" must not be null'
             using errcode = '22004',
                 detail = 'The call gives null for "role".',
+                hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
+    end if;
+    if not exists (
+        select
+        from pg_roles r
+        where r.oid = role
+    ) then
+        raise exception 'role "%" does not exist', role
+            using errcode = '42704',
+                detail = 'No row of pg_roles has this name or oid.',
                 hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
     end if;
     if level is null then

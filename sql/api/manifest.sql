@@ -35,7 +35,7 @@ comment on function trax.schedule(
     text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval,
     text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean
 ) is
-    'Creates or changes a manifest and gives its id; what is not given keeps its value. One of cron, every and run_at says when it runs; none: only when triggered.';
+    'Creates or changes a manifest and gives its id; what is not given keeps its value. One of cron, every, run_at and depends_on says when it runs; none: only when triggered. What waits or runs keeps what it was queued with; a new schedule counts from now.';
 
 create function trax.unschedule(
     name text
@@ -78,6 +78,80 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger';
 comment on function trax.trigger(text, jsonb, interval) is
     'Queues a job of a manifest by hand, now or after a delay, with its own input or another, and gives the job''s id. Works also while the manifest is disabled.';
+
+create function trax.trigger_group(
+    group_name text
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_trigger_group';
+comment on function trax.trigger_group(text) is
+    'Queues a job of each enabled manifest of a group by hand, dormant ones left out, and gives how many.';
+
+create function trax.activate(
+    name text,
+    input jsonb default null
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_activate';
+comment on function trax.activate(text, jsonb) is
+    'Queues a dormant dependent and gives the job''s id; only while a job of one of its parents is being executed.';
+
+create function trax.cancel_manifest(
+    name text
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_cancel_manifest';
+comment on function trax.cancel_manifest(text) is
+    'Cancels the live jobs of a manifest: those that wait end, the workers of the others are asked to stop. Gives how many. The schedule goes on.';
+
+create function trax.cancel_group(
+    name text
+)
+returns bigint
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_cancel_group';
+comment on function trax.cancel_group(text) is
+    'Cancels the live jobs of a group: those that wait end, the workers of the others are asked to stop. Gives how many.';
+
+create function trax.apply(
+    document jsonb,
+    prune boolean default false,
+    dry_run boolean default false
+)
+returns table (
+    action text,
+    kind text,
+    name text,
+    detail text
+)
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_apply';
+comment on function trax.apply(jsonb, boolean, boolean) is
+    'Creates and changes the groups and manifests of one document, and says for each: created, changed (with what), unchanged or removed. prune removes manifests that an earlier apply created and the document no longer has. dry_run changes nothing.';
+
+create function trax.preview(
+    name text,
+    after timestamptz default now(),
+    count int default 5
+)
+returns table (
+    run_at timestamptz,
+    local_time text,
+    note text
+)
+language c stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_preview';
+comment on function trax.preview(text, timestamptz, int) is
+    'The runs of a manifest that come after a time, with the local time in its zone and whatever is unusual: an hour that the clock skips or repeats, exclusions, the variance.';
 
 create function trax.configure_group(
     name text,

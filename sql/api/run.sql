@@ -18,13 +18,23 @@ begin
         continue when to_regclass('trax.' || partition_name) is not null;
         -- Attaching needs less than creating in place: writers of trax.run go on meanwhile.
         begin
-            execute format('create table trax.%I (like trax.run including all)', partition_name);
+            execute format('create table trax.%I (like trax.run_default including all)', partition_name);
             execute format(
                 'alter table trax.run attach partition trax.%I for values from (%L) to (%L)',
                 partition_name,
                 day::text || ' 00:00:00+00',
                 (day + 1)::text || ' 00:00:00+00'
             );
+            -- A member of the extension could not be dropped, and a dump would leave it out.
+            if exists (
+                select
+                from pg_depend d
+                where d.classid = 'pg_class'::regclass
+                    and d.objid = to_regclass('trax.' || partition_name)
+                    and d.deptype = 'e'
+            ) then
+                execute format('alter extension trax drop table trax.%I', partition_name);
+            end if;
             made := made + 1;
         exception
             -- The default partition holds rows of that day already, or a reader holds it: that day stays there.

@@ -285,7 +285,10 @@ from trax.run r
 where r.final
     and r.state = 'failed'
     and r.manifest_id is null
-    and r.finished_at > clock_timestamp() - interval '1 day'
+    and r.finished_at > clock_timestamp() - least(
+        interval '1 day',
+        current_setting('trax.dead_letter_retention', true)::interval
+    )
     and not exists (
         select
         from trax.dead_letter d

@@ -1,5 +1,6 @@
 -- The net under the outcomes: a job that failed for good and has no dead letter gets one, unless its manifest had an
 -- unresolved one when it failed. Looks back over what ended since $1; $2 now
+-- The offsets keep both from becoming joins, for which a plan made on empty tables would read all history.
 insert into trax.dead_letter (
     job_id, manifest_id, attempts, priority, created_at, manifest, task, group_name, reason, last_error, input
 )
@@ -14,6 +15,7 @@ where r.final
         select
         from trax.dead_letter d
         where d.job_id = r.job_id
+        offset 0
     )
     and not exists (
         select
@@ -21,5 +23,6 @@ where r.final
         where d.manifest_id = r.manifest_id
             and d.created_at <= r.finished_at
             and (d.resolved_at is null or d.resolved_at >= r.finished_at)
+        offset 0
     )
 on conflict do nothing

@@ -1,10 +1,10 @@
 -- The lanes that a claim may pick from, with the priority of their group. $1 tasks, $2 groups; null is all.
+-- Subqueries, not a join: planned while both tables are empty, a join would read all groups for each lane.
 select
     l.lane_id,
-    coalesce(g.priority, 0::smallint),
+    coalesce((select g.priority from trax.manifest_group g where g.name = l.group_name), 0::smallint),
     l.group_name
 from trax.lane l
-left join trax.manifest_group g on g.name = l.group_name
-where coalesce(g.enabled, true)
+where coalesce((select g.enabled from trax.manifest_group g where g.name = l.group_name), true)
     and ($1 is null or l.task = any ($1))
     and ($2 is null or l.group_name = any ($2))

@@ -1,4 +1,4 @@
--- Asks the worker of one job to stop. $1 job
+-- Asks the workers of jobs to stop. $1 jobs
 update trax.lease l
 set cancel_requested = true, cancelled = true
-where l.job_id = $1
+where l.job_id = any ($1)

@@ -1,9 +1,22 @@
 -- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. $1 manifest, $2 now
+-- The reason is no condition of the row: a cycle that is about to park it must be waited for.
 update trax.manifest_state s
 set
-    parked_on = case when m.every is not null or m.run_at is not null then 'outcome' else 'queued' end,
-    parked_since = $2
+    parked_on = case
+        -- Parked on the dead letter, or due since the failure and not yet looked at by a cycle.
+        when coalesce(s.parked_on, 'dead_letter') <> 'dead_letter' then s.parked_on
+        when m.every is not null and m.overlap <> 'allow' then 'outcome'
+        when s.parked_on is null then null
+        when m.run_at is not null then 'outcome'
+        else 'queued'
+    end,
+    parked_since = case
+        when coalesce(s.parked_on, 'dead_letter') <> 'dead_letter' then s.parked_since
+        when s.parked_on is null and not (m.every is not null and m.overlap <> 'allow') then null
+        else $2
+    end,
+    next_run_at = case when m.every is not null and m.overlap <> 'allow' then null else s.next_run_at end,
+    next_scheduled_for = case when m.every is not null and m.overlap <> 'allow' then null else s.next_scheduled_for end
 from trax.manifest m
 where s.manifest_id = $1
     and m.manifest_id = s.manifest_id
-    and s.parked_on = 'dead_letter'

@@ -1,26 +1,39 @@
--- What the end of a job means for its manifest. Side by side, ascending by id: $1 manifests, $2 whether a job
--- completed, $3 whether the occurrence is done (completed or cancelled; false is a dead letter). $4 now.
+-- What the end of a job means for its manifest. Side by side: $1 manifests, $2 whether a job completed, $3 whether the
+-- occurrence is done (completed or cancelled; false is a dead letter). $4 now.
 -- Gives the manifests that have had their one run.
 update trax.manifest_state s
 set
     last_success_at = case when o.succeeded then $4 else s.last_success_at end,
-    next_run_at = case
-        when s.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then null
-        when m.every is not null and o.done then timezone(m.timezone, timezone(m.timezone, $4) + m.every)
-        when m.every is not null and s.parked_on = 'outcome' then $4
-        when s.parked_on in ('queued', 'executing') then s.parked_due_at
-        else s.next_run_at
+    next_scheduled_for = n.scheduled_for,
+    next_run_at = n.scheduled_for + case
+        when n.scheduled_for is not distinct from s.next_scheduled_for then s.next_run_at - s.next_scheduled_for
+        when n.scheduled_for is not distinct from s.parked_due_at then interval '0'
+        else coalesce(random() * m.variance, interval '0')
     end,
-    parked_on = case
-        when s.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then s.parked_on
-        when m.every is not null then null
-        when s.parked_on = 'outcome' then case when o.done then 'ended' else s.parked_on end
-    end,
+    parked_on = n.parked_on,
     parked_since = case
-        when s.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then s.parked_since
-        when s.parked_on = 'outcome' and m.every is null then $4
+        when n.parked_on is null then null
+        when n.parked_on is not distinct from s.parked_on then s.parked_since
+        else $4
     end
 from unnest($1, $2, $3) as o (manifest_id, succeeded, done)
 join trax.manifest m on m.manifest_id = o.manifest_id
+join trax.manifest_state t on t.manifest_id = o.manifest_id
+cross join lateral (
+    select
+        case
+            when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then null
+            when m.every is not null and m.overlap <> 'allow' and o.done
+                then timezone('UTC', timezone('UTC', $4) + m.every)
+            when m.every is not null and t.parked_on = 'outcome' then $4
+            when t.parked_on in ('queued', 'executing') then t.parked_due_at
+            else t.next_scheduled_for
+        end,
+        case
+            when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then t.parked_on
+            when m.every is not null then null
+            when t.parked_on = 'outcome' then case when o.done then 'ended' else t.parked_on end
+        end
+) as n (scheduled_for, parked_on)
 where s.manifest_id = o.manifest_id
 returning s.manifest_id, m.run_at is not null and s.parked_on is not distinct from 'ended'

@@ -1,7 +1,7 @@
--- Cancels a job that waits. $1 job, $2 now
+-- Cancels jobs that wait. $1 jobs, $2 now
 with cancelled as (
     delete from trax.work_queue q
-    where q.job_id = $1
+    where q.job_id = any ($1)
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
         q.manifest, q.unique_key, q.input

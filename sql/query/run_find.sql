@@ -1,4 +1,4 @@
--- Whether a job has ended, and whether any attempt of it is on record. $1 job
-select coalesce(bool_or(r.final), false), count(*) > 0
+-- Whether a job has ended. $1 job
+select coalesce(bool_or(r.final), false)
 from trax.run r
 where r.job_id = $1

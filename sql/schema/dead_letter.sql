@@ -32,7 +32,6 @@ create table trax.dead_letter (
 create unique index dead_letter_one_open_for_manifest
     on trax.dead_letter (manifest_id)
     where status = 'awaiting_intervention';
-create index dead_letter_open on trax.dead_letter (created_at) where status = 'awaiting_intervention';
 create index dead_letter_manifest on trax.dead_letter (manifest_id) where manifest_id is not null;
 create index dead_letter_resolved on trax.dead_letter (resolved_at) where resolved_at is not null;
 

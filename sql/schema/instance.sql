@@ -5,6 +5,24 @@
 -- A restore is told apart by what pg_dump sets before it creates the extension (row_security off): it gets no
 -- row of its own, so that nothing runs while its tables are still being filled.
 
+-- Who owns the schema can put functions beside ours that calls with defaults would find first.
+do $$
+begin
+    if exists (
+        select
+        from pg_catalog.pg_namespace n
+        join pg_catalog.pg_roles r on r.oid operator(pg_catalog.=) n.nspowner
+        where n.nspname operator(pg_catalog.=) 'trax'
+            and not r.rolsuper
+    ) then
+        raise exception 'schema "trax" belongs to a role that is not a superuser'
+            using errcode = '42501',
+                detail = 'Its owner could change what trax does.',
+                hint = 'Drop or rename that schema; create extension makes its own.';
+    end if;
+end;
+$$;
+
 create table trax.instance (
     system_identifier bigint not null,
     database_oid oid not null,

@@ -37,7 +37,7 @@ create table trax.manifest (
     constraint manifest_group_name_length check (pg_catalog.octet_length(group_name) between 1 and 255),
     constraint manifest_has_one_schedule check (pg_catalog.num_nonnulls(cron, every, run_at, depends_mode) <= 1),
     constraint manifest_cron_length check (pg_catalog.octet_length(cron) <= 255),
-    constraint manifest_every_positive check (every > interval '0'),
+    constraint manifest_every_range check (every > interval '0' and every <= interval '10 years'),
     constraint manifest_depends_mode_known check (depends_mode in ('all', 'any')),
     constraint manifest_priority_range check (priority between 0 and 31),
     constraint manifest_max_retries_range check (max_retries >= 0),
@@ -48,7 +48,8 @@ create table trax.manifest (
     constraint manifest_misfire_limit_positive check (misfire_limit > 0),
     constraint manifest_overlap_known check (overlap in ('queue', 'skip', 'allow')),
     constraint manifest_max_concurrency_positive check (max_concurrency > 0),
-    constraint manifest_variance_not_negative check (variance >= interval '0'),
+    constraint manifest_variance_range check (variance >= interval '0' and variance <= interval '1 year'),
+    constraint manifest_dormant_depends check (not dormant or depends_mode is not null),
     constraint manifest_ends_after_start check (ends_at > starts_at)
 );
 
@@ -88,13 +89,18 @@ comment on column trax.manifest.updated_at is 'When its definition was last chan
 -- look at again once whatever parked it has ended.
 create table trax.manifest_state (
     manifest_id bigint not null,
+    group_name text collate "C" not null,
     next_run_at timestamptz,
+    next_scheduled_for timestamptz,
     parked_on text,
     parked_since timestamptz,
     parked_due_at timestamptz,
     last_scheduled_for timestamptz,
     last_queued_at timestamptz,
     last_success_at timestamptz,
+    made_up int not null default 0,
+    skipped bigint not null default 0,
+    last_skipped_for timestamptz,
     evaluation_failures int not null default 0,
     evaluation_error text,
     constraint manifest_state_pkey primary key (manifest_id),
@@ -104,11 +110,18 @@ create table trax.manifest_state (
     constraint manifest_state_parked_is_not_due check (parked_on is null or next_run_at is null),
     constraint manifest_state_evaluation_failures_not_negative check (evaluation_failures >= 0)
 );
+-- The first tells an idle cycle with one probe that nothing is due; the second finds each group's share.
 create index manifest_state_due on trax.manifest_state (next_run_at) where next_run_at is not null;
+create index manifest_state_due_in_group on trax.manifest_state (group_name, next_run_at) where next_run_at is not null;
 create index manifest_state_parked on trax.manifest_state (parked_since)
     where parked_on in ('group_disabled', 'dead_letter', 'queued', 'executing', 'outcome');
 comment on table trax.manifest_state is 'When each manifest is due next, or what it is parked on; one row for each manifest.';
 comment on column trax.manifest_state.manifest_id is 'The manifest.';
+comment on column trax.manifest_state.group_name is 'The group of the manifest, for the fair share of each group.';
+comment on column trax.manifest_state.next_scheduled_for is 'The occurrence that next_run_at stands for; earlier than it by the random part of its variance.';
+comment on column trax.manifest_state.made_up is 'How many missed occurrences fire_all has made up for in a row.';
+comment on column trax.manifest_state.skipped is 'How many occurrences were dropped by its overlap or misfire policy.';
+comment on column trax.manifest_state.last_skipped_for is 'The last occurrence that was dropped.';
 comment on column trax.manifest_state.next_run_at is 'When it is due; null while parked, and for a manifest that only runs when triggered.';
 comment on column trax.manifest_state.parked_on is 'What it waits for: disabled, group_disabled, dead_letter, queued (its entry waits), executing (it runs and may not overlap), outcome (its next time follows from the outcome), ended (no further occurrence).';
 comment on column trax.manifest_state.parked_since is 'When it was parked.';

@@ -33,9 +33,11 @@ create table trax.run (
 
 create table trax.run_default partition of trax.run default;
 
-create index run_job on trax.run (job_id);
-create index run_manifest on trax.run (manifest_id, finished_at) where manifest_id is not null;
-create index run_failed on trax.run (finished_at) where final and state = 'failed';
+-- Each partition has these indexes by itself. An index of the parent would be made for a partition both by a restored
+-- dump and by attaching it.
+create index run_default_job on trax.run_default (job_id);
+create index run_default_manifest on trax.run_default (manifest_id, finished_at) where manifest_id is not null;
+create index run_default_failed on trax.run_default (finished_at) where final and state = 'failed';
 
 comment on table trax.run is 'The attempts that ended; never changed again. Whole days are dropped after trax.run_retention.';
 comment on table trax.run_default is 'Rows of trax.run for which no daily partition existed.';

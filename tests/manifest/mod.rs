@@ -89,8 +89,11 @@ async fn the_same_schedule_again_changes_nothing() {
         let call = format!("select trax.schedule('m', 'a', {schedule})");
         s.get(&call).await;
         // Not what a fresh evaluation would give.
-        s.get("update trax.manifest_state set next_run_at = next_run_at + interval '13 s'")
-            .await;
+        s.get(
+            "update trax.manifest_state set next_run_at = next_run_at + interval '13 s',
+                 next_scheduled_for = next_scheduled_for + interval '13 s'",
+        )
+        .await;
         let before = stored(&s).await;
         s.get(&call).await;
         assert_eq!(stored(&s).await, before, "{schedule}");
@@ -190,7 +193,7 @@ async fn a_schedule_whose_end_has_come_queues_nothing_more() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', every => '1 h', starts_at => '2098-01-01Z', ends_at => '2099-01-01Z')").await;
     s.get("update trax.manifest set starts_at = now() - interval '1 day', ends_at = now() - interval '1 s';
-           update trax.manifest_state set next_run_at = now()").await;
+           update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()").await;
     assert_eq!(s.tick("queue_due").await, 0);
     assert_eq!(s.get(STATE).await, "m|t|ended|");
     s.assert_healthy().await;

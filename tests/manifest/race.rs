@@ -84,11 +84,11 @@ async fn an_unschedule_and_a_cancel_do_not_deadlock() {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'a', every => '1 h'); select * from trax.tick()")
         .await;
-    let state = "select from trax.manifest_state";
+    let waiting = "select from trax.work_queue";
     cross(
         &s,
         &db,
-        state,
+        waiting,
         "select trax.unschedule('m')",
         "select trax.cancel(job_id) from trax.work_queue",
     )

@@ -117,7 +117,7 @@ async fn every_runs_at_once_and_then_after_a_delay_from_its_success() {
                 from trax.manifest_state s join trax.run r using (manifest_id) order by r.finished_at desc limit 1";
     assert_eq!(s.get(next).await, "01:30:00|t|");
     assert_eq!(s.tick("queue_due").await, 0);
-    s.get("update trax.manifest_state set next_run_at = now()")
+    s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
         .await;
     assert_eq!(s.tick("queue_due").await, 1);
     run_once(&s).await;

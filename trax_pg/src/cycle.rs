@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Second key of the cycle's advisory lock; groups have the other numbers.
 const CYCLE_LOCK: u32 = 0;
+/// How soon to look again at what was due and left because another transaction holds it.
+const HELD_WAIT: Duration = Duration::from_millis(100);
 
 sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     spi::require_primary()?;
@@ -85,15 +87,18 @@ pub(crate) fn run_for_scheduler() -> Result<Duration> {
         let now = Timestamp::now();
         match run(spi, now) {
             Some(report) if report.more => Ok(Duration::ZERO),
-            Some(_) => Ok(until(work_queue::next_due(spi)).min(interval)),
+            Some(_) => Ok(until(work_queue::next_due(spi), now).min(interval)),
             None => Ok(interval),
         }
     })
 }
 
-fn until(due: Option<Timestamp>) -> Duration {
+/// How long until something is due, after a cycle that looked at all that was due at `looked_at`.
+fn until(due: Option<Timestamp>, looked_at: Timestamp) -> Duration {
     due.map_or(Duration::MAX, |due| {
-        // A manifest that cannot be queued yet must not keep the scheduler awake.
+        if due <= looked_at {
+            return HELD_WAIT;
+        }
         let micros = due.0.saturating_sub(Timestamp::now().0).max(1_000);
         Duration::from_micros(micros as u64)
     })

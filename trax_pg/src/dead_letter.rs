@@ -4,11 +4,12 @@
 //! Leaves: a fresh job in its place, or a note that nothing more is to be done.
 //! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is resolved stays so.
 
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::manifest_state::{self, Ended, ParkedOn};
-use crate::spi::{self, Spi, SpiRow, arg, statement};
+use crate::setting;
+use crate::spi::{self, Spi, SpiRow, SpiRows, arg, statement};
 use crate::work_queue::{self, NewJob};
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,7 +27,17 @@ statement!(
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
+statement!(DEAD_LETTER_MANIFEST, "dead_letter_manifest.sql", INT8OID);
 statement!(DEAD_LETTER_TAKE, "dead_letter_take.sql", INT8OID);
+statement!(
+    DEAD_LETTER_LIST,
+    "dead_letter_list.sql",
+    TEXTOID,
+    TEXTOID,
+    TEXTOID,
+    TIMESTAMPTZOID,
+    INT8OID
+);
 statement!(
     DEAD_LETTER_RESOLVE,
     "dead_letter_resolve.sql",
@@ -63,6 +74,42 @@ sql_function!(
     }
 );
 
+sql_function!(
+    trax_requeue_dead_letters,
+    pg_finfo_trax_requeue_dead_letters,
+    |call| {
+        let names = [
+            call.optional_name(0, "task")?,
+            call.optional_name(1, "manifest")?,
+            call.optional_name(2, "group_name")?,
+        ];
+        let since = call.optional::<Timestamp>(3);
+        let max_count = call.optional_within(4, "max_count", 0, i32::MAX)?;
+        let requeued = spi::connected(|spi| {
+            let mut arguments: Vec<_> = names
+                .iter()
+                .map(|name| name.as_deref().and_then(arg))
+                .collect();
+            arguments.push(since.and_then(arg));
+            arguments.push(max_count.map(i64::from).and_then(arg));
+            let rows = spi.query(&DEAD_LETTER_LIST, &arguments);
+            let ids: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+            for id in &ids {
+                requeue(
+                    spi,
+                    &Resolution {
+                        id: *id,
+                        note: None,
+                        now: Timestamp::now(),
+                    },
+                )?;
+            }
+            Ok(ids.len() as i64)
+        })?;
+        Ok(call.value(requeued))
+    }
+);
+
 /// What a person decides about one dead letter.
 struct Resolution {
     id: i64,
@@ -92,9 +139,18 @@ impl Resolution {
     }
 }
 
+/// Locks a dead letter, its manifest first: outcomes and the cycle take them in this order.
+fn take(spi: &Spi, id: i64) -> SpiRows<'_> {
+    let rows = spi.query(&DEAD_LETTER_MANIFEST, &[arg(id)]);
+    if let Some(manifest_id) = rows.first().and_then(|row| row.get(1)) {
+        manifest_state::hold(spi, manifest_id);
+    }
+    spi.query(&DEAD_LETTER_TAKE, &[arg(id)])
+}
+
 /// Queues a fresh job in place of the dead one, with fresh attempts.
 fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
-    let rows = spi.query(&DEAD_LETTER_TAKE, &[arg(resolution.id)]);
+    let rows = take(spi, resolution.id);
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
     let status: String = row.must(1);
     if status != "awaiting_intervention" {
@@ -133,7 +189,7 @@ fn fresh_job(row: &SpiRow, now: Timestamp) -> NewJob {
 
 /// Resolves a dead letter without running anything; false when it was resolved before.
 fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
-    let rows = spi.query(&DEAD_LETTER_TAKE, &[arg(resolution.id)]);
+    let rows = take(spi, resolution.id);
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
     if row.must::<String>(1) != "awaiting_intervention" {
         return Ok(false);
@@ -175,6 +231,8 @@ pub(crate) fn reap(spi: &Spi, now: Timestamp) -> usize {
     } else {
         now.plus(-FIRST_NET_MICROS)
     };
+    // A dead letter that was resolved and forgotten is not missed: its run is older than the retention.
+    let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
     spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
 }
 

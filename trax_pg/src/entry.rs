@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 /// Longest name of a task, group, manifest, worker or key, in bytes.
 pub(crate) const NAME_BYTES: usize = 255;
 /// Longest length of time that a call may give.
-const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
+pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
 const USE_EXPECTED_DESC: u32 = 1;
 
@@ -221,7 +221,8 @@ fn without_nulls<T>(values: Vec<Option<T>>, name: &str) -> Result<Vec<T>> {
         .ok_or_else(|| Error::null_argument(name))
 }
 
-fn checked_name(text: String, name: &str) -> Result<String> {
+/// A name of 1 to 255 bytes.
+pub(crate) fn checked_name(text: String, name: &str) -> Result<String> {
     if text.is_empty() {
         return Err(
             Error::invalid(format!("argument \"{name}\" must not be empty"))

@@ -38,6 +38,12 @@ impl Error {
         self
     }
 
+    /// The same error, said of one manifest among several.
+    pub(crate) fn about(mut self, manifest: &str) -> Self {
+        self.message = format!("manifest \"{manifest}\": {}", self.message);
+        self
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -81,10 +87,6 @@ impl Error {
         Self::unknown(format!("manifest \"{name}\" does not exist"))
             .detail(format!("No row of trax.manifest has the name \"{name}\"."))
             .hint("List the names with: select name from trax.manifest order by name")
-    }
-
-    pub(crate) fn not_supported(message: impl Into<String>) -> Self {
-        Self::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message)
     }
 
     /// Raises the error; does not return to the caller.

@@ -6,16 +6,21 @@
 
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::outcome;
 use crate::spi::{self, Spi, arg, statement};
 use pgrx::pg_sys;
 
 /// First key of our advisory locks: "trax" in ASCII.
 pub(crate) const LOCK_CLASS: i32 = 0x7472_6178;
+/// Advisory locks of SQL functions have 1 and 2 here: no client takes ours by accident or in malice.
+const LOCK_SPACE: u16 = 0x7472;
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
 statement!(GROUP_ENABLED, "group_enabled.sql", TEXTOID);
+statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
+statement!(GROUP_KNOWN, "group_known.sql", TEXTOID);
 statement!(
     GROUP_CONFIGURE,
     "group_configure.sql",
@@ -37,29 +42,67 @@ sql_function!(
 );
 
 fn configure(call: &Call) -> Result<()> {
-    let name = call.name(0, "name")?;
-    let max_active_jobs = call.optional_within(1, "max_active_jobs", 0, i32::MAX)?;
-    let priority = call.optional_within(2, "priority", 0, HIGHEST_PRIORITY)?;
-    let enabled = call.optional::<bool>(3);
-    let max_per_key = call.optional_within(4, "max_per_key", 1, i32::MAX)?;
-    lock(&name, pg_sys::ExclusiveLock as i32, false);
+    let settings = Settings {
+        name: call.name(0, "name")?,
+        max_active_jobs: call.optional_within(1, "max_active_jobs", 0, i32::MAX)?,
+        priority: call.optional_within(2, "priority", 0, HIGHEST_PRIORITY)?,
+        enabled: call.optional::<bool>(3),
+        max_per_key: call.optional_within(4, "max_per_key", 1, i32::MAX)?,
+    };
     spi::connected(|spi| {
-        spi.execute(
-            &GROUP_CONFIGURE,
-            &[
-                arg(name.as_str()),
-                max_active_jobs.and_then(arg),
-                priority.and_then(arg),
-                enabled.and_then(arg),
-                max_per_key.and_then(arg),
-                arg(Timestamp::now()),
-            ],
-        );
-        if enabled == Some(true) {
-            crate::manifest_state::unpark_group(spi, &name);
-        }
+        store(spi, &settings, Timestamp::now());
         Ok(())
     })
+}
+
+/// Settings of a group; `None` keeps what is stored.
+pub(crate) struct Settings {
+    pub(crate) name: String,
+    /// 0 is no limit.
+    pub(crate) max_active_jobs: Option<i32>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) max_per_key: Option<i32>,
+}
+
+/// Writes the settings of a group once no claim of its jobs is under way.
+pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
+    lock(&settings.name, pg_sys::ExclusiveLock as i32, false);
+    spi.execute(
+        &GROUP_CONFIGURE,
+        &[
+            arg(settings.name.as_str()),
+            settings.max_active_jobs.and_then(arg),
+            settings.priority.and_then(arg),
+            settings.enabled.and_then(arg),
+            settings.max_per_key.and_then(arg),
+            arg(now),
+        ],
+    );
+    if settings.enabled == Some(true) {
+        crate::manifest_state::unpark_group(spi, &settings.name);
+    }
+}
+
+sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
+    let name = call.name(0, "name")?;
+    let count = spi::connected(|spi| {
+        require_known(spi, &name)?;
+        let rows = spi.query(&GROUP_JOBS, &[arg(name.as_str())]);
+        let jobs: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+        Ok(outcome::cancel_all(spi, &jobs, Timestamp::now()) as i64)
+    })?;
+    Ok(call.value(count))
+});
+
+/// Refuses a group that nothing has ever named.
+pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
+    if spi.query(&GROUP_KNOWN, &[arg(name)]).len() > 0 {
+        return Ok(());
+    }
+    Err(Error::unknown(format!("group \"{name}\" does not exist"))
+        .detail("No job, no manifest and no configuration names it.")
+        .hint("List the names with: select distinct group_name from trax.lane order by 1"))
 }
 
 /// Whether a claim may take jobs of this group now. True holds until the transaction ends.
@@ -67,9 +110,18 @@ pub(crate) fn admits_claim(spi: &Spi, group: &str) -> bool {
     // The lock comes first: only a snapshot taken under it is sure to see a pause that has committed.
     lock(group, pg_sys::ShareLock as i32, true)
         && spi
-            .query(&GROUP_ENABLED, &[arg(group)])
+            .query_latest(&GROUP_ENABLED, &[arg(group)])
             .first()
             .is_none_or(|row| row.must::<bool>(1))
+}
+
+/// Whether this group is switched off. True holds until the transaction ends.
+pub(crate) fn stays_disabled(spi: &Spi, group: &str) -> bool {
+    lock(group, pg_sys::ShareLock as i32, true)
+        && spi
+            .query_latest(&GROUP_ENABLED, &[arg(group)])
+            .first()
+            .is_some_and(|row| !row.must::<bool>(1))
 }
 
 /// Takes the group's lock until the transaction ends; false when another holds it and `only_if_free`.
@@ -81,14 +133,19 @@ fn lock(group: &str, mode: i32, only_if_free: bool) -> bool {
 
 /// Takes the advisory lock (`LOCK_CLASS`, `key`) until the transaction ends.
 pub(crate) fn advisory_lock(key: u32, mode: i32, only_if_free: bool) -> bool {
+    advisory_lock_in(LOCK_CLASS, key, mode, only_if_free)
+}
+
+/// Takes the advisory lock (`class`, `key`) until the transaction ends; false when another holds it and
+/// `only_if_free`.
+pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bool) -> bool {
     // SAFETY: reads the id of this backend's database.
     let database = unsafe { pg_sys::MyDatabaseId };
     let tag = pg_sys::LOCKTAG {
         locktag_field1: database.to_u32(),
-        locktag_field2: LOCK_CLASS as u32,
+        locktag_field2: class as u32,
         locktag_field3: key,
-        // 2: the form with two keys, as pg_advisory_xact_lock(int, int) has it.
-        locktag_field4: 2,
+        locktag_field4: LOCK_SPACE,
         locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
         locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
     };

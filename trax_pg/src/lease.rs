@@ -32,7 +32,7 @@ statement!(
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID
 );
-statement!(LEASE_CANCEL, "lease_cancel.sql", INT8OID);
+statement!(LEASE_CANCEL, "lease_cancel.sql", INT8ARRAYOID);
 statement!(
     LEASE_RELEASE,
     "lease_release.sql",
@@ -173,9 +173,9 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
         .map(|row| Locked::read(&row))
 }
 
-/// Asks the worker of a job to stop; false when nobody executes it.
-pub(crate) fn request_cancel(spi: &Spi, job_id: i64) -> bool {
-    spi.execute(&LEASE_CANCEL, &[arg(job_id)]) == 1
+/// Asks the workers of jobs to stop; gives how many are executed.
+pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
+    spi.execute(&LEASE_CANCEL, &[arg(job_ids.to_vec())])
 }
 
 /// Asks attempts that run longer than their timeout to stop; gives how many.

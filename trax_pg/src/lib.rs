@@ -20,6 +20,8 @@ mod cleanup;
 
 mod cycle;
 
+mod dependency;
+mod fair;
 mod group;
 mod instance;
 mod manifest_state;
@@ -27,6 +29,7 @@ mod manifest_state;
 pub mod retry;
 pub mod schedule;
 mod server_zone;
+mod timing;
 
 mod clock;
 mod entry;

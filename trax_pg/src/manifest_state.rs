@@ -4,10 +4,14 @@
 //! reason makes it due again, and the next cycle judges it anew, so that an event need not know every reason.
 
 use crate::clock::Timestamp;
+use crate::dependency;
 use crate::spi::{Spi, arg, statement};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
+statement!(MANIFEST_STATE_LOCK, "manifest_state_lock.sql", INT8OID);
+statement!(MANIFEST_BUSY, "manifest_busy.sql", INT8ARRAYOID);
+statement!(MANIFEST_HOLD, "manifest_hold.sql", INT8ARRAYOID);
 statement!(
     MANIFEST_SETTLE,
     "manifest_settle.sql",
@@ -45,10 +49,18 @@ statement!(
     MANIFEST_ARM,
     "manifest_arm.sql",
     INT8OID,
+    TEXTOID,
+    TIMESTAMPTZOID,
     TIMESTAMPTZOID,
     TEXTOID,
     TIMESTAMPTZOID
 );
+statement!(
+    MANIFEST_LOCK_STATES,
+    "manifest_lock_states.sql",
+    INT8ARRAYOID
+);
+statement!(MANIFEST_REGROUP, "manifest_regroup.sql", INT8OID, TEXTOID);
 
 /// How long a manifest is parked before the sweep looks at it, in microseconds.
 const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
@@ -99,10 +111,40 @@ impl ParkedOn {
 /// When a manifest runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextRun {
-    At(Timestamp),
+    /// At the first time, for the occurrence of the second; they differ by the random part of a variance.
+    At(Timestamp, Timestamp),
     /// Only when triggered.
     Never,
     Parked(ParkedOn),
+}
+
+impl NextRun {
+    pub(crate) fn run_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::At(at, _) => Some(*at),
+            Self::Never | Self::Parked(_) => None,
+        }
+    }
+
+    pub(crate) fn occurrence(&self) -> Option<Timestamp> {
+        match self {
+            Self::At(_, occurrence) => Some(*occurrence),
+            Self::Never | Self::Parked(_) => None,
+        }
+    }
+
+    pub(crate) fn parked_on(&self) -> Option<ParkedOn> {
+        match self {
+            Self::Parked(reason) => Some(*reason),
+            Self::At(..) | Self::Never => None,
+        }
+    }
+}
+
+/// A random number from 0 to 1, from this backend's generator.
+pub(crate) fn random() -> f64 {
+    // SAFETY: advances this backend's random numbers.
+    unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) }
 }
 
 /// A job that ended for good.
@@ -129,15 +171,25 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
     if manifests.is_empty() {
         return;
     }
+    let succeeded: Vec<(i64, i64)> = ended
+        .iter()
+        .filter(|job| job.succeeded)
+        .filter_map(|job| Some((job.manifest_id?, job.job_id)))
+        .collect();
     let ids: Vec<i64> = manifests.keys().copied().collect();
-    let succeeded: Vec<bool> = manifests
+    // A definition is locked before its state, here as when it is changed.
+    spi.query(&MANIFEST_HOLD, &[arg(ids.clone())]);
+    let children = lock_states(spi, &manifests, &succeeded);
+    let completed: Vec<bool> = manifests
         .values()
-        .map(|&(succeeded, _)| succeeded)
+        .map(|&(completed, _)| completed)
         .collect();
     let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
+    // A definition is locked before its state, here as when it is changed.
+    spi.query(&MANIFEST_HOLD, &[arg(ids.clone())]);
     let rows = spi.query(
         &MANIFEST_SETTLE,
-        &[arg(ids), arg(succeeded), arg(done), arg(now)],
+        &[arg(ids), arg(completed), arg(done), arg(now)],
     );
     let retired: Vec<i64> = rows
         .iter()
@@ -147,6 +199,46 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
     if !retired.is_empty() {
         spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
     }
+    dependency::satisfy(spi, &succeeded, &children, now);
+}
+
+/// Locks the states of manifests and of the children of those that succeeded, all in one ascending order, and gives
+/// the children. What is read afterwards is what the holders of these locks have committed.
+fn lock_states(
+    spi: &Spi,
+    manifests: &BTreeMap<i64, (bool, bool)>,
+    succeeded: &[(i64, i64)],
+) -> Vec<i64> {
+    let parents: Vec<i64> = succeeded.iter().map(|&(parent, _)| parent).collect();
+    let children = if parents.is_empty() {
+        Vec::new()
+    } else {
+        dependency::children(spi, &parents)
+    };
+    let mut states: Vec<i64> = manifests
+        .keys()
+        .copied()
+        .chain(children.iter().copied())
+        .collect();
+    states.sort_unstable();
+    states.dedup();
+    spi.execute(&MANIFEST_LOCK_STATES, &[arg(states)]);
+    children
+}
+
+/// Locks what a resolved dead letter may change in its manifest.
+pub(crate) fn hold(spi: &Spi, manifest_id: i64) {
+    spi.query(&MANIFEST_HOLD, &[arg(vec![manifest_id])]);
+    spi.query(&MANIFEST_STATE_LOCK, &[arg(manifest_id)]);
+}
+
+/// Those of the manifests that another transaction holds now; the others are ready for [`settle`].
+pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
+    if manifests.is_empty() {
+        return manifests;
+    }
+    let rows = spi.query(&MANIFEST_BUSY, &[arg(manifests)]);
+    rows.iter().map(|row| row.must(1)).collect()
 }
 
 /// Makes a manifest due again that was parked on `reason`.
@@ -173,16 +265,23 @@ pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
 }
 
 /// Sets when a manifest is due, or what it is parked on.
-pub(crate) fn arm(spi: &Spi, manifest_id: i64, next: NextRun, now: Timestamp) {
-    let (next_run_at, parked_on): (Option<pg_sys::Datum>, Option<pg_sys::Datum>) = match next {
-        NextRun::At(at) => (arg(at), None),
-        NextRun::Never => (None, None),
-        NextRun::Parked(reason) => (None, arg(reason.as_str())),
-    };
+pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
     spi.execute(
         &MANIFEST_ARM,
-        &[arg(manifest_id), next_run_at, parked_on, arg(now)],
+        &[
+            arg(manifest_id),
+            arg(group),
+            next.run_at().and_then(arg),
+            next.occurrence().and_then(arg),
+            next.parked_on().map(ParkedOn::as_str).and_then(arg),
+            arg(now),
+        ],
     );
+}
+
+/// Notes that a manifest belongs to a group, which may differ from the one before.
+pub(crate) fn regroup(spi: &Spi, manifest_id: i64, group: &str) {
+    spi.execute(&MANIFEST_REGROUP, &[arg(manifest_id), arg(group)]);
 }
 
 /// Whether a manifest that runs once waits for the outcome of that run.

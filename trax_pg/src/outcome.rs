@@ -6,8 +6,8 @@
 //! Holds: an attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing; all
 //! that follows from an outcome commits with it.
 //!
-//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest_state (ascending by
-//! manifest), dead_letter.
+//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest, manifest_state
+//! (both ascending by manifest), dead_letter.
 
 use crate::clock::{Timestamp, interval_micros, micros};
 use crate::entry::{Call, sql_function};
@@ -48,7 +48,7 @@ statement!(
 statement!(
     RUN_CANCEL_QUEUED,
     "run_cancel_queued.sql",
-    INT8OID,
+    INT8ARRAYOID,
     TIMESTAMPTZOID
 );
 statement!(
@@ -189,39 +189,58 @@ pub(crate) fn acknowledge_cancel(spi: &Spi, job_id: i64, token: Uuid, now: Times
     true
 }
 
+/// How often a job is looked for: it may go from one place to another while we look.
+const LOOKS: usize = 5;
+
 /// Cancels a job wherever it is.
 fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
-    loop {
-        if cancel_queued(spi, job_id, now) {
+    for _ in 0..LOOKS {
+        if cancel_queued(spi, &[job_id], now) == 1 {
             return "cancelled";
         }
-        if lease::request_cancel(spi, job_id) {
+        if lease::request_cancel(spi, &[job_id]) == 1 {
             return "requested";
         }
         let found = spi.query(&RUN_FIND, &[arg(job_id)]);
-        let found = found.first().expect("an aggregate gives one row");
-        match (found.must::<bool>(1), found.must::<bool>(2)) {
-            (true, _) => return "finished",
-            (false, false) => return "unknown",
-            // It went from one place to the other while we looked: its earlier attempts are on record.
-            (false, true) => continue,
+        if found
+            .first()
+            .expect("an aggregate gives one row")
+            .must::<bool>(1)
+        {
+            return "finished";
         }
     }
+    "unknown"
 }
 
-/// Cancels a job that waits; false when it does not.
-pub(crate) fn cancel_queued(spi: &Spi, job_id: i64, now: Timestamp) -> bool {
-    let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_id), arg(now)]);
+/// Cancels jobs wherever they are; gives how many were cancelled or asked to stop.
+pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    let cancelled = cancel_queued(spi, job_ids, now);
+    // Leases are looked at later: what was claimed since is asked to stop.
+    cancelled + lease::request_cancel(spi, job_ids)
+}
+
+/// Cancels those of the jobs that wait; gives how many.
+pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
-    let cancelled = !ended.is_empty();
+    let count = ended.len();
     settle(spi, ended, now);
-    cancelled
+    count
 }
 
 /// Takes overdue leases away: their attempts have failed. Gives how many.
 pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
-    let endings: Vec<Ending> = lease::take_overdue(spi, now)
+    let overdue = lease::take_overdue(spi, now);
+    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
+    let manifests = overdue
+        .iter()
+        .filter_map(|(lease, _)| lease.manifest_id)
+        .collect();
+    let busy = manifest_state::busy(spi, manifests);
+    let endings: Vec<Ending> = overdue
         .into_iter()
+        .filter(|(lease, _)| lease.manifest_id.is_none_or(|id| !busy.contains(&id)))
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     let count = endings.len();
@@ -378,9 +397,7 @@ fn retry_delay(lease: &Locked) -> i64 {
         backoff: setting::retry_backoff(),
         max: setting::retry_delay_max(),
     };
-    // SAFETY: advances this backend's random numbers.
-    let jitter = unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) };
-    micros(policy.delay_before_attempt(lease.attempt, jitter))
+    micros(policy.delay_before_attempt(lease.attempt, manifest_state::random()))
 }
 
 /// Records attempts that did not complete and all that follows from them.

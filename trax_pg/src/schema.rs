@@ -99,9 +99,14 @@ extension_sql_file!(
     requires = ["api_run"]
 );
 extension_sql_file!(
+    "../../sql/api/explain.sql",
+    name = "api_explain",
+    requires = ["api_status"]
+);
+extension_sql_file!(
     "../../sql/api/access.sql",
     name = "api_access",
-    requires = ["api_status"]
+    requires = ["api_explain"]
 );
 
 extension_sql_file!("../../sql/grants.sql", name = "grants", finalize);

@@ -88,6 +88,24 @@ impl Spi {
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
     ) -> SpiRows<'_> {
+        self.run(statement, arguments, false)
+    }
+
+    /// Reads what has committed until now, whatever the isolation level of the transaction.
+    pub(crate) fn query_latest(
+        &self,
+        statement: &Statement,
+        arguments: &[Option<pg_sys::Datum>],
+    ) -> SpiRows<'_> {
+        self.run(statement, arguments, true)
+    }
+
+    fn run(
+        &self,
+        statement: &Statement,
+        arguments: &[Option<pg_sys::Datum>],
+        latest: bool,
+    ) -> SpiRows<'_> {
         assert_eq!(
             statement.types.len(),
             arguments.len(),
@@ -104,11 +122,19 @@ impl Spi {
         let settings = PlannerSettings::ours();
         // SAFETY: connected; one value and one flag for each parameter of the plan.
         let (table, count) = unsafe {
-            let code = pg_sys::SPI_execute_plan(
+            let snapshot = if latest {
+                pg_sys::GetLatestSnapshot()
+            } else {
+                std::ptr::null_mut()
+            };
+            let code = pg_sys::SPI_execute_snapshot(
                 statement.plan(),
                 values.as_mut_ptr(),
                 nulls.as_ptr(),
-                false,
+                snapshot,
+                std::ptr::null_mut(),
+                latest,
+                true,
                 0,
             );
             assert!(code > 0, "a statement of ours runs: {}", statement.sql);

@@ -2,8 +2,8 @@
 
 use super::{lock, my_database, scheduler, wait};
 use crate::entry::sql_function;
+use crate::error::{Error, Result};
 use crate::{setting, shmem};
-use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::CStr;
@@ -17,7 +17,7 @@ const START_LIMIT: Duration = Duration::from_secs(5);
 sql_function!(
     trax_start_scheduler,
     pg_finfo_trax_start_scheduler,
-    |call| { Ok(call.value(start_scheduler().map_err(|error| *error).unwrap_or_report())) }
+    |call| { Ok(call.value(start_scheduler()?)) }
 );
 
 sql_function!(trax_installed, pg_finfo_trax_installed, |call| {
@@ -34,7 +34,7 @@ fn installed() {
 }
 
 /// `trax.start_scheduler()`: the launcher is asked, or without one the postmaster.
-fn start_scheduler() -> Result<&'static str, Box<ErrorReport>> {
+fn start_scheduler() -> Result<&'static str> {
     if lock::is_taken() {
         return Ok("already running");
     }
@@ -59,7 +59,7 @@ fn start_scheduler() -> Result<&'static str, Box<ErrorReport>> {
     ))
 }
 
-fn refuse_if_it_could_not_run() -> Result<(), Box<ErrorReport>> {
+fn refuse_if_it_could_not_run() -> Result<()> {
     // SAFETY: no arguments; a syscache lookup that gives null or a string.
     let (in_recovery, name) = unsafe {
         let name = pg_sys::get_database_name(my_database());
@@ -67,35 +67,27 @@ fn refuse_if_it_could_not_run() -> Result<(), Box<ErrorReport>> {
         (pg_sys::RecoveryInProgress(), name.unwrap_or_default())
     };
     if in_recovery {
-        return Err(wrong_state(
-            "the scheduler does not run during recovery",
-            "Call this on the primary; a preloaded library starts schedulers at promotion by itself.",
-        ));
+        return Err(Error::wrong_state("the scheduler does not run during recovery")
+            .detail("This server is a standby.")
+            .hint("Call this on the primary; a preloaded library starts schedulers at promotion by itself."));
     }
     if shmem::available() && !setting::databases().contain(&name) {
-        return Err(wrong_state(
-            format!("trax.databases leaves database \"{name}\" out"),
-            "Add it: alter system set trax.databases = '...'; select pg_reload_conf();",
-        ));
+        return Err(
+            Error::wrong_state(format!("trax.databases leaves database \"{name}\" out"))
+                .detail(
+                    "The launcher runs schedulers only in the databases that the setting names.",
+                )
+                .hint("Add it: alter system set trax.databases = '...'; select pg_reload_conf();"),
+        );
     }
     Ok(())
 }
 
-fn wrong_state(message: impl Into<String>, hint: &str) -> Box<ErrorReport> {
-    let report = ErrorReport::new(
-        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-        message.into(),
-        function_name!(),
-    );
-    Box::new(report.set_hint(hint))
-}
-
-fn no_worker(detail: &str) -> Box<ErrorReport> {
-    let report = ErrorReport::new(
+fn no_worker(detail: &str) -> Error {
+    Error::new(
         PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
         "the scheduler could not be started",
-        function_name!(),
-    );
-    let hint = "Raise max_worker_processes and restart the server, or look at trax.enabled.";
-    Box::new(report.set_detail(detail).set_hint(hint))
+    )
+    .detail(detail)
+    .hint("Raise max_worker_processes and restart the server, or look at trax.enabled.")
 }

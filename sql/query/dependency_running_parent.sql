@@ -1,0 +1,10 @@
+-- Whether a declared parent of a manifest is being executed. $1 child
+select
+from trax.manifest_dependency d
+where d.child_id = $1
+    and exists (
+        select
+        from trax.lease l
+        where l.manifest_id = d.parent_id
+    )
+limit 1

@@ -1,0 +1,36 @@
+-- The groups that have due manifests, with their priority and how many are due, up to $2. $1 now
+with recursive groups as (
+    (
+        select s.group_name
+        from trax.manifest_state s
+        where s.next_run_at is not null
+        order by s.group_name
+        limit 1
+    )
+    union all
+    select (
+        select s.group_name
+        from trax.manifest_state s
+        where s.next_run_at is not null
+            and s.group_name > g.group_name
+        order by s.group_name
+        limit 1
+    )
+    from groups g
+    where g.group_name is not null
+)
+select g.group_name, coalesce(c.priority, 0::smallint), n.due
+from groups g
+left join trax.manifest_group c on c.name = g.group_name
+cross join lateral (
+    select count(*)
+    from (
+        select
+        from trax.manifest_state s
+        where s.group_name = g.group_name
+            and s.next_run_at <= $1
+        limit $2
+    ) d
+) as n (due)
+where g.group_name is not null
+    and n.due > 0

@@ -1,0 +1,7 @@
+-- The names of the enabled manifests of a group that may be triggered. $1 group
+select m.name
+from trax.manifest m
+where m.group_name = $1
+    and m.enabled
+    and not m.dormant
+order by m.name

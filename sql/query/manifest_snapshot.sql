@@ -1,0 +1,16 @@
+-- What a person says of a manifest, as one object. $1 name
+select
+    to_jsonb(m)
+    - array['manifest_id', 'created_at', 'updated_at', 'applied', 'disabled_reason']
+    || jsonb_build_object(
+        'depends_on',
+        array(
+            select p.name
+            from trax.manifest_dependency d
+            join trax.manifest p on p.manifest_id = d.parent_id
+            where d.child_id = m.manifest_id
+            order by p.name
+        )
+    )
+from trax.manifest m
+where m.name = $1

@@ -1,0 +1,332 @@
+//! Dump and restore, clones: nothing is lost, and nothing runs there before somebody says so.
+
+use harness::process::{Scratch, run_quietly};
+use harness::scheduler::{
+    a_cycle_runs, connect, execute, live_database, live_server, new_name, scheduler_of,
+    scheduler_wakes, status, status_becomes, value, violations,
+};
+use harness::{PATIENCE, database, eventually, shared_server};
+use std::time::Duration;
+use tokio_postgres::Client;
+use trax_client::testkit::Database;
+
+/// Every table that a dump must carry, the history with the partition that each row is in.
+const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') from (
+    select 'work_queue ' || x::text from trax.work_queue x
+    union all select 'lease ' || x::text from trax.lease x
+    union all select x.tableoid::regclass || ' ' || x::text from trax.run x
+    union all select 'dead_letter ' || x::text from trax.dead_letter x
+    union all select 'manifest ' || x::text from trax.manifest x
+    union all select 'manifest_state ' || x::text from trax.manifest_state x
+    union all select 'manifest_dependency ' || x::text from trax.manifest_dependency x
+    union all select 'manifest_group ' || x::text from trax.manifest_group x
+    union all select 'lane ' || x::text from trax.lane x
+    union all select 'unique_key ' || x::text from trax.unique_key x
+    union all select 'concurrency_limit ' || x::text from trax.concurrency_limit x
+    union all select 'concurrency_token ' || x::text from trax.concurrency_token x
+    union all select 'worker ' || x::text from trax.worker x
+    union all select 'partition ' || inhrelid::regclass || pg_get_expr(c.relpartbound, c.oid)
+        from pg_inherits join pg_class c on c.oid = inhrelid where inhparent = 'trax.run'::regclass
+) rows (t)";
+
+/// Jobs in every place, history on two days, and a manifest that is due.
+async fn fill(client: &Client) {
+    execute(
+        client,
+        "select trax.configure_group('mail', priority => 7, max_active_jobs => 3);
+        select trax.enqueue('ready', '{\"n\": 1}', group_name => 'mail', priority => 5, unique_key => 'one');
+        select trax.enqueue('delayed', run_at => now() + interval '1 day');
+        select trax.enqueue('never', concurrency_key => 'k', trace => '{\"id\": 7}');
+        select trax.enqueue_many('done', array['1', '2', '3']::jsonb[]);
+        select trax.complete(job_id, token, '{\"sum\": 3}')
+            from trax.claim_next(max_jobs => 10, tasks => '{done}', worker => 'w');
+        select trax.enqueue('broken');
+        select trax.fail(job_id, token, 'no disk', '{\"disk\": 0}', permanent => true)
+            from trax.claim_next(tasks => '{broken}');
+        select trax.enqueue('executing');
+        select trax.claim_next(tasks => '{executing}', lease => '1 h');
+        select trax.schedule('nightly', 'report', cron => '0 2 * * *', max_retries => 2);
+        select trax.schedule('off', 'report', every => '1 h', enabled => false);
+        select trax.schedule('due', 'due', every => '1 h');
+        insert into trax.worker (name, started_at, last_seen_at) values ('w', now(), now())",
+    )
+    .await;
+    another_day(client).await;
+}
+
+/// A partition that no install script made, but a cycle, and one of a day that a restore's install will not make.
+async fn another_day(client: &Client) {
+    let last: String = value(
+        client,
+        "select max(inhrelid::regclass::text) from pg_inherits
+            where inhparent = 'trax.run'::regclass and inhrelid <> 'trax.run_default'::regclass",
+    )
+    .await;
+    execute(
+        client,
+        &format!(
+            "drop table {last}; update trax.manifest_state set next_run_at = now() + '1 h'
+            where next_run_at is not null"
+        ),
+    )
+    .await;
+    let made = "select affected from trax.tick() where step = 'make_partitions'";
+    assert_eq!(value::<i64>(client, made).await, 1);
+    execute(
+        client,
+        "update trax.manifest_state s set next_run_at = now() - interval '1 s'
+            from trax.manifest m where m.manifest_id = s.manifest_id and m.name = 'due';
+        select trax.make_run_partitions(now() - interval '3 days', 0);
+        insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state,
+            task, group_name, input)
+        select nextval('trax.work_queue_job_id_seq'), t, t, t, t, 1, 0, true, 'completed', 'old', 'default', '{}'
+        from (values (now() - interval '3 days')) v (t)",
+    )
+    .await;
+}
+
+/// Makes a database on the live server for a restore; its scheduler would look often.
+async fn empty_target() -> Database {
+    let name = new_name("restored");
+    let target = live_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let client = connect(&target).await;
+    execute(
+        &client,
+        &format!("alter database {name} set trax.tick_interval = '50 ms'"),
+    )
+    .await;
+    target
+}
+
+/// The copy waits, says so, and runs after trax.adopt().
+async fn a_copy_runs_only_when_adopted(copy: &Database) {
+    let client = connect(copy).await;
+    scheduler_of(&client, copy.name(), PATIENCE).await;
+    let before: String = value(&client, CONTENTS).await;
+    scheduler_wakes(&client, copy.name(), 5).await;
+    assert_eq!(
+        value::<String>(&client, CONTENTS).await,
+        before,
+        "nothing ran in the copy"
+    );
+    let (said, healthy, hint) = status(&client, "scheduler").await;
+    assert_eq!(
+        (said.as_str(), healthy),
+        ("waiting for trax.adopt()", false)
+    );
+    assert!(hint.is_some_and(|hint| hint.contains("select trax.adopt()")));
+    let ticked = client
+        .query("select * from trax.tick()", &[])
+        .await
+        .expect("a cycle by hand answers");
+    assert_eq!(ticked.len(), 0, "a cycle by hand does nothing in a copy");
+
+    execute(&client, "select trax.adopt()").await;
+    eventually(
+        "the due manifest's job",
+        Duration::from_secs(5),
+        async || {
+            let sql = "select count(*) from trax.work_queue where manifest = 'due'";
+            match value::<i64>(&client, sql).await {
+                1 => Ok(()),
+                seen => Err(format!("{seen} jobs")),
+            }
+        },
+    )
+    .await;
+    status_becomes(&client, "scheduler", "running", PATIENCE).await;
+    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    the_work_goes_on(&client).await;
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+/// What waited can be claimed, what was executing runs out and runs again, a key is still taken.
+async fn the_work_goes_on(client: &Client) {
+    let sql = "select trax.enqueue('ready', unique_key => 'one')
+        = (select job_id from trax.unique_key where key = 'one')";
+    assert!(value::<bool>(client, sql).await, "the unique key is alive");
+    execute(
+        client,
+        "update trax.lease set lease_expires_at = now(), reap_at = now()",
+    )
+    .await;
+    a_cycle_runs(client, Duration::from_secs(5)).await;
+    let sql = "select string_agg(task, ' ' order by task) from trax.claim_next(max_jobs => 10)";
+    assert_eq!(
+        value::<String>(client, sql).await,
+        "due executing never ready"
+    );
+}
+
+/// No id is given twice: all sequences stand behind the ids in use.
+async fn sequences_are_behind_the_ids(client: &Client) {
+    let sql = "select greatest(
+        (select max(job_id) from trax.job), (select max(job_id) from trax.run)
+    ) < trax.enqueue('next', run_at => now() + interval '1 year')";
+    assert!(
+        value::<bool>(client, sql).await,
+        "the next job has a new id"
+    );
+    let sql = "select (select max(manifest_id) from trax.manifest) < trax.schedule('next', 'next')";
+    assert!(
+        value::<bool>(client, sql).await,
+        "the next manifest has a new id"
+    );
+    let sql = "select (select max(id) from trax.dead_letter) < nextval(pg_get_serial_sequence('trax.dead_letter', 'id'))";
+    assert!(
+        value::<bool>(client, sql).await,
+        "the next dead letter has a new id"
+    );
+}
+
+async fn filled_source() -> (Database, String) {
+    let source = database().await;
+    let client = connect(&source).await;
+    fill(&client).await;
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+    let contents = value(&client, CONTENTS).await;
+    (source, contents)
+}
+
+async fn a_restore_is_whole(target: &Database, contents: &str) {
+    let client = connect(target).await;
+    assert_eq!(value::<String>(&client, CONTENTS).await, contents);
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+    a_copy_runs_only_when_adopted(target).await;
+    sequences_are_behind_the_ids(&client).await;
+    // History goes on, in the partitions that came along and in new ones.
+    execute(
+        &client,
+        "select trax.make_run_partitions(now() + interval '20 days', 0)",
+    )
+    .await;
+    let all = "select bool_and(pg_get_expr(c.relpartbound, c.oid) is not null) from pg_class c
+        where c.relnamespace = 'trax'::regnamespace and c.relkind = 'r' and c.relname ~ '^run_'";
+    assert!(
+        value::<bool>(&client, all).await,
+        "every partition is attached"
+    );
+    execute(&client, "drop extension trax").await;
+    let left = "select count(*) from pg_class where relnamespace = 'trax'::regnamespace";
+    assert_eq!(
+        value::<i64>(&client, left).await,
+        0,
+        "a restored extension drops as a whole"
+    );
+}
+
+#[tokio::test]
+async fn a_plain_dump_and_restore_loses_nothing_and_runs_nothing_before_it_is_adopted() {
+    let (source, contents) = filled_source().await;
+    let files = Scratch::new("plain-dump");
+    let script = run_quietly(shared_server().command("pg_dump").arg(source.name()));
+    let path = files.path().join("dump.sql");
+    std::fs::write(&path, script).expect("the dump can be written");
+    let target = empty_target().await;
+    let mut psql = live_server().command("psql");
+    psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", target.name(), "-f"])
+        .arg(&path);
+    run_quietly(&mut psql);
+    a_restore_is_whole(&target, &contents).await;
+}
+
+#[tokio::test]
+async fn a_custom_dump_and_pg_restore_loses_nothing_and_runs_nothing_before_it_is_adopted() {
+    let (source, contents) = filled_source().await;
+    let files = Scratch::new("custom-dump");
+    let path = files.path().join("dump");
+    run_quietly(
+        shared_server()
+            .command("pg_dump")
+            .args(["-Fc", "-f"])
+            .arg(&path)
+            .arg(source.name()),
+    );
+    let target = empty_target().await;
+    let mut restore = live_server().command("pg_restore");
+    restore
+        .args(["--exit-on-error", "-j", "2", "-d", target.name()])
+        .arg(&path);
+    run_quietly(&mut restore);
+    a_restore_is_whole(&target, &contents).await;
+}
+
+#[tokio::test]
+async fn a_restore_into_the_same_server_is_a_copy_too() {
+    let (source, contents) = filled_source().await;
+    let name = new_name("same");
+    let target = shared_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let files = Scratch::new("same-server");
+    let path = files.path().join("dump.sql");
+    std::fs::write(
+        &path,
+        run_quietly(shared_server().command("pg_dump").arg(source.name())),
+    )
+    .expect("the dump can be written");
+    let mut psql = shared_server().command("psql");
+    psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-1", "-d", &name, "-f"])
+        .arg(&path);
+    run_quietly(&mut psql);
+    let client = connect(&target).await;
+    assert_eq!(value::<String>(&client, CONTENTS).await, contents);
+    let ticked = client
+        .query("select * from trax.tick()", &[])
+        .await
+        .expect("a cycle by hand answers");
+    assert_eq!(ticked.len(), 0, "a cycle by hand does nothing in a copy");
+    execute(&client, "select trax.adopt()").await;
+    let queued = "select affected from trax.tick() where step = 'queue_due'";
+    assert_eq!(value::<i64>(&client, queued).await, 1);
+    // The original is not disturbed by its copy.
+    let client = connect(&source).await;
+    assert_eq!(value::<String>(&client, CONTENTS).await, contents);
+    assert_eq!(value::<i64>(&client, queued).await, 1);
+}
+
+#[tokio::test]
+async fn a_clone_made_from_a_template_waits_and_the_original_goes_on() {
+    let source = live_database().await;
+    let client = connect(&source).await;
+    execute(&client, "select trax.pause('while it is filled')").await;
+    scheduler_wakes(&client, source.name(), 1).await;
+    fill(&client).await;
+    drop(client);
+    let name = new_name("clone");
+    let admin = connect(&live_server().existing("postgres")).await;
+    eventually("the clone is made", PATIENCE, async || {
+        // A client that has just gone may be seen a moment longer.
+        let sql = format!("create database {name} template {}", source.name());
+        admin
+            .batch_execute(&sql)
+            .await
+            .map_err(|error| format!("{error:?}"))
+    })
+    .await;
+    execute(
+        &admin,
+        &format!("alter database {name} set trax.tick_interval = '50 ms'"),
+    )
+    .await;
+    let client = connect(&source).await;
+    scheduler_of(&client, source.name(), Duration::from_secs(6)).await;
+    execute(&client, "select trax.resume()").await;
+    eventually(
+        "the original's due manifest",
+        Duration::from_secs(6),
+        async || {
+            let sql = "select count(*) from trax.work_queue where manifest = 'due'";
+            match value::<i64>(&client, sql).await {
+                1 => Ok(()),
+                seen => Err(format!("{seen} jobs")),
+            }
+        },
+    )
+    .await;
+    a_copy_runs_only_when_adopted(&live_server().existing(&name)).await;
+}

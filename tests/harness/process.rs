@@ -1,0 +1,194 @@
+//! Child processes of a test: they end with it, and what they say is kept.
+
+use crate::eventually;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A running program.
+pub struct Process {
+    child: Child,
+    output: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Process {
+    /// Starts it; gathers what it writes to standard output and standard error.
+    pub fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let output = Arc::new(Mutex::new(Vec::new()));
+        gather(child.stdout.take(), &output);
+        gather(child.stderr.take(), &output);
+        Process { child, output }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a process id is small")
+    }
+
+    /// What it has written so far.
+    pub fn output(&self) -> String {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&output).into_owned()
+    }
+
+    /// Waits until it has written `text`; gives all that it has written.
+    pub async fn says(&self, text: &str, limit: Duration) -> String {
+        eventually(&format!("the output {text:?}"), limit, async || {
+            let output = self.output();
+            if output.contains(text) {
+                Ok(output)
+            } else {
+                Err(output)
+            }
+        })
+        .await
+    }
+
+    /// Waits for its end.
+    pub async fn ends(&mut self, limit: Duration) -> ExitStatus {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "the program did not end within {limit:?}; it said: {}",
+                self.output()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.child.kill().is_ok() && self.child.wait().is_err() {}
+    }
+}
+
+fn gather(pipe: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) {
+    let (mut pipe, output) = (pipe.expect("it is piped"), Arc::clone(output));
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = pipe.read(&mut piece) {
+            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+            output.extend_from_slice(&piece[..length]);
+        }
+    });
+}
+
+/// Sends a signal (`KILL`, `TERM`) to a process that this test or one of its servers started.
+pub fn send_signal(signal: &str, pid: i32) {
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(format!("kill -{signal} {pid}"))
+        .status()
+        .expect("sh runs");
+    assert!(
+        status.success(),
+        "signal {signal} could not be sent to {pid}"
+    );
+}
+
+/// Whether a process exists and is not a zombie.
+pub fn is_alive(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(" Z"))
+    })
+}
+
+/// A process that a child of this test started, and that a failed test must not leave behind.
+pub struct Orphan(pub i32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if is_alive(self.0) {
+            send_signal("KILL", self.0);
+        }
+    }
+}
+
+/// Runs a program to its end; gives its exit code, standard output and standard error.
+pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{program} could not be started: {error}"));
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// Runs a program that must succeed without a word of complaint; gives its standard output.
+pub fn run_quietly(command: &mut Command) -> String {
+    let (code, output, errors) = run(command);
+    assert_eq!(
+        (code, errors.as_str()),
+        (Some(0), ""),
+        "{command:?} said on standard output: {output}"
+    );
+    output
+}
+
+/// The `trax` binary: `TRAX_BIN`, else beside the tests in the target directory.
+pub fn trax_binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("TRAX_BIN") {
+        return named.into();
+    }
+    let tests = std::env::current_exe().expect("a process knows its program");
+    // target/debug/deps/trax-0123456789abcdef
+    let built = tests
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests are in a target directory")
+        .join("trax");
+    assert!(
+        built.exists(),
+        "{} is missing. Type: cargo build -p trax_client --features cli\nor name another one in TRAX_BIN.",
+        built.display()
+    );
+    built
+}
+
+/// A directory for the files of one test, open to the servers' account too; it is removed with this value.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty directory.
+    pub fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("trax-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a new directory can be made");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
+            .expect("its maker may change it");
+        Scratch(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{}: {error}", self.0.display());
+        }
+    }
+}

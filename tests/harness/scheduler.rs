@@ -1,0 +1,180 @@
+//! Servers with schedulers, and what can be seen of these in `pg_stat_activity`.
+
+use crate::{PATIENCE, eventually};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio_postgres::Client;
+use trax_client::testkit::{Database, Options, Server};
+
+/// The settings of a server whose launcher starts a scheduler in every database with the extension.
+pub fn scheduling() -> Options {
+    Server::options()
+        .fast()
+        .setting("max_worker_processes", "64")
+}
+
+/// The server that tests share which need schedulers and leave the server as a whole alone.
+pub fn live_server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| scheduling().start().expect("a server starts"))
+}
+
+/// A name that no other database has.
+pub fn new_name(kind: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{kind}_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A new database with the extension on the live server, its scheduler running.
+pub async fn live_database() -> Database {
+    let name = new_name("live");
+    let database = live_server()
+        .database(&name)
+        .await
+        .expect("a database with the extension is made");
+    let client = connect(&database).await;
+    scheduler_of(&client, &name, PATIENCE).await;
+    database
+}
+
+/// A connection as superuser.
+pub async fn connect(database: &Database) -> Client {
+    database
+        .connect()
+        .await
+        .expect("the server takes a connection")
+}
+
+/// The first column of the one row of a query.
+pub async fn value<T>(client: &Client, sql: &str) -> T
+where
+    T: for<'a> tokio_postgres::types::FromSql<'a>,
+{
+    let row = client.query_one(sql, &[]).await;
+    row.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+        .get(0)
+}
+
+/// Runs statements that must succeed.
+pub async fn execute(client: &Client, sql: &str) {
+    let done = client.batch_execute(sql).await;
+    done.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+/// All that `trax.check()` has to say; empty when healthy.
+pub async fn violations(client: &Client) -> Vec<String> {
+    let sql = "select rule || ': ' || coalesce(detail, '') from trax.check()";
+    let rows = client.query(sql, &[]).await.expect("trax.check() answers");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// The processes of the schedulers of a database.
+pub async fn schedulers(client: &Client, database: &str) -> Result<Vec<i32>, String> {
+    let sql =
+        "select pid from pg_stat_activity where backend_type = 'trax scheduler' and datname = $1";
+    let rows = client
+        .query(sql, &[&database])
+        .await
+        .map_err(|error| format!("{error:?}"))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Waits for the one scheduler of a database.
+pub async fn scheduler_of(client: &Client, database: &str, limit: Duration) -> i32 {
+    another_scheduler_of(client, database, 0, limit).await
+}
+
+/// Waits for the one scheduler of a database, another process than `old`.
+pub async fn another_scheduler_of(
+    client: &Client,
+    database: &str,
+    old: i32,
+    limit: Duration,
+) -> i32 {
+    let what = format!("a scheduler of {database} other than {old}");
+    eventually(&what, limit, async || {
+        match schedulers(client, database).await?.as_slice() {
+            [pid] if *pid != old => Ok(*pid),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await
+}
+
+/// Waits until a database has no scheduler.
+pub async fn no_scheduler_of(client: &Client, database: &str, limit: Duration) {
+    let what = format!("the end of the scheduler of {database}");
+    eventually(&what, limit, async || {
+        match schedulers(client, database).await?.as_slice() {
+            [] => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await;
+}
+
+/// Waits until the scheduler of a database has woken `times` times: chances to do what it should not.
+pub async fn scheduler_wakes(client: &Client, database: &str, times: usize) {
+    let sql = "select query_start::text from pg_stat_activity
+        where backend_type = 'trax scheduler' and datname = $1 and query_start is not null";
+    let mut seen: Vec<String> = Vec::new();
+    // The start of the one under way when we begin does not count.
+    while seen.len() <= times {
+        let start = eventually("the scheduler wakes", PATIENCE, async || {
+            let rows = client
+                .query(sql, &[&database])
+                .await
+                .map_err(|error| format!("{error:?}"))?;
+            let now: Option<String> = rows.first().map(|row| row.get(0));
+            now.filter(|now| !seen.contains(now))
+                .ok_or(format!("{seen:?}"))
+        })
+        .await;
+        seen.push(start);
+    }
+}
+
+/// Takes a job under a lease that ends at once, and waits until a cycle takes it away: one has run.
+pub async fn a_cycle_runs(client: &Client, limit: Duration) {
+    let job: i64 = value(client, "select trax.enqueue('probe', max_retries => 0)").await;
+    let claimed: i64 = value(
+        client,
+        "select job_id from trax.claim_next(tasks => '{probe}', lease => '1 ms')",
+    )
+    .await;
+    assert_eq!(claimed, job);
+    eventually("a cycle", limit, async || {
+        let sql =
+            "select count(*) from trax.run where failure_kind = 'lease_expired' and job_id = $1";
+        let row = client
+            .query_one(sql, &[&job])
+            .await
+            .map_err(|error| format!("{error:?}"))?;
+        if row.get::<_, i64>(0) == 1 {
+            Ok(())
+        } else {
+            Err("the lease is still there".to_owned())
+        }
+    })
+    .await;
+}
+
+/// The value, health and hint of one item of `trax.status()`.
+pub async fn status(client: &Client, item: &str) -> (String, bool, Option<String>) {
+    let sql = "select value, healthy, hint from trax.status() where item = $1";
+    let row = client
+        .query_one(sql, &[&item])
+        .await
+        .expect("trax.status() has the item once");
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// Waits until an item of `trax.status()` has this value.
+pub async fn status_becomes(client: &Client, item: &str, wanted: &str, limit: Duration) {
+    eventually(&format!("status {item:?} {wanted:?}"), limit, async || {
+        let (value, ..) = status(client, item).await;
+        if value == wanted { Ok(()) } else { Err(value) }
+    })
+    .await;
+}

@@ -1,0 +1,102 @@
+//! A streaming standby of a throw-away server, in that server's own directory.
+
+use crate::process::{Process, run_quietly};
+use crate::{PATIENCE, eventually};
+use tokio_postgres::{Client, NoTls};
+use trax_client::testkit::Server;
+
+/// A running standby; it ends when this value is dropped, which must happen before its primary's.
+pub struct Standby {
+    process: Process,
+    port: u16,
+    socket_dir: std::path::PathBuf,
+}
+
+impl Standby {
+    /// Copies the server with `pg_basebackup` and starts the copy as its standby, with settings of its own.
+    pub async fn of(primary: &Server, settings: &[&str]) -> Self {
+        let data = primary.socket_dir().join("standby");
+        let mut backup = primary.command("pg_basebackup");
+        backup
+            .args([
+                "--checkpoint=fast",
+                "--no-sync",
+                "--write-recovery-conf",
+                "--pgdata",
+            ])
+            .arg(&data);
+        run_quietly(&mut backup);
+        let port = free_port();
+        // The kernel ends it also when this process is killed; the path of a program stays as it is.
+        let mut command = primary.command("/usr/bin/setpriv");
+        command
+            .args(["--pdeathsig", "QUIT"])
+            .arg(primary.command("postgres").get_program());
+        command
+            .arg("-D")
+            .arg(&data)
+            .arg("-c")
+            .arg(format!("port={port}"));
+        for setting in settings {
+            command.args(["-c", setting]);
+        }
+        let process = Process::start(command);
+        let standby = Standby {
+            process,
+            port,
+            socket_dir: primary.socket_dir().to_owned(),
+        };
+        eventually("the standby takes connections", PATIENCE, async || {
+            standby.try_connect("postgres").await.map(|_| ())
+        })
+        .await;
+        standby
+    }
+
+    /// A connection as superuser.
+    pub async fn connect(&self, database: &str) -> Client {
+        self.try_connect(database)
+            .await
+            .expect("the standby takes a connection")
+    }
+
+    async fn try_connect(&self, database: &str) -> Result<Client, String> {
+        let mut config = tokio_postgres::Config::new();
+        config
+            .host_path(&self.socket_dir)
+            .port(self.port)
+            .user("postgres")
+            .dbname(database);
+        let (client, connection) = config
+            .connect(NoTls)
+            .await
+            .map_err(|error| format!("{error:?}; it said: {}", self.process.output()))?;
+        tokio::spawn(async move {
+            // The client sees the same error on its next call.
+            if connection.await.is_err() {}
+        });
+        Ok(client)
+    }
+
+    /// Waits until the standby has replayed what the primary had written at `lsn`.
+    pub async fn has_replayed(&self, client: &Client, lsn: &str) {
+        eventually("the standby has caught up", PATIENCE, async || {
+            let sql = "select coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)";
+            let row = client
+                .query_one(sql, &[&lsn])
+                .await
+                .map_err(|error| format!("{error:?}"))?;
+            if row.get(0) {
+                Ok(())
+            } else {
+                Err(format!("not yet at {lsn}"))
+            }
+        })
+        .await;
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}

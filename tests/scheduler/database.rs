@@ -1,0 +1,104 @@
+//! Statements about a database or its extension, while the scheduler is connected.
+
+use super::TWO_SECONDS;
+use harness::scheduler::{
+    a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, new_name,
+    no_scheduler_of, scheduler_of, schedulers, value, violations,
+};
+use harness::{PATIENCE, eventually};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_database_is_dropped_renamed_and_copied_while_its_scheduler_runs() {
+    let admin = connect(&live_server().existing("postgres")).await;
+    let name = live_database().await.name().to_owned();
+    for round in 0..3 {
+        let copy = new_name("copy");
+        execute(&admin, &format!("create database {copy} template {name}")).await;
+        scheduler_of(&admin, &name, Duration::from_secs(6)).await;
+        scheduler_of(&admin, &copy, Duration::from_secs(6)).await;
+        let renamed = format!("{copy}_renamed_{round}");
+        execute(
+            &admin,
+            &format!("alter database {copy} rename to {renamed}"),
+        )
+        .await;
+        scheduler_of(&admin, &renamed, Duration::from_secs(6)).await;
+        execute(&admin, &format!("drop database {renamed}")).await;
+        assert_eq!(schedulers(&admin, &renamed).await, Ok(vec![]));
+    }
+    execute(&admin, &format!("drop database {name}")).await;
+}
+
+#[tokio::test]
+async fn a_failed_drop_gives_the_scheduler_back() {
+    let database = live_database().await;
+    let admin = connect(&live_server().existing("postgres")).await;
+    let stranger = connect(&database).await;
+    let pid = scheduler_of(&admin, database.name(), PATIENCE).await;
+    let dropped = admin
+        .batch_execute(&format!("drop database {}", database.name()))
+        .await;
+    let error = dropped.expect_err("somebody is connected");
+    assert_eq!(error.code().map(|code| code.code()), Some("55006"));
+    another_scheduler_of(&admin, database.name(), pid, Duration::from_secs(6)).await;
+    a_cycle_runs(&stranger, Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn the_extension_is_dropped_and_created_again_while_the_scheduler_runs() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    for _ in 0..3 {
+        execute(
+            &client,
+            "select trax.enqueue('left.over');
+            select trax.schedule('left-over', 'left.over', cron => '* * * * *');
+            select trax.make_run_partitions(now() + interval '30 days', 1);
+            drop extension trax",
+        )
+        .await;
+        let left: Vec<String> = {
+            let sql = "select c.relname::text from pg_class c
+                where c.relnamespace = (select oid from pg_namespace where nspname = 'trax')
+                union all select p.proname::text from pg_proc p
+                where p.pronamespace = (select oid from pg_namespace where nspname = 'trax')";
+            let rows = client
+                .query(sql, &[])
+                .await
+                .expect("the catalog can be read");
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        assert_eq!(left, Vec::<String>::new());
+        no_scheduler_of(&client, database.name(), Duration::from_secs(6)).await;
+        execute(&client, "create extension trax").await;
+        scheduler_of(&client, database.name(), TWO_SECONDS).await;
+        assert_eq!(
+            value::<i64>(&client, "select count(*) from trax.job").await,
+            0
+        );
+        a_cycle_runs(&client, Duration::from_secs(5)).await;
+    }
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_rolled_back_drop_of_the_extension_leaves_the_scheduler() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    execute(&client, "begin; drop extension trax").await;
+    let watcher = connect(&live_server().existing("postgres")).await;
+    eventually("the scheduler waiting for the drop", PATIENCE, async || {
+        let sql = format!(
+            "select coalesce(max(wait_event_type), 'none') from pg_stat_activity
+            where backend_type = 'trax scheduler' and datname = '{}'",
+            database.name()
+        );
+        let seen: String = value(&watcher, &sql).await;
+        if seen == "Lock" { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    execute(&client, "rollback").await;
+    scheduler_of(&client, database.name(), Duration::from_secs(6)).await;
+    a_cycle_runs(&client, Duration::from_secs(5)).await;
+}

@@ -1,0 +1,265 @@
+//! Schedulers in databases that fail, block, have odd settings, or an extension of another version.
+
+use harness::scheduler::{
+    a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, scheduler_of,
+    scheduler_wakes, schedulers, scheduling, status, value,
+};
+use harness::{PATIENCE, eventually};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use trax_client::testkit::Server;
+
+#[tokio::test]
+async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let old = scheduler_of(&client, database.name(), PATIENCE).await;
+    execute(
+        &client,
+        "create schema trap;
+        create function trap.now() returns timestamptz language sql as 'select 1 / 0; select null::timestamptz';
+        create function trap.count(bigint) returns bigint language sql as 'select 1 / 0; select null::bigint';
+        create table trap.work_queue (); create table trap.lease (); create table trap.manifest_state ()",
+    )
+    .await;
+    for setting in [
+        "search_path = trap, trax, pg_catalog",
+        "statement_timeout = '1 ms'",
+        "lock_timeout = '1 ms'",
+        "idle_in_transaction_session_timeout = '1 ms'",
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_read_only = on",
+    ] {
+        execute(
+            &client,
+            &format!("alter database {} set {setting}", database.name()),
+        )
+        .await;
+    }
+    let new = another_scheduler_of(&client, database.name(), old, Duration::from_secs(10)).await;
+    execute(&client, "select trax.schedule('m', 't', every => '1 hour')").await;
+    for _ in 0..2 {
+        a_cycle_runs(&client, Duration::from_secs(5)).await;
+    }
+    assert_eq!(
+        value::<i64>(
+            &client,
+            "select count(*) from trax.work_queue where manifest = 'm'"
+        )
+        .await,
+        1
+    );
+    // It may have seen the first of the settings alone and connected again for the others, but it did not fail.
+    assert!(
+        schedulers(&client, database.name())
+            .await
+            .is_ok_and(|pids| pids.len() == 1),
+        "after {new}"
+    );
+}
+
+#[tokio::test]
+async fn a_failing_cycle_is_tried_again_after_a_pause_and_works_once_the_cause_is_gone() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "begin; select trax.schedule('m', 't', every => '1 hour'); alter table trax.lease rename to away; commit",
+    )
+    .await;
+    let mut seen = BTreeSet::new();
+    let end = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < end {
+        seen.extend(
+            schedulers(&client, database.name())
+                .await
+                .expect("the server answers"),
+        );
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(
+        seen.len() <= 3,
+        "it does not spin: {} processes in 8 s",
+        seen.len()
+    );
+    execute(&client, "alter table trax.away rename to lease").await;
+    a_cycle_runs(&client, Duration::from_secs(10)).await;
+    eventually("the manifest's job", PATIENCE, async || match value::<i64>(
+        &client,
+        "select count(*) from trax.work_queue where manifest = 'm'",
+    )
+    .await
+    {
+        1 => Ok(()),
+        seen => Err(format!("{seen} jobs")),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_blocked_scheduler_does_not_hold_up_another_database() {
+    let (blocked, free) = (live_database().await, live_database().await);
+    let locker = connect(&blocked).await;
+    execute(
+        &locker,
+        "begin; lock table trax.manifest_state in access exclusive mode",
+    )
+    .await;
+    let client = connect(&free).await;
+    eventually(
+        "the scheduler that waits for the lock",
+        PATIENCE,
+        async || {
+            let sql = format!(
+                "select coalesce(max(wait_event_type), 'none') from pg_stat_activity
+            where backend_type = 'trax scheduler' and datname = '{}'",
+                blocked.name()
+            );
+            let seen: String = value(&client, &sql).await;
+            if seen == "Lock" { Ok(()) } else { Err(seen) }
+        },
+    )
+    .await;
+    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    execute(&locker, "rollback").await;
+    a_cycle_runs(&locker, Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_scheduler_waits_while_the_extension_has_another_version() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "update pg_extension set extversion = '0.0.9' where extname = 'trax';
+        select trax.schedule('m', 't', every => '1 hour')",
+    )
+    .await;
+    let pid = scheduler_of(&client, database.name(), PATIENCE).await;
+    // The setting makes a new process, which finds the version when it begins.
+    execute(
+        &client,
+        &format!(
+            "alter database {} set trax.tick_interval = '50 ms'",
+            database.name()
+        ),
+    )
+    .await;
+    another_scheduler_of(&client, database.name(), pid, Duration::from_secs(10)).await;
+    execute(
+        &client,
+        "select trax.schedule('late', 't', every => '1 hour')",
+    )
+    .await;
+    scheduler_wakes(&client, database.name(), 5).await;
+    let queued = "select count(*) from trax.work_queue where manifest = 'late'";
+    assert_eq!(value::<i64>(&client, queued).await, 0);
+    let log = std::fs::read_to_string(live_server().log_file()).expect("the log can be read");
+    let said = log
+        .lines()
+        .filter(|line| line.contains("the extension is version 0.0.9"))
+        .count();
+    assert!(
+        (1..=2).contains(&said),
+        "it says so once for each process: {said}"
+    );
+
+    execute(
+        &client,
+        "update pg_extension set extversion = '0.1.0' where extname = 'trax'",
+    )
+    .await;
+    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    assert_eq!(value::<i64>(&client, queued).await, 1);
+}
+
+#[tokio::test]
+async fn switched_off_for_one_database_its_scheduler_stays_and_does_nothing() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let pid = scheduler_of(&client, database.name(), PATIENCE).await;
+    let name = database.name();
+    execute(
+        &client,
+        &format!("alter database {name} set trax.enabled = off; alter database {name} set trax.tick_interval = '50 ms'"),
+    )
+    .await;
+    let pid = another_scheduler_of(&client, name, pid, Duration::from_secs(10)).await;
+    execute(&client, "select trax.schedule('m', 't', every => '1 hour')").await;
+    scheduler_wakes(&client, name, 5).await;
+    assert_eq!(
+        value::<i64>(&client, "select count(*) from trax.work_queue").await,
+        0
+    );
+    execute(
+        &client,
+        &format!("alter database {name} reset trax.enabled"),
+    )
+    .await;
+    another_scheduler_of(&client, name, pid, Duration::from_secs(10)).await;
+    a_cycle_runs(&client, Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn the_list_of_databases_is_read_again_on_reload() {
+    let server = scheduling()
+        .setting("trax.databases", "one")
+        .start()
+        .expect("a server starts");
+    for name in ["one", "two"] {
+        server.database(name).await.expect("a database is made");
+    }
+    let client = connect(&server.existing("two")).await;
+    scheduler_of(&client, "one", Duration::from_secs(2)).await;
+    assert_eq!(schedulers(&client, "two").await, Ok(vec![]));
+    let (_, healthy, hint) = status(&client, "scheduler").await;
+    assert!(!healthy && hint.is_some_and(|hint| hint.contains("trax.databases (one)")));
+    let refused = client
+        .query("select trax.start_scheduler()", &[])
+        .await
+        .expect_err("it is left out");
+    assert_eq!(refused.code().map(|code| code.code()), Some("55000"));
+
+    execute(&client, "alter system set trax.databases = 'two, three'").await;
+    server.reload().expect("the server runs");
+    scheduler_of(&client, "two", Duration::from_secs(6)).await;
+    harness::scheduler::no_scheduler_of(&client, "one", Duration::from_secs(6)).await;
+    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    assert_eq!(
+        value::<String>(&client, "select trax.start_scheduler()").await,
+        "already running"
+    );
+}
+
+#[tokio::test]
+async fn without_a_free_worker_slot_status_says_which_setting_to_raise() {
+    // The server's own launcher for logical replication and ours take both.
+    let server = Server::options()
+        .fast()
+        .setting("max_worker_processes", "2")
+        .start()
+        .expect("a server starts");
+    let database = server
+        .database("starved")
+        .await
+        .expect("a database is made");
+    let client = connect(&database).await;
+    let (said, healthy, hint) = status(&client, "scheduler").await;
+    assert_eq!((said.as_str(), healthy), ("not running", false));
+    assert!(hint.is_some_and(|hint| hint.contains("max_worker_processes (2)")));
+    let refused = client
+        .query("select trax.start_scheduler()", &[])
+        .await
+        .expect_err("there is no slot");
+    assert_eq!(refused.code().map(|code| code.code()), Some("53400"));
+    // By hand everything works.
+    execute(
+        &client,
+        "select trax.schedule('m', 't', every => '1 hour'); select * from trax.tick()",
+    )
+    .await;
+    assert_eq!(
+        value::<i64>(&client, "select count(*) from trax.claim_next()").await,
+        1
+    );
+}

@@ -1,0 +1,297 @@
+//! The Rust worker: handlers, panics, leases, cancels, signals and broken connections.
+
+mod connection;
+mod lease;
+mod signal;
+
+use harness::scheduler::{connect, execute, value, violations};
+use harness::{PATIENCE, database, eventually};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio_postgres::Client;
+use trax_client::testkit::Database;
+use trax_client::{
+    Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Shutdown,
+    Stopped, Summary, Worker,
+};
+
+/// A worker whose events are not the test's output, and that leaves signals alone.
+fn worker(database: &Database) -> Worker {
+    Worker::new(database.config())
+        .without_signals()
+        .on_event(|_| ())
+        .poll_interval(Duration::from_millis(20))
+}
+
+/// A worker that runs in a task of its own until it is told to stop.
+struct Running {
+    shutdown: Shutdown,
+    task: tokio::task::JoinHandle<trax_client::Result<Summary>>,
+}
+
+fn start(worker: Worker) -> Running {
+    let shutdown = worker.shutdown();
+    Running {
+        shutdown,
+        task: tokio::spawn(worker.run()),
+    }
+}
+
+impl Running {
+    async fn drain(self) -> Summary {
+        self.shutdown.drain();
+        let ended = tokio::time::timeout(PATIENCE, self.task).await;
+        ended
+            .expect("it stops in time")
+            .expect("it does not panic")
+            .expect("it was never refused")
+    }
+}
+
+async fn run(worker: Worker) -> Summary {
+    let ended = tokio::time::timeout(PATIENCE, worker.until_empty().run()).await;
+    ended
+        .expect("it stops when the queue is empty")
+        .expect("it is not refused")
+}
+
+async fn enqueue(client: &Client, task: &str, input: impl Serialize) -> JobId {
+    Trax::new(client)
+        .enqueue(&NewJob::new(task, input))
+        .await
+        .expect("a job is enqueued")
+}
+
+/// `state failure_kind error` of the runs of a job, in order.
+async fn runs(client: &Client, job: JobId) -> Vec<String> {
+    let sql = "select concat_ws(' ', state, failure_kind, error) from trax.run where job_id = $1 order by attempt";
+    let rows = client
+        .query(sql, &[&job.0])
+        .await
+        .expect("the query is right");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+async fn state_becomes(client: &Client, job: JobId, wanted: &str) {
+    eventually(&format!("job {job} {wanted}"), PATIENCE, async || {
+        let rows = client
+            .query("select state from trax.job where job_id = $1", &[&job.0])
+            .await;
+        let rows = rows.map_err(|error| format!("{error:?}"))?;
+        match rows.first().map(|row| row.get::<_, String>(0)) {
+            Some(state) if state == wanted => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await;
+}
+
+#[derive(Deserialize)]
+struct Order {
+    item: String,
+    count: u32,
+}
+
+#[derive(Serialize)]
+struct Bill {
+    total: u32,
+}
+
+async fn bill(order: Order, _: Context) -> HandlerResult<Bill> {
+    match order.item.as_str() {
+        "tea" => Ok(Bill {
+            total: order.count * 3,
+        }),
+        other => Err(JobError::permanent(format!("there is no {other}"))),
+    }
+}
+
+#[tokio::test]
+async fn a_typed_handler_gets_its_input_and_its_output_is_kept() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let good = enqueue(
+        &client,
+        "bill",
+        serde_json::json!({"item": "tea", "count": 2}),
+    )
+    .await;
+    let unknown = enqueue(
+        &client,
+        "bill",
+        serde_json::json!({"item": "gold", "count": 2}),
+    )
+    .await;
+    let unfit = enqueue(&client, "bill", "not an order").await;
+    let foreign = enqueue(&client, "somebody.elses", 1).await;
+    let summary = run(worker(&database).name("biller").handle("bill", bill)).await;
+    assert_eq!(
+        (summary.completed, summary.dead, summary.retrying),
+        (1, 1, 1)
+    );
+
+    let sql = "select worker || ' ' || output::text from trax.run where state = 'completed'";
+    assert_eq!(value::<String>(&client, sql).await, "biller {\"total\": 6}");
+    assert_eq!(runs(&client, good).await, ["completed"]);
+    assert_eq!(
+        runs(&client, unknown).await,
+        ["failed error there is no gold"]
+    );
+    let said = runs(&client, unfit).await.join("");
+    assert!(
+        said.starts_with("failed error the input does not fit this handler"),
+        "{said}"
+    );
+    let sql = "select max_retries is null and attempts = 0 from trax.work_queue where task = 'somebody.elses'";
+    assert!(
+        value::<bool>(&client, sql).await,
+        "job {foreign} was not touched"
+    );
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+async fn careless(input: u32, _: Context) -> HandlerResult<u32> {
+    assert!(input != 13, "thirteen brings bad luck");
+    Ok(input)
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_own_attempt_and_no_other() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let unlucky = enqueue(&client, "t", 13).await;
+    for input in 0..10 {
+        enqueue(&client, "t", input).await;
+    }
+    let summary = run(worker(&database).concurrency(3).handle("t", careless)).await;
+    assert_eq!((summary.completed, summary.retrying), (10, 1));
+    let said = runs(&client, unlucky).await.join("");
+    assert!(
+        said.starts_with("failed error") && said.contains("thirteen brings bad luck"),
+        "{said}"
+    );
+    let sql = "select count(*) from trax.run where state = 'completed'";
+    assert_eq!(value::<i64>(&client, sql).await, 10);
+}
+
+#[tokio::test]
+async fn never_more_handlers_run_than_the_concurrency_allows() {
+    let database = database().await;
+    let client = connect(&database).await;
+    Trax::new(&client)
+        .enqueue_many("t", &[1; 60], &JobOptions::new())
+        .await
+        .expect("jobs are enqueued");
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let handler = {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        move |_: u32, _: Context| {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, JobError>(())
+            }
+        }
+    };
+    let summary = run(worker(&database).concurrency(5).handle("t", handler)).await;
+    assert_eq!(summary.completed, 60);
+    assert_eq!(most.load(Ordering::SeqCst), 5);
+}
+
+/// Waits until it is asked to stop, and tells why.
+async fn obedient(_: serde_json::Value, ctx: Context) -> HandlerResult<Outcome> {
+    let reason = ctx.cancelled().await;
+    Err(JobError::new(format!("stopped: {reason:?}")))
+}
+
+/// Writes and completes in one transaction; the first attempt of an even input is rolled back.
+async fn pay(amount: i32, ctx: Context<Database>) -> HandlerResult<Outcome> {
+    let mut client = ctx.state().connect().await?;
+    let tx = client.transaction().await?;
+    tx.execute("insert into payment (amount) values ($1)", &[&amount])
+        .await?;
+    if !Trax::new(&tx)
+        .complete(ctx.job_id(), ctx.token(), &amount)
+        .await?
+    {
+        return Err(JobError::new("the lease is lost"));
+    }
+    if amount % 2 == 0 && ctx.attempt() == 1 {
+        tx.rollback().await?;
+        return Err(JobError::new("changed my mind").retry_in(Duration::ZERO));
+    }
+    tx.commit().await?;
+    Ok(Outcome::Recorded)
+}
+
+#[tokio::test]
+async fn a_completion_in_the_handlers_own_transaction_has_its_effect_exactly_once() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(&client, "create table payment (amount int)").await;
+    for amount in 0..10 {
+        enqueue(&client, "pay", amount).await;
+    }
+    let worker = Worker::with_state(database.config(), database.clone())
+        .without_signals()
+        .on_event(|_| ())
+        .poll_interval(Duration::from_millis(20))
+        .handle("pay", pay);
+    let shutdown = worker.shutdown();
+    let task = tokio::spawn(worker.run());
+    eventually("ten payments", PATIENCE, async || {
+        match value::<i64>(
+            &client,
+            "select count(*) from trax.run where state = 'completed'",
+        )
+        .await
+        {
+            10 => Ok(()),
+            seen => Err(format!("{seen}")),
+        }
+    })
+    .await;
+    shutdown.drain();
+    let summary = task
+        .await
+        .expect("it does not panic")
+        .expect("it is not refused");
+    assert_eq!(
+        (summary.completed, summary.retrying, summary.lost),
+        (10, 5, 0)
+    );
+    let sql = "select string_agg(amount::text, ' ' order by amount) from payment";
+    assert_eq!(value::<String>(&client, sql).await, "0 1 2 3 4 5 6 7 8 9");
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_snoozed_job_comes_back_without_having_spent_an_attempt() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "t", 1).await;
+    let handler = |_: u32, _: Context| async {
+        Ok::<_, JobError>(Outcome::Snooze(Duration::from_secs(3600)))
+    };
+    assert_eq!(
+        run(worker(&database).handle("t", handler)).await.released,
+        1
+    );
+    let sql = "select attempts || ' ' || waits_for from trax.work_queue";
+    assert_eq!(value::<String>(&client, sql).await, "0 time");
+    assert_eq!(runs(&client, job).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_drained_worker_with_nothing_left_to_do_says_so() {
+    let database = database().await;
+    let running = start(worker(&database).handle("t", careless));
+    let client = connect(&database).await;
+    let job = enqueue(&client, "t", 1).await;
+    state_becomes(&client, job, "completed").await;
+    assert_eq!(running.drain().await.stopped, Stopped::Drained);
+}

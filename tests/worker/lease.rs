@@ -1,0 +1,154 @@
+//! Leases that last, and leases that are asked for or taken away.
+
+use super::{enqueue, obedient, run, runs, start, state_becomes, worker};
+use harness::scheduler::{connect, execute, live_database, value, violations};
+use harness::{PATIENCE, database};
+use std::time::Duration;
+use trax_client::testkit::Database;
+use trax_client::{
+    Cancelled, Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJob, Reason,
+};
+
+/// The lease of the tests below; schedulers reap 20 times in it.
+const LEASE: Duration = Duration::from_millis(1000);
+
+async fn hasty_database() -> Database {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let sql = format!(
+        "alter database {} set trax.tick_interval = '50 ms'",
+        database.name()
+    );
+    execute(&client, &sql).await;
+    database
+}
+
+#[tokio::test]
+async fn heartbeats_keep_a_job_that_takes_longer_than_its_lease() {
+    let database = hasty_database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "slow", 1).await;
+    let slow = async |_: u32, ctx: Context| {
+        tokio::select! {
+            () = tokio::time::sleep(LEASE * 3) => Ok(()),
+            reason = ctx.cancelled() => Err(JobError::permanent(format!("{reason:?}"))),
+        }
+    };
+    let summary = run(worker(&database).lease(LEASE).handle("slow", slow)).await;
+    assert_eq!(summary.completed, 1);
+    assert_eq!(runs(&client, job).await, ["completed"]);
+}
+
+#[tokio::test]
+async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_the_lease() {
+    let database = hasty_database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "block", 1).await;
+    // This test's runtime has one thread: while it is blocked, nothing else of the worker runs on it.
+    let block = |_: u32, _: Context| async {
+        std::thread::sleep(LEASE * 3);
+        Ok::<_, JobError>(())
+    };
+    let summary = run(worker(&database).lease(LEASE).handle("block", block)).await;
+    assert_eq!(summary.completed, 1);
+    assert_eq!(runs(&client, job).await, ["completed"]);
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_the_handler_and_the_job_ends_as_cancelled() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "t", 1).await;
+    let running = start(worker(&database).lease(LEASE).handle("t", obedient));
+    state_becomes(&client, job, "in_progress").await;
+    let said = Trax::new(&client)
+        .cancel(job)
+        .await
+        .expect("a job can be cancelled");
+    assert_eq!(said, Cancelled::Requested);
+    state_becomes(&client, job, "cancelled").await;
+    let summary = running.drain().await;
+    assert_eq!((summary.cancelled, summary.completed), (1, 0));
+    assert_eq!(
+        value::<i64>(&client, "select count(*) from trax.dead_letter").await,
+        0
+    );
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_handler_that_does_not_obey_a_cancel_is_dropped() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "t", 1).await;
+    let deaf = |_: u32, _: Context| std::future::pending::<HandlerResult<()>>();
+    let deaf = worker(&database)
+        .lease(LEASE)
+        .cancel_patience(Duration::from_millis(100))
+        .handle("t", deaf);
+    let running = start(deaf);
+    state_becomes(&client, job, "in_progress").await;
+    Trax::new(&client)
+        .cancel(job)
+        .await
+        .expect("a job can be cancelled");
+    state_becomes(&client, job, "cancelled").await;
+    assert_eq!(running.drain().await.cancelled, 1);
+}
+
+#[tokio::test]
+async fn a_handler_whose_lease_was_taken_away_is_told_so() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "t", 1).await;
+    let (tell, told) = std::sync::mpsc::channel();
+    let handler = move |_: u32, ctx: Context| {
+        let tell = tell.clone();
+        async move {
+            if ctx.attempt() == 1 {
+                tell.send(ctx.cancelled().await)?;
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    let running = start(worker(&database).lease(LEASE).handle("t", handler));
+    state_becomes(&client, job, "in_progress").await;
+    // As if no heartbeat had come for a lease.
+    execute(
+        &client,
+        "update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s';
+        select * from trax.tick()",
+    )
+    .await;
+    state_becomes(&client, job, "completed").await;
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Reason::LeaseLost));
+    running.drain().await;
+    let ended = runs(&client, job).await;
+    assert_eq!(
+        ended,
+        [
+            "failed lease_expired the lease expired without a heartbeat",
+            "completed"
+        ]
+    );
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_attempt_over_its_timeout_is_asked_to_stop_and_ends_as_timed_out() {
+    let database = hasty_database().await;
+    let client = connect(&database).await;
+    let options = JobOptions::new()
+        .timeout(Duration::from_millis(300))
+        .max_retries(0);
+    let job = Trax::new(&client)
+        .enqueue(&NewJob::new("t", 1).with(options))
+        .await
+        .expect("a job is enqueued");
+    let running = start(worker(&database).lease(LEASE).handle("t", obedient));
+    state_becomes(&client, job, "failed").await;
+    running.drain().await;
+    let ended = runs(&client, job).await.join("");
+    assert!(ended.starts_with("failed timeout"), "{ended}");
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}

@@ -1,0 +1,236 @@
+//! What becomes of one due manifest.
+
+use crate::clock::{Timestamp, interval_micros};
+use crate::error::Result;
+use crate::manifest_state::{NextRun, ParkedOn, random};
+use crate::spi::SpiRow;
+use crate::timing::{self, Kind, Plan, Timing};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// How long a manifest rests whose evaluation failed, in microseconds.
+const REST_MICROS: i64 = 60 * 1_000_000;
+
+/// A manifest whose time has come.
+pub(super) struct Due {
+    pub(super) manifest_id: i64,
+    pub(super) group: String,
+    pub(super) task: String,
+    pub(super) depends: bool,
+    pub(super) evaluation_failures: i32,
+    run_at: Timestamp,
+    /// The occurrence that is due; earlier than `run_at` by its part of the variance.
+    occurrence: Timestamp,
+    /// It was parked since then: the run to come stands for the occurrences in between.
+    was_parked: bool,
+    made_up: i32,
+    pub(super) blocked_on: Option<ParkedOn>,
+    timing: Timing,
+    misfire: Misfire,
+    threshold_micros: i64,
+    misfire_limit: i32,
+    skips_overlap: bool,
+    overlaps: bool,
+}
+
+/// What a late run becomes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Misfire {
+    FireOnce,
+    FireAll,
+    Skip,
+}
+
+/// What becomes of it.
+#[derive(Debug)]
+pub(super) struct Decision {
+    pub(super) manifest_id: i64,
+    pub(super) queue_for: Option<Timestamp>,
+    pub(super) skipped: Option<Timestamp>,
+    pub(super) next: NextRun,
+    pub(super) parked_due_at: Option<Timestamp>,
+    pub(super) made_up: i32,
+    pub(super) failure: Option<String>,
+}
+
+impl Decision {
+    /// It could not be evaluated or queued: it rests and is tried again.
+    pub(super) fn fail(&mut self, message: String, now: Timestamp) {
+        let rested = now.plus(REST_MICROS);
+        self.queue_for = None;
+        self.skipped = None;
+        self.next = NextRun::At(rested, rested);
+        self.parked_due_at = None;
+        self.failure = Some(message);
+    }
+}
+
+/// Plans of definitions seen in this cycle: many manifests share one.
+#[derive(Default)]
+pub(super) struct Plans(HashMap<String, Rc<Plan>>);
+
+impl Plans {
+    fn get(&mut self, timing: &Timing) -> Result<Rc<Plan>> {
+        let key = format!("{timing:?}");
+        if let Some(plan) = self.0.get(&key) {
+            return Ok(Rc::clone(plan));
+        }
+        let plan = Rc::new(timing.plan()?);
+        self.0.insert(key, Rc::clone(&plan));
+        Ok(plan)
+    }
+}
+
+impl Due {
+    pub(super) fn read(row: &SpiRow) -> Self {
+        let run_at = row.must(2);
+        Self {
+            manifest_id: row.must(1),
+            run_at,
+            occurrence: row.get(3).unwrap_or(run_at),
+            was_parked: row.must(4),
+            made_up: row.must(5),
+            blocked_on: row.get::<String>(6).as_deref().and_then(ParkedOn::parse),
+            depends: row.get::<String>(10).is_some(),
+            timing: Timing {
+                cron: row.get(7),
+                every: row.get(8),
+                run_at: row.get(9),
+                depends: row.get::<String>(10).is_some(),
+                timezone: row.must(11),
+                starts_at: None,
+                ends_at: row.get(12),
+                variance: row.get(17),
+                exclusions: timing::json_value(row.get(18)),
+            },
+            misfire: match row.must::<String>(13).as_str() {
+                "fire_all" => Misfire::FireAll,
+                "skip" => Misfire::Skip,
+                _ => Misfire::FireOnce,
+            },
+            threshold_micros: interval_micros(&row.must(14)),
+            misfire_limit: row.must(15),
+            skips_overlap: row.must::<String>(16) == "skip",
+            overlaps: row.must::<String>(16) == "allow",
+            group: row.must(19),
+            task: row.must(20),
+            evaluation_failures: row.must(21),
+        }
+    }
+
+    pub(super) fn decide(&self, plans: &mut Plans, now: Timestamp) -> Decision {
+        let mut decision = Decision {
+            manifest_id: self.manifest_id,
+            queue_for: None,
+            skipped: None,
+            next: NextRun::Never,
+            parked_due_at: None,
+            made_up: 0,
+            failure: None,
+        };
+        match self.blocked_on {
+            Some(ParkedOn::Executing) if self.skips_overlap => {}
+            Some(reason) => {
+                decision.next = NextRun::Parked(reason);
+                decision.parked_due_at = Some(self.occurrence);
+                decision.made_up = self.made_up;
+                return decision;
+            }
+            None => {}
+        }
+        match plans.get(&self.timing) {
+            Ok(plan) => self.fire(&plan, now, &mut decision),
+            Err(error) => decision.fail(error.message().to_string(), now),
+        }
+        decision
+    }
+
+    fn fire(&self, plan: &Plan, now: Timestamp, decision: &mut Decision) {
+        if plan.is_over(self.occurrence) {
+            decision.next = NextRun::Parked(timing::OVER);
+            return;
+        }
+        match plan.kind {
+            Kind::Cron(_) => self.fire_cron(plan, now, decision),
+            Kind::Every(every) => self.fire_every(plan, every, now, decision),
+            Kind::At(_) => self.fire_once(plan, now, decision),
+            Kind::Depends | Kind::Never => decision.queue_for = Some(self.occurrence),
+        }
+        if self.blocked_on.is_some() {
+            // Skipped because the run before it is still going on.
+            decision.skipped = Some(self.occurrence);
+            decision.queue_for = None;
+        }
+    }
+
+    fn is_late(&self, now: Timestamp) -> bool {
+        self.run_at.plus(self.threshold_micros) < now
+    }
+
+    fn fire_cron(&self, plan: &Plan, now: Timestamp, decision: &mut Decision) {
+        let late = self.is_late(now);
+        let newest = || plan.latest(self.occurrence, now).unwrap_or(self.occurrence);
+        let after = match self.misfire {
+            Misfire::FireAll => {
+                decision.queue_for = Some(self.occurrence);
+                let made_up = if late { self.made_up + 1 } else { 0 };
+                let enough = late && made_up >= self.misfire_limit;
+                decision.made_up = if enough { 0 } else { made_up };
+                if enough { now } else { self.occurrence }
+            }
+            Misfire::Skip if late => {
+                decision.queue_for = plan.latest(now.plus(-self.threshold_micros), now);
+                if decision.queue_for.is_none() {
+                    decision.skipped = Some(self.occurrence);
+                }
+                now
+            }
+            Misfire::FireOnce | Misfire::Skip if late || self.was_parked => {
+                decision.queue_for = Some(newest());
+                now
+            }
+            Misfire::FireOnce | Misfire::Skip => {
+                decision.queue_for = Some(self.occurrence);
+                self.occurrence
+            }
+        };
+        decision.next = match plan.after(after) {
+            Some(next) => NextRun::At(plan.vary(next.at, random()), next.at),
+            None => NextRun::Parked(timing::OVER),
+        };
+    }
+
+    fn fire_every(&self, plan: &Plan, every: i64, now: Timestamp, decision: &mut Decision) {
+        let put_off = plan.put_off(now);
+        if put_off.at > now {
+            decision.next = NextRun::At(put_off.at, put_off.at);
+            return;
+        }
+        let skip = self.misfire == Misfire::Skip && self.is_late(now);
+        if skip {
+            decision.skipped = Some(self.occurrence);
+        } else {
+            decision.queue_for = Some(self.occurrence);
+        }
+        decision.next = if skip || self.overlaps {
+            // Several may run at once: the interval counts from the start.
+            let next = now.plus(every);
+            NextRun::At(plan.vary(next, random()), next)
+        } else {
+            NextRun::Parked(ParkedOn::Outcome)
+        };
+    }
+
+    fn fire_once(&self, plan: &Plan, now: Timestamp, decision: &mut Decision) {
+        let put_off = plan.put_off(now);
+        if put_off.at > now {
+            decision.next = NextRun::At(put_off.at, self.occurrence);
+        } else if self.misfire == Misfire::Skip && self.is_late(now) {
+            decision.skipped = Some(self.occurrence);
+            decision.next = NextRun::Parked(timing::OVER);
+        } else {
+            decision.queue_for = Some(self.occurrence);
+            decision.next = NextRun::Parked(ParkedOn::Outcome);
+        }
+    }
+}

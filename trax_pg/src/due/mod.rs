@@ -1,0 +1,252 @@
+//! Due manifests become work-queue entries.
+//!
+//! Enters: manifests whose `next_run_at` has come. Leaves: a scheduled entry in the work queue, or the manifest
+//! parked on what keeps it from being queued; in both cases its next time.
+//! Holds: an occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that cannot be
+//! evaluated or queued does not stop the others, and is switched off when it fails again and again.
+
+mod decide;
+
+use crate::clock::Timestamp;
+use crate::fair::{self, DueGroup};
+use crate::manifest_state::{NextRun, ParkedOn};
+use crate::spi::{self, Spi, arg, array_arg, statement};
+use crate::{dependency, group, setting, work_queue};
+use decide::{Decision, Due, Plans};
+use pgrx::pg_sys;
+use std::collections::HashMap;
+
+/// Groups looked at closely in one cycle see at most this many of their due manifests between them.
+const LOOK_AT_MOST: i64 = 100_000;
+/// A manifest whose evaluation fails this often in a row is switched off.
+const FAILURES_AT_MOST: i32 = 5;
+
+statement!(DUE_ANY, "due_any.sql", TIMESTAMPTZOID);
+statement!(DUE_GROUPS, "due_groups.sql", TIMESTAMPTZOID, INT8OID);
+statement!(
+    DUE_LOCK,
+    "due_lock.sql",
+    TIMESTAMPTZOID,
+    TEXTARRAYOID,
+    INT8ARRAYOID
+);
+statement!(DUE_JUDGE, "due_judge.sql", INT8ARRAYOID);
+statement!(
+    DUE_QUEUE,
+    "due_queue.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    INT8ARRAYOID,
+    TIMESTAMPTZOID,
+    INT4OID
+);
+statement!(
+    DUE_SETTLE,
+    "due_settle.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TEXTARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    INT4ARRAYOID,
+    TEXTARRAYOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_DISABLE_BROKEN,
+    "manifest_disable_broken.sql",
+    INT8OID,
+    TEXTOID,
+    TIMESTAMPTZOID
+);
+
+/// Queues due manifests; gives how many were queued, and whether more are due.
+pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
+    if spi.query(&DUE_ANY, &[arg(now)]).len() == 0 {
+        return (0, false);
+    }
+    let allowed = setting::max_entries_per_cycle().map(|limit| limit as i64);
+    let (groups, shares) = shares(spi, allowed, now);
+    let rows = spi.query(&DUE_LOCK, &[arg(now), arg(groups), arg(shares)]);
+    let mut locked: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    // States are written in ascending order, as everywhere.
+    locked.sort_unstable();
+    let rows = spi.query(&DUE_JUDGE, &[arg(locked)]);
+    let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
+    due.retain(|due| is_settled(spi, due));
+    let mut plans = Plans::default();
+    let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
+    let queued = queue(spi, &due, &mut decisions, now);
+    disable_broken(spi, &due, &mut decisions, now);
+    settle(spi, &decisions, now);
+    (
+        queued,
+        allowed.is_some_and(|allowed| decisions.len() as i64 >= allowed),
+    )
+}
+
+/// Whether it can be decided now. A group that is just being configured may be on again before we commit, and would not
+/// wake what we park: its manifests wait for the next cycle.
+fn is_settled(spi: &Spi, due: &Due) -> bool {
+    due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(spi, &due.group)
+}
+
+/// The groups with due manifests, and how many of each this cycle takes.
+fn shares(spi: &Spi, allowed: Option<i64>, now: Timestamp) -> (Vec<String>, Vec<i64>) {
+    let rows = spi.query(
+        &DUE_GROUPS,
+        &[arg(now), allowed.map(|a| a.min(LOOK_AT_MOST)).and_then(arg)],
+    );
+    let groups: Vec<DueGroup> = rows
+        .iter()
+        .map(|row| DueGroup {
+            name: row.must(1),
+            priority: row.must(2),
+            due: row.must(3),
+        })
+        .collect();
+    let shares = match allowed {
+        Some(allowed) => fair::shares(&groups, allowed),
+        None => groups.iter().map(|group| group.due).collect(),
+    };
+    (groups.into_iter().map(|group| group.name).collect(), shares)
+}
+
+/// Queues what was decided; gives how many entries there are.
+fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> usize {
+    let firing: Vec<usize> = (0..decisions.len())
+        .filter(|&index| decisions[index].queue_for.is_some())
+        .collect();
+    if firing.is_empty() {
+        return 0;
+    }
+    let mut lanes: HashMap<(&str, &str), i64> = HashMap::new();
+    let lane_ids: Vec<i64> = firing
+        .iter()
+        .map(|&index| {
+            let due = &due[index];
+            *lanes
+                .entry((&due.group, &due.task))
+                .or_insert_with(|| work_queue::ensure_lane(spi, &due.group, &due.task))
+        })
+        .collect();
+    let entries: Vec<Entry> = firing
+        .iter()
+        .zip(lane_ids)
+        .map(|(&index, lane_id)| Entry {
+            index,
+            manifest_id: decisions[index].manifest_id,
+            occurrence: decisions[index].queue_for.expect("chosen above"),
+            lane_id,
+        })
+        .collect();
+    let queued = queue_entries(spi, &entries, decisions, now);
+    let dependents = firing
+        .iter()
+        .filter(|&&index| due[index].depends && decisions[index].queue_for.is_some())
+        .map(|&index| due[index].manifest_id)
+        .collect();
+    dependency::consume(spi, dependents);
+    queued
+}
+
+struct Entry {
+    index: usize,
+    manifest_id: i64,
+    occurrence: Timestamp,
+    lane_id: i64,
+}
+
+/// All entries in one statement; if that fails, each by itself, so that one bad row fails alone.
+fn queue_entries(
+    spi: &Spi,
+    entries: &[Entry],
+    decisions: &mut [Decision],
+    now: Timestamp,
+) -> usize {
+    if let Ok(queued) = insert(spi, entries, now) {
+        return queued;
+    }
+    let mut queued = 0;
+    for entry in entries {
+        match insert(spi, std::slice::from_ref(entry), now) {
+            Ok(count) => queued += count,
+            Err(message) => decisions[entry.index].fail(message, now),
+        }
+    }
+    queued
+}
+
+fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize, String> {
+    let ids: Vec<i64> = entries.iter().map(|entry| entry.manifest_id).collect();
+    let occurrences: Vec<Option<pg_sys::Datum>> =
+        entries.iter().map(|entry| arg(entry.occurrence)).collect();
+    let lanes: Vec<i64> = entries.iter().map(|entry| entry.lane_id).collect();
+    spi::isolated(|| {
+        Ok(spi.execute(
+            &DUE_QUEUE,
+            &[
+                arg(ids),
+                array_arg(pg_sys::TIMESTAMPTZOID, &occurrences),
+                arg(lanes),
+                arg(now),
+                arg(setting::dependent_priority_boost()),
+            ],
+        ))
+    })
+}
+
+/// Switches off manifests that have failed often enough.
+fn disable_broken(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) {
+    for (due, decision) in due.iter().zip(decisions) {
+        let Some(failure) = &decision.failure else {
+            continue;
+        };
+        let failures = due.evaluation_failures + 1;
+        if failures >= FAILURES_AT_MOST {
+            let reason = format!("it could not be queued {failures} times in a row: {failure}");
+            spi.execute(
+                &MANIFEST_DISABLE_BROKEN,
+                &[arg(due.manifest_id), arg(reason.as_str()), arg(now)],
+            );
+            pgrx::warning!("trax: manifest {} is disabled: {reason}", due.manifest_id);
+            decision.next = NextRun::Parked(ParkedOn::Disabled);
+        }
+    }
+}
+
+fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
+    let column = |value: fn(&Decision) -> Option<pg_sys::Datum>, element| {
+        array_arg(element, &decisions.iter().map(value).collect::<Vec<_>>())
+    };
+    let times = pg_sys::TIMESTAMPTZOID;
+    spi.execute(
+        &DUE_SETTLE,
+        &[
+            column(|decision| arg(decision.manifest_id), pg_sys::INT8OID),
+            column(|decision| decision.next.run_at().and_then(arg), times),
+            column(|decision| decision.next.occurrence().and_then(arg), times),
+            column(
+                |decision| {
+                    decision
+                        .next
+                        .parked_on()
+                        .map(ParkedOn::as_str)
+                        .and_then(arg)
+                },
+                pg_sys::TEXTOID,
+            ),
+            column(|decision| decision.parked_due_at.and_then(arg), times),
+            column(|decision| decision.queue_for.and_then(arg), times),
+            column(|decision| decision.skipped.and_then(arg), times),
+            column(|decision| arg(decision.made_up), pg_sys::INT4OID),
+            column(
+                |decision| decision.failure.as_deref().and_then(arg),
+                pg_sys::TEXTOID,
+            ),
+            arg(now),
+        ],
+    );
+}

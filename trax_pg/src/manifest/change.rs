@@ -1,0 +1,327 @@
+//! What somebody says about a manifest, in a call of `trax.schedule` or in a document.
+
+use super::definition::Definition;
+use crate::clock::Timestamp;
+use crate::entry::Call;
+use crate::error::{Error, Result};
+use crate::group::HIGHEST_PRIORITY;
+use crate::spi::{Spi, arg, statement};
+use crate::timing::{Timing, json_value};
+use crate::work_queue;
+use pgrx::datum::{FromDatum, Interval};
+use pgrx::{JsonB, pg_sys};
+
+statement!(
+    MANIFEST_SAVE,
+    "manifest_save.sql",
+    TEXTOID,
+    TEXTOID,
+    JSONBOID,
+    TEXTOID,
+    TEXTOID,
+    INTERVALOID,
+    TIMESTAMPTZOID,
+    TEXTOID,
+    INT4OID,
+    INT4OID,
+    INTERVALOID,
+    INTERVALOID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID,
+    BOOLOID,
+    BOOLOID,
+    BOOLOID,
+    TIMESTAMPTZOID,
+    TEXTOID,
+    BOOLOID,
+    TEXTOID,
+    INTERVALOID,
+    INT4OID,
+    TEXTOID,
+    INT4OID,
+    INTERVALOID,
+    JSONBOID,
+    BOOLOID
+);
+
+/// `None` keeps what is stored; with `replace` it takes the default, `enabled` excepted.
+pub(crate) struct Change {
+    pub(crate) name: String,
+    pub(crate) task: String,
+    pub(crate) input: Option<pg_sys::Datum>,
+    pub(crate) group: Option<String>,
+    pub(crate) cron: Option<String>,
+    pub(crate) every: Option<pg_sys::Datum>,
+    pub(crate) run_at: Option<Timestamp>,
+    pub(crate) depends_on: Option<Vec<String>>,
+    pub(crate) depends_mode: Option<String>,
+    pub(crate) dormant: Option<bool>,
+    pub(crate) timezone: Option<String>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) retry_delay: Option<pg_sys::Datum>,
+    pub(crate) timeout: Option<pg_sys::Datum>,
+    pub(crate) misfire: Option<String>,
+    pub(crate) misfire_threshold: Option<pg_sys::Datum>,
+    pub(crate) misfire_limit: Option<i32>,
+    pub(crate) overlap: Option<String>,
+    pub(crate) max_concurrency: Option<i32>,
+    pub(crate) variance: Option<pg_sys::Datum>,
+    pub(crate) exclusions: Option<pg_sys::Datum>,
+    pub(crate) starts_at: Option<Timestamp>,
+    pub(crate) ends_at: Option<Timestamp>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) replace: bool,
+    /// It comes from `trax.apply`, which may prune what it created.
+    pub(crate) applied: bool,
+    pub(crate) now: Timestamp,
+}
+
+impl Change {
+    /// The arguments of `trax.schedule`, in their order.
+    pub(crate) fn from_call(call: &Call) -> Result<Self> {
+        let change = Self {
+            name: call.name(0, "name")?,
+            task: call.name(1, "task")?,
+            input: call.datum(2),
+            cron: call.optional(3),
+            every: call.optional_positive(4, "every")?.and(call.datum(4)),
+            run_at: call.optional(5),
+            depends_on: call.optional_names(6, "depends_on")?,
+            depends_mode: one_of(call.optional(7), "depends_mode", &["all", "any"])?,
+            dormant: call.optional(8),
+            timezone: call.optional(9),
+            group: call.optional_name(10, "group_name")?,
+            priority: call.optional_within(11, "priority", 0, HIGHEST_PRIORITY)?,
+            max_retries: call.optional_within(12, "max_retries", 0, i32::MAX - 1)?,
+            retry_delay: call
+                .optional_not_negative(13, "retry_delay")?
+                .and(call.datum(13)),
+            timeout: call.optional_positive(14, "timeout")?.and(call.datum(14)),
+            misfire: one_of(
+                call.optional(15),
+                "misfire",
+                &["fire_once", "fire_all", "skip"],
+            )?,
+            misfire_threshold: call
+                .optional_not_negative(16, "misfire_threshold")?
+                .and(call.datum(16)),
+            misfire_limit: call.optional_within(17, "misfire_limit", 1, i32::MAX)?,
+            overlap: one_of(call.optional(18), "overlap", &["queue", "skip", "allow"])?,
+            max_concurrency: call.optional_within(19, "max_concurrency", 1, i32::MAX)?,
+            variance: call
+                .optional_not_negative(20, "variance")?
+                .and(call.datum(20)),
+            exclusions: call.datum(21),
+            starts_at: call.optional(22),
+            ends_at: call.optional(23),
+            enabled: call.optional(24),
+            replace: false,
+            applied: false,
+            now: Timestamp::now(),
+        };
+        change.check()?;
+        Ok(change)
+    }
+
+    /// Checks what can be wrong about it by itself.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.input.map_or(Ok(()), work_queue::check_input)?;
+        self.check_kind()?;
+        let times = [
+            ("run_at", self.run_at),
+            ("starts_at", self.starts_at),
+            ("ends_at", self.ends_at),
+        ];
+        for (name, time) in times {
+            if time.is_some_and(|time| !time.is_finite()) {
+                return Err(
+                    Error::invalid(format!("argument \"{name}\" must be a finite time"))
+                        .detail(format!("{name} is infinity or -infinity."))
+                        .hint(format!(
+                            "Give a time, for example: {name} => now() + interval '1 day'"
+                        )),
+                );
+            }
+        }
+        refuse_end_before_start(self.starts_at, self.ends_at)?;
+        // Parses the schedule by itself; the stored whole is parsed again after it was saved.
+        self.own_timing().plan().map(|_| ())
+    }
+
+    fn check_kind(&self) -> Result<()> {
+        let given = [
+            self.cron.is_some(),
+            self.every.is_some(),
+            self.run_at.is_some(),
+            self.depends_on
+                .as_ref()
+                .is_some_and(|parents| !parents.is_empty()),
+        ];
+        if given.into_iter().filter(|&given| given).count() > 1 {
+            return Err(Error::invalid("a manifest has one kind of schedule")
+                .detail("More than one of cron, every, run_at and depends_on is given.")
+                .hint("Give one of cron => '0 2 * * *', every => interval '5 min', run_at => '...' or depends_on => array['...']"));
+        }
+        Ok(())
+    }
+
+    /// What this change says of the timing, as if nothing were stored.
+    fn own_timing(&self) -> Timing {
+        Timing {
+            cron: self.cron.clone(),
+            every: self.every.and_then(read::<Interval>),
+            run_at: self.run_at,
+            depends: false,
+            timezone: self.timezone.clone().unwrap_or_else(|| "UTC".to_string()),
+            starts_at: self.starts_at,
+            ends_at: self.ends_at,
+            variance: self.variance.and_then(read::<Interval>),
+            exclusions: json_value(self.exclusions.and_then(read::<JsonB>)),
+        }
+    }
+
+    /// Whether it says when the manifest runs.
+    fn gives_schedule(&self) -> bool {
+        self.replace
+            || self.cron.is_some()
+            || self.every.is_some()
+            || self.run_at.is_some()
+            || self.depends_on.is_some()
+    }
+
+    /// Checks it against what is stored.
+    pub(crate) fn check_against(&self, before: &Definition) -> Result<()> {
+        if !self.replace {
+            refuse_end_before_start(
+                self.starts_at.or(before.timing.starts_at),
+                self.ends_at.or(before.timing.ends_at),
+            )?;
+        }
+        let depends = match (&self.depends_on, self.gives_schedule()) {
+            (Some(parents), _) => !parents.is_empty(),
+            (None, true) => false,
+            (None, false) => before.timing.depends,
+        };
+        self.refuse_edges_without_parents(depends)
+    }
+
+    fn refuse_edges_without_parents(&self, depends: bool) -> Result<()> {
+        if depends || (self.depends_mode.is_none() && self.dormant != Some(true)) {
+            return Ok(());
+        }
+        Err(Error::invalid("depends_mode and dormant need parents")
+            .detail("The manifest depends on no other.")
+            .hint("Name its parents: depends_on => array['...']"))
+    }
+
+    /// The parents to be stored; `None` leaves them as they are.
+    pub(crate) fn parents(&self) -> Option<&[String]> {
+        match &self.depends_on {
+            Some(parents) => Some(parents),
+            None if self.gives_schedule() => Some(&[]),
+            None => None,
+        }
+    }
+
+    /// Whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest that trax switched off after
+    /// its one run.
+    pub(crate) fn enabled_after(&self, before: Option<&Definition>) -> Option<bool> {
+        match before {
+            Some(before) if self.enabled.is_none() && before.has_had_its_run() => {
+                let same = self.run_at.is_some() && self.run_at == before.timing.run_at;
+                (self.gives_schedule() && !same).then_some(true)
+            }
+            _ => self.enabled,
+        }
+    }
+
+    fn stored_depends_mode(&self) -> Option<&str> {
+        let depends = self
+            .depends_on
+            .as_ref()
+            .is_some_and(|parents| !parents.is_empty());
+        depends.then(|| self.depends_mode.as_deref().unwrap_or("all"))
+    }
+
+    /// Writes the definition.
+    pub(crate) fn save(&self, spi: &Spi, enabled: Option<bool>) {
+        let text = |value: &Option<String>| value.as_deref().and_then(arg);
+        // Several at once without a word about overlap means that they may overlap.
+        let allow = self
+            .max_concurrency
+            .is_some_and(|max| max > 1)
+            .then_some("allow");
+        spi.execute(
+            &MANIFEST_SAVE,
+            &[
+                arg(self.name.as_str()),
+                arg(self.task.as_str()),
+                self.input,
+                text(&self.group),
+                text(&self.cron),
+                self.every,
+                self.run_at.and_then(arg),
+                text(&self.timezone),
+                self.priority.and_then(arg),
+                self.max_retries.and_then(arg),
+                self.retry_delay,
+                self.timeout,
+                self.starts_at.and_then(arg),
+                self.ends_at.and_then(arg),
+                arg(self.replace),
+                arg(self.gives_schedule()),
+                enabled.and_then(arg),
+                arg(self.now),
+                self.stored_depends_mode().and_then(arg),
+                self.dormant.and_then(arg),
+                text(&self.misfire),
+                self.misfire_threshold,
+                self.misfire_limit.and_then(arg),
+                self.overlap.as_deref().or(allow).and_then(arg),
+                self.max_concurrency.and_then(arg),
+                self.variance,
+                self.exclusions,
+                arg(self.applied),
+            ],
+        );
+    }
+
+    /// For a manifest that is not there yet.
+    pub(crate) fn check_new(&self) -> Result<()> {
+        let depends = self
+            .depends_on
+            .as_ref()
+            .is_some_and(|parents| !parents.is_empty());
+        self.refuse_edges_without_parents(depends)
+    }
+}
+
+fn refuse_end_before_start(start: Option<Timestamp>, end: Option<Timestamp>) -> Result<()> {
+    match (start, end) {
+        (Some(start), Some(end)) if end <= start => Err(Error::invalid(
+            "argument \"ends_at\" must be later than \"starts_at\"",
+        )
+        .detail("The schedule would end before it begins.")
+        .hint("Give a later ends_at, or an earlier starts_at.")),
+        _ => Ok(()),
+    }
+}
+
+/// One of the words that an argument takes, or 22023.
+pub(crate) fn one_of(value: Option<String>, name: &str, words: &[&str]) -> Result<Option<String>> {
+    match value {
+        Some(value) if !words.contains(&value.as_str()) => Err(Error::invalid(format!(
+            "argument \"{name}\" must be one of {}",
+            words.join(", ")
+        ))
+        .detail(format!("{name} is \"{value}\"."))
+        .hint(format!("Give one of them: {name} => '{}'", words[0]))),
+        other => Ok(other),
+    }
+}
+
+fn read<T: FromDatum>(datum: pg_sys::Datum) -> Option<T> {
+    // SAFETY: the declarations in sql/api give these arguments the SQL type that T reads.
+    unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
+}

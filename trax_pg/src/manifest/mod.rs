@@ -1,0 +1,263 @@
+//! Manifests: stored definitions of what runs and when.
+//!
+//! Enters: what a person says with `trax.schedule` and its companions. Leaves: a definition, and in
+//! `trax.manifest_state` the time of its next run; a job when it is triggered by hand.
+//! Holds: a definition that is stored can be evaluated; what is not given keeps its value; a schedule that did not
+//! change keeps its next run. A change counts from now on: what waits or runs keeps what it was queued with, and the
+//! new schedule owes nothing to occurrences or runs of the old one.
+
+mod apply;
+mod change;
+mod definition;
+mod preview;
+
+use crate::clock::Timestamp;
+use crate::entry::sql_function;
+use crate::error::{Error, Result};
+use crate::manifest_state::{self, NextRun, ParkedOn};
+use crate::spi::{self, Spi, arg, statement};
+use crate::work_queue::{self, NewJob};
+use crate::{dependency, group, outcome, setting};
+use change::Change;
+use definition::{Definition, find, lock, must_lock};
+use pgrx::pg_sys;
+
+statement!(MANIFEST_SHARE, "manifest_share.sql", TEXTOID);
+statement!(
+    MANIFEST_SWITCH,
+    "manifest_switch.sql",
+    INT8OID,
+    BOOLOID,
+    TIMESTAMPTZOID
+);
+statement!(MANIFEST_REMOVE, "manifest_remove.sql", INT8OID);
+statement!(MANIFEST_JOBS, "manifest_jobs.sql", INT8OID);
+statement!(MANIFEST_LOCK_WAITING, "manifest_lock_waiting.sql", INT8OID);
+statement!(MANIFEST_LOCK_FREE, "manifest_lock_free.sql", INT8OID);
+statement!(GROUP_MANIFESTS, "group_manifests.sql", TEXTOID);
+
+sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
+    let change = Change::from_call(call)?;
+    let id = spi::connected(|spi| schedule(spi, &change))?;
+    Ok(call.value(id))
+});
+
+sql_function!(trax_unschedule, pg_finfo_trax_unschedule, |call| {
+    let name = call.name(0, "name")?;
+    spi::connected(|spi| unschedule(spi, &name, Timestamp::now()))?;
+    Ok(call.null())
+});
+
+sql_function!(
+    trax_enable_manifest,
+    pg_finfo_trax_enable_manifest,
+    |call| {
+        let name = call.name(0, "name")?;
+        spi::connected(|spi| switch(spi, &name, true, Timestamp::now()))?;
+        Ok(call.null())
+    }
+);
+
+sql_function!(
+    trax_disable_manifest,
+    pg_finfo_trax_disable_manifest,
+    |call| {
+        let name = call.name(0, "name")?;
+        spi::connected(|spi| switch(spi, &name, false, Timestamp::now()))?;
+        Ok(call.null())
+    }
+);
+
+sql_function!(trax_trigger, pg_finfo_trax_trigger, |call| {
+    let name = call.name(0, "name")?;
+    let input = call.datum(1);
+    input.map_or(Ok(()), work_queue::check_input)?;
+    let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
+    let id = spi::connected(|spi| trigger(spi, &name, input, delay, Timestamp::now()))?;
+    Ok(call.value(id))
+});
+
+sql_function!(trax_trigger_group, pg_finfo_trax_trigger_group, |call| {
+    let name = call.name(0, "group_name")?;
+    let count = spi::connected(|spi| trigger_group(spi, &name, Timestamp::now()))?;
+    Ok(call.value(count))
+});
+
+sql_function!(trax_activate, pg_finfo_trax_activate, |call| {
+    let name = call.name(0, "name")?;
+    let input = call.datum(1);
+    input.map_or(Ok(()), work_queue::check_input)?;
+    let id = spi::connected(|spi| activate(spi, &name, input, Timestamp::now()))?;
+    Ok(call.value(id))
+});
+
+sql_function!(
+    trax_cancel_manifest,
+    pg_finfo_trax_cancel_manifest,
+    |call| {
+        let name = call.name(0, "name")?;
+        let count = spi::connected(|spi| {
+            let definition = find(spi, &name).ok_or_else(|| Error::unknown_manifest(&name))?;
+            let jobs = jobs(spi, definition.id);
+            Ok(outcome::cancel_all(spi, &jobs, Timestamp::now()) as i64)
+        })?;
+        Ok(call.value(count))
+    }
+);
+
+/// Creates or changes a manifest and gives its id.
+fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
+    let before = lock(spi, &change.name);
+    match &before {
+        Some(before) => change.check_against(before)?,
+        None => change.check_new()?,
+    }
+    change.save(spi, change.enabled_after(before.as_ref()));
+    let id = definition::id(spi, &change.name);
+    if let Some(parents) = change.parents() {
+        dependency::replace(spi, id, &change.name, parents)?;
+    }
+    let mut after = find(spi, &change.name).expect("the manifest that was just saved");
+    let plan = after.timing.plan()?;
+    let same = before.as_ref().is_some_and(|before| {
+        before.timing == after.timing
+            && before.enabled == after.enabled
+            && before.parents == after.parents
+    });
+    if !same {
+        if before.is_some_and(|before| before.timing != after.timing) {
+            after.last_success_at = None;
+        }
+        let next = after.first_run(spi, &plan, change.now)?;
+        manifest_state::arm(spi, id, &after.group, next, change.now);
+    }
+    manifest_state::regroup(spi, id, &after.group);
+    // It may have moved to a group that is enabled; the next cycle looks.
+    manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
+    work_queue::ensure_lane(spi, &after.group, &after.task);
+    Ok(id)
+}
+
+/// Forgets the definition and cancels what waits; what runs goes on, and history stays.
+fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
+    // What waits is locked first, as outcomes do: one that is being claimed may complete in the same transaction.
+    let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
+    spi.query(&MANIFEST_LOCK_WAITING, &[arg(found.id)]);
+    let definition = must_lock(spi, name)?;
+    dependency::refuse_with_dependents(spi, definition.id, name)?;
+    // Waits for a cycle that is about to queue this manifest; then no other can.
+    spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
+    // What was locked above and what that cycle queued. A row that another transaction has locked is being claimed or
+    // cancelled; waiting for it here, after the state, would be against the order of locks.
+    let rows = spi.query(&MANIFEST_LOCK_FREE, &[arg(definition.id)]);
+    let waiting: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    outcome::cancel_queued(spi, &waiting, now);
+    Ok(())
+}
+
+/// The live jobs of a manifest, waiting or executed.
+fn jobs(spi: &Spi, id: i64) -> Vec<i64> {
+    spi.query(&MANIFEST_JOBS, &[arg(id)])
+        .iter()
+        .map(|row| row.must(1))
+        .collect()
+}
+
+/// Switches a manifest on or off. Switched on, it begins anew: what it missed meanwhile is not made up for.
+fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
+    let mut definition = must_lock(spi, name)?;
+    if definition.enabled == enabled {
+        return Ok(());
+    }
+    spi.execute(
+        &MANIFEST_SWITCH,
+        &[arg(definition.id), arg(enabled), arg(now)],
+    );
+    definition.enabled = enabled;
+    let next = if enabled && definition.has_had_its_run() {
+        NextRun::Parked(ParkedOn::Ended)
+    } else if enabled {
+        definition.first_run(spi, &definition.timing.plan()?, now)?
+    } else {
+        NextRun::Parked(ParkedOn::Disabled)
+    };
+    manifest_state::arm(spi, definition.id, &definition.group, next, now);
+    Ok(())
+}
+
+/// Queues a job of a manifest by hand; its schedule is not touched, and nothing but the queue holds it back.
+fn trigger(
+    spi: &Spi,
+    name: &str,
+    input: Option<pg_sys::Datum>,
+    delay: i64,
+    now: Timestamp,
+) -> Result<i64> {
+    spi.query(&MANIFEST_SHARE, &[arg(name)]);
+    let rows = definition::find_row(spi, name);
+    let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
+    let definition = Definition::read(name, &row);
+    let job = NewJob {
+        task: definition.task,
+        group: definition.group,
+        priority: definition.priority,
+        run_at: now.plus(delay),
+        now,
+        max_retries: definition.max_retries,
+        timeout: row.datum(8),
+        retry_delay: row.datum(7),
+        unique_key: None,
+        concurrency_key: None,
+        trace: None,
+        manifest: Some((definition.id, definition.name)),
+    };
+    Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
+}
+
+/// Triggers the enabled manifests of a group, dormant ones left out; gives how many.
+fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
+    group::require_known(spi, name)?;
+    let rows = spi.query(&GROUP_MANIFESTS, &[arg(name)]);
+    let names: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
+    for name in &names {
+        trigger(spi, name, None, 0, now)?;
+    }
+    Ok(names.len() as i64)
+}
+
+/// Queues a dormant dependent; only while a declared parent of it is being executed.
+fn activate(spi: &Spi, name: &str, input: Option<pg_sys::Datum>, now: Timestamp) -> Result<i64> {
+    spi.query(&MANIFEST_SHARE, &[arg(name)]);
+    let rows = definition::find_row(spi, name);
+    let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
+    let definition = Definition::read(name, &row);
+    definition.refuse_unless_dormant()?;
+    if !definition.enabled {
+        return Err(
+            Error::wrong_state(format!("manifest \"{name}\" is disabled"))
+                .detail("A disabled manifest is not activated.")
+                .hint(format!("Type: select trax.enable_manifest('{name}')")),
+        );
+    }
+    if !dependency::has_running_parent(spi, definition.id) {
+        return Err(Error::wrong_state(format!("no parent of manifest \"{name}\" is running"))
+            .detail(format!("Its parents are: {}.", definition.parents.join(", ")))
+            .hint("Call trax.activate() from a job of one of its parents, before that job is completed."));
+    }
+    let priority = definition.priority + setting::dependent_priority_boost();
+    let job = NewJob {
+        task: definition.task,
+        group: definition.group,
+        priority: priority.min(group::HIGHEST_PRIORITY),
+        run_at: now,
+        now,
+        max_retries: definition.max_retries,
+        timeout: row.datum(8),
+        retry_delay: row.datum(7),
+        unique_key: None,
+        concurrency_key: None,
+        trace: None,
+        manifest: Some((definition.id, definition.name)),
+    };
+    Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
+}

@@ -1,0 +1,214 @@
+//! Timing: when a manifest runs, as far as its definition says.
+//!
+//! Words: an *occurrence* is a time that the schedule names; *exclusions* take occurrences away (cron) or put them
+//! off (every, run_at); the *variance* delays the run of an occurrence by a random part, drawn once and stored.
+//!
+//! Enters: a definition and the clock. Leaves: occurrences. Nothing here reads or writes a table.
+
+use crate::clock::{Timestamp, interval_micros};
+use crate::error::{Error, Result};
+use crate::manifest_state::ParkedOn;
+use crate::schedule::exclusion::Exclusions;
+use crate::schedule::{Cron, Note};
+use crate::server_zone::ServerZone;
+use pgrx::JsonB;
+use pgrx::datum::Interval;
+
+const CRON_BYTES: usize = 255;
+
+/// When a manifest runs, as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Timing {
+    pub(crate) cron: Option<String>,
+    pub(crate) every: Option<Interval>,
+    pub(crate) run_at: Option<Timestamp>,
+    pub(crate) depends: bool,
+    pub(crate) timezone: String,
+    pub(crate) starts_at: Option<Timestamp>,
+    pub(crate) ends_at: Option<Timestamp>,
+    pub(crate) variance: Option<Interval>,
+    pub(crate) exclusions: Option<serde_json::Value>,
+}
+
+/// A run to come.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Occurrence {
+    pub(crate) at: Timestamp,
+    /// What is unusual about it, for people.
+    pub(crate) note: Option<String>,
+}
+
+impl Occurrence {
+    fn plain(at: Timestamp) -> Self {
+        Self { at, note: None }
+    }
+}
+
+/// When a manifest runs, ready to be asked.
+pub(crate) struct Plan {
+    pub(crate) kind: Kind,
+    pub(crate) zone: ServerZone,
+    exclusions: Option<Exclusions>,
+    starts_at: Option<Timestamp>,
+    ends_at: Option<Timestamp>,
+    variance_micros: i64,
+}
+
+pub(crate) enum Kind {
+    Cron(Cron),
+    /// The interval in microseconds.
+    Every(i64),
+    At(Timestamp),
+    Depends,
+    /// Only when triggered.
+    Never,
+}
+
+impl Timing {
+    /// Checks and parses everything; 22023 says what is wrong with it.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let kind = match (&self.cron, &self.every, self.run_at) {
+            (Some(text), _, _) => Kind::Cron(parse_cron(text)?),
+            (_, Some(every), _) => Kind::Every(interval_micros(every)),
+            (_, _, Some(at)) => Kind::At(at),
+            _ if self.depends => Kind::Depends,
+            _ => Kind::Never,
+        };
+        Ok(Plan {
+            kind,
+            zone: ServerZone::named(&self.timezone)?,
+            exclusions: self.exclusions.as_ref().map(parse_exclusions).transpose()?,
+            starts_at: self.starts_at,
+            ends_at: self.ends_at,
+            variance_micros: self.variance.as_ref().map_or(0, interval_micros),
+        })
+    }
+}
+
+impl Plan {
+    /// The first occurrence of a schedule that begins now; a success at `last_success` counts for `every`.
+    pub(crate) fn first(
+        &self,
+        now: Timestamp,
+        last_success: Option<Timestamp>,
+    ) -> Option<Occurrence> {
+        let from = self.starts_at.map_or(now, |start| start.max(now));
+        let first = match &self.kind {
+            // An occurrence at the very start counts.
+            Kind::Cron(_) if from > now => self.after(from.plus(-1)),
+            Kind::Cron(_) => self.after(now),
+            Kind::Every(every) => {
+                let due = last_success.map(|last| last.plus(*every));
+                Some(self.put_off(due.map_or(from, |due| due.max(from))))
+            }
+            Kind::At(at) => Some(self.put_off((*at).max(self.starts_at.unwrap_or(*at)))),
+            Kind::Depends | Kind::Never => None,
+        };
+        first.filter(|occurrence| !self.is_over(occurrence.at))
+    }
+
+    /// The next occurrence of a cron schedule strictly after a time.
+    pub(crate) fn after(&self, after: Timestamp) -> Option<Occurrence> {
+        let Kind::Cron(cron) = &self.kind else {
+            return None;
+        };
+        let next = cron.next_allowed(after.unix_micros(), &self.zone, self.exclusions.as_ref())?;
+        let mut notes = Vec::new();
+        match next.note {
+            Some(Note::Gap) => {
+                notes.push("moved to the end of the hour that the clock skips".to_string())
+            }
+            Some(Note::RepeatedFirst) => {
+                notes.push("first pass of the hour that comes twice".to_string())
+            }
+            Some(Note::RepeatedSecond) => {
+                notes.push("second pass of the hour that comes twice".to_string())
+            }
+            None => {}
+        }
+        if next.skipped > 0 {
+            notes.push(format!("after {} excluded", next.skipped));
+        }
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
+        Some(Occurrence {
+            at: Timestamp::from_unix_micros(next.at_micros),
+            note,
+        })
+        .filter(|occurrence| !self.is_over(occurrence.at))
+    }
+
+    /// The newest occurrence of a cron schedule within `from..=to`.
+    pub(crate) fn latest(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
+        let Kind::Cron(cron) = &self.kind else {
+            return None;
+        };
+        let exclusions = self.exclusions.as_ref();
+        cron.latest(from.unix_micros(), to.unix_micros(), &self.zone, exclusions)
+            .map(Timestamp::from_unix_micros)
+    }
+
+    /// A time of an `every` or `run_at` schedule, put off to the end of what excludes it.
+    pub(crate) fn put_off(&self, at: Timestamp) -> Occurrence {
+        let excluded = self
+            .exclusions
+            .as_ref()
+            .and_then(|exclusions| exclusions.covering(at.unix_micros(), &self.zone));
+        match excluded {
+            Some(excluded) => Occurrence {
+                at: Timestamp::from_unix_micros(excluded.until_micros),
+                note: Some(format!("put off, {}", excluded.reason)),
+            },
+            None => Occurrence::plain(at),
+        }
+    }
+
+    /// Whether the schedule has ended at this time.
+    pub(crate) fn is_over(&self, at: Timestamp) -> bool {
+        self.ends_at.is_some_and(|end| at >= end)
+    }
+
+    /// An occurrence delayed by its share of the variance; `random` is from 0 to 1.
+    pub(crate) fn vary(&self, at: Timestamp, random: f64) -> Timestamp {
+        at.plus((self.variance_micros as f64 * random) as i64)
+    }
+
+    pub(crate) fn has_variance(&self) -> bool {
+        self.variance_micros > 0
+    }
+}
+
+/// What a manifest without an occurrence to come is parked on.
+pub(crate) const OVER: ParkedOn = ParkedOn::Ended;
+
+/// A cron expression, or 22023 with the position of the mistake.
+fn parse_cron(text: &str) -> Result<Cron> {
+    if text.len() > CRON_BYTES {
+        return Err(Error::too_large("the cron expression is too long")
+            .detail(format!(
+                "It has {} bytes; the limit is {CRON_BYTES}.",
+                text.len()
+            ))
+            .hint("Shorten the lists in it, or split it over several manifests."));
+    }
+    Cron::parse(text).map_err(|error| {
+        Error::invalid(format!(
+            "cron expression \"{text}\" is not valid: {}",
+            error.message
+        ))
+        .detail(format!("The mistake is at position {}.", error.position))
+        .hint(error.hint)
+    })
+}
+
+fn parse_exclusions(value: &serde_json::Value) -> Result<Exclusions> {
+    Exclusions::parse(value).map_err(|error| {
+        Error::invalid(format!("the exclusions are not valid: {}", error.message))
+            .detail(format!("The mistake is at {}.", error.path))
+            .hint(error.hint)
+    })
+}
+
+/// A jsonb column as a value.
+pub(crate) fn json_value(json: Option<JsonB>) -> Option<serde_json::Value> {
+    json.map(|json| json.0)
+}
