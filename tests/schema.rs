@@ -4,7 +4,14 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 27] = [
+const CONTRACT: [&str; 34] = [
+    "trigger_group(group_name text) returns bigint",
+    "activate(name text, input jsonb default null) returns bigint",
+    "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
+    "preview(name text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
+    "cancel_manifest(name text) returns bigint",
+    "cancel_group(name text) returns bigint",
+    "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",
     "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null) returns bigint",
     "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null) returns setof bigint",
     "schedule(name text, task text, input jsonb default null, cron text default null, every interval default null, run_at timestamptz default null, depends_on text[] default null, depends_mode text default null, dormant boolean default null, timezone text default null, group_name text default null, priority int default null, max_retries int default null, retry_delay interval default null, timeout interval default null, misfire text default null, misfire_threshold interval default null, misfire_limit int default null, overlap text default null, max_concurrency int default null, variance interval default null, exclusions jsonb default null, starts_at timestamptz default null, ends_at timestamptz default null, enabled boolean default null) returns bigint",
