@@ -3,6 +3,7 @@
 pub mod markdown;
 pub mod process;
 pub mod scheduler;
+pub mod session;
 pub mod standby;
 
 use std::future::Future;

@@ -1,0 +1,482 @@
+//! Who may do what, and that nothing in a caller's session reaches our statements.
+
+use harness::session::{Session, session};
+use std::collections::BTreeSet;
+use trax_client::testkit::Database;
+
+const READER: &str = "status check preview explain_manifest";
+const PRODUCER: &str = "enqueue enqueue_many trigger cancel";
+const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
+    activate";
+/// Beyond the other three levels.
+const ADMIN: &str =
+    "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
+    acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume adopt start_scheduler grant_access";
+
+/// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
+/// the executing job.
+const CALLS: [(&str, &str); 34] = [
+    ("status", "select count(*) from trax.status()"),
+    ("check", "select count(*) from trax.check()"),
+    ("enqueue", "select trax.enqueue('a')"),
+    (
+        "enqueue_many",
+        "select * from trax.enqueue_many('a', array['1', '2']::jsonb[])",
+    ),
+    ("trigger", "select trax.trigger('m')"),
+    ("cancel", "select trax.cancel({job})"),
+    ("claim_next", "select * from trax.claim_next()"),
+    (
+        "heartbeat",
+        "select * from trax.heartbeat(array[{job}], array[{token}])",
+    ),
+    ("complete", "select trax.complete({job}, {token})"),
+    (
+        "complete_many",
+        "select * from trax.complete_many(array[{job}], array[{token}])",
+    ),
+    ("fail", "select trax.fail({job}, {token}, 'no')"),
+    ("release", "select trax.release({job}, {token})"),
+    (
+        "acknowledge_cancel",
+        "select trax.acknowledge_cancel({job}, {token})",
+    ),
+    (
+        "schedule",
+        "select trax.schedule('n', 'a', cron => '0 2 * * *', timezone => 'Europe/Berlin')",
+    ),
+    ("unschedule", "select trax.unschedule('m')"),
+    ("enable_manifest", "select trax.enable_manifest('m')"),
+    ("disable_manifest", "select trax.disable_manifest('m')"),
+    (
+        "configure_group",
+        "select trax.configure_group('g', priority => 1)",
+    ),
+    ("requeue_dead_letter", "select trax.requeue_dead_letter(1)"),
+    (
+        "acknowledge_dead_letter",
+        "select trax.acknowledge_dead_letter(1)",
+    ),
+    ("requeue_dead_letters", "select trax.requeue_dead_letters()"),
+    ("trigger_group", "select trax.trigger_group('default')"),
+    ("apply", "select * from trax.apply('{\"manifests\": []}')"),
+    ("cancel_manifest", "select trax.cancel_manifest('m')"),
+    ("cancel_group", "select trax.cancel_group('default')"),
+    ("preview", "select * from trax.preview('m')"),
+    (
+        "explain_manifest",
+        "select * from trax.explain_manifest('m')",
+    ),
+    ("activate", "select trax.activate('m')"),
+    ("tick", "select * from trax.tick()"),
+    ("pause", "select trax.pause('why')"),
+    ("resume", "select trax.resume()"),
+    ("adopt", "select trax.adopt()"),
+    (
+        "grant_access",
+        "select trax.grant_access('{role}', 'reader')",
+    ),
+    ("start_scheduler", "select trax.start_scheduler()"),
+];
+
+/// A database with a job in every place, as the superuser, and the executing job.
+async fn furnished() -> (Database, Session, String, String) {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('dies'); select trax.enqueue('runs'); select trax.enqueue('waits')").await;
+    let dies = s.claim_one("tasks => array['dies']").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        dies.key()
+    ))
+    .await;
+    let runs = s.claim_one("tasks => array['runs']").await;
+    (
+        db,
+        s,
+        runs.id.to_string(),
+        format!("'{}'::uuid", runs.token),
+    )
+}
+
+/// A role of this database's own, with these levels.
+async fn role(db: &Database, s: &Session, levels: &[&str]) -> String {
+    let role = format!(
+        "{}_{}",
+        db.name(),
+        if levels.is_empty() {
+            "nobody"
+        } else {
+            levels[0]
+        }
+    );
+    s.get(&format!("create role {role} login")).await;
+    for level in levels {
+        s.get(&format!("select trax.grant_access('{role}', '{level}')"))
+            .await;
+    }
+    role
+}
+
+fn allowed(level: &str) -> BTreeSet<String> {
+    let names = match level {
+        "reader" => READER.to_owned(),
+        "producer" => PRODUCER.to_owned(),
+        "worker" => WORKER.to_owned(),
+        "admin" => [READER, PRODUCER, WORKER, ADMIN].join(" "),
+        _ => String::new(),
+    };
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What `level` may do is exactly what it should be, in the catalog and when it is tried.
+async fn assert_level(level: &str) {
+    let (db, s, job, token) = furnished().await;
+    let levels: &[&str] = if level.is_empty() { &[] } else { &[level] };
+    let role = role(&db, &s, levels).await;
+    let allowed = allowed(level);
+    let granted = format!(
+        "select p.proname from pg_proc p
+         where p.pronamespace = 'trax'::regnamespace and has_function_privilege('{role}', p.oid, 'execute')"
+    );
+    let granted: BTreeSet<String> = s.get(&granted).await.lines().map(str::to_owned).collect();
+    assert_eq!(granted, allowed);
+    let them = Session::as_role(&db, &role).await;
+    for (function, call) in CALLS {
+        let call = call
+            .replace("{job}", &job)
+            .replace("{token}", &token)
+            .replace("{role}", &role);
+        them.get("begin").await;
+        match (them.attempt(&call).await, allowed.contains(function)) {
+            (Ok(_), true) => {}
+            (Err(refusal), false) if refusal.code == "42501" => {}
+            // Only inside the run of a declared parent.
+            (Err(refusal), true) if function == "activate" && refusal.code == "55000" => {}
+            // The shared server leaves its databases out of trax.databases.
+            (Err(refusal), true) if function == "start_scheduler" && refusal.code == "55000" => {}
+            (seen, may) => panic!("{call}\n  as {level:?}, which may: {may}, gave {seen:?}"),
+        }
+        them.get("rollback").await;
+    }
+    assert_tables(&s, &them, &role, matches!(level, "reader" | "admin")).await;
+    s.assert_healthy().await;
+}
+
+/// Every table can be read or not, and never written.
+async fn assert_tables(s: &Session, them: &Session, role: &str, reads: bool) {
+    let tables = "select c.relname from pg_class c
+                  where c.relnamespace = 'trax'::regnamespace and c.relkind in ('r', 'p', 'v') and not c.relispartition";
+    for table in s.get(tables).await.lines() {
+        let seen = them
+            .attempt(&format!("select count(*) from trax.{table}"))
+            .await;
+        match (&seen, reads) {
+            (Ok(_), true) => {}
+            (Err(refusal), false) if refusal.code == "42501" => {}
+            _ => panic!("trax.{table}, which may be read: {reads}, gave {seen:?}"),
+        }
+    }
+    let written = format!(
+        "select c.relname, p.privilege
+         from pg_class c, unnest(array['insert', 'update', 'delete', 'truncate', 'references', 'trigger']) p (privilege)
+         where c.relnamespace = 'trax'::regnamespace
+             and c.relkind in ('r', 'p', 'v')
+             and has_table_privilege('{role}', c.oid, p.privilege)
+         union all
+         select c.relname, p.privilege
+         from pg_class c, unnest(array['usage', 'update']) p (privilege)
+         where c.relnamespace = 'trax'::regnamespace
+             and c.relkind = 'S'
+             and has_sequence_privilege('{role}', c.oid, p.privilege)"
+    );
+    assert_eq!(s.get(&written).await, "");
+    assert_eq!(
+        s.get(&format!(
+            "select has_schema_privilege('{role}', 'trax', 'create')"
+        ))
+        .await,
+        "f"
+    );
+}
+
+#[tokio::test]
+async fn a_role_without_grants_sees_nothing_and_can_do_nothing() {
+    assert_level("").await;
+}
+
+#[tokio::test]
+async fn a_reader_reads_and_changes_nothing() {
+    assert_level("reader").await;
+}
+
+#[tokio::test]
+async fn a_producer_enqueues_triggers_and_cancels() {
+    assert_level("producer").await;
+}
+
+#[tokio::test]
+async fn a_worker_claims_ends_and_enqueues() {
+    assert_level("worker").await;
+}
+
+#[tokio::test]
+async fn an_admin_may_use_everything_and_write_no_table() {
+    assert_level("admin").await;
+}
+
+#[tokio::test]
+async fn the_levels_cover_every_function_that_is_not_internal() {
+    let (_db, s) = session().await;
+    let functions = "select p.proname from pg_proc p
+                     where p.pronamespace = 'trax'::regnamespace
+                         and p.proname <> 'installed'
+                         and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
+    let functions: BTreeSet<String> = s.get(functions).await.lines().map(str::to_owned).collect();
+    assert_eq!(functions, allowed("admin"));
+    let called: BTreeSet<String> = CALLS
+        .iter()
+        .map(|(function, _)| (*function).to_owned())
+        .collect();
+    assert_eq!(called, allowed("admin"), "each has a call here");
+}
+
+#[tokio::test]
+async fn nothing_is_granted_to_public() {
+    let (_db, s) = session().await;
+    let sql = "select p.oid::regprocedure::text from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+               where p.pronamespace = 'trax'::regnamespace and a.grantee = 0
+               union all
+               select c.oid::regclass::text from pg_class c, aclexplode(c.relacl) a
+               where c.relnamespace = 'trax'::regnamespace and a.grantee = 0
+               union all
+               select n.nspname from pg_namespace n, aclexplode(n.nspacl) a
+               where n.nspname = 'trax' and a.grantee = 0";
+    assert_eq!(s.get(sql).await, "");
+}
+
+#[tokio::test]
+async fn levels_add_up_and_may_be_granted_again() {
+    let (db, s, ..) = furnished().await;
+    let role = role(&db, &s, &["producer", "worker", "reader", "worker"]).await;
+    let granted = format!(
+        "select p.proname from pg_proc p
+         where p.pronamespace = 'trax'::regnamespace and has_function_privilege('{role}', p.oid, 'execute')"
+    );
+    let granted: BTreeSet<String> = s.get(&granted).await.lines().map(str::to_owned).collect();
+    let sum = ["reader", "producer", "worker"]
+        .iter()
+        .flat_map(|level| allowed(level))
+        .collect();
+    assert_eq!(granted, sum);
+}
+
+#[tokio::test]
+async fn a_role_with_a_name_that_needs_quotes_can_be_granted() {
+    let (db, s) = session().await;
+    let role = format!("{} \"x'; drop", db.name());
+    let quoted = format!("\"{}\"", role.replace('"', "\"\""));
+    s.get(&format!(
+        "create role {quoted} login; select trax.grant_access({}, 'producer')",
+        literal(&quoted)
+    ))
+    .await;
+    let them = Session::as_role(&db, &role).await;
+    them.enqueue("'a'").await;
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[tokio::test]
+async fn history_made_after_the_grant_can_be_read() {
+    let (db, s) = session().await;
+    let role = role(&db, &s, &["reader"]).await;
+    s.get("select trax.make_run_partitions(now() + interval '9 days', 0)")
+        .await;
+    let them = Session::as_role(&db, &role).await;
+    assert_eq!(
+        them.get("select count(*) from trax.run where finished_at > now() + interval '8 days'")
+            .await,
+        "0"
+    );
+}
+
+/// Functions, operators and tables that shadow what our statements use. Each leaves a mark that no rollback undoes.
+const HOSTILE: &str = r#"
+create schema evil;
+create sequence evil.calls;
+do $do$
+declare
+    kind text;
+    operator text;
+    header text;
+begin
+    foreach kind in array array['bigint', 'int', 'smallint', 'text', 'uuid', 'timestamptz', 'boolean', 'oid', 'name', 'interval', 'jsonb', 'date', 'tid']
+    loop
+        execute format('create function evil.trap(%1$s, %1$s) returns boolean language plpgsql as
+            $f$ begin perform pg_catalog.nextval(''evil.calls''); raise exception ''hostile''; end $f$', kind);
+        foreach operator in array array['=', '<>', '<', '<=', '>', '>=', '||', '~', '+', '-']
+        loop
+            execute format('create operator evil.%1$s (function = evil.trap, leftarg = %2$s, rightarg = %2$s)', operator, kind);
+        end loop;
+    end loop;
+    foreach header in array array[
+        'now() returns timestamptz', 'clock_timestamp() returns timestamptz', 'gen_random_uuid() returns uuid',
+        'pg_backend_pid() returns int', 'unnest(anyarray) returns setof anyelement', 'count(bigint) returns bigint',
+        'bool_or(boolean) returns boolean', 'bool_and(boolean) returns boolean', 'min(timestamptz) returns timestamptz',
+        'max(int) returns int', 'timezone(text, timestamptz) returns timestamp', 'timezone(text, timestamp) returns timestamptz',
+        'format(text, variadic text[]) returns text', 'to_char(date, text) returns text', 'current_setting(text) returns text',
+        'current_setting(text, boolean) returns text', 'generate_series(int, int) returns setof int',
+        'to_regclass(text) returns regclass', 'to_date(text, text) returns date', 'substr(text, int) returns text',
+        'current_database() returns name', 'pg_is_in_recovery() returns boolean', 'octet_length(text) returns int',
+        'date_trunc(text, timestamptz) returns timestamptz', 'quote_literal(text) returns text',
+        'regexp_split_to_table(text, text) returns setof text', 'int8eq(bigint, bigint) returns boolean'
+    ]
+    loop
+        execute 'create function evil.' || header || ' language plpgsql as
+            $f$ begin perform pg_catalog.nextval(''evil.calls''); raise exception ''hostile''; end $f$';
+    end loop;
+end $do$;
+"#;
+
+/// Temporary tables are found before all others unless a search path says otherwise.
+const HOSTILE_TABLES: &str = "
+create temp table work_queue (job_id text); create temp table lease (job_id text); create temp table run (job_id text);
+create temp table manifest (name int); create temp table manifest_state (name int); create temp table lane (lane_id text);
+create temp table manifest_group (name int); create temp table instance (a int); create temp table unique_key (key int);
+create temp table dead_letter (id text); create temp table pg_class (oid text); create temp table pg_proc (oid text);
+create temp table pg_inherits (a text); create temp table pg_extension (a text); create temp table pg_database (a text);
+create temp table pg_stat_activity (pid text);
+set search_path = evil, pg_temp, pg_catalog, public";
+
+/// A whole life through every function; gives what it saw.
+async fn whole_life(s: &Session, role: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    for sql in [
+        "select trax.configure_group('g', priority => 3, enabled => true)",
+        "select trax.schedule('m', 'm', every => '1 h', timezone => 'Europe/Berlin')",
+        "select trax.schedule('c', 'c', cron => '0 2 * * *', timezone => 'Europe/Berlin')",
+        "select trax.schedule('m', 'm', priority => 2)",
+        "select trax.enqueue('a', unique_key => 'u')",
+        "select trax.enqueue('a', unique_key => 'u')",
+        "select * from trax.enqueue_many('b', array['1', '2', '3', '4']::jsonb[], group_name => 'g')",
+        "select trax.enqueue('later', run_at => '2099-01-01')",
+        "select trax.trigger('c')",
+        "select * from trax.tick()",
+        "select trax.cancel(1)",
+        "select trax.disable_manifest('c')",
+        "select trax.enable_manifest('c')",
+        "select trax.unschedule('c')",
+        "select trax.pause()",
+        "select trax.resume()",
+        "select trax.adopt()",
+        "select * from trax.check()",
+    ] {
+        seen.push(s.get(sql).await);
+    }
+    seen.push(
+        s.get(&format!("select trax.grant_access('{role}', 'reader')"))
+            .await,
+    );
+    assert_ne!(s.get("select * from trax.status()").await, "");
+    let jobs = s.claim("max_jobs => 5").await;
+    assert_eq!(jobs.len(), 5);
+    for (job, call) in jobs.iter().zip([
+        "select trax.complete({})",
+        "select trax.fail({}, 'no', permanent => true)",
+        "select trax.fail({}, 'no', retry_in => '1 h')",
+        "select trax.release({})",
+        "select trax.acknowledge_cancel({})",
+    ]) {
+        let held = format!(
+            "select held from trax.heartbeat(array[{}], array['{}'::pg_catalog.uuid])",
+            job.id, job.token
+        );
+        seen.push(s.get(&held).await);
+        seen.push(s.get(&call.replace("{}", &job.key())).await);
+    }
+    seen.push(s.get("select trax.requeue_dead_letter(1)").await);
+    seen.push(s.get("select * from trax.tick()").await);
+    seen.push(s.get("select * from trax.check()").await);
+    seen
+}
+
+#[tokio::test]
+async fn a_hostile_search_path_changes_nothing() {
+    let (plain_db, plain) = session().await;
+    let plain_role = role(&plain_db, &plain, &["admin"]).await;
+    let expected = whole_life(&Session::as_role(&plain_db, &plain_role).await, &plain_role).await;
+
+    let (db, s) = session().await;
+    let role = role(&db, &s, &["admin"]).await;
+    s.get(HOSTILE).await;
+    s.get(&format!("grant usage on schema evil to public; grant all on sequence evil.calls to public; grant temp on database {} to public", db.name())).await;
+    let them = Session::as_role(&db, &role).await;
+    them.get(HOSTILE_TABLES).await;
+    let trapped = them.refusal("select 1::bigint = 1::bigint").await;
+    assert_eq!(trapped.message, "hostile", "the trap works");
+    s.get("alter sequence evil.calls restart").await;
+    assert_eq!(whole_life(&them, &role).await, expected);
+    assert_eq!(
+        s.get("select is_called from evil.calls").await,
+        "f",
+        "no trap was sprung"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_extension_can_be_made_under_a_hostile_search_path() {
+    let name = "test_hostile_install";
+    let db = harness::shared_server()
+        .plain_database(name)
+        .await
+        .expect("a database is made");
+    let s = Session::of(&db).await;
+    s.get(HOSTILE).await;
+    s.get("set search_path = evil, pg_catalog, public").await;
+    s.get("create extension trax").await;
+    let other = Session::of(&db).await;
+    assert_eq!(
+        other.get("select is_called from evil.calls").await,
+        "f",
+        "no trap was sprung"
+    );
+    other.enqueue("'a'").await;
+    assert_eq!(other.claim("").await.len(), 1);
+    other.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn nothing_from_a_job_becomes_sql() {
+    let (_db, s) = session().await;
+    let text = "'; drop schema trax cascade; --$$ \" \\ %s {} \u{1F600}";
+    let quoted = literal(text);
+    s.get(&format!(
+        "select trax.schedule({quoted}, {quoted}, input => to_jsonb({quoted}::text), every => '1 h', group_name => {quoted});
+         select trax.enqueue({quoted}, to_jsonb({quoted}::text), group_name => {quoted}, unique_key => {quoted}, concurrency_key => {quoted});
+         select * from trax.tick();
+         select trax.configure_group({quoted}, priority => 2)"
+    ))
+    .await;
+    let jobs = s
+        .claim(&format!(
+            "max_jobs => 9, worker => {quoted}, tasks => array[{quoted}], groups => array[{quoted}]"
+        ))
+        .await;
+    assert_eq!(jobs.len(), 2);
+    for job in &jobs {
+        s.get(&format!(
+            "select trax.fail({}, {quoted}, to_jsonb({quoted}::text), permanent => true)",
+            job.key()
+        ))
+        .await;
+    }
+    let kept = format!(
+        "select count(*) from trax.run where task = {quoted} and error = {quoted} and worker = {quoted} and detail #>> '{{}}' = {quoted}"
+    );
+    assert_eq!(s.number(&kept).await, 2);
+    s.get(&format!("select trax.requeue_dead_letter(id, {quoted}) from trax.dead_letter; select trax.unschedule({quoted}); select trax.pause({quoted})")).await;
+    s.assert_healthy().await;
+}

@@ -1,0 +1,350 @@
+//! The cycle: its lock, its steps, cleanup, pause and adoption, and the rules of `trax.check()`.
+
+use harness::session::{Session, session};
+use std::collections::BTreeSet;
+
+#[tokio::test]
+async fn a_cycle_reports_its_steps_in_order() {
+    let (_db, s) = session().await;
+    let steps = s
+        .get("select step from trax.tick() with ordinality t (step, affected, n) order by n")
+        .await;
+    let wanted = "cancel_timed_out\nreap_expired_leases\nreap_dead_letters\nexpire_queued\nqueue_due\npromote_delayed";
+    assert!(steps.starts_with(wanted), "{steps}");
+    assert_eq!(
+        s.get("select count(*) filter (where affected <> 0) from trax.tick()")
+            .await,
+        "0"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn who_does_not_get_the_lock_returns_at_once_with_no_rows() {
+    let (db, a) = session().await;
+    let b = Session::of(&db).await;
+    b.get("set lock_timeout = '5 s'").await;
+    a.get("select trax.schedule('m', 'a', every => '1 h')")
+        .await;
+    a.get("begin; select * from trax.tick()").await;
+    let before = b.everything().await;
+    assert_eq!(b.get("select * from trax.tick()").await, "");
+    assert_eq!(b.everything().await, before);
+    a.get("rollback").await;
+    assert_eq!(b.tick("queue_due").await, 1);
+}
+
+#[tokio::test]
+async fn cycles_of_two_databases_do_not_meet() {
+    let (_a, a) = session().await;
+    let (_b, b) = session().await;
+    a.get("begin; select * from trax.tick()").await;
+    assert_ne!(b.get("select * from trax.tick()").await, "");
+    a.get("rollback").await;
+}
+
+#[tokio::test]
+async fn a_cycle_that_rolls_back_leaves_no_trace() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('b'); select trax.enqueue('c', run_at => now() + interval '1 h')").await;
+    s.claim_one("").await;
+    s.get(
+        "update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s';
+         update trax.work_queue set run_at = now() - interval '1 s'",
+    )
+    .await;
+    let before = s.everything().await;
+    s.get("begin; select * from trax.tick(); rollback").await;
+    assert_eq!(s.everything().await, before);
+    let acted = "select string_agg(step, ',') from trax.tick() where affected > 0";
+    assert_eq!(
+        s.get(acted).await,
+        "reap_expired_leases,queue_due,promote_delayed"
+    );
+    s.assert_healthy().await;
+}
+
+/// Ticks whenever `go` names a new round; gives how often it got the lock.
+async fn tick_rounds(
+    s: Session,
+    mut go: tokio::sync::watch::Receiver<u32>,
+    done: tokio::sync::mpsc::Sender<i64>,
+) {
+    while go.changed().await.is_ok() {
+        let queued = s.number("select coalesce(max(affected) filter (where step = 'queue_due'), 0) from trax.tick()").await;
+        if done.send(queued).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Due times lie one second apart, so that each of them can be told from all others.
+const NEXT_ROUND: &str =
+    "update trax.manifest_state set next_run_at = base.at + {round} * interval '1 s',
+        next_scheduled_for = base.at + {round} * interval '1 s',
+        parked_on = null, parked_since = null, parked_due_at = null
+    from (select '2020-01-01Z'::timestamptz as at) base";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_sessions_that_tick_together_fire_no_manifest_twice() {
+    const ROUNDS: u32 = 1000;
+    const MANIFESTS: i64 = 3;
+    let (db, s) = session().await;
+    s.get(&format!("select count(trax.schedule('m' || n, 'a', cron => '* * * * * *')) from generate_series(1, {MANIFESTS}) n")).await;
+    // Late by years and not missed: each round stands for its own second.
+    s.get("update trax.manifest set misfire_threshold = '99 years'")
+        .await;
+    let (go, signal) = tokio::sync::watch::channel(0);
+    let (done, mut results) = tokio::sync::mpsc::channel(2);
+    for _ in 0..2 {
+        tokio::spawn(tick_rounds(
+            Session::of(&db).await,
+            signal.clone(),
+            done.clone(),
+        ));
+    }
+    for round in 1..=ROUNDS {
+        s.get(&NEXT_ROUND.replace("{round}", &round.to_string()))
+            .await;
+        go.send(round).expect("two sessions listen");
+        let mut queued = 0;
+        for _ in 0..2 {
+            queued += results.recv().await.expect("both sessions answer");
+        }
+        assert_eq!(queued, MANIFESTS, "round {round}");
+        s.get(
+            "with claimed as materialized (select job_id, token from trax.claim_next(max_jobs => 100)),
+                  held as (select array_agg(job_id) as ids, array_agg(token) as tokens from claimed)
+             select count(*) from held, trax.complete_many(held.ids, held.tokens)",
+        )
+        .await;
+    }
+    let fired = "select count(*), count(distinct (manifest, scheduled_for)), count(distinct scheduled_for) from trax.run";
+    let all = i64::from(ROUNDS) * MANIFESTS;
+    assert_eq!(s.get(fired).await, format!("{all}|{all}|{ROUNDS}"));
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cycle_makes_partitions_ahead_and_drops_old_ones() {
+    let (db, s) = session().await;
+    s.get(
+        "select trax.make_run_partitions(now() - interval '10 days', 0), trax.make_run_partitions(now() - interval '6 days', 0);
+         do $$ begin
+             execute 'drop table trax.run_' || to_char((now() at time zone 'UTC')::date + 2, 'YYYYMMDD');
+         end $$",
+    )
+    .await;
+    let acted =
+        "select string_agg(step || ' ' || affected, ',') from trax.tick() where affected > 0";
+    assert_eq!(
+        Session::of(&db).await.get(acted).await,
+        "make_partitions 1,drop_partitions 1"
+    );
+    let days = "select string_agg((to_date(right(c.relname, 8), 'YYYYMMDD') - (now() at time zone 'UTC')::date)::text, ','
+                    order by c.relname)
+                from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                where i.inhparent = 'trax.run'::regclass and c.relname <> 'run_default'";
+    assert_eq!(s.get(days).await, "-6,0,1,2,3");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_reader_of_history_does_not_hold_a_cycle_up() {
+    let (db, reader) = session().await;
+    let s = Session::of(&db).await;
+    s.get("select trax.make_run_partitions(now() - interval '10 days', 0); select trax.schedule('m', 'a', every => '1 h')").await;
+    reader.get("begin; select count(*) from trax.run").await;
+    let ticker = Session::of(&db).await;
+    ticker.get("set statement_timeout = '10 s'").await;
+    assert_eq!(ticker.tick("queue_due").await, 1);
+    reader.get("commit").await;
+    assert_eq!(
+        Session::of(&db).await.tick("drop_partitions").await,
+        1,
+        "left for a later cycle"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_run_without_a_partition_of_its_day_is_not_lost() {
+    let (db, s) = session().await;
+    s.get("do $$ begin execute 'drop table trax.run_' || to_char(now() at time zone 'UTC', 'YYYYMMDD'); end $$").await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    assert_eq!(
+        s.get(&format!("select trax.complete({})", job.key())).await,
+        "t"
+    );
+    assert_eq!(s.number("select count(*) from trax.run_default").await, 1);
+    assert_ne!(
+        Session::of(&db)
+            .await
+            .get("select * from trax.tick()")
+            .await,
+        "",
+        "the cycle goes on"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_pause_is_kept_with_its_reason_and_a_tick_by_hand_still_works() {
+    let (_db, s) = session().await;
+    let state = "select paused_at is not null, pause_reason from trax.instance";
+    s.get("select trax.schedule('m', 'a', every => '1 h')")
+        .await;
+    assert_eq!(s.get("select trax.pause('deploy')").await, "");
+    assert_eq!(s.get(state).await, "t|deploy");
+    assert_eq!(s.tick("queue_due").await, 1);
+    assert_eq!(s.claim("").await.len(), 1);
+    s.get("select trax.resume()").await;
+    assert_eq!(s.get(state).await, "f|");
+    s.get("select trax.pause(); select trax.resume(); select trax.resume()")
+        .await;
+    assert_eq!(s.get(state).await, "f|");
+}
+
+#[tokio::test]
+async fn a_copy_runs_nothing_until_it_is_adopted() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', every => '1 h')")
+        .await;
+    for copy in [
+        "update trax.instance set system_identifier = 1",
+        "update trax.instance set database_oid = 1",
+        "delete from trax.instance",
+        "insert into trax.instance (system_identifier, database_oid) values (1, 1)",
+    ] {
+        s.get(copy).await;
+        assert_eq!(s.get("select * from trax.tick()").await, "", "{copy}");
+        s.get("select trax.adopt()").await;
+        assert_eq!(
+            s.number("select count(*) from trax.instance").await,
+            1,
+            "{copy}"
+        );
+        assert_ne!(s.get("select * from trax.tick()").await, "", "{copy}");
+    }
+}
+
+#[tokio::test]
+async fn status_says_what_to_type() {
+    let (_db, s) = session().await;
+    let unhealthy =
+        "select count(*) from trax.status() where not healthy and coalesce(hint, '') = ''";
+    assert_eq!(
+        s.get("select value, healthy from trax.status() where item = 'library'")
+            .await,
+        "preloaded|t"
+    );
+    assert_eq!(
+        s.get("select value, healthy from trax.status() where item = 'scheduler'")
+            .await,
+        "not running|f"
+    );
+    assert_eq!(s.number(unhealthy).await, 0);
+    s.get("select trax.enqueue('a'); select trax.enqueue('a'); select trax.enqueue('a', run_at => now() + interval '1 h')").await;
+    let job = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        job.key()
+    ))
+    .await;
+    s.claim_one("").await;
+    s.get("update trax.lease set lease_expires_at = now() - interval '1 min'; select trax.enqueue('a')").await;
+    s.get("select trax.schedule('m', 'a', every => '1 h'); update trax.manifest_state set next_run_at = now() - interval '1 min'").await;
+    let counts = "select item, value, healthy from trax.status()
+                  where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated') order by item";
+    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nwaiting, delayed|1|t\nwaiting, ready|1|t";
+    assert_eq!(s.get(counts).await, expected);
+    assert_eq!(s.number(unhealthy).await, 0);
+}
+
+/// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an executing job 2, a
+/// completed job 3, a job 4 that failed for good, and the manifest `m`.
+const BREAKAGES: [(&str, &str); 17] = [
+    (
+        "a job is in one place",
+        "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input)
+             overriding system value
+         select job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input from trax.lease",
+    ),
+    ("a job is in one place", "update trax.run set job_id = 1 where job_id = 3"),
+    ("a job is in one place", "update trax.run set job_id = 2 where job_id = 3"),
+    (
+        "a job ends once",
+        "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+         select job_id, queued_at, run_at, started_at, finished_at, 2, priority, final, state, task, group_name, input
+         from trax.run where job_id = 3",
+    ),
+    (
+        "an attempt ends once",
+        "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, failure_kind, task, group_name, input)
+         select job_id, queued_at, run_at, started_at, finished_at, attempt, priority, false, 'failed', 'error', task, group_name, input
+         from trax.run where job_id = 3",
+    ),
+    ("an attempt ends after it began", "update trax.run set started_at = finished_at + interval '1 s' where job_id = 3"),
+    ("a waiting job is in a lane", "delete from trax.lane"),
+    ("a waiting job is in a lane", "update trax.lane set task = task || 'x'"),
+    ("a job is not claimable before its time", "update trax.work_queue set run_at = now() + interval '1 h' where job_id = 1"),
+    ("the reaper looks in time", "update trax.lease set reap_at = lease_expires_at + interval '1 s'"),
+    ("a unique key has a live job", "insert into trax.unique_key values ('orphan', 3)"),
+    ("a live job keeps its unique key", "delete from trax.unique_key where key = 'waiting'"),
+    ("a live job keeps its unique key", "delete from trax.unique_key where key = 'executing'"),
+    ("a manifest has a state", "delete from trax.manifest_state"),
+    ("a state has a manifest", "delete from trax.manifest"),
+    ("an enabled schedule is due or parked", "update trax.manifest_state set next_run_at = null"),
+    ("a manifest that awaits an outcome has a job", "update trax.manifest_state set next_run_at = null, parked_on = 'outcome'"),
+];
+
+async fn healthy_database() -> (trax_client::testkit::Database, Session) {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'm', every => '1 h')")
+        .await;
+    let waiting = s.enqueue("'a', unique_key => 'waiting'").await;
+    let executing = s.enqueue("'b', unique_key => 'executing'").await;
+    let completed = s.enqueue("'c'").await;
+    let failed = s.enqueue("'d'").await;
+    assert_eq!([waiting, executing, completed, failed], [1, 2, 3, 4]);
+    s.claim_one("tasks => array['b']").await;
+    let job = s.claim_one("tasks => array['c']").await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    let job = s.claim_one("tasks => array['d']").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        job.key()
+    ))
+    .await;
+    s.assert_healthy().await;
+    (db, s)
+}
+
+#[tokio::test]
+async fn every_rule_of_check_fires_when_its_invariant_is_broken() {
+    let (_db, s) = healthy_database().await;
+    let last = (
+        "a job that failed for good has a dead letter",
+        "delete from trax.dead_letter",
+    );
+    let mut fired = BTreeSet::new();
+    for (rule, breakage) in BREAKAGES.into_iter().chain([last]) {
+        s.get(&format!("begin; {breakage}")).await;
+        let found = s
+            .get("select rule from trax.check() where detail <> ''")
+            .await;
+        assert!(
+            found.lines().any(|line| line == rule),
+            "{breakage}\n  gave {found:?} and not {rule:?}"
+        );
+        s.get("rollback").await;
+        fired.insert(rule.to_owned());
+    }
+    s.assert_healthy().await;
+    let rules = "select distinct m[1] from pg_proc p,
+                     regexp_matches(p.prosrc, '^select ''([^'']+)''', 'gn') m
+                 where p.oid = 'trax.check()'::regprocedure";
+    let rules: BTreeSet<String> = s.get(rules).await.lines().map(str::to_owned).collect();
+    assert_eq!(rules, fired, "each rule has a breakage here");
+}

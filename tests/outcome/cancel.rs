@@ -1,0 +1,191 @@
+//! Cancellation, wherever the job is.
+
+use harness::session::session;
+
+#[tokio::test]
+async fn cancel_says_where_the_job_was() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a'").await;
+    let cancel = format!("select trax.cancel({id})");
+    assert_eq!(s.get("select trax.cancel(999999)").await, "unknown");
+    assert_eq!(s.get(&cancel).await, "cancelled");
+    let run =
+        "select job_id, attempt, state, failure_kind, final, started_at, worker from trax.run";
+    assert_eq!(s.get(run).await, format!("{id}|0|cancelled||t||"));
+    assert_eq!(s.get("select count(*) from trax.dead_letter").await, "0");
+    assert!(s.claim("").await.is_empty());
+    let before = s.everything().await;
+    assert_eq!(s.get(&cancel).await, "finished");
+    assert_eq!(s.everything().await, before);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_delayed_job_and_a_retry_can_be_cancelled() {
+    let (_db, s) = session().await;
+    let delayed = s.enqueue("'a', run_at => now() + interval '1 h'").await;
+    let retried = s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.fail({}, 'no')", job.key()))
+        .await;
+    assert_eq!(
+        s.get(&format!(
+            "select trax.cancel({delayed}), trax.cancel({retried})"
+        ))
+        .await,
+        "cancelled|cancelled"
+    );
+    let jobs = s
+        .get("select job_id, state, attempt from trax.job order by job_id")
+        .await;
+    assert_eq!(
+        jobs,
+        format!("{delayed}|cancelled|0\n{retried}|cancelled|1")
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_running_job_is_asked_to_stop_and_acknowledges() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    let acknowledge = format!("select trax.acknowledge_cancel({})", job.key());
+    let before = s.everything().await;
+    assert_eq!(s.get(&acknowledge).await, "f", "nobody asked");
+    assert_eq!(s.everything().await, before);
+    assert_eq!(
+        s.get(&format!("select trax.cancel({id})")).await,
+        "requested"
+    );
+    assert_eq!(
+        s.get(&format!("select trax.cancel({id})")).await,
+        "requested"
+    );
+    assert_eq!(
+        s.get("select cancel_requested, timed_out from trax.lease")
+            .await,
+        "t|f"
+    );
+    assert_eq!(s.get(&acknowledge).await, "t");
+    assert_eq!(
+        s.get("select state, failure_kind, final, attempt from trax.run")
+            .await,
+        "cancelled||t|1"
+    );
+    assert_eq!(s.get(&acknowledge).await, "f");
+    assert_eq!(s.get("select count(*) from trax.dead_letter").await, "0");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_job_that_fails_is_neither_retried_nor_a_dead_letter() {
+    let (_db, s) = session().await;
+    for arguments in ["", ", permanent => true", ", retry_in => '1 s'"] {
+        s.enqueue("'a'").await;
+        let job = s.claim_one("").await;
+        s.get(&format!("select trax.cancel({})", job.id)).await;
+        assert_eq!(
+            s.get(&format!(
+                "select trax.fail({}, 'stopped'{arguments})",
+                job.key()
+            ))
+            .await,
+            "dead"
+        );
+    }
+    assert_eq!(
+        s.get("select distinct state, error, final from trax.run")
+            .await,
+        "cancelled|stopped|t"
+    );
+    let left =
+        "select (select count(*) from trax.work_queue), (select count(*) from trax.dead_letter)";
+    assert_eq!(s.get(left).await, "0|0");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_job_that_was_done_anyway_is_completed() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.cancel({})", job.id)).await;
+    assert_eq!(
+        s.get(&format!("select trax.complete({})", job.key())).await,
+        "t"
+    );
+    assert_eq!(s.get("select state from trax.job").await, "completed");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_job_whose_worker_is_gone_ends_as_cancelled() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.cancel({})", job.id)).await;
+    s.get("update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s'").await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    assert_eq!(
+        s.get("select state, final from trax.run").await,
+        "cancelled|t"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_job_that_times_out_meanwhile_stays_cancelled() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    assert_eq!(
+        s.get(&format!("select trax.cancel({})", job.id)).await,
+        "requested"
+    );
+    s.get("update trax.lease set timeout_at = now() - interval '1 s', reap_at = now() - interval '1 s'").await;
+    s.tick("cancel_timed_out").await;
+    assert_eq!(
+        s.get(&format!("select trax.acknowledge_cancel({})", job.key()))
+            .await,
+        "t"
+    );
+    assert_eq!(
+        s.get("select state, final from trax.run").await,
+        "cancelled|t"
+    );
+    assert_eq!(
+        s.number("select count(*) from trax.work_queue").await,
+        0,
+        "a cancelled job is not retried"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_timed_out_job_that_is_cancelled_afterwards_is_cancelled() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get("update trax.lease set timeout_at = now() - interval '1 s', reap_at = now() - interval '1 s'").await;
+    s.tick("cancel_timed_out").await;
+    assert_eq!(
+        s.get(&format!("select trax.cancel({})", job.id)).await,
+        "requested"
+    );
+    assert_eq!(
+        s.get(&format!("select trax.acknowledge_cancel({})", job.key()))
+            .await,
+        "t"
+    );
+    assert_eq!(
+        s.get("select state, final from trax.run").await,
+        "cancelled|t"
+    );
+    assert_eq!(
+        s.number("select count(*) from trax.work_queue").await,
+        0,
+        "a cancelled job is not retried"
+    );
+    s.assert_healthy().await;
+}

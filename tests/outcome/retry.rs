@@ -1,0 +1,187 @@
+//! Failure: retry or dead, and when.
+
+use super::promote;
+use harness::session::session;
+
+/// How long after its last failure the waiting job may run again, in seconds.
+const RETRY_SECONDS: &str = "select extract(epoch from q.run_at - r.finished_at)
+    from trax.work_queue q join trax.run r on r.job_id = q.job_id
+    order by r.attempt desc limit 1";
+
+#[tokio::test]
+async fn a_failure_is_recorded_and_retried() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a'").await;
+    let job = s.claim_one("'w'").await;
+    let said = s
+        .get(&format!(
+            "select trax.fail({}, 'broken', detail => '{{\"at\": 3}}')",
+            job.key()
+        ))
+        .await;
+    assert_eq!(said, "retrying");
+    let run =
+        "select job_id, attempt, state, failure_kind, error, detail, final, worker from trax.run";
+    assert_eq!(
+        s.get(run).await,
+        format!("{id}|1|failed|error|broken|{{\"at\": 3}}|f|w")
+    );
+    assert_eq!(
+        s.get("select job_id, attempts, waits_for from trax.work_queue")
+            .await,
+        format!("{id}|1|time")
+    );
+    assert_eq!(
+        s.get("select state, attempt, error from trax.job").await,
+        "queued|1|broken"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn retries_wait_longer_each_time_up_to_the_cap() {
+    let (_db, s) = session().await;
+    s.get("set trax.retry_delay = '100 s'; set trax.retry_backoff = 3; set trax.retry_delay_max = '500 s'").await;
+    s.enqueue("'a', max_retries => 10").await;
+    for expected in [100.0, 300.0, 500.0, 500.0] {
+        let job = s.claim_one("").await;
+        assert_eq!(
+            s.get(&format!("select trax.fail({}, 'no')", job.key()))
+                .await,
+            "retrying"
+        );
+        let delay: f64 = s.get(RETRY_SECONDS).await.parse().expect("a number");
+        // Jitter takes away a tenth at most.
+        assert!(
+            delay <= expected && delay >= expected * 0.9,
+            "{delay} is not within a tenth below {expected}"
+        );
+        promote(&s).await;
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_default_delay_is_five_minutes_and_the_default_retries_are_three() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    for attempt in 1..=4 {
+        let job = s.claim_one("").await;
+        let said = s
+            .get(&format!("select trax.fail({}, 'no')", job.key()))
+            .await;
+        assert_eq!(said, if attempt < 4 { "retrying" } else { "dead" });
+        if attempt == 1 {
+            let delay: f64 = s.get(RETRY_SECONDS).await.parse().expect("a number");
+            assert!((270.0..=300.0).contains(&delay), "{delay}");
+        }
+        promote(&s).await;
+    }
+    assert_eq!(
+        s.get("select attempt, final from trax.run order by attempt")
+            .await,
+        "1|f\n2|f\n3|f\n4|t"
+    );
+    assert_eq!(
+        s.get("select status, attempts, last_error from trax.dead_letter")
+            .await,
+        "awaiting_intervention|4|no"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_job_without_retries_is_dead_after_its_first_failure() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a', '[7]', max_retries => 0").await;
+    let job = s.claim_one("").await;
+    assert_eq!(
+        s.get(&format!("select trax.fail({}, 'no')", job.key()))
+            .await,
+        "dead"
+    );
+    let dead = "select job_id, task, status, reason, attempts, last_error, manifest, input, created_at is not null,
+                    resolved_at, resolution_note, requeued_job_id
+                from trax.dead_letter";
+    assert_eq!(
+        s.get(dead).await,
+        format!("{id}|a|awaiting_intervention|attempts spent|1|no||[7]|t|||")
+    );
+    assert_eq!(
+        s.get("select state, error from trax.job").await,
+        "failed|no"
+    );
+    assert!(s.claim("").await.is_empty());
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_permanent_failure_is_not_retried() {
+    let (_db, s) = session().await;
+    s.enqueue("'a', max_retries => 9").await;
+    let job = s.claim_one("").await;
+    let sql = format!(
+        "select trax.fail({}, 'never', permanent => true, retry_in => '1 s')",
+        job.key()
+    );
+    assert_eq!(s.get(&sql).await, "dead");
+    assert_eq!(
+        s.get("select reason, attempts from trax.dead_letter").await,
+        "failed permanently|1"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_worker_may_say_when_the_retry_is() {
+    let (_db, s) = session().await;
+    s.enqueue("'a', max_retries => 2").await;
+    let job = s.claim_one("").await;
+    assert_eq!(
+        s.get(&format!(
+            "select trax.fail({}, 'no', retry_in => '3 days')",
+            job.key()
+        ))
+        .await,
+        "retrying"
+    );
+    assert_eq!(
+        s.get(RETRY_SECONDS).await.parse::<f64>().expect("a number"),
+        259_200.0
+    );
+    promote(&s).await;
+    let job = s.claim_one("").await;
+    assert_eq!(
+        s.get(&format!(
+            "select trax.fail({}, 'no', retry_in => '0')",
+            job.key()
+        ))
+        .await,
+        "retrying"
+    );
+    let job = s.claim_one("").await;
+    let last = format!("select trax.fail({}, 'no', retry_in => '0')", job.key());
+    assert_eq!(
+        s.get(&last).await,
+        "dead",
+        "a wish for a retry makes no more attempts"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn an_error_text_is_cut_at_64_kib() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.fail({}, repeat('é', 100000))",
+        job.key()
+    ))
+    .await;
+    assert_eq!(
+        s.get("select octet_length(error), error ~ '^é+$' from trax.run")
+            .await,
+        "65536|t"
+    );
+}

@@ -1,0 +1,357 @@
+//! What the hot statements cost, in buffers touched: the same however much waits, is blocked or has ended.
+
+use harness::session::{Claimed, Session, session};
+
+/// Deeper trees and a page more or less at the edges.
+const SLACK: i64 = 12;
+
+/// Shared buffers that one execution of a statement touches.
+async fn buffers(s: &Session, sql: &str) -> i64 {
+    let plan = s
+        .get(&format!("explain (analyze, buffers, format json) {sql}"))
+        .await;
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("explain gives JSON");
+    let blocks = |key: &str| plan[0]["Plan"][key].as_i64().expect("a number of blocks");
+    blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
+}
+
+/// The middle of several executions, after some that fill this backend's caches.
+async fn typical(s: &Session, sql: &str) -> i64 {
+    for _ in 0..3 {
+        s.get(sql).await;
+    }
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        seen.push(buffers(s, sql).await);
+    }
+    seen.sort();
+    seen[2]
+}
+
+const CLAIM: &str = "select * from trax.claim_next()";
+const CLAIM_MANY: &str = "select * from trax.claim_next(max_jobs => 20)";
+
+/// What a claim of one and a claim of twenty touch, in a new backend.
+async fn claim_cost(db: &trax_client::testkit::Database) -> (i64, i64) {
+    claim_cost_with(db, "select 1").await
+}
+
+/// The same after `settings`. What earlier measurements left behind (dead entries, deeper trees) is removed first.
+async fn claim_cost_with(db: &trax_client::testkit::Database, settings: &str) -> (i64, i64) {
+    let s = Session::of(db).await;
+    s.get("truncate trax.lease").await;
+    s.get("vacuum trax.work_queue").await;
+    s.get(settings).await;
+    (typical(&s, CLAIM).await, typical(&s, CLAIM_MANY).await)
+}
+
+/// Adds waiting jobs to the lane of task `a`. `columns` are further columns and `values` their values.
+async fn load(s: &Session, count: i64, group: &str, columns: &str, values: &str) {
+    s.get(&format!(
+        "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, input {columns})
+         select l.lane_id, now(), now() + n * interval '1 ms', l.task, l.group_name, '{{\"n\": 1}}' {values}
+         from trax.lane l, generate_series(1, {count}) n
+         where l.group_name = '{group}' and l.task = 'a'"
+    ))
+    .await;
+}
+
+async fn with_thousand_jobs() -> (trax_client::testkit::Database, Session) {
+    let (db, s) = session().await;
+    s.enqueue("'a'").await;
+    load(&s, 999, "default", "", "").await;
+    s.get("vacuum analyze trax.work_queue").await;
+    (db, s)
+}
+
+fn assert_same(what: &str, before: (i64, i64), after: (i64, i64)) {
+    println!("{what}: {before:?} buffers before, {after:?} after");
+    assert!(
+        after.0 <= before.0 + SLACK && after.1 <= before.1 + SLACK,
+        "{what}: a claim of one and of twenty touched {before:?} buffers before and {after:?} after"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_with_a_thousand_and_a_million_waiting_jobs() {
+    let (db, s) = with_thousand_jobs().await;
+    let before = claim_cost(&db).await;
+    load(&s, 999_000, "default", "", "").await;
+    assert_same("a million waiting", before, claim_cost(&db).await);
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_behind_delayed_and_disabled_jobs() {
+    let (db, s) = with_thousand_jobs().await;
+    let before = claim_cost(&db).await;
+    load(
+        &s,
+        100_000,
+        "default",
+        ", waits_for, priority",
+        ", 'time', 31",
+    )
+    .await;
+    assert_same("100,000 delayed in front", before, claim_cost(&db).await);
+    s.get("select trax.enqueue('a', group_name => 'off'); select trax.configure_group('off', enabled => false, priority => 31)").await;
+    load(&s, 100_000, "off", ", priority", ", 31").await;
+    assert_same(
+        "100,000 in a disabled group in front",
+        before,
+        claim_cost(&db).await,
+    );
+    let filtered = "select * from trax.claim_next(tasks => array['nothing', 'else'])";
+    let cost = typical(&Session::of(&db).await, filtered).await;
+    assert!(
+        cost <= before.0,
+        "a claim of other tasks looks at none of these: {cost}"
+    );
+}
+
+/// Completes this many jobs and gives the middle of what each touched.
+async fn completion_cost(s: &Session) -> i64 {
+    let jobs: Vec<Claimed> = s.claim("max_jobs => 9").await;
+    let mut seen = Vec::new();
+    for job in jobs {
+        seen.push(buffers(s, &format!("select trax.complete({})", job.key())).await);
+    }
+    seen.sort();
+    seen[4]
+}
+
+#[tokio::test]
+async fn claims_and_completions_cost_the_same_whatever_has_ended() {
+    let (db, s) = with_thousand_jobs().await;
+    let before = (
+        claim_cost(&db).await,
+        completion_cost(&Session::of(&db).await).await,
+    );
+    s.get(
+        "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+         select n + 10000000, now(), now(), now(), now(), 1, 0, true, 'completed', 'a', 'default', '{}'
+         from generate_series(1, 100000) n",
+    )
+    .await;
+    let after = (
+        claim_cost(&db).await,
+        completion_cost(&Session::of(&db).await).await,
+    );
+    assert_same("100,000 finished", before.0, after.0);
+    println!(
+        "a completion: {} buffers before, {} after",
+        before.1, after.1
+    );
+    assert!(
+        after.1 <= before.1 + SLACK,
+        "a completion touched {} buffers before and {} after",
+        before.1,
+        after.1
+    );
+}
+
+#[tokio::test]
+async fn the_callers_planner_settings_change_nothing() {
+    let (db, s) = with_thousand_jobs().await;
+    load(&s, 50_000, "default", "", "").await;
+    let before = claim_cost(&db).await;
+    let completion = completion_cost(&Session::of(&db).await).await;
+    for settings in [
+        "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_bitmapscan = off; set enable_seqscan = on",
+        "set plan_cache_mode = force_custom_plan; set enable_tidscan = off; set enable_sort = off",
+        "set plan_cache_mode = force_generic_plan; set enable_nestloop = off; set enable_hashjoin = on; set enable_mergejoin = on",
+        "set seq_page_cost = 0; set random_page_cost = 1000; set cpu_index_tuple_cost = 1000; set jit = on; set jit_above_cost = 0",
+        "set from_collapse_limit = 1; set join_collapse_limit = 1; set force_parallel_mode = on; set work_mem = '64kB'",
+    ] {
+        assert_same(settings, before, claim_cost_with(&db, settings).await);
+        let them = Session::of(&db).await;
+        them.get(settings).await;
+        let seen = completion_cost(&them).await;
+        assert!(
+            seen <= completion + SLACK,
+            "{settings}: a completion touched {completion} buffers and now {seen}"
+        );
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_callers_planner_settings_are_put_back() {
+    let (_db, s) = session().await;
+    let settings = "select name, setting from pg_settings where name ~ '^enable_|^plan_cache_mode$|^jit$' order by name";
+    s.get("set enable_seqscan = on; set enable_indexscan = off; set plan_cache_mode = force_custom_plan").await;
+    let before = s.get(settings).await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.refusal("select trax.requeue_dead_letter(99)").await;
+    s.get(&format!(
+        "select trax.complete({}); select * from trax.tick()",
+        job.key()
+    ))
+    .await;
+    assert_eq!(s.get(settings).await, before);
+    // An error inside one of our statements as well: the partition that the run would go to is gone.
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get("alter table trax.run rename to walk").await;
+    s.refusal(&format!("select trax.complete({})", job.key()))
+        .await;
+    assert_eq!(s.get(settings).await, before);
+}
+
+/// What a cycle touches with a hundred manifests and then with a hundred thousand, none of them due; `settle` runs in
+/// between.
+async fn assert_idle_cycle_is_a_probe(settle: &str) {
+    let (db, s) = session().await;
+    let add = |from: i64, to: i64| {
+        format!(
+            "with made as (
+                 insert into trax.manifest (name, task, every)
+                 select 'm' || n, 'a', '1 h' from generate_series({from}, {to}) n
+                 returning manifest_id, group_name
+             )
+             insert into trax.manifest_state (manifest_id, group_name, next_run_at, next_scheduled_for)
+             select manifest_id, group_name, now() + interval '1 day', now() + interval '1 day' from made"
+        )
+    };
+    s.get(&add(1, 100)).await;
+    let before = typical(&Session::of(&db).await, "select * from trax.tick()").await;
+    s.get(&add(101, 100_000)).await;
+    s.get(settle).await;
+    let after = typical(&Session::of(&db).await, "select * from trax.tick()").await;
+    println!("a cycle after {settle}: {before} buffers before, {after} after");
+    assert!(
+        after <= before + SLACK,
+        "a cycle touched {before} buffers before and {after} after"
+    );
+}
+
+#[tokio::test]
+async fn a_cycle_costs_the_same_with_a_hundred_and_a_hundred_thousand_manifests() {
+    assert_idle_cycle_is_a_probe("analyze trax.manifest_state").await;
+}
+
+#[tokio::test]
+async fn a_cycle_is_a_probe_before_the_statistics_know_the_manifests() {
+    assert_idle_cycle_is_a_probe("select 1").await;
+}
+
+#[tokio::test]
+async fn a_heartbeat_and_an_enqueue_cost_the_same_however_much_waits() {
+    let (db, s) = with_thousand_jobs().await;
+    let job = s.claim_one("lease => '1 h'").await;
+    let heartbeat = format!(
+        "select * from trax.heartbeat(array[{}], array['{}'::uuid])",
+        job.id, job.token
+    );
+    let enqueue = "select trax.enqueue('a', unique_key => gen_random_uuid()::text)";
+    let them = Session::of(&db).await;
+    let before = (
+        typical(&them, &heartbeat).await,
+        typical(&them, enqueue).await,
+    );
+    load(&s, 100_000, "default", "", "").await;
+    let them = Session::of(&db).await;
+    let after = (
+        typical(&them, &heartbeat).await,
+        typical(&them, enqueue).await,
+    );
+    println!("a heartbeat and an enqueue: {before:?} buffers before, {after:?} after");
+    assert!(
+        after.0 <= before.0 + SLACK && after.1 <= before.1 + SLACK,
+        "{before:?} before and {after:?} after"
+    );
+}
+
+/// Many live leases, waiting jobs and unique keys of others.
+async fn crowd(s: &Session) {
+    s.get(
+        "insert into trax.lease (job_id, lane_id, token, started_at, lease_expires_at, timeout_at, reap_at, queued_at, run_at,
+             attempt, priority, worker, task, group_name, input, unique_key)
+         select n + 1000000, 1, gen_random_uuid(), now(), now() + interval '1 h', now() + interval '1 h',
+             now() + interval '1 h', now(), now(), 1, 0, 'w', 'crowd', 'default', '{}', 'crowd' || n
+         from generate_series(1, 20000) n;
+         insert into trax.unique_key (key, job_id) select unique_key, job_id from trax.lease where task = 'crowd'",
+    )
+    .await;
+    load(s, 20_000, "default", "", "").await;
+}
+
+/// What every statement about one job touches at most, whatever else there is.
+const ONE_JOB: i64 = 40;
+
+/// The life of a few jobs of a task of their own; gives each statement with the buffers that it touched.
+async fn one_job(s: &Session) -> Vec<(String, i64)> {
+    let mut costs = Vec::new();
+    let waiting = s.enqueue("'single', unique_key => 'waiting'").await;
+    for _ in 0..3 {
+        s.enqueue("'single', unique_key => gen_random_uuid()::text")
+            .await;
+    }
+    let jobs = s.claim("max_jobs => 4, tasks => array['single']").await;
+    let (released, failed, completed) = (&jobs[1], &jobs[2], &jobs[3]);
+    assert_eq!(jobs[0].id, waiting);
+    let beat = format!(
+        "select * from trax.heartbeat(array[{}], array['{}'::uuid])",
+        released.id, released.token
+    );
+    let cancelled = s
+        .enqueue("'single', run_at => now() + interval '1 h'")
+        .await;
+    for sql in [
+        "select trax.enqueue('single', unique_key => 'waiting')".to_owned(),
+        beat,
+        format!("select trax.release({}, delay => '1 h')", released.key()),
+        format!("select trax.fail({}, 'no')", failed.key()),
+        format!("select trax.complete({})", completed.key()),
+        format!("select trax.cancel({waiting})"),
+        format!("select trax.cancel({cancelled})"),
+        "select * from trax.claim_next(tasks => array['single'])".to_owned(),
+    ] {
+        let cost = buffers(s, &sql).await;
+        costs.push((sql, cost));
+    }
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        jobs[0].key()
+    ))
+    .await;
+    costs
+}
+
+/// The second time in a backend, when its plans are made and its caches are full.
+async fn assert_one_job_is_cheap(s: &Session, what: &str) {
+    one_job(s).await;
+    for (sql, cost) in one_job(s).await {
+        assert!(cost <= ONE_JOB, "{what}: {sql}\n  touched {cost} buffers");
+    }
+}
+
+#[tokio::test]
+async fn a_plan_made_on_empty_tables_does_not_scan_full_ones() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    other.enqueue("'a', run_at => '2099-01-01'").await;
+    assert_one_job_is_cheap(&s, "empty tables").await;
+    crowd(&other).await;
+    assert_one_job_is_cheap(&s, "plans of empty tables").await;
+    assert_one_job_is_cheap(&Session::of(&db).await, "tables without statistics").await;
+    other.get("vacuum analyze").await;
+    assert_one_job_is_cheap(&Session::of(&db).await, "tables with statistics").await;
+}
+
+#[tokio::test]
+async fn the_callers_planner_settings_make_nothing_scan() {
+    let (db, s) = session().await;
+    s.enqueue("'a', run_at => '2099-01-01'").await;
+    crowd(&s).await;
+    s.get("vacuum analyze").await;
+    for settings in [
+        "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_bitmapscan = off",
+        "set enable_nestloop = off; set enable_tidscan = off; set enable_material = off; set enable_memoize = off",
+        "set plan_cache_mode = force_custom_plan; set seq_page_cost = 0; set random_page_cost = 1000",
+    ] {
+        let them = Session::of(&db).await;
+        them.get(settings).await;
+        assert_one_job_is_cheap(&them, settings).await;
+    }
+}

@@ -1,0 +1,305 @@
+//! The install: contract, comments, dump configuration, partitions, and nothing left behind.
+
+use harness::session::{Session, session};
+use std::collections::BTreeSet;
+
+/// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
+const CONTRACT: [&str; 34] = [
+    "trigger_group(group_name text) returns bigint",
+    "activate(name text, input jsonb default null) returns bigint",
+    "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
+    "preview(name text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
+    "cancel_manifest(name text) returns bigint",
+    "cancel_group(name text) returns bigint",
+    "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",
+    "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null) returns bigint",
+    "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null) returns setof bigint",
+    "schedule(name text, task text, input jsonb default null, cron text default null, every interval default null, run_at timestamptz default null, depends_on text[] default null, depends_mode text default null, dormant boolean default null, timezone text default null, group_name text default null, priority int default null, max_retries int default null, retry_delay interval default null, timeout interval default null, misfire text default null, misfire_threshold interval default null, misfire_limit int default null, overlap text default null, max_concurrency int default null, variance interval default null, exclusions jsonb default null, starts_at timestamptz default null, ends_at timestamptz default null, enabled boolean default null) returns bigint",
+    "unschedule(name text) returns void",
+    "enable_manifest(name text) returns void",
+    "disable_manifest(name text) returns void",
+    "trigger(name text, input jsonb default null, delay interval default null) returns bigint",
+    "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null) returns void",
+    "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb)",
+    "heartbeat(job_ids bigint[], tokens uuid[], lease interval default null) returns table(job_id bigint, held boolean, cancel_requested boolean, lease_expires_at timestamptz)",
+    "complete(job_id bigint, token uuid, output jsonb default null) returns boolean",
+    "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
+    "fail(job_id bigint, token uuid, error text, detail jsonb default null, retry_in interval default null, permanent boolean default false) returns text",
+    "release(job_id bigint, token uuid, delay interval default null) returns boolean",
+    "acknowledge_cancel(job_id bigint, token uuid) returns boolean",
+    "cancel(job_id bigint) returns text",
+    "requeue_dead_letter(id bigint, note text default null) returns bigint",
+    "acknowledge_dead_letter(id bigint, note text default null) returns boolean",
+    "tick() returns table(step text, affected bigint)",
+    "pause(reason text default null) returns void",
+    "resume() returns void",
+    "grant_access(role regrole, level text) returns void",
+    "adopt() returns void",
+    "start_scheduler() returns text",
+    "status() returns table(item text, value text, healthy boolean, hint text)",
+    "check() returns table(rule text, detail text)",
+    "installed() returns void",
+];
+
+/// Columns that people and tools read.
+const COLUMNS: [(&str, &str); 4] = [
+    (
+        "job",
+        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output",
+    ),
+    (
+        "run",
+        "job_id attempt state failure_kind task input manifest group_name worker scheduled_for queued_at started_at finished_at error detail output final",
+    ),
+    (
+        "lease",
+        "job_id attempt token worker started_at lease_expires_at cancel_requested",
+    ),
+    (
+        "dead_letter",
+        "id job_id manifest task status reason attempts last_error created_at resolved_at resolution_note requeued_job_id",
+    ),
+];
+
+/// One column of a result, as a set.
+async fn set(s: &Session, sql: &str) -> BTreeSet<String> {
+    s.get(sql).await.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_functions_are_those_of_the_contract() {
+    let (_db, s) = session().await;
+    let sql = r"select p.proname || '(' || regexp_replace(replace(replace(pg_get_function_arguments(p.oid),
+            'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::[a-z]+(\[\])?', '\1', 'g')
+            || ') returns ' || replace(replace(pg_get_function_result(p.oid),
+            'integer', 'int'), 'timestamp with time zone', 'timestamptz')
+        from pg_proc p
+        where p.pronamespace = 'trax'::regnamespace";
+    let lower = |line: String| {
+        line.replace("DEFAULT NULL", "default null")
+            .replace("DEFAULT", "default")
+    };
+    let lower = |line: String| {
+        lower(line)
+            .replace("TABLE", "table")
+            .replace("SETOF", "setof")
+    };
+    let there: BTreeSet<String> = set(&s, sql).await.into_iter().map(lower).collect();
+    let missing: Vec<&&str> = CONTRACT
+        .iter()
+        .filter(|line| !there.contains(**line))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "missing: {missing:#?}\nthere: {there:#?}"
+    );
+}
+
+#[tokio::test]
+async fn no_function_is_overloaded_and_all_types_are_built_in() {
+    let (_db, s) = session().await;
+    let overloaded = "select proname from pg_proc where pronamespace = 'trax'::regnamespace group by proname having count(*) > 1";
+    assert_eq!(s.get(overloaded).await, "");
+    let foreign = "select p.proname, t.typname
+                   from pg_proc p, unnest(coalesce(p.proallargtypes, p.proargtypes::oid[]) || p.prorettype) a (type)
+                   join pg_type t on t.oid = a.type
+                   where p.pronamespace = 'trax'::regnamespace and t.typnamespace <> 'pg_catalog'::regnamespace";
+    assert_eq!(s.get(foreign).await, "");
+}
+
+#[tokio::test]
+async fn tables_have_the_columns_that_people_and_tools_read() {
+    let (_db, s) = session().await;
+    for (table, columns) in COLUMNS {
+        let sql = format!(
+            "select attname from pg_attribute where attrelid = 'trax.{table}'::regclass and attnum > 0"
+        );
+        let there = set(&s, &sql).await;
+        for column in columns.split(' ') {
+            assert!(
+                there.contains(column),
+                "trax.{table} has no column {column}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_table_column_view_and_function_has_a_comment() {
+    let (_db, s) = session().await;
+    let relations = "select c.relname, c.relkind from pg_class c
+                     where c.relnamespace = 'trax'::regnamespace
+                         and c.relkind in ('r', 'p', 'v')
+                         and c.relname !~ '^run_[0-9]+$'
+                         and obj_description(c.oid, 'pg_class') is null";
+    assert_eq!(s.get(relations).await, "");
+    let columns = "select c.relname, a.attname from pg_class c
+                   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                   where c.relnamespace = 'trax'::regnamespace
+                       and c.relkind in ('r', 'p', 'v')
+                       and not c.relispartition
+                       and col_description(c.oid, a.attnum) is null";
+    assert_eq!(s.get(columns).await, "");
+    let functions = "select p.oid::regprocedure from pg_proc p
+                     where p.pronamespace = 'trax'::regnamespace and obj_description(p.oid, 'pg_proc') is null";
+    assert_eq!(s.get(functions).await, "");
+}
+
+#[tokio::test]
+async fn every_table_and_sequence_is_in_the_dump() {
+    let (_db, s) = session().await;
+    let sql = "select c.relname
+               from pg_class c
+               join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
+               join pg_extension e on e.oid = d.refobjid and e.extname = 'trax'
+               where c.relkind in ('r', 'p', 'S')
+                   and not c.oid = any (e.extconfig)";
+    assert_eq!(s.get(sql).await, "");
+    let filtered = "select extcondition from pg_extension, unnest(extcondition) c where extname = 'trax' and c <> ''";
+    assert_eq!(s.get(filtered).await, "", "a dump takes all rows");
+}
+
+#[tokio::test]
+async fn there_is_a_partition_for_today_the_three_days_to_come_and_everything_else() {
+    let (_db, s) = session().await;
+    let days = "select string_agg((to_date(right(c.relname, 8), 'YYYYMMDD') - (now() at time zone 'UTC')::date)::text, ',' order by c.relname)
+                from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                where i.inhparent = 'trax.run'::regclass and c.relname ~ '^run_[0-9]{8}$'";
+    assert_eq!(s.get(days).await, "0,1,2,3");
+    let bounds = "set timezone = 'Pacific/Apia';
+                  select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                  where i.inhparent = 'trax.run'::regclass
+                      and c.relname = 'run_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')
+                      and pg_get_expr(c.relpartbound, c.oid) = format('FOR VALUES FROM (%L) TO (%L)',
+                          (date_trunc('day', now() at time zone 'UTC') at time zone 'UTC')::text,
+                          (date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' + interval '24 h')::text)";
+    assert_eq!(s.get(bounds).await, "1", "a day is a day of UTC");
+    assert_eq!(
+        s.get("select relname from pg_class where relname = 'run_default' and relispartition")
+            .await,
+        "run_default"
+    );
+}
+
+#[tokio::test]
+async fn daily_partitions_are_no_members_of_the_extension() {
+    let (_db, s) = session().await;
+    let sql = "select c.relname from pg_class c
+               join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
+               where c.relname ~ '^run_[0-9]{8}$'";
+    assert_eq!(
+        s.get(sql).await,
+        "",
+        "a member's rows are not dumped, and it cannot be dropped"
+    );
+}
+
+#[tokio::test]
+async fn partitions_made_later_are_like_those_made_by_the_install() {
+    let (_db, s) = session().await;
+    s.get("select trax.make_run_partitions(now() + interval '20 days', 0)")
+        .await;
+    let shapes = "select count(distinct (
+                      (select string_agg(a.attname || format_type(a.atttypid, a.atttypmod) || a.attnotnull, ',' order by a.attname)
+                       from pg_attribute a where a.attrelid = c.oid and a.attnum > 0),
+                      (select string_agg(regexp_replace(pg_get_indexdef(x.indexrelid), '^.* USING', ''), ',' order by
+                          regexp_replace(pg_get_indexdef(x.indexrelid), '^.* USING', ''))
+                       from pg_index x where x.indrelid = c.oid),
+                      (select string_agg(k.conname || pg_get_constraintdef(k.oid), ',' order by k.conname)
+                       from pg_constraint k where k.conrelid = c.oid),
+                      c.relowner))
+                  from pg_class c where c.relispartition and c.relkind = 'r'";
+    assert_eq!(s.get(shapes).await, "1");
+    assert_eq!(
+        s.get("select trax.make_run_partitions(now() + interval '20 days', 0)")
+            .await,
+        "0",
+        "once"
+    );
+}
+
+#[tokio::test]
+async fn every_security_definer_has_a_fixed_search_path() {
+    let (_db, s) = session().await;
+    let sql = "select p.proname from pg_proc p
+               where p.pronamespace = 'trax'::regnamespace
+                   and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)";
+    assert_eq!(s.get(sql).await, "");
+    let not_definer = "select p.proname from pg_proc p
+                       where p.pronamespace = 'trax'::regnamespace
+                           and not p.prosecdef
+                           and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
+    assert_eq!(s.get(not_definer).await, "");
+}
+
+#[tokio::test]
+async fn the_hot_path_has_no_foreign_keys_and_no_triggers() {
+    let (_db, s) = session().await;
+    let sql = "select (select count(*) from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'trax'::regnamespace),
+                   (select count(*) from pg_constraint k where k.connamespace = 'trax'::regnamespace and k.contype = 'f'),
+                   (select count(*) from pg_rewrite r join pg_class c on c.oid = r.ev_class
+                    where c.relnamespace = 'trax'::regnamespace and c.relkind <> 'v')";
+    assert_eq!(s.get(sql).await, "0|0|0");
+}
+
+#[tokio::test]
+async fn no_index_knows_what_a_heartbeat_changes() {
+    let (_db, s) = session().await;
+    let sql = "select x.indexrelid::regclass from pg_index x
+               where x.indrelid = 'trax.lease'::regclass and pg_get_indexdef(x.indexrelid) ~ 'lease_expires_at'";
+    assert_eq!(s.get(sql).await, "");
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    let heartbeat = format!(
+        "select held from trax.heartbeat(array[{}], array['{}'::uuid], '1 h')",
+        job.id, job.token
+    );
+    let updates = "select n_tup_upd > 0, n_tup_upd = n_tup_hot_upd from pg_stat_xact_user_tables
+                   where relid = 'trax.lease'::regclass";
+    let seen = s
+        .get(&format!("begin; {heartbeat}; {updates}; commit"))
+        .await;
+    assert_eq!(seen, "t\nt|t", "a heartbeat is a HOT update");
+}
+
+#[tokio::test]
+async fn the_claim_index_has_the_order_of_the_claim() {
+    let (_db, s) = session().await;
+    let index = s
+        .get("select pg_get_indexdef('trax.work_queue_ready'::regclass)")
+        .await;
+    assert!(
+        index.ends_with("(lane_id, priority DESC, job_id) WHERE (waits_for IS NULL)"),
+        "{index}"
+    );
+}
+
+#[tokio::test]
+async fn dropping_the_extension_leaves_nothing_and_it_can_be_made_again() {
+    let (_db, s) = session().await;
+    s.get("select trax.make_run_partitions(now() + interval '30 days', 1); select trax.enqueue('a'); drop extension trax cascade").await;
+    let left = "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'trax'";
+    assert_eq!(s.get(left).await, "0");
+    s.get("create extension trax").await;
+    let fresh = Session::of(&_db).await;
+    fresh.enqueue("'a'").await;
+    assert_eq!(fresh.claim("").await.len(), 1);
+    fresh.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_session_that_used_the_old_extension_works_with_the_new_one() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.complete({}); select * from trax.tick(); drop extension trax cascade; create extension trax", job.key())).await;
+    s.get("select trax.schedule('m', 'a', every => '1 h')")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 1);
+    let job = s.claim_one("").await;
+    assert_eq!(
+        s.get(&format!("select trax.complete({})", job.key())).await,
+        "t"
+    );
+    s.assert_healthy().await;
+}
