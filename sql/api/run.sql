@@ -75,11 +75,19 @@ begin
                 null;
         end;
     end loop;
+    -- Rows that found no partition: few, or none.
+    delete from trax.run_default r
+    where r.ctid = any (array(
+        select o.ctid
+        from trax.run_default o
+        where o.finished_at < before
+        limit 10000
+    ));
     return dropped;
 end;
 $$;
 comment on function trax.drop_run_partitions(timestamptz) is
-    'Internal. Drops the daily partitions of trax.run that end at or before a time; gives how many.';
+    'Internal. Drops the daily partitions of trax.run that end at or before a time, and rows of that age that found no partition; gives how many partitions.';
 
 -- A restore brings its partitions with it (see trax.instance for how it is told apart).
 select trax.make_run_partitions(clock_timestamp(), 3)

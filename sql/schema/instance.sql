@@ -5,6 +5,20 @@
 -- A restore is told apart by what pg_dump sets before it creates the extension (row_security off): it gets no
 -- row of its own, so that nothing runs while its tables are still being filled.
 
+-- Nothing in this script is looked up anywhere else.
+set local search_path to pg_catalog, pg_temp;
+
+do $$
+begin
+    if pg_catalog.getdatabaseencoding() operator(pg_catalog.<>) 'UTF8' then
+        raise exception 'trax needs a database with the encoding UTF8'
+            using errcode = '0A000',
+                detail = pg_catalog.format('The encoding of this database is %s.', pg_catalog.getdatabaseencoding()),
+                hint = 'Make one: create database jobs encoding ''UTF8'' template template0';
+    end if;
+end;
+$$;
+
 -- Who owns the schema can put functions beside ours that calls with defaults would find first.
 do $$
 begin

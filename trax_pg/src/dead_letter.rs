@@ -121,7 +121,7 @@ impl Resolution {
     fn from_call(call: &Call) -> Result<Self> {
         Ok(Self {
             id: call.required(0, "id")?,
-            note: call.optional(1),
+            note: call.optional_text(1, "note")?,
             now: Timestamp::now(),
         })
     }

@@ -10,6 +10,8 @@ use pgrx::pg_sys;
 
 /// Longest name of a task, group, manifest, worker or key, in bytes.
 pub(crate) const NAME_BYTES: usize = 255;
+/// Longest text of a person's own words, in bytes.
+const TEXT_BYTES: usize = 64 * 1024;
 /// Longest length of time that a call may give.
 pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
@@ -81,6 +83,20 @@ impl Call {
             .map(|text| checked_name(text, name))
             .transpose()
     }
+    /// A text of at most 64 KiB.
+    pub(crate) fn optional_text(&self, index: usize, name: &str) -> Result<Option<String>> {
+        match self.optional::<String>(index) {
+            Some(text) if text.len() > TEXT_BYTES => {
+                Err(Error::too_large(format!("argument \"{name}\" is too long"))
+                    .detail(format!(
+                        "{name} has {} bytes; the limit is {TEXT_BYTES}.",
+                        text.len()
+                    ))
+                    .hint(format!("Give a shorter {name}.")))
+            }
+            other => Ok(other),
+        }
+    }
 
     /// An array of names; a null element is 22004.
     pub(crate) fn optional_names(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
@@ -114,17 +130,22 @@ impl Call {
         shortest: i64,
         words: &str,
     ) -> Result<Option<i64>> {
-        let micros = self
-            .optional::<Interval>(index)
-            .map(|interval| interval_micros(&interval));
+        let interval = self.optional::<Interval>(index);
+        // Parts that cancel each other have no one length: months differ.
+        let mixed = interval.as_ref().is_some_and(|interval| {
+            interval.months() < 0 || interval.days() < 0 || interval.micros() < 0
+        });
+        let micros = interval.map(|interval| interval_micros(&interval));
         match micros {
-            Some(micros) if !(shortest..=LONGEST_MICROS).contains(&micros) => Err(Error::invalid(
-                format!("argument \"{name}\" must be {words}, at most 10 years"),
-            )
-            .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
-            .hint(format!(
-                "Give an interval, for example: {name} => interval '30 s'"
-            ))),
+            Some(micros) if mixed || !(shortest..=LONGEST_MICROS).contains(&micros) => {
+                Err(Error::invalid(format!(
+                    "argument \"{name}\" must be {words}, at most 10 years"
+                ))
+                .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
+                .hint(format!(
+                    "Give an interval, for example: {name} => interval '30 s'"
+                )))
+            }
             other => Ok(other),
         }
     }

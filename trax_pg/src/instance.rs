@@ -26,7 +26,7 @@ statement!(
 statement!(INSTANCE_RESUME, "instance_resume.sql");
 
 sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
-    let reason = call.optional::<String>(0);
+    let reason = call.optional_text(0, "reason")?;
     let paused = spi::connected(|spi| {
         let arguments = [reason.as_deref().and_then(arg), arg(Timestamp::now())];
         Ok(spi.execute(&INSTANCE_PAUSE, &arguments))

@@ -186,8 +186,6 @@ pub(crate) fn settle(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .map(|&(completed, _)| completed)
         .collect();
     let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
-    // A definition is locked before its state, here as when it is changed.
-    spi.query(&MANIFEST_HOLD, &[arg(ids.clone())]);
     let rows = spi.query(
         &MANIFEST_SETTLE,
         &[arg(ids), arg(completed), arg(done), arg(now)],
