@@ -18,5 +18,6 @@ mod plan;
 mod readme;
 mod scheduler;
 mod schema;
+mod wake;
 mod work_queue;
 mod worker;
