@@ -1,4 +1,4 @@
-//! When things run: the cron dialect and the zones it is read in.
+//! When things run: the cron dialect, the zones it is read in, and what is excluded.
 //!
 //! Everything here is pure. Time comes in as an argument (microseconds since the Unix epoch, UTC),
 //! a zone as something that answers [`zone::Zone::offset_at`], and nothing here knows that
@@ -6,9 +6,11 @@
 
 pub mod calendar;
 pub mod cron;
+pub mod exclusion;
 pub mod zone;
 
-pub use cron::{Cron, CronError, Note, Occurrence};
+pub use cron::{Allowed, Cron, CronError, Note, Occurrence};
+pub use exclusion::{Excluded, ExclusionError, Exclusions};
 pub use zone::{Utc, Zone};
 
 #[cfg(test)]

@@ -13,31 +13,31 @@ const FIRST_WEEK: u32 = 0xfe;
 
 /// The two day fields together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Days {
+pub(in crate::schedule) struct Days {
     /// The day-of-month field is `*` or `?`.
-    pub(super) any_day_of_month: bool,
+    pub(in crate::schedule) any_day_of_month: bool,
     /// The day-of-week field is `*` or `?`.
-    pub(super) any_day_of_week: bool,
+    pub(in crate::schedule) any_day_of_week: bool,
     /// Plain days of the month, bits 1 to 31.
-    pub(super) of_month: u32,
+    pub(in crate::schedule) of_month: u32,
     /// `L`: the last day of the month.
-    pub(super) last: bool,
+    pub(in crate::schedule) last: bool,
     /// `LW`: the last weekday (Monday to Friday) of the month.
-    pub(super) last_weekday: bool,
+    pub(in crate::schedule) last_weekday: bool,
     /// `15W`: the weekday nearest to the day, within the month; bits 1 to 31.
-    pub(super) nearest_weekday: u32,
+    pub(in crate::schedule) nearest_weekday: u32,
     /// Plain days of the week, bits 0 (Sunday) to 6.
-    pub(super) of_week: u8,
+    pub(in crate::schedule) of_week: u8,
     /// `5L`: the last such day of the month, bits 0 to 6.
-    pub(super) last_of_week: u8,
+    pub(in crate::schedule) last_of_week: u8,
     /// `FRI#2`: element n - 1 has the days of the week whose n-th of the month is meant.
-    pub(super) nth_of_week: [u8; 5],
+    pub(in crate::schedule) nth_of_week: [u8; 5],
 }
 
 impl Days {
     /// The days of one month. When both fields are restricted either one matches; else the
     /// restricted one decides.
-    pub(super) fn in_month(&self, year: i64, month: u32) -> u32 {
+    pub(in crate::schedule) fn in_month(&self, year: i64, month: u32) -> u32 {
         let length = days_in_month(year, month);
         let all = u32::MAX >> (31 - length) & !1;
         if self.any_day_of_month && self.any_day_of_week {

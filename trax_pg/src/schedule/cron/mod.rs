@@ -21,14 +21,18 @@
 //! schedule means elapsed time: it fires at every instant whose wall time matches, both times in a
 //! repeat and never in a gap.
 
+mod allowed;
 mod day;
 mod error;
 mod item;
 mod next;
 mod parse;
 
-use day::{Days, next_bit};
+pub use allowed::Allowed;
+pub(super) use day::Days;
+use day::next_bit;
 pub use error::CronError;
+pub(super) use item::{DAY_OF_WEEK, Piece, value};
 pub use next::{Note, Occurrence};
 
 use super::calendar::{DAY, date_of, day_of};

@@ -8,13 +8,20 @@
 use std::fmt;
 
 use super::Cron;
+use super::allowed::Open;
 use crate::schedule::zone::{Change, Instants, REACH, Zone};
 
 /// How many stretches are walked before giving up. Each is a change or a leap to the next match;
 /// the clock changes at most a few times in the years that the horizon allows between two matches.
 const MAX_STRETCHES: usize = 256;
 
-const MICROS: i64 = 1_000_000;
+/// How long all that a schedule means may be excluded, in seconds: 50 years.
+const MAX_EXCLUDED: i64 = 50 * 31_556_952;
+
+pub(super) const MICROS: i64 = 1_000_000;
+
+/// The last second that microseconds can say.
+pub(super) const END: i64 = i64::MAX / MICROS;
 
 /// One time at which a schedule fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +62,22 @@ impl Cron {
     pub fn next(&self, after_micros: i64, zone: &impl Zone) -> Option<Occurrence> {
         // Matches are whole seconds: the first one that can be meant is the second after this one.
         let last = after_micros.div_euclid(MICROS);
-        let (at, note) = self.walk(last, zone)?;
+        let (at, note) = self.walk(last, END, None, zone)?;
         Some(Occurrence {
             at_micros: at.checked_mul(MICROS)?,
             note,
         })
     }
 
-    /// The first match after an instant, both in seconds.
-    fn walk(&self, last: i64, zone: &impl Zone) -> Option<(i64, Option<Note>)> {
+    /// The first match after an instant and not after another, all in seconds; of those that
+    /// exclusions allow when there are some.
+    pub(super) fn walk(
+        &self,
+        last: i64,
+        until: i64,
+        open: Option<&Open<'_>>,
+        zone: &impl Zone,
+    ) -> Option<(i64, Option<Note>)> {
         // A wall time below the floor was shown before, and between the floor and the match that
         // is looked for nothing matches: the floor serves every stretch. A fixed time starts one
         // second early, to see a gap that ends right after it.
@@ -72,20 +86,29 @@ impl Cron {
             false => (last, zone.latest_wall(last) + 1),
         };
         let mut offset = i64::from(zone.offset_at(start));
+        // Exclusions may be followed change by change, so not for ever.
+        let until = match open {
+            Some(_) => until.min(last.saturating_add(MAX_EXCLUDED)),
+            None => until,
+        };
         for _ in 0..MAX_STRETCHES {
-            let wall = self.wall_from(floor.max(start + offset))?;
+            if start > until {
+                return None;
+            }
+            let meant = self.wall_from(floor.max(start + offset))?;
+            let wall = open.map_or(meant, |open| open.wall_from(meant));
             let at = wall - offset;
-            let change = match self.leap(start, at, zone) {
+            let change = match self.leap(start, at, until, wall != meant, zone) {
                 Leap::To(near) => {
                     start = near;
                     offset = i64::from(zone.offset_at(start));
                     continue;
                 }
                 Leap::Change(change) => change,
-                Leap::None => return Some((at, repeat_note(at, wall, zone))),
+                Leap::None => return (at <= until).then(|| (at, repeat_note(at, wall, zone))),
             };
-            if !self.elapsed && wall < change.at + change.after {
-                return Some((change.at, self.gap_note(change)));
+            if !self.elapsed && self.gap_is_meant(floor, change, open) {
+                return (change.at <= until).then(|| (change.at, self.gap_note(change)));
             }
             (start, offset) = (change.at, change.after);
         }
@@ -94,13 +117,18 @@ impl Cron {
 
     /// What lies between an instant and the next match at the offset in force: nothing, a change,
     /// or so much time that changes in the middle cannot bring another match and are not looked
-    /// for.
-    fn leap(&self, start: i64, at: i64, zone: &impl Zone) -> Leap {
-        let far = at - start > 2 * REACH;
+    /// for. They can when fixed times that are excluded lie in the middle: a gap may move one to
+    /// where it is not.
+    fn leap(&self, start: i64, at: i64, until: i64, excluded: bool, zone: &impl Zone) -> Leap {
+        let far = at - start > 2 * REACH && (self.elapsed || !excluded);
         // Elapsed time: a repeat soon after the start shows wall times from before it again.
-        let until = if far { start + REACH } else { at };
+        let look_until = if far {
+            start + REACH
+        } else {
+            at.min(until.saturating_add(1))
+        };
         if (self.elapsed || !far)
-            && let Some(change) = zone.next_change(start, until)
+            && let Some(change) = zone.next_change(start, look_until)
         {
             return Leap::Change(change);
         }
@@ -109,6 +137,13 @@ impl Cron {
         } else {
             Leap::None
         }
+    }
+
+    /// Whether a time that is meant lies in the gap of a change, and its end is allowed.
+    fn gap_is_meant(&self, floor: i64, change: Change, open: Option<&Open<'_>>) -> bool {
+        let end = change.at + change.after;
+        let meant = self.wall_from(floor.max(change.at + change.before));
+        meant.is_some_and(|meant| meant < end) && open.is_none_or(|open| open.allows(end))
     }
 
     /// The note of a time that was moved to the end of a gap; none when the time there is meant as

@@ -1,5 +1,6 @@
 //! Facts of cron: what texts mean, what clocks do to them, and what must hold for any text.
 
+mod allowed;
 mod any_text;
 mod clock;
 mod dialect;

@@ -1,0 +1,161 @@
+//! What is left of a schedule when exclusions are taken out of it, forwards and backwards.
+
+use super::Cron;
+use super::next::{END, MICROS, Note};
+use crate::schedule::calendar::{DAY, day_of_week};
+use crate::schedule::exclusion::Exclusions;
+use crate::schedule::zone::Zone;
+
+/// How many skipped occurrences are counted.
+const MAX_COUNTED: u32 = 1_000;
+
+/// How far the first look back goes, in seconds.
+const FIRST_LOOK: i64 = 64;
+
+/// A wall time that never comes, seconds: far beyond every instant and far from overflow.
+const NEVER: i64 = i64::MAX / 4;
+
+/// An occurrence that nothing excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Microseconds since the Unix epoch, UTC.
+    pub at_micros: i64,
+    /// What the zone's clock does here, when it does anything.
+    pub note: Option<Note>,
+    /// How many excluded occurrences lie before it; 1,000 stands for that many or more.
+    pub skipped: u32,
+}
+
+impl Cron {
+    /// The first occurrence strictly after an instant that is not excluded.
+    ///
+    /// None when there is none within 41 years, 50 with exclusions. Open days are looked for in
+    /// the calendar and not occurrence by occurrence; only the count of those skipped goes through
+    /// them.
+    pub fn next_allowed(
+        &self,
+        after_micros: i64,
+        zone: &impl Zone,
+        exclusions: Option<&Exclusions>,
+    ) -> Option<Allowed> {
+        let last = after_micros.div_euclid(MICROS);
+        let open = exclusions.map(|exclusions| Open::new(self, exclusions));
+        let (at, note) = self.walk(last, END, open.as_ref(), zone)?;
+        let skipped = match open {
+            Some(_) => self.count_before(at, last, zone),
+            None => 0,
+        };
+        Some(Allowed {
+            at_micros: at.checked_mul(MICROS)?,
+            note,
+            skipped,
+        })
+    }
+
+    /// The newest occurrence in a period, both ends included, that is not excluded.
+    ///
+    /// Looks back from the end in steps that double, then halves the step in which something is:
+    /// how often the schedule fires does not matter, and how long the period is hardly.
+    pub fn latest(
+        &self,
+        from_micros: i64,
+        to_micros: i64,
+        zone: &impl Zone,
+        exclusions: Option<&Exclusions>,
+    ) -> Option<i64> {
+        // Whole seconds: the first one not before the start, the last one not after the end.
+        let from = from_micros.div_euclid(MICROS) + i64::from(from_micros.rem_euclid(MICROS) > 0);
+        let to = to_micros.div_euclid(MICROS);
+        if from > to {
+            return None;
+        }
+        let open = exclusions.map(|exclusions| Open::new(self, exclusions));
+        let first_from = |start: i64| Some(self.walk(start - 1, to, open.as_ref(), zone)?.0);
+        let mut look = FIRST_LOOK;
+        let mut newest = loop {
+            let start = to.saturating_sub(look).max(from);
+            match first_from(start) {
+                Some(found) => break found,
+                None if start == from => return None,
+                None => look = look.saturating_mul(2),
+            }
+        };
+        // There is one at `newest`, and none from `none_from` to the end.
+        let mut none_from = to + 1;
+        while none_from - newest > 1 {
+            let middle = newest + (none_from - newest) / 2;
+            match first_from(middle) {
+                Some(found) => newest = found,
+                None => none_from = middle,
+            }
+        }
+        newest.checked_mul(MICROS)
+    }
+
+    /// How many occurrences lie between two instants, all in seconds.
+    fn count_before(&self, at: i64, mut last: i64, zone: &impl Zone) -> u32 {
+        for counted in 0..MAX_COUNTED {
+            match self.walk(last, at - 1, None, zone) {
+                Some((skipped, _)) => last = skipped,
+                None => return counted,
+            }
+        }
+        MAX_COUNTED
+    }
+}
+
+/// A schedule and what is excluded from it, on the wall clock.
+pub(super) struct Open<'a> {
+    cron: &'a Cron,
+    exclusions: &'a Exclusions,
+    /// The days of the week with a time of the schedule that no window closes, bits 0 to 6.
+    days_of_week: u8,
+}
+
+impl<'a> Open<'a> {
+    fn new(cron: &'a Cron, exclusions: &'a Exclusions) -> Open<'a> {
+        let mut open = Open {
+            cron,
+            exclusions,
+            days_of_week: 0,
+        };
+        for day in 0..7 {
+            open.days_of_week |= u8::from(open.second_from(day, 0).is_some()) << day;
+        }
+        open
+    }
+
+    /// Whether a wall time is not excluded.
+    pub(super) fn allows(&self, wall: i64) -> bool {
+        self.exclusions.is_open(wall)
+    }
+
+    /// The first wall time that the schedule means, that is not excluded, and that is not before
+    /// one that the schedule means.
+    pub(super) fn wall_from(&self, meant: i64) -> i64 {
+        let day = meant.div_euclid(DAY);
+        if self.exclusions.is_open_day(day)
+            && let Some(second) = self.second_from(day_of_week(day), meant.rem_euclid(DAY) as u32)
+        {
+            return day * DAY + i64::from(second);
+        }
+        let wanted = |year, month| self.cron.days_in(year, month);
+        self.exclusions
+            .open_day_after(day, self.days_of_week, wanted)
+            .and_then(|day| Some(day * DAY + i64::from(self.second_from(day_of_week(day), 0)?)))
+            .unwrap_or(NEVER)
+    }
+
+    /// The first second of a day of the week that the schedule means, that no window closes, and
+    /// that is not before a second. Goes over each window once.
+    fn second_from(&self, day_of_week: u32, second: u32) -> Option<u32> {
+        let mut meant = self.cron.second_from(second)?;
+        loop {
+            let open = self.exclusions.open_second(day_of_week, meant)?;
+            if open == meant {
+                return Some(meant);
+            }
+            meant = self.cron.second_from(open)?;
+        }
+    }
+}

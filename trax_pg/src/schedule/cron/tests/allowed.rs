@@ -1,0 +1,210 @@
+//! What exclusions leave of a schedule, against asking for one occurrence after the other.
+
+use serde_json::json;
+
+use super::*;
+use crate::schedule::Exclusions;
+use crate::schedule::exclusion::tests::Random;
+
+fn exclusions(json: serde_json::Value) -> Exclusions {
+    Exclusions::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"))
+}
+
+fn fields(random: &mut Random) -> String {
+    const TIMES: [&str; 9] = ["*", "0", "5,17", "*/7", "3/11", "1-4", "30", "0-3", "2"];
+    const DAYS: [&str; 7] = ["*", "*", "?", "L", "15W", "27-30", "*/9"];
+    const MONTHS: [&str; 5] = ["*", "*", "MAR-OCT", "*", "10,12"];
+    const WEEK: [&str; 6] = ["*", "*", "SUN", "?", "FRI-MON", "5L"];
+    let parts = [&TIMES[..], &TIMES, &TIMES, &DAYS, &MONTHS, &WEEK];
+    let words = parts.map(|part| part[random.below(part.len())]);
+    let seconds = usize::from(random.below(8) > 0);
+    words[seconds..].join(" ")
+}
+
+#[test]
+fn excluded_occurrences_are_skipped_and_counted() {
+    let weekend = exclusions(json!({"days_of_week": ["SAT", "SUN"]}));
+    let friday = seconds("2026-06-05 23:30:00") * MICROS;
+    let next = |text: &str, exclusions: Option<&Exclusions>| {
+        let next = cron(text)
+            .next_allowed(friday, &Utc, exclusions)
+            .expect("a time");
+        (text_of(next.at_micros / MICROS), next.skipped)
+    };
+    assert_eq!(
+        next("0 * * * *", Some(&weekend)),
+        ("2026-06-08 00:00:00".to_owned(), 48)
+    );
+    assert_eq!(
+        next("45 * * * *", Some(&weekend)),
+        ("2026-06-05 23:45:00".to_owned(), 0)
+    );
+    assert_eq!(
+        next("0 * * * *", None),
+        ("2026-06-06 00:00:00".to_owned(), 0)
+    );
+    assert_eq!(
+        next("0 0 0 * * 6#1,MON", Some(&weekend)),
+        ("2026-06-08 00:00:00".to_owned(), 1)
+    );
+    // The count stops, the answer does not.
+    let next = cron("* * * * * *").next_allowed(friday + 1_800 * MICROS - 1, &Utc, Some(&weekend));
+    let monday = seconds("2026-06-08 00:00:00") * MICROS;
+    assert_eq!(
+        next.map(|next| (next.at_micros, next.skipped)),
+        Some((monday, 1_000))
+    );
+}
+
+#[test]
+fn a_schedule_whose_every_time_is_excluded_has_none() {
+    let night = exclusions(json!({"time_windows": [{"from": "02:00", "to": "04:00"}]}));
+    assert_eq!(cron("0 3 * * *").next_allowed(0, &Utc, Some(&night)), None);
+    assert_eq!(
+        cron("*/5 2,3 * * *").next_allowed(0, &zone("Europe/Berlin"), Some(&night)),
+        None
+    );
+    assert_eq!(
+        cron("0 3 * * *").latest(
+            0,
+            seconds("2026-01-01 00:00:00") * MICROS,
+            &Utc,
+            Some(&night)
+        ),
+        None
+    );
+    // Where a gap moves one out of the window, that one is allowed.
+    let early = exclusions(json!({"time_windows": [{"from": "02:00", "to": "03:00"}]}));
+    let after = seconds("2026-01-01 00:00:00") * MICROS;
+    let moved = cron("30 2 * * *")
+        .next_allowed(after, &zone("Europe/Berlin"), Some(&early))
+        .expect("a time");
+    assert_eq!(moved.at_micros, seconds("2026-03-29 01:00:00") * MICROS);
+    assert_eq!((moved.note, moved.skipped), (Some(Note::Gap), 87));
+}
+
+/// The allowed occurrences of a period, found one after the other.
+fn iterate(
+    cron: &Cron,
+    from: i64,
+    to: i64,
+    zone: &impl Zone,
+    exclusions: &Exclusions,
+) -> Vec<(i64, u32)> {
+    let (mut at, mut skipped, mut found) = (from, 0, Vec::new());
+    while let Some(next) = cron.next(at, zone).filter(|next| next.at_micros <= to) {
+        at = next.at_micros;
+        if exclusions.covering(at, zone).is_some() {
+            skipped += 1;
+        } else {
+            found.push((at, skipped));
+            skipped = 0;
+        }
+    }
+    found
+}
+
+#[test]
+fn next_and_latest_agree_with_asking_for_one_after_the_other() {
+    let names = [
+        "Europe/Berlin",
+        "America/Santiago",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+    ];
+    let near = [
+        "2011-03-26",
+        "2011-04-02",
+        "2011-05-07",
+        "2011-08-20",
+        "2011-10-29",
+        "2011-12-29",
+    ];
+    let mut random = Random(77);
+    let (mut rounds, mut found) = (0, 0);
+    while rounds < 1_500 {
+        let text = fields(&mut random);
+        let json = random.exclusions();
+        let (Ok(cron), Ok(exclusions)) = (Cron::parse(&text), Exclusions::parse(&json)) else {
+            continue;
+        };
+        rounds += 1;
+        let name = names[random.below(4)];
+        let zone = zone(name);
+        let day = seconds(&format!("{} 00:00:00", near[random.below(near.len())]));
+        let from = day * MICROS + random.below(2 * 86_400_000_000) as i64;
+        // Where few fire, over months.
+        let second = cron
+            .next(from, &zone)
+            .and_then(|next| cron.next(next.at_micros, &zone));
+        let dense = second.is_some_and(|second| second.at_micros - from < 1_200 * MICROS);
+        let to = from + if dense { 6 } else { 24 * 150 } * 3_600 * MICROS;
+        let all = iterate(&cron, from, to, &zone, &exclusions);
+        let told = |after| {
+            let next = cron.next_allowed(after, &zone, Some(&exclusions));
+            next.map(|next| (next.at_micros, next.skipped))
+                .filter(|(at, _)| *at <= to)
+        };
+        let mut after = from;
+        for expected in all.iter().take(40) {
+            let (at, skipped) = told(after).unwrap_or_default();
+            assert_eq!(
+                (at, skipped),
+                (expected.0, expected.1.min(1_000)),
+                "{text} {json} {name} {after}"
+            );
+            let between = after + random.below((at - after) as usize) as i64;
+            assert_eq!(
+                told(between).map(|next| next.0),
+                Some(at),
+                "{text} {json} {name} {between}"
+            );
+            assert_eq!(
+                cron.latest(from + 1, at, &zone, Some(&exclusions)),
+                Some(at)
+            );
+            after = at;
+            found += 1;
+        }
+        if all.len() < 40 {
+            assert_eq!(told(after), None, "{text} {json} {name} {after}");
+        }
+        let newest = all.last().map(|last| last.0);
+        assert_eq!(
+            cron.latest(from + 1, to, &zone, Some(&exclusions)),
+            newest,
+            "{text} {json} {name} {from}"
+        );
+        let plain = cron.latest(from + 1, to, &zone, None);
+        assert!(
+            plain >= newest
+                && plain
+                    .is_none_or(|at| cron.next(at, &zone).is_none_or(|next| next.at_micros > to))
+        );
+    }
+    assert!(found > 5_000, "only {found} times were compared");
+}
+
+#[test]
+fn latest_takes_both_ends() {
+    let minutes = cron("* * * * *");
+    assert_eq!(minutes.latest(0, 0, &Utc, None), Some(0));
+    assert_eq!(minutes.latest(1, 60 * MICROS - 1, &Utc, None), None);
+    assert_eq!(
+        minutes.latest(1, 60 * MICROS, &Utc, None),
+        Some(60 * MICROS)
+    );
+    assert_eq!(minutes.latest(5, 4, &Utc, None), None);
+    assert_eq!(
+        minutes
+            .latest(i64::MIN, i64::MAX, &Utc, None)
+            .map(|at| i64::MAX - at < 60 * MICROS),
+        Some(true)
+    );
+    assert_eq!(
+        cron("0 0 29 2 *")
+            .latest(i64::MIN, 0, &Utc, None)
+            .map(|at| text_of(at / MICROS)),
+        Some("1968-02-29 00:00:00".to_owned())
+    );
+}
