@@ -4,6 +4,7 @@ mod access;
 mod claim;
 mod cleanup;
 mod command;
+mod complete_and_claim;
 mod crash;
 mod cycle;
 mod dead_letter;

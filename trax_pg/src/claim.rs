@@ -10,6 +10,11 @@
 //! ranges are merged here row by row. The planner has no such merge for a list of lanes: it sorts everything that
 //! waits. A row is locked when it is taken, not when it is looked at, so a claim hides nothing from others that it
 //! does not take.
+//!
+//! Cost, as `explain (analyze, buffers)` tells it in the function with warm caches: a claim of 1 job touches 35 buffers
+//! (lanes 5, group 2, the move 6, the rest catalog and index), of 100 jobs 808, of which 608 are the move: `Tid Scan on
+//! work_queue`, then `Insert on lease`. With 1,000,000 waiting instead of 1,000 a claim of 20 touches 155 instead of 151:
+//! one more level of the index. Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
