@@ -16,6 +16,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use super::Setup;
 use super::cancellation::{Cancellation, Reason, cancellation};
 use super::context::Context;
+use super::deadline::Deadlines;
 use super::event::{Event, Events};
 use super::handler::attempt;
 use super::held::Held;
@@ -29,10 +30,6 @@ use crate::job::{Claimed, Failure};
 
 /// A job fetched ahead goes back when it was not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
-/// From asking handlers to stop at shutdown to dropping them.
-const STOP_PATIENCE: Duration = Duration::from_secs(1);
-/// From there, or from the end of the last handler, to giving up on telling the server.
-const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
 struct Waiting {
     claimed: Claimed,
@@ -57,15 +54,6 @@ enum Line {
         telling: u64,
     },
     Gone,
-}
-
-/// When a stop goes further by itself.
-struct Deadlines {
-    ask: Instant,
-    drop: Instant,
-    give_up: Instant,
-    /// Every handler has ended.
-    ended: bool,
 }
 
 pub(crate) struct Dispatch<S> {
@@ -301,19 +289,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Phase::Draining => self.setup.grace,
             Phase::Releasing => Duration::ZERO,
         };
-        let patience = if grace.is_zero() {
-            Duration::ZERO
-        } else {
-            STOP_PATIENCE
-        };
-        let ask = now + grace;
-        let drop = ask + patience;
-        self.deadlines = Some(Deadlines {
-            ask,
-            drop,
-            give_up: drop + TELL_PATIENCE,
-            ended: false,
-        });
+        self.deadlines = Some(Deadlines::new(now, grace));
         self.on_time();
     }
 
@@ -329,16 +305,22 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
             }
         }
-        let Some(Deadlines { ask, drop, .. }) = self.deadlines else {
+        let Some(Deadlines {
+            ask, drop, leave, ..
+        }) = self.deadlines
+        else {
             return;
         };
         if now >= ask && !self.running.is_empty() {
             self.summary.stopped = Stopped::Released;
             self.held.fire_all(Reason::Shutdown);
         }
-        if now >= drop && !self.started.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job goes back all the same.
+        if now >= drop {
+            // Waited for: only when a handler is gone what it started is gone with it.
             self.running.abort_all();
+        }
+        if now >= leave && !self.started.is_empty() {
+            // A handler that blocks its thread cannot be dropped; its job goes back all the same.
             self.running.detach_all();
             for (_, Started { job_id, token, .. }) in std::mem::take(&mut self.started) {
                 self.settle(job_id, token, Verdict::Release(None));
@@ -349,15 +331,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn wake_at(&self) -> Instant {
         let now = Instant::now();
         let mut moments = vec![now + Duration::from_secs(60)];
-        if let Some(Deadlines {
-            ask, drop, give_up, ..
-        }) = self.deadlines
-        {
-            moments.extend(
-                [ask, drop, give_up]
-                    .into_iter()
-                    .filter(|moment| *moment > now),
-            );
+        if let Some(deadlines) = &self.deadlines {
+            moments.extend(deadlines.next(now));
         } else if matches!(self.line, Line::Idle(_))
             && self.pace.room(self.running.len(), self.waiting.len()) > 0
         {
@@ -384,10 +359,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let Some(deadlines) = &mut self.deadlines else {
             return false;
         };
-        if self.running.is_empty() && !deadlines.ended {
-            // Nothing runs any more: the rest of the grace is not for a server that is gone.
-            deadlines.ended = true;
-            deadlines.give_up = deadlines.give_up.min(Instant::now() + TELL_PATIENCE);
+        if self.running.is_empty() {
+            deadlines.handlers_ended(Instant::now());
         }
         let give_up = deadlines.give_up;
         let told = self.in_hand() == 0 && !matches!(self.line, Line::Busy { .. });

@@ -6,6 +6,7 @@
 mod cancellation;
 mod connection;
 mod context;
+mod deadline;
 mod dispatch;
 mod event;
 mod handler;

@@ -45,12 +45,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     drop(connection);
 
     let grace = Duration::from_secs(arguments.grace.into());
-    let program = Arc::new(Program {
-        command: arguments.exec,
-        grace,
-    });
+    let program = Arc::new(Program::new(arguments.exec, grace));
+    let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
-        let program = Arc::clone(&program);
+        let program = Arc::clone(&shared);
         async move { program.run(input, ctx).await }
     };
     let mut worker = Worker::new(config)
@@ -72,7 +70,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             worker = worker.handle(task, handler.clone());
         }
     }
-    let summary = worker.run().await?;
-    eprintln!("trax: {summary}");
+    let summary = worker.run().await;
+    program.kill_all();
+    eprintln!("trax: {}", summary?);
     Ok(ExitCode::SUCCESS)
 }
