@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trax_client::{Client, Context, Worker};
+use trax_client::{Context, Worker};
 
 use crate::address;
 use crate::exec::Program;
@@ -40,9 +40,8 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
     // The worker itself waits for a server; a person at a prompt wants to know at once.
-    let connection = address::connect(&config).await?;
-    Client::new(&connection).status().await?;
-    drop(connection);
+    // What this role may not do the first claim tells: no other right than the worker's is needed.
+    drop(address::connect(&config).await?);
 
     let grace = Duration::from_secs(arguments.grace.into());
     let program = Arc::new(Program::new(arguments.exec, grace));
