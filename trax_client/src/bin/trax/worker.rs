@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trax_client::{Client, Context, Worker};
+use trax_client::{Context, Worker};
 
 use crate::address;
 use crate::exec::Program;
 use crate::failure::Failure;
+use crate::print;
 
 /// How a program talks to the worker is told in `exec`.
 #[derive(clap::Args)]
@@ -40,17 +41,15 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
     // The worker itself waits for a server; a person at a prompt wants to know at once.
-    let connection = address::connect(&config).await?;
-    Client::new(&connection).status().await?;
-    drop(connection);
+    // What this role may not do the first claim tells: no other right than the worker's is needed.
+    drop(address::connect(&config).await?);
 
     let grace = Duration::from_secs(arguments.grace.into());
-    let program = Arc::new(Program {
-        command: arguments.exec,
-        grace,
-    });
+    print::log("trax", &intention(&arguments));
+    let program = Arc::new(Program::new(arguments.exec, grace));
+    let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
-        let program = Arc::clone(&program);
+        let program = Arc::clone(&shared);
         async move { program.run(input, ctx).await }
     };
     let mut worker = Worker::new(config)
@@ -58,7 +57,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .lease(Duration::from_secs(arguments.lease.into()))
         .grace(grace)
         // The program's own grace ends first.
-        .cancel_patience(grace + Duration::from_secs(2));
+        .cancel_patience(grace + Duration::from_secs(2))
+        .on_event(|event| print::log("trax", &event.to_string()));
     if arguments.until_empty {
         worker = worker.until_empty();
     }
@@ -72,7 +72,22 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             worker = worker.handle(task, handler.clone());
         }
     }
-    let summary = worker.run().await?;
-    eprintln!("trax: {summary}");
+    let summary = worker.run().await;
+    program.kill_all();
+    print::log("trax", &summary?.to_string());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The first line of the log.
+fn intention(arguments: &Arguments) -> String {
+    let tasks = match arguments.tasks.as_slice() {
+        [] => "every task".to_owned(),
+        tasks => tasks.join(", "),
+    };
+    let groups = match arguments.groups.as_slice() {
+        [] => String::new(),
+        groups => format!(" in group {}", groups.join(", ")),
+    };
+    let at_once = arguments.concurrency;
+    format!("takes jobs of {tasks}{groups}, {at_once} at once")
 }
