@@ -20,7 +20,7 @@ use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::lease::Held;
-use crate::spi::{self, Spi, SpiRow, arg, array_arg, statement};
+use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
 use crate::{group, outcome, setting, wake};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
@@ -35,6 +35,7 @@ const JOB_ID_COLUMN: i32 = 1;
 const PRIORITY_COLUMN: i32 = 10;
 
 statement!(LANE_LIST, "lane_list.sql", TEXTARRAYOID, TEXTARRAYOID);
+statement!(CLAIM_UNPARK, "claim_unpark.sql", TEXTARRAYOID);
 statement!(
     LEASE_GRANT,
     "lease_grant.sql",
@@ -136,6 +137,7 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
             arg(interval(micros(setting::default_timeout()))?),
         ],
     );
+    unpark_manifests(spi, &granted);
     let by_job: HashMap<i64, usize> = granted
         .iter()
         .enumerate()
@@ -145,6 +147,19 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
         push(granted.row(by_job[&job.job_id]));
     }
     Ok(())
+}
+
+/// Lets manifests go on that may overlap and waited for their entry to be claimed.
+fn unpark_manifests(spi: &Spi, granted: &SpiRows) {
+    let mut names: Vec<String> = granted.iter().filter_map(|row| row.get(6)).collect();
+    if names.is_empty() {
+        return;
+    }
+    names.sort_unstable();
+    names.dedup();
+    if spi.execute(&CLAIM_UNPARK, &[arg(names)]) > 0 {
+        wake::mark(wake::DUE);
+    }
 }
 
 struct Lane {
