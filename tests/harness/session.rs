@@ -1,0 +1,250 @@
+//! One connection of a test, and what tests ask of it: text as psql prints it, jobs that are claimed, errors with
+//! all their parts, and whether another session waits.
+
+use std::fmt;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use trax_client::testkit::Database;
+
+use crate::eventually;
+
+/// A connection that knows its backend.
+pub struct Session {
+    client: Client,
+    pid: i32,
+}
+
+/// A job that was claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The job.
+    pub id: i64,
+    /// Its fencing token, as text.
+    pub token: String,
+}
+
+impl Claimed {
+    /// The arguments `job_id` and `token` of a call.
+    pub fn key(&self) -> String {
+        format!("{}, '{}'", self.id, self.token)
+    }
+}
+
+/// An error with its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The SQLSTATE.
+    pub code: String,
+    /// The message.
+    pub message: String,
+    /// The DETAIL; empty when there is none.
+    pub detail: String,
+    /// The HINT; empty when there is none.
+    pub hint: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal {
+            code,
+            message,
+            detail,
+            hint,
+        } = self;
+        write!(f, "{code}: {message} / DETAIL: {detail} / HINT: {hint}")
+    }
+}
+
+impl Refusal {
+    fn of(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(error) => Refusal {
+                code: error.code().code().to_owned(),
+                message: error.message().to_owned(),
+                detail: error.detail().unwrap_or_default().to_owned(),
+                hint: error.hint().unwrap_or_default().to_owned(),
+            },
+            None => panic!("the connection broke: {error}"),
+        }
+    }
+}
+
+impl Session {
+    /// A new connection as the superuser.
+    pub async fn of(database: &Database) -> Self {
+        Self::with(database.config()).await
+    }
+
+    /// A new connection as `role`.
+    pub async fn as_role(database: &Database, role: &str) -> Self {
+        let mut config = database.config();
+        config.user(role);
+        Self::with(config).await
+    }
+
+    async fn with(config: Config) -> Self {
+        let (client, connection) = config.connect(NoTls).await.expect("the server accepts us");
+        tokio::spawn(async move {
+            // The client sees the same error on its next call.
+            if connection.await.is_err() {}
+        });
+        let row = client.query_one("select pg_backend_pid()", &[]).await;
+        let pid = row.expect("a backend has a process").get(0);
+        Session { client, pid }
+    }
+
+    /// The driver's client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The process id of the backend.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Runs statements; gives the rows of all as `psql -At` prints them: columns joined by `|`, a line for each row.
+    pub async fn attempt(&self, sql: &str) -> Result<String, Refusal> {
+        let messages = self
+            .client
+            .simple_query(sql)
+            .await
+            .map_err(|error| Refusal::of(&error))?;
+        let mut lines = Vec::new();
+        for message in messages {
+            if let SimpleQueryMessage::Row(row) = message {
+                let cells: Vec<&str> = (0..row.len()).map(|i| row.get(i).unwrap_or("")).collect();
+                lines.push(cells.join("|"));
+            }
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// As [`attempt`](Self::attempt), for statements that must work.
+    pub async fn get(&self, sql: &str) -> String {
+        match self.attempt(sql).await {
+            Ok(text) => text,
+            Err(refusal) => panic!("{sql}\n  was refused with {refusal}"),
+        }
+    }
+
+    /// The error of a statement that must be refused.
+    pub async fn refusal(&self, sql: &str) -> Refusal {
+        match self.attempt(sql).await {
+            Ok(text) => panic!("{sql}\n  was not refused and gave {text:?}"),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// A number.
+    pub async fn number(&self, sql: &str) -> i64 {
+        let text = self.get(sql).await;
+        text.parse()
+            .unwrap_or_else(|_| panic!("{sql}\n  gave {text:?} and not a number"))
+    }
+
+    /// Claims with these arguments of `trax.claim_next`.
+    pub async fn claim(&self, arguments: &str) -> Vec<Claimed> {
+        let sql = format!("select job_id, token from trax.claim_next({arguments})");
+        let text = self.get(&sql).await;
+        let claimed = |line: &str| {
+            let (id, token) = line.split_once('|').expect("two columns");
+            Claimed {
+                id: id.parse().expect("a job id is a number"),
+                token: token.to_owned(),
+            }
+        };
+        text.lines().map(claimed).collect()
+    }
+
+    /// The ids of the jobs that are claimed with these arguments.
+    pub async fn claim_ids(&self, arguments: &str) -> Vec<i64> {
+        self.claim(arguments)
+            .await
+            .into_iter()
+            .map(|job| job.id)
+            .collect()
+    }
+
+    /// Claims the one job that must be there.
+    pub async fn claim_one(&self, arguments: &str) -> Claimed {
+        let mut jobs = self.claim(arguments).await;
+        assert_eq!(jobs.len(), 1, "one job is claimed with ({arguments})");
+        jobs.remove(0)
+    }
+
+    /// Enqueues with these arguments of `trax.enqueue`.
+    pub async fn enqueue(&self, arguments: &str) -> i64 {
+        self.number(&format!("select trax.enqueue({arguments})"))
+            .await
+    }
+
+    /// What one cycle did in a step.
+    pub async fn tick(&self, step: &str) -> i64 {
+        let sql = format!("select max(affected) filter (where step = '{step}') from trax.tick()");
+        self.number(&sql).await
+    }
+
+    /// Runs `sql` in the background; the session comes back with its result.
+    pub fn spawn(self, sql: impl Into<String>) -> JoinHandle<(Session, Result<String, Refusal>)> {
+        let sql = sql.into();
+        tokio::spawn(async move {
+            let result = self.attempt(&sql).await;
+            (self, result)
+        })
+    }
+
+    /// Waits until the backend `pid` waits for a lock.
+    pub async fn sees_waiting(&self, pid: i32) {
+        let sql = format!(
+            "select state, wait_event_type, wait_event, query from pg_stat_activity where pid = {pid}"
+        );
+        eventually(
+            "the wait of the other session",
+            Duration::from_secs(10),
+            || async {
+                let seen = self.get(&sql).await;
+                if seen.starts_with("active|Lock|") {
+                    Ok(())
+                } else {
+                    Err(seen)
+                }
+            },
+        )
+        .await;
+    }
+
+    /// Everything that is stored in the tables of trax, as one text: the same before and after means that no row
+    /// changed.
+    pub async fn everything(&self) -> String {
+        let sql = self
+            .get(
+                "select string_agg(format(
+                     'select %L, count(*), md5(string_agg(t::text, E''\\n'' order by t::text)) from trax.%I t',
+                     c.relname, c.relname), ' union all ' order by c.relname)
+                 from pg_class c
+                 where c.relnamespace = 'trax'::regnamespace
+                     and c.relkind in ('r', 'p')
+                     and not c.relispartition",
+            )
+            .await;
+        self.get(&sql).await
+    }
+
+    /// Fails unless `trax.check()` finds nothing.
+    pub async fn assert_healthy(&self) {
+        assert_eq!(
+            self.get("select * from trax.check()").await,
+            "",
+            "trax.check() finds nothing"
+        );
+    }
+}
+
+/// A new database with the extension, and a session in it.
+pub async fn session() -> (Database, Session) {
+    let database = crate::database().await;
+    let session = Session::of(&database).await;
+    (database, session)
+}
