@@ -1,6 +1,9 @@
 //! Real servers, real clients: one file for each stage.
 
 mod access;
+mod apply;
+mod bad_row;
+mod bulk_dead_letter;
 mod claim;
 mod cleanup;
 mod command;
@@ -8,17 +11,27 @@ mod complete_and_claim;
 mod crash;
 mod cycle;
 mod dead_letter;
+mod dependency;
 mod due;
 mod dump;
 mod errors;
+mod exclusion;
+mod explain;
+mod fair;
 mod group;
+mod guard;
 mod lease;
 mod manifest;
+mod misfire;
 mod outcome;
+mod overlap;
 mod plan;
+mod preview;
 mod readme;
+mod retention;
 mod scheduler;
 mod schema;
+mod variance;
 mod wake;
 mod work_queue;
 mod worker;

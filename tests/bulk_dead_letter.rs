@@ -1,0 +1,1 @@
+//! bulk_dead_letter
