@@ -91,7 +91,10 @@ async fn fan_in_of_open_transactions(begin: &str) {
             .into_iter()
             .zip(&jobs[1..])
             .map(|(other, job)| {
-                other.spawn(format!("{begin}; select trax.complete({}); commit", job.key()))
+                other.spawn(format!(
+                    "{begin}; select trax.complete({}); commit",
+                    job.key()
+                ))
             })
             .collect();
         for pid in pids {
@@ -123,8 +126,10 @@ async fn parents_completed_under_old_snapshots_fire_the_child_or_are_refused() {
         family(&s, 2, "").await;
         let first = running(&s, "p1").await;
         let second = running(&s, "p2").await;
-        old.get(&format!("begin isolation level {level}; select count(*) from trax.lease"))
-            .await;
+        old.get(&format!(
+            "begin isolation level {level}; select count(*) from trax.lease"
+        ))
+        .await;
         complete(&s, &first).await;
         // The snapshot of this transaction does not see that the other parent has succeeded.
         let sql = format!("select trax.complete({}); commit", second.key());
@@ -209,7 +214,8 @@ async fn halves(begin: &str) {
     let pid = other.pid();
     s.get("select trax.schedule('a', 'a'); select trax.schedule('b', 'b')")
         .await;
-    other.get(&format!("{begin}; select count(*) from trax.manifest"))
+    other
+        .get(&format!("{begin}; select count(*) from trax.manifest"))
         .await;
     s.get("begin; select trax.schedule('a', 'a', depends_on => '{b}')")
         .await;
@@ -224,7 +230,11 @@ async fn halves(begin: &str) {
             || refusal.code == "40001" && begin.contains("isolation"),
         "{refusal}"
     );
-    assert_eq!(s.number("select count(*) from trax.manifest_dependency").await, 1);
+    assert_eq!(
+        s.number("select count(*) from trax.manifest_dependency")
+            .await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -300,6 +310,10 @@ async fn no_success_is_lost_to_a_cycle_that_queues_the_child_meanwhile() {
     }
     assert!((1..=3).contains(&runs), "{runs} runs");
     let left = "select count(*) from trax.manifest_dependency where satisfied_at is not null";
-    assert_eq!(s.number(left).await, 0, "every success was followed by a run");
+    assert_eq!(
+        s.number(left).await,
+        0,
+        "every success was followed by a run"
+    );
     s.assert_healthy().await;
 }

@@ -21,7 +21,7 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::lease::Held;
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
-use crate::{group, outcome, setting, wake};
+use crate::{group, outcome, registry, setting, wake};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use std::cmp::{Ordering, Reverse};
@@ -138,6 +138,7 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
         ],
     );
     unpark_manifests(spi, &granted);
+    registry::seen(spi, &request.worker, request.now);
     let by_job: HashMap<i64, usize> = granted
         .iter()
         .enumerate()
@@ -498,21 +499,26 @@ pub(crate) fn interval(micros: i64) -> Result<Interval> {
 
 /// How a session is called that does not name its worker: application name and process id.
 fn session_name() -> String {
-    // SAFETY: both are plain variables of this backend; the name is a C string or null.
+    let application = application_name();
+    let application = if application.is_empty() {
+        "session"
+    } else {
+        application.as_str()
+    };
+    // SAFETY: a plain number of this backend.
+    let process = unsafe { pg_sys::MyProcPid };
+    format!("{application}:{process}")
+}
+
+/// The application name of this session.
+pub(crate) fn application_name() -> String {
+    // SAFETY: a C string of this backend, or null.
     unsafe {
-        let application = if pg_sys::application_name.is_null() {
-            String::new()
-        } else {
-            std::ffi::CStr::from_ptr(pg_sys::application_name)
-                .to_string_lossy()
-                .into_owned()
-        };
-        let application = if application.is_empty() {
-            "session"
-        } else {
-            application.as_str()
-        };
-        let process = pg_sys::MyProcPid;
-        format!("{application}:{process}")
+        if pg_sys::application_name.is_null() {
+            return String::new();
+        }
+        std::ffi::CStr::from_ptr(pg_sys::application_name)
+            .to_string_lossy()
+            .into_owned()
     }
 }

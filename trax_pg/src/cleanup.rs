@@ -1,10 +1,10 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters and copies of lanes forgotten.
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone and copies of lanes forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free is left for the next cycle.
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{dead_letter, manifest_state, setting, work_queue};
+use crate::{dead_letter, manifest_state, registry, setting, work_queue};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How often a backend looks after partitions, in microseconds.
@@ -57,6 +57,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let before = now.plus(-micros(setting::dead_letter_retention()));
     cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
     manifest_state::sweep(spi, now);
+    registry::forget_gone(spi, now);
     work_queue::deduplicate_lanes(spi);
     cleaned
 }

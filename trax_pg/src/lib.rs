@@ -25,6 +25,7 @@ mod fair;
 mod group;
 mod instance;
 mod manifest_state;
+mod registry;
 
 pub mod retry;
 pub mod schedule;

@@ -10,6 +10,7 @@ mod verdict;
 mod view;
 mod workload;
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Keep the server until Enter or Ctrl-C, to look around
+    /// Keep the server until Enter or Ctrl-C, to look around, also where nobody watches at a terminal
     #[arg(long)]
     keep: bool,
     /// How many jobs the bulk part enqueues
@@ -50,10 +51,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         outcome = play(&place, &arguments, begun) => outcome,
         _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
     };
+    let keep = arguments.keep || (place.is_own() && is_watched());
     if outcome.is_ok() {
-        look_around(&place, &arguments).await?;
+        look_around(&place, keep).await?;
     }
-    place.remove(arguments.keep).await?;
+    place.remove(keep).await?;
     outcome
 }
 
@@ -220,8 +222,13 @@ async fn watch(connection: &Connection, plan: &Plan, fleet: &Fleet) -> Result<()
     }
 }
 
-async fn look_around(place: &Place, arguments: &Arguments) -> Result<(), Failure> {
-    if !arguments.keep {
+/// Whether a person sits at a terminal, who can press Enter.
+fn is_watched() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+async fn look_around(place: &Place, keep: bool) -> Result<(), Failure> {
+    if !keep {
         println!("To look around in the database: trax demo --keep");
         return Ok(());
     }

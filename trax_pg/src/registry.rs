@@ -1,0 +1,63 @@
+//! The registry of workers: who claims, and since when.
+//!
+//! Enters: the name that a claim gives. Leaves: a row of `trax.worker`, refreshed twice a minute at most by each session.
+//! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing.
+
+use crate::clock::Timestamp;
+use crate::group;
+use crate::spi::{Spi, arg, statement};
+use crate::work_queue::name_hash;
+use pgrx::{JsonB, pg_sys};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// First key of the advisory lock under which a worker's row is written.
+const LOCK_CLASS: i32 = group::LOCK_CLASS + 2;
+/// How often a session refreshes the row of its worker, in microseconds.
+const INTERVAL_MICROS: i64 = 30 * 1_000_000;
+/// How long after it was last seen a worker that executes nothing is forgotten, in microseconds.
+const FORGET_MICROS: i64 = 10 * 60 * 1_000_000;
+
+statement!(
+    WORKER_SEEN,
+    "worker_seen.sql",
+    TEXTOID,
+    TIMESTAMPTZOID,
+    JSONBOID
+);
+statement!(WORKER_FORGET, "worker_forget.sql", TIMESTAMPTZOID);
+
+/// The worker that this session last noted, as a hash, and when.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+static NOTED_AT: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Notes a worker that has claimed something.
+pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
+    let hash = name_hash(&[worker]);
+    let noted_at = Timestamp(NOTED_AT.load(Ordering::Relaxed));
+    let fresh = noted_at.is_finite() && noted_at <= now && now < noted_at.plus(INTERVAL_MICROS);
+    if fresh && NOTED.load(Ordering::Relaxed) == hash {
+        return;
+    }
+    // Another session of this worker may keep the transaction of its claim open.
+    if !group::advisory_lock_in(LOCK_CLASS, hash as u32, pg_sys::ExclusiveLock as i32, true) {
+        return;
+    }
+    NOTED.store(hash, Ordering::Relaxed);
+    NOTED_AT.store(now.0, Ordering::Relaxed);
+    spi.execute(&WORKER_SEEN, &[arg(worker), arg(now), arg(about())]);
+}
+
+/// Forgets workers that are gone; gives how many.
+pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(&WORKER_FORGET, &[arg(now.plus(-FORGET_MICROS))])
+}
+
+/// What the server knows of this session.
+fn about() -> JsonB {
+    // SAFETY: a plain number of this backend.
+    let process = unsafe { pg_sys::MyProcPid };
+    JsonB(serde_json::json!({
+        "application_name": crate::claim::application_name(),
+        "backend_pid": process,
+    }))
+}
