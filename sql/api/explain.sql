@@ -42,8 +42,12 @@ begin
     where g.name = m.group_name
         and not g.enabled;
     return query
-    select 'dead_letter', format('Job %s failed for good (%s): %s', d.job_id, d.reason, left(d.last_error, 200)),
-        d.created_at, format('select trax.requeue_dead_letter(%s) or trax.acknowledge_dead_letter(%s)', d.id, d.id)
+    select 'dead_letter',
+        format(
+            'Job %s failed for good (%s): %s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
+            d.job_id, d.reason, left(d.last_error, 200), d.id
+        ),
+        d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
     from trax.dead_letter d
     where d.manifest_id = m.manifest_id
         and d.status = 'awaiting_intervention';
@@ -67,7 +71,7 @@ begin
     where l.manifest_id = m.manifest_id
     order by l.job_id;
     return query
-    select 'evaluation_failed', s.evaluation_error, null::timestamptz, 'Correct the definition with trax.schedule().'
+    select 'evaluation_failed', s.evaluation_error, s.evaluation_failed_since, 'Correct the definition with trax.schedule().'
     where s.evaluation_error is not null;
     return query
     select 'waits_for_parent', format('Manifest "%s" has not succeeded since the last run.', p.name), s.last_queued_at,
@@ -80,7 +84,7 @@ begin
         and s.next_run_at is null
     order by p.name;
     return query
-    select 'dormant', 'It runs only when a job of one of its parents activates it.', null::timestamptz,
+    select 'dormant', 'It runs only when a job of one of its parents activates it.', m.updated_at,
         format('In such a job: select trax.activate(%L)', m.name)
     where m.dormant;
     return query
@@ -98,7 +102,7 @@ begin
     where t.item = 'scheduler'
         and s.next_run_at <= clock_timestamp();
     return query
-    select 'no_schedule', 'It runs only when it is triggered.', null::timestamptz,
+    select 'no_schedule', 'It runs only when it is triggered.', m.updated_at,
         format('select trax.trigger(%L)', m.name)
     where num_nonnulls(m.cron, m.every, m.run_at, m.depends_mode) = 0;
 end;

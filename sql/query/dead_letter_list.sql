@@ -8,4 +8,3 @@ where d.status = 'awaiting_intervention'
     and ($4 is null or d.created_at >= $4)
 order by d.created_at, d.id
 limit $5
-for update skip locked

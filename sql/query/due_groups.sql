@@ -1,4 +1,4 @@
--- The groups that have due manifests, with their priority and how many are due, up to $2. $1 now
+-- The groups that have due manifests, with their priority, how many are due, up to $2, and since when. $1 now
 with recursive groups as (
     (
         select s.group_name
@@ -19,18 +19,19 @@ with recursive groups as (
     from groups g
     where g.group_name is not null
 )
-select g.group_name, coalesce(c.priority, 0::smallint), n.due
+select g.group_name, coalesce(c.priority, 0::smallint), n.due, n.since
 from groups g
 left join trax.manifest_group c on c.name = g.group_name
 cross join lateral (
-    select count(*)
+    select count(*), min(d.next_run_at)
     from (
-        select
+        select s.next_run_at
         from trax.manifest_state s
         where s.group_name = g.group_name
             and s.next_run_at <= $1
+        order by s.next_run_at
         limit $2
     ) d
-) as n (due)
+) as n (due, since)
 where g.group_name is not null
     and n.due > 0

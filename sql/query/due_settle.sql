@@ -14,6 +14,7 @@ set
     last_skipped_for = coalesce(d.skipped_for, s.last_skipped_for),
     made_up = d.made_up,
     evaluation_failures = case when d.failure is null then 0 else s.evaluation_failures + 1 end,
+    evaluation_failed_since = case when d.failure is not null then coalesce(s.evaluation_failed_since, $10) end,
     evaluation_error = d.failure
 from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) as d (
     manifest_id, next_run_at, next_scheduled_for, parked_on, parked_due_at, queued_for, skipped_for, made_up, failure

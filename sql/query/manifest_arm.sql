@@ -13,4 +13,5 @@ on conflict (manifest_id) do update set
     parked_due_at = null,
     made_up = 0,
     evaluation_failures = 0,
+    evaluation_failed_since = null,
     evaluation_error = null

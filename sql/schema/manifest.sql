@@ -41,14 +41,17 @@ create table trax.manifest (
     constraint manifest_depends_mode_known check (depends_mode in ('all', 'any')),
     constraint manifest_priority_range check (priority between 0 and 31),
     constraint manifest_max_retries_range check (max_retries >= 0),
-    constraint manifest_retry_delay_not_negative check (retry_delay >= interval '0'),
-    constraint manifest_timeout_positive check (timeout > interval '0'),
+    constraint manifest_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '10 years'),
+    constraint manifest_timeout_range check (timeout > interval '0' and timeout <= interval '10 years'),
     constraint manifest_misfire_known check (misfire in ('fire_once', 'fire_all', 'skip')),
-    constraint manifest_misfire_threshold_not_negative check (misfire_threshold >= interval '0'),
+    constraint manifest_misfire_threshold_range check (
+        misfire_threshold >= interval '0'
+        and misfire_threshold <= interval '10 years'
+    ),
     constraint manifest_misfire_limit_positive check (misfire_limit > 0),
     constraint manifest_overlap_known check (overlap in ('queue', 'skip', 'allow')),
     constraint manifest_max_concurrency_positive check (max_concurrency > 0),
-    constraint manifest_variance_range check (variance >= interval '0' and variance <= interval '1 year'),
+    constraint manifest_variance_range check (variance >= interval '0' and variance <= interval '10 years'),
     constraint manifest_dormant_depends check (not dormant or depends_mode is not null),
     constraint manifest_ends_after_start check (ends_at > starts_at)
 );
@@ -102,6 +105,7 @@ create table trax.manifest_state (
     skipped bigint not null default 0,
     last_skipped_for timestamptz,
     evaluation_failures int not null default 0,
+    evaluation_failed_since timestamptz,
     evaluation_error text,
     constraint manifest_state_pkey primary key (manifest_id),
     constraint manifest_state_parked_on_known check (
@@ -130,6 +134,7 @@ comment on column trax.manifest_state.last_scheduled_for is 'The last occurrence
 comment on column trax.manifest_state.last_queued_at is 'When the cycle last queued it.';
 comment on column trax.manifest_state.last_success_at is 'When one of its jobs last completed.';
 comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row.';
+comment on column trax.manifest_state.evaluation_failed_since is 'When the first of them was.';
 comment on column trax.manifest_state.evaluation_error is 'What the last failed evaluation said.';
 
 create table trax.manifest_dependency (

@@ -50,8 +50,9 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
             cleaned.partitions_made = i64::from(made);
             cleaned.partitions_dropped = i64::from(dropped);
         }
-        Err(message) => {
-            pgrx::warning!("trax: partitions of trax.run were not looked after: {message}")
+        Err(error) => {
+            let message = error.message();
+            pgrx::warning!("trax: partitions of trax.run were not looked after: {message}");
         }
     }
     let before = now.plus(-micros(setting::dead_letter_retention()));

@@ -94,17 +94,20 @@ sql_function!(
             arguments.push(max_count.map(i64::from).and_then(arg));
             let rows = spi.query(&DEAD_LETTER_LIST, &arguments);
             let ids: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
-            for id in &ids {
-                requeue(
-                    spi,
-                    &Resolution {
-                        id: *id,
-                        note: None,
-                        now: Timestamp::now(),
-                    },
-                )?;
+            let mut requeued = 0;
+            for id in ids {
+                let resolution = Resolution {
+                    id,
+                    note: None,
+                    now: Timestamp::now(),
+                };
+                // Another may have resolved it since it was listed.
+                if let Some(row) = take(spi, id).first().filter(is_open) {
+                    requeue_row(spi, &resolution, &row);
+                    requeued += 1;
+                }
             }
-            Ok(ids.len() as i64)
+            Ok(requeued)
         })?;
         Ok(call.value(requeued))
     }
@@ -153,7 +156,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
     let rows = take(spi, resolution.id);
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
     let status: String = row.must(1);
-    if status != "awaiting_intervention" {
+    if !is_open(&row) {
         return Err(Error::wrong_state(format!(
             "dead letter {} is already {status}",
             resolution.id
@@ -161,13 +164,22 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .detail(format!("Its status is \"{status}\"."))
         .hint("Enqueue the job anew with trax.enqueue() if it should run once more."));
     }
-    let job = fresh_job(&row, resolution.now);
+    Ok(requeue_row(spi, resolution, &row))
+}
+
+fn is_open(row: &SpiRow) -> bool {
+    row.must::<String>(1) == "awaiting_intervention"
+}
+
+/// Requeues a dead letter that is locked and open.
+fn requeue_row(spi: &Spi, resolution: &Resolution, row: &SpiRow) -> i64 {
+    let job = fresh_job(row, resolution.now);
     let job_id = work_queue::enqueue(spi, &job, &[row.datum(13)])[0];
     resolution.store(spi, "requeued", Some(job_id));
     if let Some(manifest_id) = row.get(3) {
         manifest_state::await_requeued(spi, manifest_id, resolution.now);
     }
-    Ok(job_id)
+    job_id
 }
 
 fn fresh_job(row: &SpiRow, now: Timestamp) -> NewJob {
@@ -191,7 +203,7 @@ fn fresh_job(row: &SpiRow, now: Timestamp) -> NewJob {
 fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
     let rows = take(spi, resolution.id);
     let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
-    if row.must::<String>(1) != "awaiting_intervention" {
+    if !is_open(&row) {
         return Ok(false);
     }
     resolution.store(spi, "acknowledged", None);

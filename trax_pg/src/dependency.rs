@@ -134,7 +134,8 @@ fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
     })
 }
 
-fn lock_edges() {
+/// Taken before any definition that may get or lose edges.
+pub(crate) fn lock_edges() {
     crate::group::advisory_lock_in(LOCK_CLASS, 0, pg_sys::ExclusiveLock as i32, false);
 }
 

@@ -1,7 +1,9 @@
 //! Fair shares: how many due manifests of each group one cycle queues.
 //!
 //! With L entries allowed and G groups due, each group gets L/G; what is left over, and what small groups do not use,
-//! goes to groups by priority. Pure.
+//! goes to groups by priority, among equals to the one that has waited longest. Pure.
+
+use std::cmp::Reverse;
 
 /// A group that has due manifests.
 #[derive(Clone, Debug)]
@@ -9,6 +11,8 @@ pub(crate) struct DueGroup {
     pub(crate) name: String,
     pub(crate) priority: i16,
     pub(crate) due: i64,
+    /// Since when the first of them is due; any unit.
+    pub(crate) since: i64,
 }
 
 /// The share of each group, in the order of `groups`; no share is larger than what is due.
@@ -17,7 +21,7 @@ pub(crate) fn shares(groups: &[DueGroup], allowed: i64) -> Vec<i64> {
     let mut shares: Vec<i64> = groups.iter().map(|group| group.due.min(even)).collect();
     let mut left = allowed - shares.iter().sum::<i64>();
     let mut by_priority: Vec<usize> = (0..groups.len()).collect();
-    by_priority.sort_by_key(|&index| std::cmp::Reverse(groups[index].priority));
+    by_priority.sort_by_key(|&index| (Reverse(groups[index].priority), groups[index].since));
     for index in by_priority {
         let more = (groups[index].due - shares[index]).min(left);
         shares[index] += more;
@@ -31,11 +35,22 @@ mod tests {
     use super::{DueGroup, shares};
 
     fn group(priority: i16, due: i64) -> DueGroup {
+        waiting(priority, due, 0)
+    }
+
+    fn waiting(priority: i16, due: i64, since: i64) -> DueGroup {
         DueGroup {
             name: format!("{priority}/{due}"),
             priority,
             due,
+            since,
         }
+    }
+
+    #[test]
+    fn among_equals_the_group_that_has_waited_longest_comes_first() {
+        let groups = [waiting(0, 9, 30), waiting(0, 9, 10), waiting(0, 9, 20)];
+        assert_eq!(shares(&groups, 2), [0, 2, 0]);
     }
 
     #[test]

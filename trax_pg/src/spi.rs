@@ -299,9 +299,9 @@ pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {
     unsafe { pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ }
 }
 
-/// Runs `work` so that its failure undoes only its own changes, and gives what the failure said.
-/// A cancel or a shutdown is not caught.
-pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, String> {
+/// Runs `work` so that its failure undoes only its own changes, and gives that failure. A cancel or a shutdown is not
+/// caught.
+pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as the server's
     // own languages do.
     unsafe {
@@ -309,11 +309,9 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> std::result::Resu
         let owner = pg_sys::CurrentResourceOwner;
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::CurrentMemoryContext = context;
-        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
-            work().map_err(|error| error.message().to_string())
-        }))
-        .catch_others(|caught| Err(caught_message(caught)))
-        .execute();
+        let outcome = PgTryBuilder::new(AssertUnwindSafe(work))
+            .catch_others(|caught| Err(caught_error(caught)))
+            .execute();
         if outcome.is_ok() {
             pg_sys::ReleaseCurrentSubTransaction();
         } else {
@@ -325,7 +323,7 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> std::result::Resu
     }
 }
 
-fn caught_message(caught: CaughtError) -> String {
+fn caught_error(caught: CaughtError) -> Error {
     let report = match &caught {
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
         CaughtError::RustPanic { ereport, .. } => ereport,
@@ -336,7 +334,14 @@ fn caught_message(caught: CaughtError) -> String {
     ) {
         caught.rethrow()
     }
-    report.message().to_string()
+    let mut error = Error::new(report.sql_error_code(), report.message());
+    if let Some(detail) = report.detail() {
+        error = error.detail(detail);
+    }
+    if let Some(hint) = report.hint() {
+        error = error.hint(hint);
+    }
+    error
 }
 
 /// Planner settings in force while a statement of ours is planned and run; put back on drop, which unwinding does

@@ -8,19 +8,25 @@
 mod decide;
 
 use crate::clock::Timestamp;
+use crate::error::Result;
 use crate::fair::{self, DueGroup};
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::spi::{self, Spi, arg, array_arg, statement};
 use crate::{dependency, group, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Groups looked at closely in one cycle see at most this many of their due manifests between them.
 const LOOK_AT_MOST: i64 = 100_000;
 /// A manifest whose evaluation fails this often in a row is switched off.
 const FAILURES_AT_MOST: i32 = 5;
 
+statement!(
+    MANIFEST_FORGET_STATES,
+    "manifest_forget_states.sql",
+    INT8ARRAYOID
+);
 statement!(DUE_ANY, "due_any.sql", TIMESTAMPTZOID);
 statement!(DUE_GROUPS, "due_groups.sql", TIMESTAMPTZOID, INT8OID);
 statement!(
@@ -73,8 +79,9 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let mut locked: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
     // States are written in ascending order, as everywhere.
     locked.sort_unstable();
-    let rows = spi.query(&DUE_JUDGE, &[arg(locked)]);
+    let rows = spi.query(&DUE_JUDGE, &[arg(locked.clone())]);
     let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
+    forget_orphans(spi, &locked, &due);
     due.retain(|due| is_settled(spi, due));
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
@@ -85,6 +92,20 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
         queued,
         allowed.is_some_and(|allowed| decisions.len() as i64 >= allowed),
     )
+}
+
+/// Forgets states whose manifest was deleted by hand: they would take the share of others for ever.
+fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
+    if locked.len() == due.len() {
+        return;
+    }
+    let known: HashSet<i64> = due.iter().map(|due| due.manifest_id).collect();
+    let orphans: Vec<i64> = locked
+        .iter()
+        .copied()
+        .filter(|id| !known.contains(id))
+        .collect();
+    spi.execute(&MANIFEST_FORGET_STATES, &[arg(orphans)]);
 }
 
 /// Whether it can be decided now. A group that is just being configured may be on again before we commit, and would not
@@ -105,6 +126,7 @@ fn shares(spi: &Spi, allowed: Option<i64>, now: Timestamp) -> (Vec<String>, Vec<
             name: row.must(1),
             priority: row.must(2),
             due: row.must(3),
+            since: row.must::<Timestamp>(4).0,
         })
         .collect();
     let shares = match allowed {
@@ -174,13 +196,13 @@ fn queue_entries(
     for entry in entries {
         match insert(spi, std::slice::from_ref(entry), now) {
             Ok(count) => queued += count,
-            Err(message) => decisions[entry.index].fail(message, now),
+            Err(error) => decisions[entry.index].fail(error.message().to_string(), now),
         }
     }
     queued
 }
 
-fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize, String> {
+fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
     let ids: Vec<i64> = entries.iter().map(|entry| entry.manifest_id).collect();
     let occurrences: Vec<Option<pg_sys::Datum>> =
         entries.iter().map(|entry| arg(entry.occurrence)).collect();

@@ -16,7 +16,7 @@ use crate::json;
 use crate::spi::{self, Spi, arg, statement};
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 statement!(MANIFEST_SNAPSHOT, "manifest_snapshot.sql", TEXTOID);
 statement!(GROUP_SNAPSHOT, "group_snapshot.sql", TEXTOID);
@@ -36,16 +36,7 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
         if !dry_run {
             return apply(spi, &document, prune);
         }
-        let mut outcome = None;
-        let undone = spi::isolated(|| -> Result<()> {
-            outcome = Some(apply(spi, &document, prune));
-            Err(Error::wrong_state("a dry run is undone"))
-        });
-        match (outcome, undone) {
-            (Some(outcome), _) => outcome,
-            (None, Err(message)) => Err(Error::invalid(message)),
-            (None, Ok(())) => unreachable!("a dry run always ends in an error"),
-        }
+        kept_if(|| Ok((apply(spi, &document, prune)?, false)))
     })?;
     for action in actions {
         rows.push(&mut [
@@ -57,6 +48,27 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     }
     Ok(rows.end())
 });
+
+/// Runs `work` and undoes what it did unless it says true, or fails.
+fn kept_if<T>(work: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
+    let mut outcome = None;
+    let ended = spi::isolated(|| {
+        let (value, keep) = work()?;
+        outcome = Some(value);
+        if keep {
+            Ok(())
+        } else {
+            Err(Error::wrong_state("undone on purpose"))
+        }
+    });
+    match (outcome, ended) {
+        (Some(value), _) => Ok(value),
+        (None, Err(error)) => Err(error),
+        (None, Ok(())) => unreachable!("what was kept has given its value"),
+    }
+}
+
+const UNCHANGED: &str = "unchanged";
 
 /// One row of the result.
 struct Action {
@@ -70,15 +82,26 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     let document = Object::new(document, "the document", &["groups", "manifests"])?;
     let now = Timestamp::now();
     let mut actions = Vec::new();
-    for group in document.list("groups")? {
-        actions.push(apply_group(spi, group, now)?);
-    }
+    let groups: Vec<group::Settings> = document
+        .list("groups")?
+        .iter()
+        .map(read_group)
+        .collect::<Result<_>>()?;
+    refuse_repeated("group", groups.iter().map(|group| group.name.as_str()))?;
     let manifests: Vec<Entry> = document
         .list("manifests")?
         .iter()
         .map(Entry::read)
         .collect::<Result<_>>()?;
-    refuse_repeated(&manifests)?;
+    refuse_repeated(
+        "manifest",
+        manifests.iter().map(|entry| entry.name.as_str()),
+    )?;
+    // Before any definition, as in trax.schedule().
+    dependency::lock_edges();
+    for settings in &groups {
+        actions.push(apply_group(spi, settings, now)?);
+    }
     for index in in_order(&manifests)? {
         actions.push(apply_manifest(spi, &manifests[index], now)?);
     }
@@ -88,7 +111,7 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     Ok(actions)
 }
 
-fn apply_group(spi: &Spi, value: &Value, now: Timestamp) -> Result<Action> {
+fn read_group(value: &Value) -> Result<group::Settings> {
     let keys = [
         "name",
         "max_active_jobs",
@@ -97,30 +120,42 @@ fn apply_group(spi: &Spi, value: &Value, now: Timestamp) -> Result<Action> {
         "max_per_key",
     ];
     let object = Object::new(value, "a group", &keys)?;
-    let name = object
-        .name("name")?
-        .ok_or_else(|| Error::null_argument("name"))?;
-    let settings = group::Settings {
-        name: name.clone(),
+    Ok(group::Settings {
+        name: object
+            .name("name")?
+            .ok_or_else(|| Error::null_argument("name"))?,
         max_active_jobs: Some(object.within("max_active_jobs", 0, i32::MAX)?.unwrap_or(0)),
         priority: Some(object.within("priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0)),
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
-    };
-    let before = snapshot(spi, &GROUP_SNAPSHOT, &name);
-    group::store(spi, &settings, now);
-    let after = snapshot(spi, &GROUP_SNAPSHOT, &name);
-    Ok(compared("group", name, before, after))
+    })
+}
+
+fn apply_group(spi: &Spi, settings: &group::Settings, now: Timestamp) -> Result<Action> {
+    kept_if(|| {
+        let before = snapshot(spi, &GROUP_SNAPSHOT, &settings.name);
+        group::store(spi, settings, now);
+        let after = snapshot(spi, &GROUP_SNAPSHOT, &settings.name);
+        let action = compared("group", settings.name.clone(), before, after);
+        let keep = action.action != UNCHANGED;
+        Ok((action, keep))
+    })
 }
 
 fn apply_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
+    pgrx::check_for_interrupts!();
     let change = entry
         .change(spi, now)
         .map_err(|error| error.about(&entry.name))?;
-    let before = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
-    schedule(spi, &change).map_err(|error| error.about(&entry.name))?;
-    let after = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
-    Ok(compared("manifest", entry.name.clone(), before, after))
+    kept_if(|| {
+        let before = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
+        schedule(spi, &change).map_err(|error| error.about(&entry.name))?;
+        let after = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
+        let action = compared("manifest", entry.name.clone(), before, after);
+        // A definition that stays the same is not written.
+        let keep = action.action != UNCHANGED;
+        Ok((action, keep))
+    })
 }
 
 /// Removes what an earlier apply created and this document no longer has.
@@ -174,7 +209,7 @@ fn compared(kind: &'static str, name: String, before: Snapshot, after: Snapshot)
         .collect();
     if changes.is_empty() {
         return Action {
-            action: "unchanged",
+            action: UNCHANGED,
             kind,
             name,
             detail: None,
@@ -289,60 +324,82 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn refuse_repeated(manifests: &[Entry]) -> Result<()> {
-    let mut names: Vec<&str> = manifests.iter().map(|entry| entry.name.as_str()).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::invalid(format!(
-            "manifest \"{}\" is in the document twice",
-            pair[0]
-        ))
-        .detail("Each name stands for one manifest.")
-        .hint("Rename or remove one of the two.")),
-        None => Ok(()),
+fn refuse_repeated<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(
+                Error::invalid(format!("{kind} \"{name}\" is in the document twice"))
+                    .detail(format!("Each name stands for one {kind}."))
+                    .hint("Rename or remove one of the two."),
+            );
+        }
     }
+    Ok(())
 }
 
-/// Positions of the manifests, parents first.
+/// Positions of the manifests, parents first. A path of its own instead of recursion: a chain may be of any length.
 fn in_order(manifests: &[Entry]) -> Result<Vec<usize>> {
+    let places: HashMap<&str, usize> = manifests
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| (entry.name.as_str(), index))
+        .collect();
     let mut order = Vec::with_capacity(manifests.len());
-    let mut path = Vec::new();
-    for index in 0..manifests.len() {
-        visit(manifests, index, &mut order, &mut path)?;
+    let mut visited = vec![Visit::Not; manifests.len()];
+    for start in 0..manifests.len() {
+        // Each step is a manifest and how many of its parents have been visited.
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        if visited[start] == Visit::Not {
+            path.push((start, 0));
+            visited[start] = Visit::OnPath;
+        }
+        while let Some((index, parent)) = path.last_mut() {
+            pgrx::check_for_interrupts!();
+            let parents = manifests[*index].depends_on.as_deref().unwrap_or_default();
+            let Some(name) = parents.get(*parent) else {
+                visited[*index] = Visit::Done;
+                order.push(*index);
+                path.pop();
+                continue;
+            };
+            *parent += 1;
+            let Some(&next) = places.get(name.as_str()) else {
+                continue;
+            };
+            match visited[next] {
+                Visit::Done => {}
+                Visit::OnPath => return Err(circle(manifests, &path, next)),
+                Visit::Not => {
+                    visited[next] = Visit::OnPath;
+                    path.push((next, 0));
+                }
+            }
+        }
     }
     Ok(order)
 }
 
-fn visit(
-    manifests: &[Entry],
-    index: usize,
-    order: &mut Vec<usize>,
-    path: &mut Vec<usize>,
-) -> Result<()> {
-    if order.contains(&index) {
-        return Ok(());
-    }
-    if let Some(start) = path.iter().position(|&on_path| on_path == index) {
-        let circle: Vec<&str> = path[start..]
-            .iter()
-            .chain([&index])
-            .map(|&index| manifests[index].name.as_str())
-            .collect();
-        return Err(
-            Error::invalid(format!("manifest \"{}\" would depend on itself", circle[0]))
-                .detail(format!("The circle is {}.", circle.join(" -> ")))
-                .hint("Leave out one of these edges in depends_on."),
-        );
-    }
-    path.push(index);
-    for parent in manifests[index].depends_on.iter().flatten() {
-        if let Some(parent) = manifests.iter().position(|entry| &entry.name == parent) {
-            visit(manifests, parent, order, path)?;
-        }
-    }
-    path.pop();
-    order.push(index);
-    Ok(())
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    Not,
+    OnPath,
+    Done,
+}
+
+fn circle(manifests: &[Entry], path: &[(usize, usize)], closing: usize) -> Error {
+    let name = |index: usize| manifests[index].name.as_str();
+    let on_path = path
+        .iter()
+        .map(|&(index, _)| index)
+        .skip_while(|&index| index != closing);
+    let names: Vec<&str> = on_path.chain([closing]).map(name).collect();
+    Error::invalid(format!(
+        "manifest \"{}\" would depend on itself",
+        name(closing)
+    ))
+    .detail(format!("The circle is {}.", names.join(" -> ")))
+    .hint("Leave out one of these edges in depends_on.")
 }
 
 /// A JSON object of the document whose members are known by name; a null member is one that is left out.

@@ -220,6 +220,13 @@ impl Change {
             .hint("Name its parents: depends_on => array['...']"))
     }
 
+    /// Whether it names any parent.
+    pub(crate) fn names_parents(&self) -> bool {
+        self.depends_on
+            .as_ref()
+            .is_some_and(|parents| !parents.is_empty())
+    }
+
     /// The parents to be stored; `None` leaves them as they are.
     pub(crate) fn parents(&self) -> Option<&[String]> {
         match &self.depends_on {
@@ -242,10 +249,7 @@ impl Change {
     }
 
     fn stored_depends_mode(&self) -> Option<&str> {
-        let depends = self
-            .depends_on
-            .as_ref()
-            .is_some_and(|parents| !parents.is_empty());
+        let depends = self.names_parents();
         depends.then(|| self.depends_mode.as_deref().unwrap_or("all"))
     }
 
@@ -300,10 +304,7 @@ impl Change {
 
     /// For a manifest that is not there yet.
     pub(crate) fn check_new(&self) -> Result<()> {
-        let depends = self
-            .depends_on
-            .as_ref()
-            .is_some_and(|parents| !parents.is_empty());
+        let depends = self.names_parents();
         self.refuse_edges_without_parents(depends)
     }
 }

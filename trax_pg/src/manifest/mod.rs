@@ -107,6 +107,11 @@ sql_function!(
 
 /// Creates or changes a manifest and gives its id.
 fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
+    let had_parents =
+        find(spi, &change.name).is_some_and(|definition| !definition.parents.is_empty());
+    if had_parents || change.names_parents() {
+        dependency::lock_edges();
+    }
     let before = lock(spi, &change.name);
     match &before {
         Some(before) => change.check_against(before)?,
@@ -114,7 +119,13 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     }
     change.save(spi, before.as_ref());
     let id = definition::id(spi, &change.name);
-    if let Some(parents) = change.parents() {
+    let has_edges = before
+        .as_ref()
+        .is_some_and(|before| !before.parents.is_empty());
+    if let Some(parents) = change
+        .parents()
+        .filter(|parents| has_edges || !parents.is_empty())
+    {
         dependency::replace(spi, id, &change.name, parents)?;
     }
     let mut after = find(spi, &change.name).expect("the manifest that was just saved");

@@ -1,0 +1,8 @@
+-- Forgets the states of manifests that are no more. $1 manifests
+delete from trax.manifest_state s
+where s.manifest_id = any ($1)
+    and not exists (
+        select
+        from trax.manifest m
+        where m.manifest_id = s.manifest_id
+    )
