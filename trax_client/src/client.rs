@@ -5,8 +5,9 @@ use serde_json::Value;
 use tokio_postgres::GenericClient;
 use uuid::Uuid;
 
+use crate::access::{Access, Role};
 use crate::error::{Error, Result};
-use crate::health::{DeadLetter, StatusLine, Step, Violation};
+use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::{JobId, Token};
 use crate::job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
 use crate::manifest::{Group, Manifest};
@@ -209,6 +210,22 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .await
     }
 
+    /// Switches a manifest on; what it missed while it was off is not made up for.
+    pub async fn enable_manifest(&self, name: &str) -> Result<()> {
+        Call::new("enable_manifest")
+            .arg("name", &name)
+            .run(self.db)
+            .await
+    }
+
+    /// Switches a manifest off; what waits or runs goes on.
+    pub async fn disable_manifest(&self, name: &str) -> Result<()> {
+        Call::new("disable_manifest")
+            .arg("name", &name)
+            .run(self.db)
+            .await
+    }
+
     /// Queues a job of a manifest now, with another input if one is given.
     pub async fn trigger(&self, name: &str, input: Option<Value>) -> Result<JobId> {
         let call = Call::new("trigger")
@@ -233,6 +250,44 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn tick(&self) -> Result<Vec<Step>> {
         let rows = Call::new("tick").rows(self.db, Step::COLUMNS).await?;
         rows.iter().map(Step::from_row).collect()
+    }
+
+    /// Pauses the scheduler of this database until `resume`, also over restarts of the server.
+    pub async fn pause(&self, reason: Option<&str>) -> Result<()> {
+        Call::new("pause")
+            .option("reason", &reason)
+            .run(self.db)
+            .await
+    }
+
+    /// Lets a paused scheduler go on.
+    pub async fn resume(&self) -> Result<()> {
+        Call::new("resume").run(self.db).await
+    }
+
+    /// Makes the jobs in a copy (a restored dump, a clone) this database's own, so that they run.
+    pub async fn adopt(&self) -> Result<()> {
+        Call::new("adopt").run(self.db).await
+    }
+
+    /// Starts the scheduler of this database, until the next restart of a server that does not
+    /// preload the library.
+    pub async fn start_scheduler(&self) -> Result<SchedulerStart> {
+        let verdict: String = Call::new("start_scheduler").value(self.db).await?;
+        match verdict.as_str() {
+            "started" => Ok(SchedulerStart::Started),
+            "already running" => Ok(SchedulerStart::AlreadyRunning),
+            other => Err(unknown("trax.start_scheduler", other)),
+        }
+    }
+
+    /// Gives a role what a level needs; `role` is its name as it is, without quotes.
+    pub async fn grant_access(&self, role: &str, level: Access) -> Result<()> {
+        Call::new("grant_access")
+            .arg("role", &Role(role))
+            .arg("level", &level.name())
+            .run(self.db)
+            .await
     }
 
     /// What runs, what is missing and what to type.

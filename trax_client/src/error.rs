@@ -38,7 +38,7 @@ impl fmt::Display for Report {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// 42704: no manifest, group or dead letter has this name.
+    /// 42704: no manifest, group, dead letter or role has this name.
     UnknownManifest(Report),
     /// 22004, 22023 and the rest of class 22: an argument is missing or out of its range.
     InvalidArgument(Report),

@@ -30,6 +30,15 @@ pub struct Violation {
     pub detail: Option<String>,
 }
 
+/// What `start_scheduler` found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SchedulerStart {
+    /// None ran; one does now.
+    Started,
+    /// One ran already.
+    AlreadyRunning,
+}
+
 /// One step of a manager cycle and what it did.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Step {

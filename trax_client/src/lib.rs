@@ -13,6 +13,7 @@
 //! Execution is at least once. A handler whose writes must happen exactly once commits them in the
 //! transaction that calls [`Client::complete`], and returns [`Outcome::Recorded`].
 
+mod access;
 mod client;
 mod error;
 mod health;
@@ -24,9 +25,10 @@ mod sql;
 pub mod testkit;
 mod worker;
 
+pub use access::Access;
 pub use client::Client;
 pub use error::{Error, Report, Result};
-pub use health::{DeadLetter, StatusLine, Step, Violation};
+pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
 pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
 pub use manifest::{Group, Manifest};

@@ -69,13 +69,10 @@ async fn sigterm_gives_the_job_back_and_leaves_no_program_behind() -> Result {
     let server = Server::options().fast().start()?;
     let database = server.database("command").await?;
     trax(&server, &database, &["enqueue", "endless"]).output()?;
-    let arguments = [
-        "worker",
-        "--grace",
-        "0",
-        "--exec",
-        "trap '' TERM; sleep 987654",
-    ];
+    // A length that names this test's own program among all processes.
+    let sleep = format!("sleep 9{:07}", std::process::id());
+    let exec = format!("trap '' TERM; {sleep}");
+    let arguments = ["worker", "--grace", "0", "--exec", &exec];
     let mut worker = trax(&server, &database, &arguments)
         .stderr(Stdio::null())
         .spawn()?;
@@ -100,9 +97,40 @@ async fn sigterm_gives_the_job_back_and_leaves_no_program_behind() -> Result {
         .await?;
     assert_eq!(row.get::<_, i32>(0), 0);
     let left = Command::new("pgrep")
-        .args(["-f", "^sleep 987654"])
+        .args(["-f", &format!("^{sleep}")])
         .output()?;
     assert_eq!(said(&left).1, "");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_needs_no_more_than_its_level() -> Result {
+    let server = Server::options().fast().start()?;
+    let database = server.database("command").await?;
+    trax(&server, &database, &["enqueue", "t"]).output()?;
+    let connection = database.connect().await?;
+    connection.batch_execute("create role hand login").await?;
+    let work = || {
+        let arguments = ["worker", "--until-empty", "--exec", "true"];
+        trax(&server, &database, &arguments)
+            .env("PGUSER", "hand")
+            .output()
+    };
+    let (code, _, error) = said(&work()?);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("trax.grant_access"), "{error}");
+    connection
+        .batch_execute("select trax.grant_access('hand', 'worker')")
+        .await?;
+    let worked = work()?;
+    assert_eq!(said(&worked).0, Some(0), "{worked:?}");
+    let row = connection
+        .query_one(
+            "select count(*) from trax.run where state = 'completed'",
+            &[],
+        )
+        .await?;
+    assert_eq!(row.get::<_, i64>(0), 1);
     Ok(())
 }
 

@@ -334,3 +334,82 @@ async fn an_attempt_over_its_timeout_learns_it_and_fails_as_timed_out() -> Resul
     );
     Ok(())
 }
+
+/// Takes its time to go, as something that ends what it started does.
+struct SlowToGo(Arc<AtomicUsize>);
+
+impl Drop for SlowToGo {
+    fn drop(&mut self) {
+        std::thread::sleep(Duration::from_millis(600));
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_run_ends_only_after_dropped_handlers_are_gone() -> Result {
+    let (_server, database) = database().await?;
+    let connection = database.connect().await?;
+    let client = Client::new(&connection);
+    client
+        .enqueue_many("endless", &[1, 2], &JobOptions::new())
+        .await?;
+    let gone = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&gone);
+    let worker =
+        worker(&database)
+            .grace(Duration::ZERO)
+            .handle("endless", move |_: i32, _: Context| {
+                let count = Arc::clone(&count);
+                async move {
+                    let _guard = SlowToGo(count);
+                    std::future::pending::<HandlerResult<()>>().await
+                }
+            });
+    let shutdown = worker.shutdown();
+    let run = tokio::spawn(worker.run());
+    until(&database, "select count(*) = 2 from trax.lease").await?;
+    shutdown.drain();
+    let summary = finished(run).await?;
+    assert_eq!(gone.load(Ordering::SeqCst), 2, "{summary}");
+    assert_eq!(summary.released, 2, "{summary}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() -> Result {
+    let (_server, database) = database().await?;
+    let connection = database.connect().await?;
+    let client = Client::new(&connection);
+    let block = client.enqueue(&NewJob::new("block", ())).await?;
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = Arc::new(std::sync::Mutex::new(ended));
+    let worker =
+        worker(&database)
+            .grace(Duration::ZERO)
+            .handle("block", move |_: Value, _: Context| {
+                let ended = Arc::clone(&ended);
+                async move {
+                    let ended = ended
+                        .lock()
+                        .map_err(|error| JobError::new(error.to_string()))?;
+                    // Until the test has seen what it came for.
+                    tokio::task::block_in_place(|| ended.recv_timeout(DEADLINE))?;
+                    Ok(())
+                }
+            });
+    let shutdown = worker.shutdown();
+    let run = tokio::spawn(worker.run());
+    until(&database, "select count(*) = 1 from trax.lease").await?;
+    let begun = Instant::now();
+    shutdown.drain();
+    let summary = finished(run).await?;
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(summary.released, 1, "{summary}");
+    assert_eq!(runs(&database, block).await?, [""; 0]);
+    end.send(())?;
+    Ok(())
+}

@@ -5,8 +5,6 @@
 //! the claim to that answer, so that its lease is extended all the time.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,23 +14,22 @@ use tokio::task::{Id, JoinError, JoinSet};
 use super::Setup;
 use super::cancellation::{Cancellation, Reason, cancellation};
 use super::context::Context;
+use super::deadline::Deadlines;
 use super::event::{Event, Events};
 use super::handler::attempt;
 use super::held::Held;
+use super::line::Line;
 use super::link::{Answer, Link, Reply, Settled};
 use super::outcome::{Verdict, settle_panic};
 use super::pace::Pace;
-use super::shutdown::{Phase, Shutdown, Stopped, Summary};
+use super::shutdown::{Phase, Shutdown};
+use super::summary::{Stopped, Summary};
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, Failure};
 
 /// A job fetched ahead goes back when it was not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
-/// From asking handlers to stop at shutdown to dropping them.
-const STOP_PATIENCE: Duration = Duration::from_secs(1);
-/// From there, or from the end of the last handler, to giving up on telling the server.
-const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
 struct Waiting {
     claimed: Claimed,
@@ -44,28 +41,6 @@ struct Started {
     job_id: JobId,
     token: Token,
     at: Instant,
-}
-
-type Exchange = Pin<Box<dyn Future<Output = (Box<Link>, Result<Reply>)> + Send>>;
-
-/// The link is either at rest or in an exchange.
-enum Line {
-    Idle(Box<Link>),
-    Busy {
-        exchange: Exchange,
-        want: usize,
-        telling: u64,
-    },
-    Gone,
-}
-
-/// When a stop goes further by itself.
-struct Deadlines {
-    ask: Instant,
-    drop: Instant,
-    give_up: Instant,
-    /// Every handler has ended.
-    ended: bool,
 }
 
 pub(crate) struct Dispatch<S> {
@@ -101,7 +76,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             running: JoinSet::new(),
             started: HashMap::new(),
             outbox: Vec::new(),
-            line: Line::Idle(Box::new(link)),
+            line: Line::new(link),
             stirred: false,
             pace,
             summary: Summary::default(),
@@ -123,7 +98,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             tokio::select! {
                 biased;
                 Ok(()) = self.phase.changed() => self.stop_further(),
-                (link, reply) = answer(&mut self.line) => self.take_reply(link, reply)?,
+                (want, reply) = self.line.answer() => self.take_reply(want, reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
@@ -167,7 +142,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     ///
     /// Polling waits in `wake_at`; LISTEN will wake the loop there instead.
     fn begin_exchange(&mut self) {
-        if !matches!(self.line, Line::Idle(_)) {
+        if !self.line.is_idle() {
             return;
         }
         let due = Instant::now() >= self.pace.next_claim || !self.outbox.is_empty();
@@ -180,28 +155,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if self.outbox.is_empty() && want == 0 {
             return;
         }
-        if let Line::Idle(mut link) = std::mem::replace(&mut self.line, Line::Gone) {
-            let outbox = std::mem::take(&mut self.outbox);
-            let telling = outbox.len() as u64;
-            self.stirred = false;
-            let exchange = Box::pin(async move {
-                let reply = link.exchange(outbox, want).await;
-                (link, reply)
-            });
-            self.line = Line::Busy {
-                exchange,
-                want,
-                telling,
-            };
-        }
+        self.stirred = false;
+        self.line.begin(std::mem::take(&mut self.outbox), want);
     }
 
-    fn take_reply(&mut self, link: Box<Link>, reply: Result<Reply>) -> Result<()> {
-        let want = match std::mem::replace(&mut self.line, Line::Idle(link)) {
-            Line::Busy { want, .. } => want,
-            _ => 0,
-        };
-        let reply = reply?;
+    fn take_reply(&mut self, want: usize, reply: Reply) {
         let now = Instant::now();
         for (job_id, token, answer) in reply.answers {
             self.held.remove(job_id, token);
@@ -217,7 +175,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 self.take_claimed(claimed, sent, now);
             }
         }
-        Ok(())
     }
 
     fn take_claimed(&mut self, claimed: Claimed, sent: Instant, now: Instant) {
@@ -301,19 +258,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Phase::Draining => self.setup.grace,
             Phase::Releasing => Duration::ZERO,
         };
-        let patience = if grace.is_zero() {
-            Duration::ZERO
-        } else {
-            STOP_PATIENCE
-        };
-        let ask = now + grace;
-        let drop = ask + patience;
-        self.deadlines = Some(Deadlines {
-            ask,
-            drop,
-            give_up: drop + TELL_PATIENCE,
-            ended: false,
-        });
+        self.deadlines = Some(Deadlines::new(now, grace));
         self.on_time();
     }
 
@@ -329,16 +274,22 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
             }
         }
-        let Some(Deadlines { ask, drop, .. }) = self.deadlines else {
+        let Some(Deadlines {
+            ask, drop, leave, ..
+        }) = self.deadlines
+        else {
             return;
         };
         if now >= ask && !self.running.is_empty() {
             self.summary.stopped = Stopped::Released;
             self.held.fire_all(Reason::Shutdown);
         }
-        if now >= drop && !self.started.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job goes back all the same.
+        if now >= drop {
+            // Waited for: only when a handler is gone what it started is gone with it.
             self.running.abort_all();
+        }
+        if now >= leave && !self.started.is_empty() {
+            // A handler that blocks its thread cannot be dropped; its job goes back all the same.
             self.running.detach_all();
             for (_, Started { job_id, token, .. }) in std::mem::take(&mut self.started) {
                 self.settle(job_id, token, Verdict::Release(None));
@@ -349,17 +300,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn wake_at(&self) -> Instant {
         let now = Instant::now();
         let mut moments = vec![now + Duration::from_secs(60)];
-        if let Some(Deadlines {
-            ask, drop, give_up, ..
-        }) = self.deadlines
-        {
-            moments.extend(
-                [ask, drop, give_up]
-                    .into_iter()
-                    .filter(|moment| *moment > now),
-            );
-        } else if matches!(self.line, Line::Idle(_))
-            && self.pace.room(self.running.len(), self.waiting.len()) > 0
+        if let Some(deadlines) = &self.deadlines {
+            moments.extend(deadlines.next(now));
+        } else if self.line.is_idle() && self.pace.room(self.running.len(), self.waiting.len()) > 0
         {
             moments.push(self.pace.next_claim);
         }
@@ -384,43 +327,16 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let Some(deadlines) = &mut self.deadlines else {
             return false;
         };
-        if self.running.is_empty() && !deadlines.ended {
-            // Nothing runs any more: the rest of the grace is not for a server that is gone.
-            deadlines.ended = true;
-            deadlines.give_up = deadlines.give_up.min(Instant::now() + TELL_PATIENCE);
+        if self.running.is_empty() {
+            deadlines.handlers_ended(Instant::now());
         }
         let give_up = deadlines.give_up;
-        let told = self.in_hand() == 0 && !matches!(self.line, Line::Busy { .. });
+        let told = self.in_hand() == 0 && self.line.is_idle();
         told || Instant::now() >= give_up
     }
 
     fn conclude(mut self) -> Summary {
-        if let Line::Busy { telling, .. } = self.line {
-            self.summary.untold += telling;
-        }
-        self.summary.untold += self.outbox.len() as u64;
+        self.summary.untold += self.line.telling() + self.outbox.len() as u64;
         self.summary
-    }
-}
-
-/// The end of the exchange, or never when there is none.
-async fn answer(line: &mut Line) -> (Box<Link>, Result<Reply>) {
-    match line {
-        Line::Busy { exchange, .. } => exchange.await,
-        Line::Idle(_) | Line::Gone => std::future::pending().await,
-    }
-}
-
-impl Summary {
-    fn count(&mut self, answer: Answer) {
-        *match answer {
-            Answer::Completed => &mut self.completed,
-            Answer::Retrying => &mut self.retrying,
-            Answer::Dead => &mut self.dead,
-            Answer::Cancelled => &mut self.cancelled,
-            Answer::Released => &mut self.released,
-            Answer::Lost => &mut self.lost,
-            Answer::Untold => &mut self.untold,
-        } += 1;
     }
 }

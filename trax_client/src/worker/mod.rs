@@ -6,15 +6,18 @@
 mod cancellation;
 mod connection;
 mod context;
+mod deadline;
 mod dispatch;
 mod event;
 mod handler;
 mod heartbeat;
 mod held;
+mod line;
 mod link;
 mod outcome;
 mod pace;
 mod shutdown;
+mod summary;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,7 +30,8 @@ pub use self::cancellation::{Cancellation, Reason};
 pub use self::context::Context;
 pub use self::event::Event;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
-pub use self::shutdown::{Shutdown, Stopped, Summary};
+pub use self::shutdown::Shutdown;
+pub use self::summary::{Stopped, Summary};
 
 use self::connection::{hardened, random};
 use self::dispatch::Dispatch;

@@ -1,6 +1,5 @@
 //! When and how a worker stops: signals, the program's own wish, or an empty queue.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -84,74 +83,6 @@ pub(crate) struct SignalTask(tokio::task::JoinHandle<()>);
 impl Drop for SignalTask {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// How a run of a worker ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Stopped {
-    /// Every handler ended by itself.
-    Drained,
-    /// The grace period was over, or a second signal came: some jobs were given back.
-    Released,
-    /// The queue had nothing more (`until_empty`).
-    Empty,
-}
-
-/// What a worker did in its run, counted by what the server answered.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Summary {
-    /// How it ended.
-    pub stopped: Stopped,
-    /// Completions recorded, those by the handlers' own transactions included.
-    pub completed: u64,
-    /// Failed attempts that will be retried.
-    pub retrying: u64,
-    /// Failed for good.
-    pub dead: u64,
-    /// Cancellations and timeouts acknowledged.
-    pub cancelled: u64,
-    /// Given back without spending an attempt.
-    pub released: u64,
-    /// Outcomes that came after the lease was lost, or whose first answer was lost on the way.
-    pub lost: u64,
-    /// Outcomes that could not be told; their leases run out by themselves.
-    pub untold: u64,
-}
-
-impl Default for Summary {
-    fn default() -> Self {
-        Summary {
-            stopped: Stopped::Drained,
-            completed: 0,
-            retrying: 0,
-            dead: 0,
-            cancelled: 0,
-            released: 0,
-            lost: 0,
-            untold: 0,
-        }
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match self.stopped {
-            Stopped::Drained => "stopped, every handler ended",
-            Stopped::Released => "stopped, unfinished jobs were given back",
-            Stopped::Empty => "stopped, the queue is empty",
-        };
-        write!(
-            f,
-            "{how}: {} completed, {} retrying, {} dead, {} cancelled, {} released, {} lost, {} untold",
-            self.completed,
-            self.retrying,
-            self.dead,
-            self.cancelled,
-            self.released,
-            self.lost,
-            self.untold,
-        )
     }
 }
 

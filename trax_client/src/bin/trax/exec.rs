@@ -4,10 +4,12 @@
 //! attempt has a timeout, TRAX_DEADLINE (seconds since 1970) in the environment. Leaves: the exit
 //! code as the outcome, standard output as the output when it is JSON, the tail of standard error as
 //! the error. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole
-//! process group.
+//! process group. No program outlives the worker's orderly end.
 
+use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -28,14 +30,24 @@ const ERROR_TAIL: usize = 4096;
 const PIPE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Program {
-    pub(crate) command: String,
-    pub(crate) grace: Duration,
+    command: String,
+    grace: Duration,
+    running: Groups,
 }
 
 impl Program {
+    /// A command for sh -c, and how long it may go on after SIGTERM.
+    pub(crate) fn new(command: String, grace: Duration) -> Self {
+        Program {
+            command,
+            grace,
+            running: Groups::default(),
+        }
+    }
+
     pub(crate) async fn run(&self, input: Value, ctx: Context) -> HandlerResult<Outcome> {
         let mut child = self.start(&ctx)?;
-        let group = Group(child.id().and_then(|pid| i32::try_from(pid).ok()));
+        let group = self.running.enter(child.id());
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -76,8 +88,15 @@ impl Program {
             }
             status
         };
-        group.disarm(kill_rest(&ctx));
+        group.leave(kill_rest(&ctx));
         judge(status, &out, &err)
+    }
+
+    /// Kills every program that still runs: the net under handlers that were left behind.
+    pub(crate) fn kill_all(&self) {
+        for group in self.running.lock().drain() {
+            signal(group, libc::SIGKILL);
+        }
     }
 
     fn start(&self, ctx: &Context) -> std::io::Result<Child> {
@@ -113,34 +132,67 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// The process group of a running program; killed when the handler is dropped before its end.
-struct Group(Option<i32>);
+/// The process groups of the programs that run.
+#[derive(Default)]
+struct Groups(Mutex<HashSet<i32>>);
 
-impl Group {
-    fn signal(&self, signal: i32) {
-        let Some(group) = self.0 else { return };
-        // SAFETY: kill has no memory preconditions; the group was made for this program alone.
-        let sent = unsafe { libc::kill(-group, signal) };
-        if sent != 0 {
-            let error = std::io::Error::last_os_error();
-            // ESRCH: it has just ended.
-            if error.raw_os_error() != Some(libc::ESRCH) {
-                eprintln!("trax: signal {signal} to process group {group}: {error}");
-            }
-        }
+impl Groups {
+    fn lock(&self) -> MutexGuard<'_, HashSet<i32>> {
+        // No code panics under the lock; the set is whole even if it did.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn disarm(mut self, kill_rest: bool) {
-        if kill_rest {
-            self.signal(libc::SIGKILL);
-        }
-        self.0 = None;
+    /// The group of a program that was just started; its leader's process id is its name.
+    fn enter(&self, leader: Option<u32>) -> Group<'_> {
+        let id = leader.and_then(|pid| i32::try_from(pid).ok());
+        self.lock().extend(id);
+        Group { id, all: self }
     }
 }
 
-impl Drop for Group {
+/// One of them; killed when the handler is dropped before the program's end.
+struct Group<'a> {
+    id: Option<i32>,
+    all: &'a Groups,
+}
+
+impl Group<'_> {
+    fn signal(&self, number: i32) {
+        if let Some(id) = self.id {
+            signal(id, number);
+        }
+    }
+
+    /// The program has ended by itself.
+    fn leave(mut self, kill_rest: bool) {
+        if kill_rest {
+            self.signal(libc::SIGKILL);
+        }
+        if let Some(id) = self.id.take() {
+            self.all.lock().remove(&id);
+        }
+    }
+}
+
+impl Drop for Group<'_> {
     fn drop(&mut self) {
-        self.signal(libc::SIGKILL);
+        if let Some(id) = self.id
+            && self.all.lock().remove(&id)
+        {
+            signal(id, libc::SIGKILL);
+        }
+    }
+}
+
+fn signal(group: i32, number: i32) {
+    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
+    let sent = unsafe { libc::kill(-group, number) };
+    if sent != 0 {
+        let error = std::io::Error::last_os_error();
+        // ESRCH: it has just ended.
+        if error.raw_os_error() != Some(libc::ESRCH) {
+            eprintln!("trax: signal {number} to process group {group}: {error}");
+        }
     }
 }
 

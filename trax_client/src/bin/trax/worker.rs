@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trax_client::{Client, Context, Worker};
+use trax_client::{Context, Worker};
 
 use crate::address;
 use crate::exec::Program;
@@ -40,17 +40,14 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
     // The worker itself waits for a server; a person at a prompt wants to know at once.
-    let connection = address::connect(&config).await?;
-    Client::new(&connection).status().await?;
-    drop(connection);
+    // What this role may not do the first claim tells: no other right than the worker's is needed.
+    drop(address::connect(&config).await?);
 
     let grace = Duration::from_secs(arguments.grace.into());
-    let program = Arc::new(Program {
-        command: arguments.exec,
-        grace,
-    });
+    let program = Arc::new(Program::new(arguments.exec, grace));
+    let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
-        let program = Arc::clone(&program);
+        let program = Arc::clone(&shared);
         async move { program.run(input, ctx).await }
     };
     let mut worker = Worker::new(config)
@@ -72,7 +69,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             worker = worker.handle(task, handler.clone());
         }
     }
-    let summary = worker.run().await?;
-    eprintln!("trax: {summary}");
+    let summary = worker.run().await;
+    program.kill_all();
+    eprintln!("trax: {}", summary?);
     Ok(ExitCode::SUCCESS)
 }

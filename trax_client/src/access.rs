@@ -1,0 +1,74 @@
+//! Who may do what.
+
+use std::error::Error as StdError;
+
+use bytes::BytesMut;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
+
+use crate::sql::Argument;
+
+/// What a role may do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// Read the tables, `status` and `check`.
+    Reader,
+    /// Enqueue, trigger and cancel.
+    Producer,
+    /// Claim, tell outcomes, and enqueue.
+    Worker,
+    /// Everything.
+    Admin,
+}
+
+impl Access {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Access::Reader => "reader",
+            Access::Producer => "producer",
+            Access::Worker => "worker",
+            Access::Admin => "admin",
+        }
+    }
+}
+
+/// The name of a role, for an argument that is a `regrole`.
+#[derive(Debug)]
+pub(crate) struct Role<'a>(pub(crate) &'a str);
+
+impl ToSql for Role<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        // The server reads text as an identifier; quoted, case and digits stay what they are.
+        out.extend_from_slice(format!("\"{}\"", self.0.replace('"', "\"\"")).as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::REGROLE
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    to_sql_checked!();
+}
+
+impl Argument for Role<'_> {
+    const TYPE: Type = Type::REGROLE;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_sent_as_a_quoted_identifier() {
+        let mut wire = BytesMut::new();
+        assert!(Role("A \"b").to_sql(&Type::REGROLE, &mut wire).is_ok());
+        assert_eq!(&wire[..], b"\"A \"\"b\"");
+    }
+}

@@ -1,0 +1,99 @@
+//! When a stop goes further by itself.
+//!
+//! A stop asks handlers to end after the grace, drops them a moment later, waits until the dropped
+//! ones are really gone (what they started is ended by that), and gives up on a silent server last.
+
+use std::time::{Duration, Instant};
+
+/// From asking handlers to stop to dropping them.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+/// From dropping handlers to leaving behind those that block their thread.
+const DROP_PATIENCE: Duration = Duration::from_secs(1);
+/// From there, or from the end of the last handler, to giving up on telling the server.
+const TELL_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Deadlines {
+    /// Handlers are asked to stop.
+    pub(crate) ask: Instant,
+    /// Handlers are dropped.
+    pub(crate) drop: Instant,
+    /// Handlers that could not be dropped are left behind; their jobs go back all the same.
+    pub(crate) leave: Instant,
+    /// What the server was not told by now stays untold.
+    pub(crate) give_up: Instant,
+    ended: bool,
+}
+
+impl Deadlines {
+    /// Of a stop that begins now; without a grace handlers are dropped at once.
+    pub(crate) fn new(now: Instant, grace: Duration) -> Self {
+        let patience = if grace.is_zero() {
+            Duration::ZERO
+        } else {
+            STOP_PATIENCE
+        };
+        let ask = now + grace;
+        let drop = ask + patience;
+        let leave = drop + DROP_PATIENCE;
+        Deadlines {
+            ask,
+            drop,
+            leave,
+            give_up: leave + TELL_PATIENCE,
+            ended: false,
+        }
+    }
+
+    /// Nothing runs any more: the rest of the grace is not for a server that is gone.
+    pub(crate) fn handlers_ended(&mut self, now: Instant) {
+        if !self.ended {
+            self.ended = true;
+            self.give_up = self.give_up.min(now + TELL_PATIENCE);
+        }
+    }
+
+    /// The next moment at which something is to be done.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        [self.ask, self.drop, self.leave, self.give_up]
+            .into_iter()
+            .filter(|moment| *moment > now)
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_asks_then_drops_then_leaves_then_gives_up() {
+        let now = Instant::now();
+        let stop = Deadlines::new(now, Duration::from_secs(5));
+        let mut moments = vec![now];
+        while let Some(next) = stop.next(moments[moments.len() - 1]) {
+            moments.push(next);
+        }
+        assert_eq!(
+            moments,
+            [now, stop.ask, stop.drop, stop.leave, stop.give_up]
+        );
+    }
+
+    #[test]
+    fn without_a_grace_handlers_are_dropped_at_once() {
+        let now = Instant::now();
+        let stop = Deadlines::new(now, Duration::ZERO);
+        assert_eq!((stop.ask, stop.drop), (now, now));
+        assert!(stop.leave > now);
+    }
+
+    #[test]
+    fn the_server_gets_no_grace_of_handlers_that_have_ended() {
+        let now = Instant::now();
+        let mut stop = Deadlines::new(now, Duration::from_secs(600));
+        stop.handlers_ended(now);
+        assert_eq!(stop.give_up, now + TELL_PATIENCE);
+        stop.handlers_ended(now + TELL_PATIENCE);
+        assert_eq!(stop.give_up, now + TELL_PATIENCE);
+    }
+}
