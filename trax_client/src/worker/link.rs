@@ -1,7 +1,7 @@
 //! The claim connection: outcomes go out, jobs come in.
 //!
 //! One *exchange* tells the server the gathered outcomes and then claims; completions and the claim
-//! are one call. Enters: settled leases and
+//! are one call. The connection also listens for work while it is idle. Enters: settled leases and
 //! how many jobs are wanted. Leaves: an answer for every outcome, and claimed jobs. An outcome that
 //! could not be told because the connection broke is told again after reconnecting: an outcome that
 //! had arrived before answers "lost" then, and changes nothing.
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio_postgres::{Client as Connection, Config};
 
-use super::connection::{Backoff, open};
+use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
 use super::outcome::Verdict;
 use super::shutdown::{Phase, Shutdown};
@@ -52,6 +52,8 @@ pub(crate) struct Reply {
     pub(crate) claimed: Vec<Claimed>,
     /// When the claim was sent: leases count from before it.
     pub(crate) sent: Option<Instant>,
+    /// What a connection hears that was opened meanwhile.
+    pub(crate) notices: Option<Notices>,
 }
 
 impl Reply {
@@ -133,7 +135,11 @@ impl Link {
     ) -> Result<()> {
         let connection = match self.connection.take() {
             Some(connection) => self.connection.insert(connection),
-            None => self.connection.insert(open(&self.config).await?),
+            None => {
+                let (connection, notices) = open_listening(&self.config).await?;
+                reply.notices = Some(notices);
+                self.connection.insert(connection)
+            }
         };
         let client = Client::new(connection);
         tell_others(&client, &self.events, outbox, reply).await?;
