@@ -7,7 +7,7 @@ use trax_client::testkit::Database;
 const READER: &str = "status check preview explain_manifest";
 const PRODUCER: &str = "enqueue enqueue_many trigger cancel";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
-    activate";
+    activate complete_and_claim wait_for_work";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
@@ -15,7 +15,7 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 34] = [
+const CALLS: [(&str, &str); 36] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
     ("enqueue", "select trax.enqueue('a')"),
@@ -67,6 +67,11 @@ const CALLS: [(&str, &str); 34] = [
         "explain_manifest",
         "select * from trax.explain_manifest('m')",
     ),
+    (
+        "complete_and_claim",
+        "select * from trax.complete_and_claim(array[{job}], array[{token}])",
+    ),
+    ("wait_for_work", "call trax.wait_for_work('1 ms')"),
     ("activate", "select trax.activate('m')"),
     ("tick", "select * from trax.tick()"),
     ("pause", "select trax.pause('why')"),
@@ -152,6 +157,8 @@ async fn assert_level(level: &str) {
             (Err(refusal), false) if refusal.code == "42501" => {}
             // Only inside the run of a declared parent.
             (Err(refusal), true) if function == "activate" && refusal.code == "55000" => {}
+            // Refused inside a transaction block, which this test is in.
+            (Err(refusal), true) if function == "wait_for_work" && refusal.code == "25001" => {}
             // The shared server leaves its databases out of trax.databases.
             (Err(refusal), true) if function == "start_scheduler" && refusal.code == "55000" => {}
             (seen, may) => panic!("{call}\n  as {level:?}, which may: {may}, gave {seen:?}"),

@@ -1,5 +1,7 @@
--- What a person says of a manifest, as one object. $1 name
-select
+-- What a person says of a manifest, a row for each column. $1 name
+select e.key, e.value::text
+from trax.manifest m
+cross join lateral jsonb_each(
     to_jsonb(m)
     - array['manifest_id', 'created_at', 'updated_at', 'applied', 'disabled_reason']
     || jsonb_build_object(
@@ -12,5 +14,5 @@ select
             order by p.name
         )
     )
-from trax.manifest m
+) as e (key, value)
 where m.name = $1

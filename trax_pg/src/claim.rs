@@ -10,12 +10,17 @@
 //! ranges are merged here row by row. The planner has no such merge for a list of lanes: it sorts everything that
 //! waits. A row is locked when it is taken, not when it is looked at, so a claim hides nothing from others that it
 //! does not take.
+//!
+//! Cost, as `explain (analyze, buffers)` tells it in the function with warm caches: a claim of 1 job touches 35 buffers
+//! (lanes 5, group 2, the move 6, the rest catalog and index), of 100 jobs 808, of which 608 are the move: `Tid Scan on
+//! work_queue`, then `Insert on lease`. With 1,000,000 waiting instead of 1,000 a claim of 20 touches 155 instead of 151:
+//! one more level of the index. Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::lease::Held;
-use crate::spi::{self, Spi, SpiRow, arg, array_arg, statement};
+use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
 use crate::{group, outcome, setting, wake};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
@@ -30,6 +35,7 @@ const JOB_ID_COLUMN: i32 = 1;
 const PRIORITY_COLUMN: i32 = 10;
 
 statement!(LANE_LIST, "lane_list.sql", TEXTARRAYOID, TEXTARRAYOID);
+statement!(CLAIM_UNPARK, "claim_unpark.sql", TEXTARRAYOID);
 statement!(
     LEASE_GRANT,
     "lease_grant.sql",
@@ -131,6 +137,7 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
             arg(interval(micros(setting::default_timeout()))?),
         ],
     );
+    unpark_manifests(spi, &granted);
     let by_job: HashMap<i64, usize> = granted
         .iter()
         .enumerate()
@@ -140,6 +147,19 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
         push(granted.row(by_job[&job.job_id]));
     }
     Ok(())
+}
+
+/// Lets manifests go on that may overlap and waited for their entry to be claimed.
+fn unpark_manifests(spi: &Spi, granted: &SpiRows) {
+    let mut names: Vec<String> = granted.iter().filter_map(|row| row.get(6)).collect();
+    if names.is_empty() {
+        return;
+    }
+    names.sort_unstable();
+    names.dedup();
+    if spi.execute(&CLAIM_UNPARK, &[arg(names)]) > 0 {
+        wake::mark(wake::DUE);
+    }
 }
 
 struct Lane {

@@ -11,6 +11,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::spi::{Spi, arg, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// First key of the advisory lock under which edges change: two sessions that each add half of a circle must see each
 /// other.
@@ -38,12 +40,9 @@ statement!(
     INT8OID,
     INT8ARRAYOID
 );
-statement!(
-    DEPENDENCY_PATH,
-    "dependency_path.sql",
-    INT8ARRAYOID,
-    INT8OID
-);
+statement!(DEPENDENCY_PARENTS, "dependency_parents.sql", INT8ARRAYOID);
+statement!(DEPENDENCY_READY, "dependency_ready.sql", INT8ARRAYOID);
+statement!(MANIFEST_NAMES, "manifest_names.sql", INT8ARRAYOID);
 statement!(DEPENDENCY_DEPENDENTS, "dependency_dependents.sql", INT8OID);
 statement!(
     DEPENDENCY_RUNNING_PARENT,
@@ -54,7 +53,7 @@ statement!(MANIFEST_IDS, "manifest_ids.sql", TEXTARRAYOID);
 
 /// The children of manifests.
 pub(crate) fn children(spi: &Spi, parents: &[i64]) -> Vec<i64> {
-    let rows = spi.query(&DEPENDENCY_CHILDREN, &[arg(parents.to_vec())]);
+    let rows = spi.query_latest(&DEPENDENCY_CHILDREN, &[arg(parents.to_vec())]);
     rows.iter().map(|row| row.must(1)).collect()
 }
 
@@ -67,7 +66,12 @@ pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now
     let parents: Vec<i64> = succeeded.iter().map(|&(parent, _)| parent).collect();
     let jobs: Vec<i64> = succeeded.iter().map(|&(_, job)| job).collect();
     spi.execute(&DEPENDENCY_SATISFY, &[arg(parents), arg(jobs), arg(now)]);
-    spi.execute(&DEPENDENCY_FIRE, &[arg(children.to_vec()), arg(now)]);
+    // Under the locks of the children's states, whatever the isolation level: the parents before us have committed.
+    let rows = spi.query_latest(&DEPENDENCY_READY, &[arg(children.to_vec())]);
+    let ready: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    if !ready.is_empty() {
+        spi.execute(&DEPENDENCY_FIRE, &[arg(ready), arg(now)]);
+    }
 }
 
 /// Uses up what satisfied children that are queued now.
@@ -79,7 +83,7 @@ pub(crate) fn consume(spi: &Spi, children: Vec<i64>) {
 
 /// Whether a dependent has all it waits for.
 pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
-    spi.query(&DEPENDENCY_SATISFIED, &[arg(child)])
+    spi.query_latest(&DEPENDENCY_SATISFIED, &[arg(child)])
         .first()
         .is_some_and(|row| row.get(1).unwrap_or(false))
 }
@@ -88,9 +92,9 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
     let ids = ids(spi, parents)?;
-    let rows = spi.query(&DEPENDENCY_PATH, &[arg(ids.clone()), arg(child)]);
-    if let Some(row) = rows.first() {
-        let path: Vec<String> = row.must(1);
+    if let Some(path) = path(spi, &ids, child) {
+        let rows = spi.query_latest(&MANIFEST_NAMES, &[arg(path)]);
+        let path: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
         let circle: Vec<&str> = std::iter::once(child_name)
             .chain(path.iter().map(String::as_str))
             .collect();
@@ -104,12 +108,38 @@ pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String
     Ok(())
 }
 
+/// The shortest way up from one of `parents` to `wanted`, both included. Each manifest is visited once, in rounds of
+/// one statement, so that a wide and deep net costs no more than its edges.
+fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
+    let mut came_from: HashMap<i64, Option<i64>> =
+        parents.iter().map(|&parent| (parent, None)).collect();
+    let mut round = parents.to_vec();
+    while !round.is_empty() && !came_from.contains_key(&wanted) {
+        let rows = spi.query_latest(&DEPENDENCY_PARENTS, &[arg(std::mem::take(&mut round))]);
+        for row in rows.iter() {
+            let (child, parent) = (row.must::<i64>(1), row.must::<i64>(2));
+            if let Entry::Vacant(new) = came_from.entry(parent) {
+                new.insert(Some(child));
+                round.push(parent);
+            }
+        }
+    }
+    came_from.contains_key(&wanted).then(|| {
+        let mut path = vec![wanted];
+        while let Some(Some(before)) = came_from.get(&path[path.len() - 1]) {
+            path.push(*before);
+        }
+        path.reverse();
+        path
+    })
+}
+
 fn lock_edges() {
     crate::group::advisory_lock_in(LOCK_CLASS, 0, pg_sys::ExclusiveLock as i32, false);
 }
 
 fn ids(spi: &Spi, names: &[String]) -> Result<Vec<i64>> {
-    let rows = spi.query(&MANIFEST_IDS, &[arg(names.to_vec())]);
+    let rows = spi.query_latest(&MANIFEST_IDS, &[arg(names.to_vec())]);
     let mut ids = Vec::with_capacity(names.len());
     for row in rows.iter() {
         let name: String = row.must(1);

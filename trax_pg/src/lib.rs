@@ -35,6 +35,7 @@ mod wake;
 mod clock;
 mod entry;
 mod error;
+mod json;
 mod schema;
 pub mod setting;
 mod shmem;

@@ -123,6 +123,8 @@ impl Spi {
         // SAFETY: connected; one value and one flag for each parameter of the plan.
         let (table, count) = unsafe {
             let snapshot = if latest {
+                // What this transaction has just written counts too.
+                pg_sys::CommandCounterIncrement();
                 pg_sys::GetLatestSnapshot()
             } else {
                 std::ptr::null_mut()

@@ -7,12 +7,14 @@
 
 use crate::clock::{Timestamp, interval_micros};
 use crate::error::{Error, Result};
+use crate::json;
 use crate::manifest_state::ParkedOn;
 use crate::schedule::exclusion::Exclusions;
 use crate::schedule::{Cron, Note};
 use crate::server_zone::ServerZone;
-use pgrx::JsonB;
 use pgrx::datum::Interval;
+use pgrx::pg_sys;
+use serde_json::Value;
 
 const CRON_BYTES: usize = 255;
 
@@ -27,7 +29,7 @@ pub(crate) struct Timing {
     pub(crate) starts_at: Option<Timestamp>,
     pub(crate) ends_at: Option<Timestamp>,
     pub(crate) variance: Option<Interval>,
-    pub(crate) exclusions: Option<serde_json::Value>,
+    pub(crate) exclusions: Option<Value>,
 }
 
 /// A run to come.
@@ -172,6 +174,11 @@ impl Plan {
         at.plus((self.variance_micros as f64 * random) as i64)
     }
 
+    /// The time before which the schedule has no occurrence.
+    pub(crate) fn starts_at(&self) -> Option<Timestamp> {
+        self.starts_at
+    }
+
     pub(crate) fn has_variance(&self) -> bool {
         self.variance_micros > 0
     }
@@ -200,7 +207,7 @@ fn parse_cron(text: &str) -> Result<Cron> {
     })
 }
 
-fn parse_exclusions(value: &serde_json::Value) -> Result<Exclusions> {
+fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     Exclusions::parse(value).map_err(|error| {
         Error::invalid(format!("the exclusions are not valid: {}", error.message))
             .detail(format!("The mistake is at {}.", error.path))
@@ -208,7 +215,9 @@ fn parse_exclusions(value: &serde_json::Value) -> Result<Exclusions> {
     })
 }
 
-/// A jsonb column as a value.
-pub(crate) fn json_value(json: Option<JsonB>) -> Option<serde_json::Value> {
-    json.map(|json| json.0)
+/// Exclusions as they are stored. What cannot be read stays an error for whoever parses it, not for who reads the row.
+pub(crate) fn stored_exclusions(datum: Option<pg_sys::Datum>) -> Option<Value> {
+    datum.map(|datum| {
+        json::value(datum, "the exclusions").unwrap_or_else(|error| Value::from(error.message()))
+    })
 }

@@ -16,14 +16,17 @@
 //! ```
 
 mod database;
+mod directory;
 mod install;
+mod options;
 mod server;
 mod spawn;
 
 use std::fmt;
 
 pub use database::Database;
-pub use server::{Options, Server, Stop};
+pub use options::Options;
+pub use server::{Server, Stop};
 
 /// Why a server could not be made, in one or more lines for a person.
 #[derive(Debug)]

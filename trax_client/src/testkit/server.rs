@@ -4,52 +4,20 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
 
 use super::Error;
 use super::database::{Database, quoted};
+use super::directory::Directory;
 use super::install::{Install, output};
+use super::options::Options;
 use super::spawn::{signal, spawn};
 
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
-
-/// What a server is made with.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    settings: Vec<(String, String)>,
-    fast: bool,
-    plain: bool,
-}
-
-impl Options {
-    /// One line of the configuration.
-    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.settings.push((name.into(), value.into()));
-        self
-    }
-
-    /// Without fsync: for tests that do not crash the machine.
-    pub fn fast(mut self) -> Self {
-        self.fast = true;
-        self
-    }
-
-    /// Without `shared_preload_libraries = 'trax'`.
-    pub fn not_preloaded(mut self) -> Self {
-        self.plain = true;
-        self
-    }
-
-    /// Makes and starts the server; returns when it accepts connections.
-    pub fn start(self) -> Result<Server, Error> {
-        Server::make(&self)
-    }
-}
 
 /// How to stop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,11 +31,9 @@ pub enum Stop {
 /// A running or stopped throw-away server.
 pub struct Server {
     install: Install,
-    dir: PathBuf,
+    dir: Directory,
     port: u16,
     postmaster: Option<Child>,
-    /// Held for as long as the directory is in use; see `sweep`.
-    _owner: File,
 }
 
 impl Server {
@@ -76,25 +42,16 @@ impl Server {
         Options::default()
     }
 
-    fn make(options: &Options) -> Result<Self, Error> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+    pub(crate) fn make(options: &Options) -> Result<Self, Error> {
         let install = Install::find()?;
         let home = install.home()?;
-        sweep(&home);
         let template = install.template(&home)?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = home.join(format!("server-{}-{number}", std::process::id()));
-        let lock = owner_file(&dir);
-        // Locked before the directory exists, so that nobody finds one without an owner.
-        let owner = File::create(&lock).map_err(Error::of(lock.display()))?;
-        owner.lock().map_err(Error::of(lock.display()))?;
-        install.make_dir(&dir)?;
+        let dir = Directory::make(&install, &home)?;
         let mut server = Server {
             install,
             dir,
             port: 0,
             postmaster: None,
-            _owner: owner,
         };
         let mut copy = server.install.foreign_command("cp");
         output(
@@ -103,38 +60,9 @@ impl Server {
                 .arg(server.data_dir()),
         )?;
         server.port = free_port()?;
-        server.configure(options)?;
+        server.append_settings(&options.lines(server.port, server.socket_dir()))?;
         server.start()?;
         Ok(server)
-    }
-
-    fn configure(&self, options: &Options) -> Result<(), Error> {
-        let mut lines = vec![
-            ("listen_addresses", "127.0.0.1".to_owned()),
-            ("port", self.port.to_string()),
-            ("unix_socket_directories", self.dir.display().to_string()),
-            ("max_connections", "200".to_owned()),
-            ("logging_collector", "off".to_owned()),
-            ("log_line_prefix", "%m [%p] %b %d ".to_owned()),
-        ];
-        if !options.plain {
-            lines.push(("shared_preload_libraries", "trax".to_owned()));
-        }
-        if options.fast {
-            for name in ["fsync", "full_page_writes", "synchronous_commit"] {
-                lines.push((name, "off".to_owned()));
-            }
-        }
-        let given = options
-            .settings
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.clone()));
-        let text: String = lines
-            .into_iter()
-            .chain(given)
-            .map(|(name, value)| format!("{name} = '{}'\n", value.replace('\'', "''")))
-            .collect();
-        self.append_settings(&text)
     }
 
     /// Adds lines to the configuration; they count from the next start or reload.
@@ -290,17 +218,17 @@ impl Server {
 
     /// The directory of the socket.
     pub fn socket_dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     /// The data directory.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.join("data")
+        self.dir.path().join("data")
     }
 
     /// The server's log.
     pub fn log_file(&self) -> PathBuf {
-        self.dir.join("log")
+        self.dir.path().join("log")
     }
 
     /// The last lines of the log.
@@ -315,7 +243,7 @@ impl Server {
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.install.command(program);
         command
-            .env("PGHOST", &self.dir)
+            .env("PGHOST", self.dir.path())
             .env("PGPORT", self.port.to_string());
         command.env("PGUSER", "postgres");
         command
@@ -325,7 +253,7 @@ impl Server {
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config
-            .host_path(&self.dir)
+            .host_path(self.dir.path())
             .port(self.port)
             .user("postgres")
             .dbname(database);
@@ -336,7 +264,7 @@ impl Server {
     pub fn psql(&self, database: &str) -> String {
         format!(
             "psql -h {} -p {} -U postgres {database}",
-            self.dir.display(),
+            self.dir.path().display(),
             self.port
         )
     }
@@ -376,41 +304,6 @@ impl Drop for Server {
             && let Err(error) = self.stop(Stop::Immediate)
         {
             eprintln!("trax testkit: {error}");
-        }
-        remove(&self.dir);
-    }
-}
-
-/// The lock beside a server's directory.
-fn owner_file(dir: &Path) -> PathBuf {
-    dir.with_extension("owner")
-}
-
-fn remove(dir: &Path) {
-    let removed = fs::remove_dir_all(dir).and_then(|()| fs::remove_file(owner_file(dir)));
-    if let Err(error) = removed {
-        eprintln!("trax testkit: {}: {error}", dir.display());
-    }
-}
-
-/// Removes what killed owners left: a directory whose lock nobody holds.
-fn sweep(home: &Path) {
-    let Ok(entries) = fs::read_dir(home) else {
-        return;
-    };
-    for lock in entries.flatten().map(|entry| entry.path()) {
-        if lock
-            .extension()
-            .is_none_or(|extension| extension != "owner")
-        {
-            continue;
-        }
-        let dir = lock.with_extension("");
-        let Ok(file) = File::open(&lock) else {
-            continue;
-        };
-        if file.try_lock().is_ok() && dir.exists() {
-            remove(&dir);
         }
     }
 }

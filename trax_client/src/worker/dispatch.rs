@@ -276,6 +276,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Phase::Draining => self.setup.grace,
             Phase::Releasing => Duration::ZERO,
         };
+        if !self.running.is_empty() {
+            let running = self.running.len();
+            self.events.tell(Event::Stopping { running, grace });
+        }
         self.deadlines = Some(Deadlines::new(now, grace));
         self.on_time();
     }

@@ -1,12 +1,14 @@
 //! What a worker tells while it runs, for logs.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::JobId;
 
-/// Something that an operator may want to read. `Display` gives one line.
+/// Something that an operator may want to read. `Display` gives one line, and of a long error only
+/// its two ends.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -31,6 +33,13 @@ pub enum Event {
         /// The text of the error.
         error: String,
     },
+    /// A stop goes on to ask what still runs.
+    Stopping {
+        /// How many handlers run.
+        running: usize,
+        /// How long they may go on.
+        grace: Duration,
+    },
     /// The server refused an outcome; the attempt was recorded as failed, or runs out by itself.
     Refused {
         /// The job.
@@ -48,19 +57,46 @@ impl fmt::Display for Event {
                 error,
                 retry_in,
             } => {
-                write!(
-                    f,
-                    "{during}: {error}; next try in {} ms",
-                    retry_in.as_millis()
-                )
+                let wait = retry_in.as_secs_f64();
+                write!(f, "{during}: next try in {wait:.1} s: {}", brief(error))
             }
             Event::Recovered { during } => write!(f, "{during}: works again"),
-            Event::Failed { job_id, error } => write!(f, "job {job_id} failed: {error}"),
+            Event::Failed { job_id, error } => {
+                write!(f, "job {job_id} failed: {}", brief(error))
+            }
+            Event::Stopping { running, grace } => {
+                let jobs = if *running == 1 { "job" } else { "jobs" };
+                match grace.as_secs() {
+                    _ if grace.is_zero() => write!(f, "giving {running} running {jobs} back"),
+                    seconds => write!(
+                        f,
+                        "stopping: {running} running {jobs} may take {seconds} s to end"
+                    ),
+                }
+            }
             Event::Refused { job_id, error } => {
-                write!(f, "job {job_id}: the outcome was refused: {error}")
+                write!(f, "job {job_id}: the outcome was refused: {}", brief(error))
             }
         }
     }
+}
+
+/// How much of an error's beginning and end one line shows; the server keeps all of it.
+const HEAD: usize = 80;
+const TAIL: usize = 240;
+
+/// An error as one short line: line breaks become blanks, the middle of a long one goes.
+fn brief(error: &str) -> String {
+    let line = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    let length = line.chars().count();
+    if length <= HEAD + TAIL {
+        return line;
+    }
+    let head: String = line.chars().take(HEAD).collect();
+    let tail: String = line.chars().skip(length - TAIL).collect();
+    let head = head.rsplit_once(' ').map_or(&head[..], |(whole, _)| whole);
+    let tail = tail.split_once(' ').map_or(&tail[..], |(_, whole)| whole);
+    format!("{head} ... {tail}")
 }
 
 /// Where events go.
@@ -72,7 +108,41 @@ impl Events {
         Events(Arc::new(listener))
     }
 
+    /// To standard error; that nobody reads it any more is no reason to stop working.
+    pub(crate) fn to_stderr() -> Self {
+        Events::new(|event| if writeln!(io::stderr().lock(), "trax: {event}").is_err() {})
+    }
+
     pub(crate) fn tell(&self, event: Event) {
         (self.0)(&event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_with_both_ends_of_its_error() {
+        let failed = |error: &str| {
+            let event = Event::Failed {
+                job_id: JobId(7),
+                error: error.to_owned(),
+            };
+            event.to_string()
+        };
+        assert_eq!(
+            failed("exit code 1: no\n  such file"),
+            "job 7 failed: exit code 1: no such file"
+        );
+        let long = failed(&format!("exit code 3: {}the end", "a line\n".repeat(1000)));
+        assert!(
+            long.starts_with("job 7 failed: exit code 3: a line"),
+            "{long}"
+        );
+        assert!(
+            long.ends_with("a line the end") && long.len() < 400,
+            "{long}"
+        );
     }
 }

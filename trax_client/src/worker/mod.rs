@@ -86,7 +86,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             name: default_name(),
             groups: None,
             signals: true,
-            events: Events::new(|event| eprintln!("trax: {event}")),
+            events: Events::to_stderr(),
             shutdown: Shutdown::new(),
             setup: Setup {
                 handlers: Handlers::new(),

@@ -72,16 +72,38 @@ impl fmt::Display for Summary {
             Stopped::Released => "stopped, unfinished jobs were given back",
             Stopped::Empty => "stopped, the queue is empty",
         };
-        write!(
-            f,
-            "{how}: {} completed, {} retrying, {} dead, {} cancelled, {} released, {} lost, {} untold",
-            self.completed,
-            self.retrying,
-            self.dead,
-            self.cancelled,
-            self.released,
-            self.lost,
-            self.untold,
-        )
+        write!(f, "{how}: {} completed", self.completed)?;
+        let rest = [
+            (self.retrying, "retrying"),
+            (self.dead, "dead"),
+            (self.cancelled, "cancelled"),
+            (self.released, "released"),
+            (self.lost, "lost"),
+            (self.untold, "untold"),
+        ];
+        for (number, what) in rest.into_iter().filter(|(number, _)| *number > 0) {
+            write!(f, ", {number} {what}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_names_only_what_happened() {
+        let mut summary = Summary::default();
+        assert_eq!(
+            summary.to_string(),
+            "stopped, every handler ended: 0 completed"
+        );
+        summary.count(Answer::Completed);
+        summary.count(Answer::Lost);
+        assert_eq!(
+            summary.to_string(),
+            "stopped, every handler ended: 1 completed, 1 lost"
+        );
     }
 }

@@ -101,7 +101,7 @@ impl Due {
                 starts_at: None,
                 ends_at: row.get(12),
                 variance: row.get(17),
-                exclusions: timing::json_value(row.get(18)),
+                exclusions: timing::stored_exclusions(row.datum(18)),
             },
             misfire: match row.must::<String>(13).as_str() {
                 "fire_all" => Misfire::FireAll,

@@ -12,9 +12,11 @@ use crate::dependency;
 use crate::entry::{checked_name, sql_function};
 use crate::error::{Error, Result};
 use crate::group::{self, HIGHEST_PRIORITY};
+use crate::json;
 use crate::spi::{self, Spi, arg, statement};
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 statement!(MANIFEST_SNAPSHOT, "manifest_snapshot.sql", TEXTOID);
 statement!(GROUP_SNAPSHOT, "group_snapshot.sql", TEXTOID);
@@ -23,17 +25,20 @@ statement!(TEXT_INTERVAL, "text_interval.sql", TEXTOID);
 statement!(TEXT_TIME, "text_time.sql", TEXTOID);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
-    let document: JsonB = call.required(0, "document")?;
+    let document = call
+        .datum(0)
+        .ok_or_else(|| Error::null_argument("document"))?;
+    let document = json::value(document, "the document")?;
     let prune = call.optional::<bool>(1).unwrap_or(false);
     let dry_run = call.optional::<bool>(2).unwrap_or(false);
     let mut rows = call.rows();
     let actions = spi::connected(|spi| {
         if !dry_run {
-            return apply(spi, &document.0, prune);
+            return apply(spi, &document, prune);
         }
         let mut outcome = None;
         let undone = spi::isolated(|| -> Result<()> {
-            outcome = Some(apply(spi, &document.0, prune));
+            outcome = Some(apply(spi, &document, prune));
             Err(Error::wrong_state("a dry run is undone"))
         });
         match (outcome, undone) {
@@ -140,34 +145,30 @@ fn prune_missing(spi: &Spi, manifests: &[Entry], now: Timestamp) -> Result<Vec<A
         .collect()
 }
 
-fn snapshot(spi: &Spi, statement: &spi::Statement, name: &str) -> Option<Value> {
-    spi.query(statement, &[arg(name)])
-        .first()
-        .and_then(|row| row.get::<JsonB>(1))
-        .map(|json| json.0)
+/// What is stored, as names and JSON texts; empty when there is nothing.
+type Snapshot = BTreeMap<String, String>;
+
+fn snapshot(spi: &Spi, statement: &spi::Statement, name: &str) -> Snapshot {
+    let rows = spi.query(statement, &[arg(name)]);
+    rows.iter().map(|row| (row.must(1), row.must(2))).collect()
 }
 
-fn compared(
-    kind: &'static str,
-    name: String,
-    before: Option<Value>,
-    after: Option<Value>,
-) -> Action {
-    let (Some(Value::Object(before)), Some(Value::Object(after))) = (before, after) else {
+fn compared(kind: &'static str, name: String, before: Snapshot, after: Snapshot) -> Action {
+    if before.is_empty() {
         return Action {
             action: "created",
             kind,
             name,
             detail: None,
         };
-    };
+    }
     let changes: Vec<String> = after
         .iter()
         .filter(|&(key, value)| before.get(key) != Some(value))
         .map(|(key, value)| {
             format!(
                 "{key}: {} -> {value}",
-                before.get(key).unwrap_or(&Value::Null)
+                before.get(key).map_or("null", String::as_str)
             )
         })
         .collect();

@@ -5,11 +5,12 @@ use crate::clock::Timestamp;
 use crate::entry::Call;
 use crate::error::{Error, Result};
 use crate::group::HIGHEST_PRIORITY;
+use crate::json;
 use crate::spi::{Spi, arg, statement};
-use crate::timing::{Timing, json_value};
+use crate::timing::Timing;
 use crate::work_queue;
 use pgrx::datum::{FromDatum, Interval};
-use pgrx::{JsonB, pg_sys};
+use pgrx::pg_sys;
 
 statement!(
     MANIFEST_SAVE,
@@ -146,7 +147,7 @@ impl Change {
         }
         refuse_end_before_start(self.starts_at, self.ends_at)?;
         // Parses the schedule by itself; the stored whole is parsed again after it was saved.
-        self.own_timing().plan().map(|_| ())
+        self.own_timing()?.plan().map(|_| ())
     }
 
     fn check_kind(&self) -> Result<()> {
@@ -167,8 +168,12 @@ impl Change {
     }
 
     /// What this change says of the timing, as if nothing were stored.
-    fn own_timing(&self) -> Timing {
-        Timing {
+    fn own_timing(&self) -> Result<Timing> {
+        let exclusions = self
+            .exclusions
+            .map(|datum| json::value(datum, "the exclusions"))
+            .transpose()?;
+        Ok(Timing {
             cron: self.cron.clone(),
             every: self.every.and_then(read::<Interval>),
             run_at: self.run_at,
@@ -177,8 +182,8 @@ impl Change {
             starts_at: self.starts_at,
             ends_at: self.ends_at,
             variance: self.variance.and_then(read::<Interval>),
-            exclusions: json_value(self.exclusions.and_then(read::<JsonB>)),
-        }
+            exclusions,
+        })
     }
 
     /// Whether it says when the manifest runs.
@@ -226,7 +231,7 @@ impl Change {
 
     /// Whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest that trax switched off after
     /// its one run.
-    pub(crate) fn enabled_after(&self, before: Option<&Definition>) -> Option<bool> {
+    fn enabled_after(&self, before: Option<&Definition>) -> Option<bool> {
         match before {
             Some(before) if self.enabled.is_none() && before.has_had_its_run() => {
                 let same = self.run_at.is_some() && self.run_at == before.timing.run_at;
@@ -244,14 +249,20 @@ impl Change {
         depends.then(|| self.depends_mode.as_deref().unwrap_or("all"))
     }
 
+    /// Several at once without a word about overlap means that they may overlap, unless another policy was chosen.
+    fn implied_overlap(&self, before: Option<&Definition>) -> Option<&'static str> {
+        let chosen = match before {
+            Some(before) if !self.replace => before.chose_overlap(),
+            _ => false,
+        };
+        (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
+    }
+
     /// Writes the definition.
-    pub(crate) fn save(&self, spi: &Spi, enabled: Option<bool>) {
+    pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) {
+        let enabled = self.enabled_after(before);
+        let overlap = self.overlap.as_deref().or(self.implied_overlap(before));
         let text = |value: &Option<String>| value.as_deref().and_then(arg);
-        // Several at once without a word about overlap means that they may overlap.
-        let allow = self
-            .max_concurrency
-            .is_some_and(|max| max > 1)
-            .then_some("allow");
         spi.execute(
             &MANIFEST_SAVE,
             &[
@@ -278,7 +289,7 @@ impl Change {
                 text(&self.misfire),
                 self.misfire_threshold,
                 self.misfire_limit.and_then(arg),
-                self.overlap.as_deref().or(allow).and_then(arg),
+                overlap.and_then(arg),
                 self.max_concurrency.and_then(arg),
                 self.variance,
                 self.exclusions,

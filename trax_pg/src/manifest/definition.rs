@@ -29,6 +29,8 @@ pub(crate) struct Definition {
     pub(crate) timing: Timing,
     pub(crate) parents: Vec<String>,
     dormant: bool,
+    overlap: String,
+    max_concurrency: i32,
     pub(crate) last_success_at: Option<Timestamp>,
     /// The last occurrence that became a job.
     last_scheduled_for: Option<Timestamp>,
@@ -55,10 +57,12 @@ impl Definition {
                 starts_at: row.get(14),
                 ends_at: row.get(15),
                 variance: row.get(22),
-                exclusions: timing::json_value(row.get(23)),
+                exclusions: timing::stored_exclusions(row.datum(23)),
             },
             parents: row.must(29),
             dormant: row.must(19),
+            overlap: row.must(20),
+            max_concurrency: row.must(21),
             disabled_reason: row.get(16),
             last_success_at: row.get(17),
             last_scheduled_for: row.get(30),
@@ -98,6 +102,16 @@ impl Definition {
     /// A manifest that runs once, and that trax itself switched off: a person gives no reason.
     pub(crate) fn has_had_its_run(&self) -> bool {
         self.disabled_reason.is_some() && self.timing.run_at.is_some()
+    }
+
+    /// Whether its overlap policy is not the one that comes by itself.
+    pub(crate) fn chose_overlap(&self) -> bool {
+        let default = if self.max_concurrency > 1 {
+            "allow"
+        } else {
+            "queue"
+        };
+        self.overlap != default
     }
 
     pub(crate) fn refuse_unless_dormant(&self) -> Result<()> {

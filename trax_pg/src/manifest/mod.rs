@@ -112,7 +112,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         Some(before) => change.check_against(before)?,
         None => change.check_new()?,
     }
-    change.save(spi, change.enabled_after(before.as_ref()));
+    change.save(spi, before.as_ref());
     let id = definition::id(spi, &change.name);
     if let Some(parents) = change.parents() {
         dependency::replace(spi, id, &change.name, parents)?;
@@ -125,6 +125,8 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
             && before.parents == after.parents
     });
     if !same {
+        // A parent that is being completed now fires it, or is seen by us.
+        manifest_state::hold(spi, id);
         if before.is_some_and(|before| before.timing != after.timing) {
             after.last_success_at = None;
         }
@@ -174,6 +176,8 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
         &[arg(definition.id), arg(enabled), arg(now)],
     );
     definition.enabled = enabled;
+    // A parent that is being completed now fires it, or is seen by us.
+    manifest_state::hold(spi, definition.id);
     let next = if enabled && definition.has_had_its_run() {
         NextRun::Parked(ParkedOn::Ended)
     } else if enabled {

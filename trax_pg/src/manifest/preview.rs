@@ -44,7 +44,18 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
     let stored = definition.next.filter(|&(at, _)| at > after);
     match plan.kind {
         Kind::Cron(_) => {
-            let mut last = after;
+            let mut last = plan
+                .starts_at()
+                .map_or(after, |start| after.max(start.plus(-1)));
+            // Its occurrence has come and its delay has not.
+            if let Some((at, occurrence)) = stored.filter(|&(_, occurrence)| occurrence <= last) {
+                let mut run = Occurrence {
+                    at: occurrence,
+                    note: None,
+                };
+                vary(&mut run, at);
+                runs.push(run);
+            }
             while runs.len() < count {
                 let Some(mut next) = plan.after(last) else {
                     break;

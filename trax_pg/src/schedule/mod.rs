@@ -15,3 +15,5 @@ pub use zone::{Utc, Zone};
 
 #[cfg(test)]
 mod enumerator;
+#[cfg(test)]
+mod second_opinion;

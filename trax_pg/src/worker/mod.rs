@@ -85,15 +85,17 @@ fn wait(timeout: Duration) -> bool {
     events & pg_sys::WL_LATCH_SET as i32 != 0
 }
 
-/// Reads the configuration file again when SIGHUP asked for it.
-fn reload_if_asked() {
+/// Reads the configuration file again when SIGHUP asked for it; gives whether it did.
+fn reload_if_asked() -> bool {
     // SAFETY: a flag that only this process and its signal handler write.
     unsafe {
         let asked = &raw mut pg_sys::ConfigReloadPending;
-        if asked.read_volatile() != 0 {
+        let reload = asked.read_volatile() != 0;
+        if reload {
             asked.write_volatile(0);
             pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
         }
+        reload
     }
 }
 

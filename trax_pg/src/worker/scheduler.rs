@@ -191,7 +191,9 @@ impl Connected {
         let mut next_notice = next_cycle;
         let mut rung = 0;
         loop {
-            reload_if_asked();
+            if reload_if_asked() {
+                next_cycle = Instant::now();
+            }
             rung |= shmem::bell().map_or(0, shmem::Bell::take);
             let now = Instant::now();
             if rung & wake::DUE != 0 {

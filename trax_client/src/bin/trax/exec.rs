@@ -18,6 +18,8 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Outcome};
 
+use crate::print;
+
 /// EX_DATAERR: the input is wrong, and will be wrong again.
 const DATA_ERROR: i32 = 65;
 /// EX_TEMPFAIL: try again.
@@ -81,9 +83,10 @@ impl Program {
                     .await
                     .is_err()
             {
-                eprintln!(
-                    "trax: job {}: something still holds its output open",
-                    ctx.job_id()
+                let job = ctx.job_id();
+                print::log(
+                    "trax",
+                    &format!("job {job}: something still holds its output open"),
                 );
             }
             status
@@ -191,7 +194,10 @@ fn signal(group: i32, number: i32) {
         let error = std::io::Error::last_os_error();
         // ESRCH: it has just ended.
         if error.raw_os_error() != Some(libc::ESRCH) {
-            eprintln!("trax: signal {number} to process group {group}: {error}");
+            print::log(
+                "trax",
+                &format!("signal {number} to process group {group}: {error}"),
+            );
         }
     }
 }
@@ -234,8 +240,7 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, mut keep: impl FnMut(&[u8]))
 
 /// The exit status as an outcome.
 fn judge(status: ExitStatus, out: &[u8], err: &[u8]) -> HandlerResult<Outcome> {
-    let tail = &err[err.len().saturating_sub(ERROR_TAIL)..];
-    let said = String::from_utf8_lossy(tail).replace('\0', "\u{fffd}");
+    let said = String::from_utf8_lossy(tail(err)).replace('\0', "\u{fffd}");
     let with = |what: String| match said.trim() {
         "" => what,
         said => format!("{what}: {said}"),
@@ -248,6 +253,18 @@ fn judge(status: ExitStatus, out: &[u8], err: &[u8]) -> HandlerResult<Outcome> {
         (None, Some(signal)) => Err(JobError::new(with(format!("killed by signal {signal}")))),
         (None, None) => Err(JobError::new(with("ended in an unknown way".to_owned()))),
     }
+}
+
+/// The last `ERROR_TAIL` bytes at most, from the beginning of a line if there is one.
+fn tail(err: &[u8]) -> &[u8] {
+    let Some(cut) = err.len().checked_sub(ERROR_TAIL).filter(|cut| *cut > 0) else {
+        return err;
+    };
+    let tail = &err[cut..];
+    let line = tail.iter().position(|byte| *byte == b'\n');
+    line.map(|at| &tail[at + 1..])
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(tail)
 }
 
 /// Standard output as JSON, or null when it is not, or is too long.
@@ -311,5 +328,14 @@ mod tests {
         keep_tail(Some(long.as_bytes()), &mut kept).await;
         assert!(kept.ends_with(b"the end"));
         assert!(kept.len() <= 2 * ERROR_TAIL);
+    }
+
+    #[test]
+    fn a_kept_error_begins_with_a_whole_line() {
+        let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
+        let kept = String::from_utf8_lossy(tail(lines.as_bytes()));
+        assert!(kept.starts_with("line ") && kept.ends_with("line 999\n"));
+        assert_eq!(tail(b"short\n"), b"short\n");
+        assert_eq!(tail(&[b'x'; 2 * ERROR_TAIL]).len(), ERROR_TAIL);
     }
 }

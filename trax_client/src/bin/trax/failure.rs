@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use trax_client::Error;
 
+use crate::print;
+
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const UNHEALTHY: u8 = 2;
 pub(crate) const USAGE: u8 = 64;
@@ -41,9 +43,9 @@ impl Failure {
 
     /// Prints it and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("trax: {self}");
+        print::log("trax", &self.message);
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+            print::log("hint", hint);
         }
         ExitCode::from(self.code)
     }

@@ -9,6 +9,7 @@ use trax_client::{Context, Worker};
 use crate::address;
 use crate::exec::Program;
 use crate::failure::Failure;
+use crate::print;
 
 /// How a program talks to the worker is told in `exec`.
 #[derive(clap::Args)]
@@ -44,6 +45,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     drop(address::connect(&config).await?);
 
     let grace = Duration::from_secs(arguments.grace.into());
+    print::log("trax", &intention(&arguments));
     let program = Arc::new(Program::new(arguments.exec, grace));
     let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
@@ -55,7 +57,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .lease(Duration::from_secs(arguments.lease.into()))
         .grace(grace)
         // The program's own grace ends first.
-        .cancel_patience(grace + Duration::from_secs(2));
+        .cancel_patience(grace + Duration::from_secs(2))
+        .on_event(|event| print::log("trax", &event.to_string()));
     if arguments.until_empty {
         worker = worker.until_empty();
     }
@@ -71,6 +74,20 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     }
     let summary = worker.run().await;
     program.kill_all();
-    eprintln!("trax: {}", summary?);
+    print::log("trax", &summary?.to_string());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The first line of the log.
+fn intention(arguments: &Arguments) -> String {
+    let tasks = match arguments.tasks.as_slice() {
+        [] => "every task".to_owned(),
+        tasks => tasks.join(", "),
+    };
+    let groups = match arguments.groups.as_slice() {
+        [] => String::new(),
+        groups => format!(" in group {}", groups.join(", ")),
+    };
+    let at_once = arguments.concurrency;
+    format!("takes jobs of {tasks}{groups}, {at_once} at once")
 }

@@ -15,6 +15,9 @@ use crate::schedule::zone::{Change, Instants, REACH, Zone};
 /// the clock changes at most a few times in the years that the horizon allows between two matches.
 const MAX_STRETCHES: usize = 256;
 
+/// How long all that a schedule means may be excluded, in seconds: 50 years.
+const MAX_EXCLUDED: i64 = 50 * 31_556_952;
+
 pub(super) const MICROS: i64 = 1_000_000;
 
 /// The last second that microseconds can say.
@@ -83,6 +86,11 @@ impl Cron {
             false => (last, zone.latest_wall(last) + 1),
         };
         let mut offset = i64::from(zone.offset_at(start));
+        // Exclusions may be followed change by change, so not for ever.
+        let until = match open {
+            Some(_) => until.min(last.saturating_add(MAX_EXCLUDED)),
+            None => until,
+        };
         for _ in 0..MAX_STRETCHES {
             if start > until {
                 return None;

@@ -26,6 +26,7 @@ use self::view::{Counts, View};
 use self::workload::Plan;
 use crate::address;
 use crate::failure::{FAILED, Failure};
+use crate::print;
 
 /// The workload takes about ten seconds; after this it has failed.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -78,7 +79,7 @@ async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<Ex
     }
     ended?;
 
-    println!("  workers: {stopped}");
+    println!("{}", print::folded(&format!("  worker: {stopped}"), 10));
     let right = verdict::judge(&connection, &plan, &files).await?;
     let seconds = begun.elapsed().as_secs_f64();
     if right {
@@ -112,7 +113,7 @@ async fn ensure_ticking(
             if let Err(error) = Client::new(&ticking).tick().await
                 && !error.is_transient()
             {
-                eprintln!("trax: tick: {error}");
+                print::log("trax", &format!("tick: {error}"));
                 return;
             }
             tokio::time::sleep(LOOK).await;

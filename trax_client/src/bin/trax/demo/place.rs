@@ -11,6 +11,7 @@ use trax_client::testkit::Server;
 
 use crate::address;
 use crate::failure::Failure;
+use crate::print;
 
 /// The database of the demo, and the server if it is the demo's own.
 pub(crate) struct Place {
@@ -177,7 +178,7 @@ printf '{"sha256":"%s"}\n' "$(sha256sum "$path" | cut -d' ' -f1)"
 impl Drop for Files {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
-            eprintln!("trax: {}: {error}", self.dir.display());
+            print::log("trax", &format!("{}: {error}", self.dir.display()));
         }
     }
 }

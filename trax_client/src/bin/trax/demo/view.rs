@@ -41,7 +41,7 @@ impl Counts {
 
     fn line(&self) -> String {
         format!(
-            "waiting {:>5}  running {:>3}  succeeded {:>5}  failed attempts {:>2}  dead {}",
+            "waiting {:>5}  running {:>3}  succeeded {:>5}  failures {:>3}  dead {}",
             self.waiting, self.running, self.succeeded, self.failed, self.dead
         )
     }
@@ -57,7 +57,9 @@ impl View {
     pub(crate) fn new(total: i64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(total.unsigned_abs());
-            if let Ok(style) = ProgressStyle::with_template("  {elapsed} [{bar:30}] {msg}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("  {elapsed:>6}  [{bar:65}]\n          {msg}")
+            {
                 bar.set_style(style.progress_chars("=> "));
             }
             bar
@@ -73,8 +75,9 @@ impl View {
         if let Some(bar) = &self.bar {
             let ended = (counts.succeeded + counts.dead).unsigned_abs();
             bar.set_length(bar.length().unwrap_or(0).max(ended));
-            bar.set_position(ended);
+            // The position draws, rarely enough; the message would draw once more.
             bar.set_message(counts.line());
+            bar.set_position(ended);
         } else if self
             .last
             .is_none_or(|last| last.elapsed() >= Duration::from_secs(1))

@@ -1,0 +1,21 @@
+-- Those of some dependents whose edges are satisfied and that run by themselves. $1 children
+select m.manifest_id
+from trax.manifest m
+where m.manifest_id = any ($1)
+    and m.enabled
+    and not m.dormant
+    and exists (
+        select
+        from trax.manifest_dependency d
+        where d.child_id = m.manifest_id
+            and d.satisfied_at is not null
+    )
+    and (
+        m.depends_mode = 'any'
+        or not exists (
+            select
+            from trax.manifest_dependency d
+            where d.child_id = m.manifest_id
+                and d.satisfied_at is null
+        )
+    )

@@ -1,0 +1,203 @@
+//! Waiting for work: woken by a commit, with no snapshot held.
+
+use harness::eventually;
+use harness::scheduler::{connect, scheduler_of, scheduling};
+
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+/// Claims until nothing is left, so that only new work ends a wait.
+async fn claim_all(client: &Client) {
+    while !client
+        .query("select job_id from trax.claim_next(max_jobs => 1000)", &[])
+        .await
+        .expect("a claim works")
+        .is_empty()
+    {}
+}
+
+/// Waits until the session with this process id waits, and checks that it holds no snapshot.
+async fn waits_without_a_snapshot(client: &Client, pid: i32) {
+    eventually("a wait without a snapshot", Duration::from_secs(10), async || {
+        let row = client
+            .query_one(
+                "select query like 'call trax.wait_for_work%' and state = 'active' and wait_event is not null
+                     and backend_xmin is null and backend_xid is null,
+                     state || ' ' || query
+                 from pg_stat_activity where pid = $1",
+                &[&pid],
+            )
+            .await
+            .map_err(|error| error.to_string())?;
+        if row.get(0) { Ok(()) } else { Err(row.get(1)) }
+    })
+    .await;
+}
+
+async fn pid(client: &Client) -> i32 {
+    let row = client.query_one("select pg_backend_pid()", &[]).await;
+    row.expect("a backend has a process id").get(0)
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_a_commit_and_holds_no_snapshot() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("waits").await.expect("a database is made");
+    let (waiter, producer) = (connect(&database).await, connect(&database).await);
+    claim_all(&waiter).await;
+    let waiting_pid = pid(&waiter).await;
+    let wait = tokio::spawn(async move {
+        let began = Instant::now();
+        waiter
+            .batch_execute("call trax.wait_for_work('60 s')")
+            .await
+            .expect("a wait ends");
+        began.elapsed()
+    });
+    waits_without_a_snapshot(&producer, waiting_pid).await;
+    producer
+        .batch_execute("begin; select trax.enqueue('t')")
+        .await
+        .expect("a job is enqueued");
+    waits_without_a_snapshot(&producer, waiting_pid).await;
+    producer.batch_execute("commit").await.expect("it commits");
+    let committed = Instant::now();
+    let waited = wait.await.expect("the waiter ends");
+    assert!(
+        committed.elapsed() < Duration::from_secs(2),
+        "woken by the commit"
+    );
+    assert!(waited < Duration::from_secs(60), "not by its own timeout");
+}
+
+#[tokio::test]
+async fn a_rollback_wakes_nobody_and_the_time_ends_a_wait() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("waits").await.expect("a database is made");
+    let (waiter, producer) = (connect(&database).await, connect(&database).await);
+    claim_all(&waiter).await;
+    producer
+        .batch_execute("begin; select trax.enqueue('t'); rollback")
+        .await
+        .expect("it rolls back");
+    let began = Instant::now();
+    waiter
+        .batch_execute("call trax.wait_for_work('300 ms')")
+        .await
+        .expect("a wait ends");
+    assert!(began.elapsed() >= Duration::from_millis(295));
+}
+
+#[tokio::test]
+async fn work_that_came_after_the_last_look_ends_the_wait_at_once() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("waits").await.expect("a database is made");
+    let (waiter, producer) = (connect(&database).await, connect(&database).await);
+    claim_all(&waiter).await;
+    producer
+        .batch_execute("select trax.enqueue_many('t', array['1', '2']::jsonb[])")
+        .await
+        .expect("jobs are enqueued");
+    let began = Instant::now();
+    for _ in 0..2 {
+        waiter
+            .batch_execute("call trax.wait_for_work('30 s'); ")
+            .await
+            .expect("a wait ends");
+        // One of two is claimed: a worker that waits now must not sleep beside the other.
+        let claimed = waiter
+            .query("select job_id from trax.claim_next()", &[])
+            .await;
+        assert_eq!(claimed.expect("a claim works").len(), 1);
+    }
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_wait_inside_a_transaction_block_is_refused() {
+    let database = harness::database().await;
+    let client = connect(&database).await;
+    let error = client
+        .batch_execute("begin; call trax.wait_for_work()")
+        .await
+        .expect_err("it would pin the snapshot");
+    let error = error.as_db_error().expect("the server refuses").clone();
+    assert_eq!(error.code().code(), "25001");
+    assert!(
+        error
+            .hint()
+            .is_some_and(|hint| hint.contains("call trax.wait_for_work()"))
+    );
+}
+
+#[tokio::test]
+async fn a_delayed_job_is_claimable_soon_after_its_time() {
+    let server = scheduling()
+        .setting("trax.tick_interval", "1h")
+        .start()
+        .expect("a server starts");
+    let database = server.database("delays").await.expect("a database is made");
+    let client = connect(&database).await;
+    scheduler_of(&client, "delays", Duration::from_secs(10)).await;
+    client
+        .batch_execute(
+            "select trax.enqueue('late', run_at => clock_timestamp() + interval '300 ms')",
+        )
+        .await
+        .expect("a job is enqueued");
+    let began = Instant::now();
+    eventually("the delayed job", Duration::from_secs(10), async || {
+        let rows = client.query("select 1 from trax.claim_next()", &[]).await;
+        match rows {
+            Ok(rows) if rows.len() == 1 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(
+        began.elapsed() >= Duration::from_millis(250),
+        "not before its time"
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "the hour between cycles is not waited for"
+    );
+}
+
+#[tokio::test]
+async fn listeners_hear_of_committed_work() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("hears").await.expect("a database is made");
+    let client = connect(&database).await;
+    scheduler_of(&client, "hears", Duration::from_secs(10)).await;
+    let config = database.config();
+    let (listener, mut connection) = config
+        .connect(tokio_postgres::NoTls)
+        .await
+        .expect("a connection is made");
+    let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut messages =
+            std::pin::pin!(std::future::poll_fn(move |cx| connection.poll_message(cx)));
+        while let Some(Ok(message)) = messages.as_mut().await {
+            if let tokio_postgres::AsyncMessage::Notification(notification) = message
+                && told.send(notification.channel().to_owned()).is_err()
+            {
+                return;
+            }
+        }
+    });
+    listener
+        .batch_execute("listen trax_work")
+        .await
+        .expect("it listens");
+    client
+        .batch_execute("select trax.enqueue('t')")
+        .await
+        .expect("a job is enqueued");
+    let heard = tokio::time::timeout(Duration::from_secs(10), hears.recv()).await;
+    assert_eq!(
+        heard.expect("a notification comes").as_deref(),
+        Some("trax_work")
+    );
+}

@@ -1,0 +1,80 @@
+//! The directory of one server, and who owns it.
+//!
+//! A lock beside the directory is held for as long as its owner lives. Whoever makes the next
+//! directory removes those whose lock nobody holds: their owners were killed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Error;
+use super::install::Install;
+
+/// A directory that only the server's account can use; removed on drop.
+pub(crate) struct Directory {
+    path: PathBuf,
+    _owner: File,
+}
+
+impl Directory {
+    /// A new one under `home`.
+    pub(crate) fn make(install: &Install, home: &Path) -> Result<Self, Error> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        sweep(home);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = home.join(format!("server-{}-{number}", std::process::id()));
+        let lock = owner_file(&path);
+        // Locked before the directory exists, so that nobody finds one without an owner.
+        let owner = File::create(&lock).map_err(Error::of(lock.display()))?;
+        owner.lock().map_err(Error::of(lock.display()))?;
+        install.make_dir(&path)?;
+        Ok(Directory {
+            path,
+            _owner: owner,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// The lock beside a server's directory.
+fn owner_file(dir: &Path) -> PathBuf {
+    dir.with_extension("owner")
+}
+
+fn remove(dir: &Path) {
+    let removed = fs::remove_dir_all(dir).and_then(|()| fs::remove_file(owner_file(dir)));
+    if let Err(error) = removed {
+        eprintln!("trax testkit: {}: {error}", dir.display());
+    }
+}
+
+/// Removes what killed owners left: a directory whose lock nobody holds.
+fn sweep(home: &Path) {
+    let Ok(entries) = fs::read_dir(home) else {
+        return;
+    };
+    for lock in entries.flatten().map(|entry| entry.path()) {
+        if lock
+            .extension()
+            .is_none_or(|extension| extension != "owner")
+        {
+            continue;
+        }
+        let dir = lock.with_extension("");
+        let Ok(file) = File::open(&lock) else {
+            continue;
+        };
+        if file.try_lock().is_ok() && dir.exists() {
+            remove(&dir);
+        }
+    }
+}

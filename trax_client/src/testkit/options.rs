@@ -1,0 +1,68 @@
+//! What a throw-away server is made with.
+
+use std::path::Path;
+
+use super::Error;
+use super::server::Server;
+
+/// What a server is made with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    settings: Vec<(String, String)>,
+    fast: bool,
+    plain: bool,
+}
+
+impl Options {
+    /// One line of the configuration.
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Without fsync: for tests that do not crash the machine.
+    pub fn fast(mut self) -> Self {
+        self.fast = true;
+        self
+    }
+
+    /// Without `shared_preload_libraries = 'trax'`.
+    pub fn not_preloaded(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    /// Makes and starts the server; returns when it accepts connections.
+    pub fn start(self) -> Result<Server, Error> {
+        Server::make(&self)
+    }
+
+    /// The lines of the configuration, the given ones last: they count.
+    pub(crate) fn lines(&self, port: u16, socket_dir: &Path) -> String {
+        let mut lines = vec![
+            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("port", port.to_string()),
+            ("unix_socket_directories", socket_dir.display().to_string()),
+            ("max_connections", "200".to_owned()),
+            ("logging_collector", "off".to_owned()),
+            ("log_line_prefix", "%m [%p] %b %d ".to_owned()),
+        ];
+        if !self.plain {
+            lines.push(("shared_preload_libraries", "trax".to_owned()));
+        }
+        if self.fast {
+            for name in ["fsync", "full_page_writes", "synchronous_commit"] {
+                lines.push((name, "off".to_owned()));
+            }
+        }
+        let given = self
+            .settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()));
+        lines
+            .into_iter()
+            .chain(given)
+            .map(|(name, value)| format!("{name} = '{}'\n", value.replace('\'', "''")))
+            .collect()
+    }
+}
