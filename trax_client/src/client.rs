@@ -67,15 +67,51 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Takes waiting jobs for execution. Commit at once: a lease counts from here.
     pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
-        let rows = Call::new("claim_next")
-            .option("worker", &options.worker)
-            .option("max_jobs", &options.max_jobs)
-            .option("tasks", &options.tasks)
-            .option("groups", &options.groups)
-            .option("lease", &options.lease)
+        let rows = claiming(Call::new("claim_next"), options)
             .rows(self.db, Claimed::COLUMNS)
             .await?;
         rows.iter().map(Claimed::from_row).collect()
+    }
+
+    /// Records completions and then takes waiting jobs, in one round trip and one commit: the ids
+    /// of the completions recorded, and the jobs.
+    pub async fn complete_and_claim(
+        &self,
+        leases: &[(JobId, Token)],
+        outputs: Vec<Option<Value>>,
+        options: &ClaimOptions,
+    ) -> Result<(Vec<JobId>, Vec<Claimed>)> {
+        let (ids, tokens) = split(leases);
+        let outputs = given(outputs);
+        let call = Call::new("complete_and_claim")
+            .arg("job_ids", &ids)
+            .arg("tokens", &tokens)
+            .option("outputs", &outputs);
+        let columns = format!("completed_job_id, {}", Claimed::COLUMNS);
+        let rows = claiming(call, options).rows(self.db, &columns).await?;
+        let (mut completed, mut claimed) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match row.try_get::<_, Option<i64>>(0)? {
+                Some(id) => completed.push(JobId(id)),
+                None => claimed.push(Claimed::from_row(row)?),
+            }
+        }
+        Ok((completed, claimed))
+    }
+
+    /// Returns when work may exist that this connection has not looked for, or after `timeout`
+    /// (30 s when not given); a server without the preloaded library answers after half a second.
+    ///
+    /// Every other call on the connection waits behind it.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] inside a transaction.
+    pub async fn wait_for_work(&self, timeout: Option<std::time::Duration>) -> Result<()> {
+        let timeout = timeout.map(Interval);
+        Call::new("wait_for_work")
+            .option("timeout", &timeout)
+            .procedure(self.db)
+            .await
     }
 
     /// Extends leases, and tells which of them were cancelled or lost.
@@ -127,8 +163,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         outputs: Vec<Option<Value>>,
     ) -> Result<Vec<JobId>> {
         let (ids, tokens) = split(leases);
-        // Nobody has an output: say so without a byte a job.
-        let outputs = outputs.iter().any(Option::is_some).then_some(outputs);
+        let outputs = given(outputs);
         let rows = Call::new("complete_many")
             .arg("job_ids", &ids)
             .arg("tokens", &tokens)
@@ -336,6 +371,20 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
 fn split(leases: &[(JobId, Token)]) -> (Vec<i64>, Vec<Uuid>) {
     leases.iter().map(|(id, token)| (id.0, token.0)).unzip()
+}
+
+/// Nobody has an output: say so without a byte a job.
+fn given(outputs: Vec<Option<Value>>) -> Option<Vec<Option<Value>>> {
+    outputs.iter().any(Option::is_some).then_some(outputs)
+}
+
+/// The arguments that both ways to claim have.
+fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
+    call.option("worker", &options.worker)
+        .option("max_jobs", &options.max_jobs)
+        .option("tasks", &options.tasks)
+        .option("groups", &options.groups)
+        .option("lease", &options.lease)
 }
 
 fn unknown(function: &str, verdict: &str) -> Error {

@@ -145,6 +145,13 @@ impl<'p> Call<'p> {
         Ok(db.query_typed_one(&sql, &self.values).await?.try_get(0)?)
     }
 
+    /// Calls a procedure.
+    pub(crate) async fn procedure<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
+        let sql = format!("call {}", self.text());
+        db.query_typed(&sql, &self.values).await?;
+        Ok(())
+    }
+
     /// Calls it for its effect, whatever it returns.
     pub(crate) async fn run<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
         let sql = format!("select {}", self.text());

@@ -1,13 +1,15 @@
-//! Opening connections, and waiting before the next try.
+//! Opening connections, hearing their notifications, and waiting before the next try.
 
 use std::collections::hash_map::RandomState;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_postgres::config::TargetSessionAttrs;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer that acknowledges nothing for this long is gone.
@@ -32,15 +34,67 @@ pub(crate) fn hardened(mut config: Config, name: &str) -> Config {
 }
 
 /// One connection, driven by its own task on the current runtime; the task ends with the client.
-///
-/// The task drops notices. LISTEN will read them here (`Connection::poll_message`).
 pub(crate) async fn open(config: &Config) -> Result<Client> {
-    let (client, connection) = config.connect(NoTls).await?;
+    Ok(driven(config).await?.0)
+}
+
+/// A connection that hears of work, where the server and what is between let it: behind a
+/// transaction pooler, or without a scheduler, it is merely a connection.
+pub(crate) async fn open_listening(config: &Config) -> Result<(Client, Notices)> {
+    let (client, notices) = driven(config).await?;
+    match client.batch_execute("listen trax_work").await {
+        Ok(()) => Ok((client, notices)),
+        Err(error) => match Error::from(error) {
+            broken @ Error::Connection(_) => Err(broken),
+            // Whoever refuses it may let jobs be claimed: polling finds them.
+            _ => Ok((client, notices)),
+        },
+    }
+}
+
+async fn driven(config: &Config) -> Result<(Client, Notices)> {
+    let (client, mut connection) = config.connect(NoTls).await?;
+    let (bell, heard) = watch::channel(());
     tokio::spawn(async move {
-        // The client sees the same error on its next call.
-        if connection.await.is_err() {}
+        // On an error the client sees the same on its next call.
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(_) = message {
+                bell.send_replace(());
+            }
+        }
     });
-    Ok(client)
+    Ok((client, Notices(Some(heard))))
+}
+
+/// What one connection hears; many notifications that nobody waited for are one.
+pub(crate) struct Notices(Option<watch::Receiver<()>>);
+
+/// What was heard.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Notice {
+    /// Work may exist.
+    Work,
+    /// The connection is gone; told once.
+    Gone,
+}
+
+impl Notices {
+    /// Of no connection.
+    pub(crate) fn none() -> Self {
+        Notices(None)
+    }
+
+    /// The next one; never without a connection. May be dropped and called again.
+    pub(crate) async fn next(&mut self) -> Notice {
+        let Some(heard) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        if heard.changed().await.is_ok() {
+            return Notice::Work;
+        }
+        self.0 = None;
+        Notice::Gone
+    }
 }
 
 /// Exponential backoff with full jitter.

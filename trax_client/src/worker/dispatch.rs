@@ -13,6 +13,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use super::Setup;
 use super::cancellation::{Cancellation, Reason, cancellation};
+use super::connection::{Notice, Notices};
 use super::context::Context;
 use super::deadline::Deadlines;
 use super::event::{Event, Events};
@@ -55,6 +56,7 @@ pub(crate) struct Dispatch<S> {
     started: HashMap<Id, Started>,
     outbox: Vec<Settled>,
     line: Line,
+    notices: Notices,
     /// An attempt ended since the claim in the line was sent: it may have queued what the claim
     /// could not see.
     stirred: bool,
@@ -77,6 +79,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             started: HashMap::new(),
             outbox: Vec::new(),
             line: Line::new(link),
+            notices: Notices::none(),
             stirred: false,
             pace,
             summary: Summary::default(),
@@ -100,6 +103,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 Ok(()) = self.phase.changed() => self.stop_further(),
                 (want, reply) = self.line.answer() => self.take_reply(want, reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
+                notice = self.notices.next() => self.take_notice(notice),
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
         }
@@ -139,13 +143,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     }
 
     /// Sends the outbox, and claims when it is time and there is room.
-    ///
-    /// Polling waits in `wake_at`; LISTEN will wake the loop there instead.
     fn begin_exchange(&mut self) {
         if !self.line.is_idle() {
             return;
         }
-        let due = Instant::now() >= self.pace.next_claim || !self.outbox.is_empty();
+        let due = Instant::now() >= self.pace.next_claim() || !self.outbox.is_empty();
         let claims = due && self.shutdown.phase() == Phase::Running;
         let want = if claims {
             self.pace.room(self.running.len(), self.waiting.len())
@@ -155,12 +157,28 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if self.outbox.is_empty() && want == 0 {
             return;
         }
+        if want > 0 {
+            self.pace.claims(!self.outbox.is_empty());
+        }
         self.stirred = false;
         self.line.begin(std::mem::take(&mut self.outbox), want);
     }
 
+    fn take_notice(&mut self, notice: Notice) {
+        let now = Instant::now();
+        match notice {
+            Notice::Work => self.pace.notified(now),
+            // The next claim opens another one, which hears what is sent from then on.
+            Notice::Gone => self.pace.summon(now),
+        }
+    }
+
     fn take_reply(&mut self, want: usize, reply: Reply) {
         let now = Instant::now();
+        if let Some(notices) = reply.notices {
+            self.notices = notices;
+            self.pace.connected();
+        }
         for (job_id, token, answer) in reply.answers {
             self.held.remove(job_id, token);
             self.summary.count(answer);
@@ -308,7 +326,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             moments.extend(deadlines.next(now));
         } else if self.line.is_idle() && self.pace.room(self.running.len(), self.waiting.len()) > 0
         {
-            moments.push(self.pace.next_claim);
+            moments.push(self.pace.next_claim());
         }
         moments.extend(
             self.waiting

@@ -1,6 +1,7 @@
 //! The claim connection: outcomes go out, jobs come in.
 //!
-//! One *exchange* tells the server the gathered outcomes and then claims. Enters: settled leases and
+//! One *exchange* tells the server the gathered outcomes and then claims; completions and the claim
+//! are one call. The connection also listens for work while it is idle. Enters: settled leases and
 //! how many jobs are wanted. Leaves: an answer for every outcome, and claimed jobs. An outcome that
 //! could not be told because the connection broke is told again after reconnecting: an outcome that
 //! had arrived before answers "lost" then, and changes nothing.
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio_postgres::{Client as Connection, Config};
 
-use super::connection::{Backoff, open};
+use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
 use super::outcome::Verdict;
 use super::shutdown::{Phase, Shutdown};
@@ -51,6 +52,15 @@ pub(crate) struct Reply {
     pub(crate) claimed: Vec<Claimed>,
     /// When the claim was sent: leases count from before it.
     pub(crate) sent: Option<Instant>,
+    /// What a connection hears that was opened meanwhile.
+    pub(crate) notices: Option<Notices>,
+}
+
+impl Reply {
+    fn take(&mut self, sent: Instant, claimed: Vec<Claimed>) {
+        self.sent = Some(sent);
+        self.claimed = claimed;
+    }
 }
 
 pub(crate) struct Link {
@@ -66,8 +76,6 @@ pub(crate) struct Link {
 impl Link {
     /// Tells all of `outbox` and claims up to `want` jobs; keeps trying until both are done, or
     /// until a stop makes the claim pointless.
-    ///
-    /// This is the one place where `complete_and_claim` will do both in one round trip.
     pub(crate) async fn exchange(
         &mut self,
         mut outbox: Vec<Settled>,
@@ -127,28 +135,60 @@ impl Link {
     ) -> Result<()> {
         let connection = match self.connection.take() {
             Some(connection) => self.connection.insert(connection),
-            None => self.connection.insert(open(&self.config).await?),
+            None => {
+                let (connection, notices) = open_listening(&self.config).await?;
+                reply.notices = Some(notices);
+                self.connection.insert(connection)
+            }
         };
         let client = Client::new(connection);
+        tell_others(&client, &self.events, outbox, reply).await?;
+        if want == 0 {
+            return tell_completions(&client, &self.events, outbox, reply).await;
+        }
+        let max_jobs = i32::try_from(want.min(BATCH)).unwrap_or(i32::MAX);
+        let options = self.options.clone().max_jobs(max_jobs);
+        if !outbox.is_empty() && outbox.len() <= BATCH {
+            let (leases, outputs) = completions(outbox);
+            let sent = Instant::now();
+            match client.complete_and_claim(&leases, outputs, &options).await {
+                Ok((recorded, claimed)) => {
+                    answer_completions(outbox, &leases, recorded, reply);
+                    reply.take(sent, claimed);
+                    self.proven = true;
+                    return Ok(());
+                }
+                // Something in it was refused: one by one they say what.
+                Err(error) if !error.is_transient() => {}
+                Err(error) => return Err(error),
+            }
+        }
         tell_completions(&client, &self.events, outbox, reply).await?;
-        while let Some(settled) = outbox.last() {
-            let answer = tell(&client, &self.events, settled).await?;
-            reply.answers.push((settled.job_id, settled.token, answer));
-            outbox.pop();
-        }
-        if want > 0 {
-            let max_jobs = i32::try_from(want.min(BATCH)).unwrap_or(i32::MAX);
-            reply.sent = Some(Instant::now());
-            reply.claimed = client
-                .claim(&self.options.clone().max_jobs(max_jobs))
-                .await?;
-            self.proven = true;
-        }
+        let sent = Instant::now();
+        reply.take(sent, client.claim(&options).await?);
+        self.proven = true;
         Ok(())
     }
 }
 
 type Db<'a> = Client<'a, Connection>;
+
+/// What is no completion is told one by one; what was told leaves the outbox.
+async fn tell_others(
+    client: &Db<'_>,
+    events: &Events,
+    outbox: &mut Vec<Settled>,
+    reply: &mut Reply,
+) -> Result<()> {
+    let is_other = |settled: &Settled| !matches!(settled.verdict, Verdict::Complete(_));
+    while let Some(at) = outbox.iter().rposition(is_other) {
+        let settled = &outbox[at];
+        let answer = tell(client, events, settled).await?;
+        reply.answers.push((settled.job_id, settled.token, answer));
+        outbox.swap_remove(at);
+    }
+    Ok(())
+}
 
 /// Completions go in batches; what was told leaves the outbox.
 async fn tell_completions(
@@ -163,22 +203,7 @@ async fn tell_completions(
             return Ok(());
         }
         match client.complete_many(&leases, outputs).await {
-            Ok(recorded) => {
-                let recorded: HashSet<JobId> = recorded.into_iter().collect();
-                reply.answers.extend(leases.iter().map(|(id, token)| {
-                    let completed = recorded.contains(id);
-                    (
-                        *id,
-                        *token,
-                        if completed {
-                            Answer::Completed
-                        } else {
-                            Answer::Lost
-                        },
-                    )
-                }));
-                forget(outbox, &leases);
-            }
+            Ok(recorded) => answer_completions(outbox, &leases, recorded, reply),
             // One output that the server refuses must not hold up the others.
             Err(error) if !error.is_transient() => {
                 let told: HashSet<Token> = leases.iter().map(|(_, token)| *token).collect();
@@ -191,6 +216,25 @@ async fn tell_completions(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Those of `leases` that are not among the recorded were lost.
+fn answer_completions(
+    outbox: &mut Vec<Settled>,
+    leases: &[(JobId, Token)],
+    recorded: Vec<JobId>,
+    reply: &mut Reply,
+) {
+    let recorded: HashSet<JobId> = recorded.into_iter().collect();
+    reply.answers.extend(leases.iter().map(|(id, token)| {
+        let answer = if recorded.contains(id) {
+            Answer::Completed
+        } else {
+            Answer::Lost
+        };
+        (*id, *token, answer)
+    }));
+    forget(outbox, leases);
 }
 
 fn completions(outbox: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Value>>) {
