@@ -87,7 +87,11 @@ async fn a_failure_a_cancellation_and_a_dead_letter_do_not_satisfy() {
     s.get("select trax.requeue_dead_letter(id) from trax.dead_letter where status = 'awaiting_intervention'")
         .await;
     complete_one(&s, "tasks => '{p1}'").await;
-    assert_eq!(s.tick("queue_due").await, 1, "the requeued job's success counts");
+    assert_eq!(
+        s.tick("queue_due").await,
+        1,
+        "the requeued job's success counts"
+    );
     s.assert_healthy().await;
 }
 
@@ -213,8 +217,10 @@ async fn changed_parents_count_from_now_and_those_that_stay_keep_what_they_know(
     let (_db, s) = session().await;
     family(&s, 2, "").await;
     succeed(&s, "p1").await;
-    s.get("select trax.schedule('p3', 'p3'); select trax.schedule('c', 'c', depends_on => '{p1,p3}')")
-        .await;
+    s.get(
+        "select trax.schedule('p3', 'p3'); select trax.schedule('c', 'c', depends_on => '{p1,p3}')",
+    )
+    .await;
     assert_eq!(s.tick("queue_due").await, 0);
     succeed(&s, "p3").await;
     assert_eq!(s.tick("queue_due").await, 1, "p1 had succeeded before");
@@ -236,7 +242,10 @@ async fn a_parent_that_others_wait_for_is_not_forgotten() {
     let before = s.everything().await;
     let refusal = s.refusal("select trax.unschedule('p1')").await;
     assert_eq!(refusal.code, "55000", "{refusal}");
-    assert!(refusal.detail.contains('c') && !refusal.hint.is_empty(), "{refusal}");
+    assert!(
+        refusal.detail.contains('c') && !refusal.hint.is_empty(),
+        "{refusal}"
+    );
     assert_eq!(s.everything().await, before);
     s.get("select trax.unschedule('c'); select trax.unschedule('p1')")
         .await;

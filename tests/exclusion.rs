@@ -22,9 +22,21 @@ async fn each_kind_takes_its_occurrences_away_in_the_manifests_zone() {
     // 2026-07-03 is a Friday.
     let friday = "2026-07-03 12:00+02";
     let cases = [
-        ("30 0 * * *", r#"{"days_of_week": ["SAT", 0]}"#, "07-06 00:30, 07-07 00:30"),
-        ("30 0 * * *", r#"{"days_of_week": [6, 7, 1]}"#, "07-07 00:30, 07-08 00:30"),
-        ("30 0 * * *", r#"{"dates": ["2026-07-04", "07-06"]}"#, "07-05 00:30, 07-07 00:30"),
+        (
+            "30 0 * * *",
+            r#"{"days_of_week": ["SAT", 0]}"#,
+            "07-06 00:30, 07-07 00:30",
+        ),
+        (
+            "30 0 * * *",
+            r#"{"days_of_week": [6, 7, 1]}"#,
+            "07-07 00:30, 07-08 00:30",
+        ),
+        (
+            "30 0 * * *",
+            r#"{"dates": ["2026-07-04", "07-06"]}"#,
+            "07-05 00:30, 07-07 00:30",
+        ),
         (
             "30 0 * * *",
             r#"{"date_ranges": [{"from": "2026-07-01", "to": "2026-07-09"}]}"#,
@@ -55,9 +67,20 @@ async fn each_kind_takes_its_occurrences_away_in_the_manifests_zone() {
 #[tokio::test]
 async fn preview_says_how_many_were_excluded() {
     let (_db, s) = session().await;
-    runs(&s, "30 0 * * *", r#"{"days_of_week": ["SAT", "SUN"]}"#, "2026-07-03 12:00+02", 1).await;
+    runs(
+        &s,
+        "30 0 * * *",
+        r#"{"days_of_week": ["SAT", "SUN"]}"#,
+        "2026-07-03 12:00+02",
+        1,
+    )
+    .await;
     let note = "select note from trax.preview('m', '2026-07-03 12:00+02', 1)";
-    assert!(s.get(note).await.contains("2 excluded"), "{}", s.get(note).await);
+    assert!(
+        s.get(note).await.contains("2 excluded"),
+        "{}",
+        s.get(note).await
+    );
 }
 
 /// An hourly manifest with the last of its occurrences and the one before excluded, late by six.
@@ -131,7 +154,9 @@ async fn every_whose_time_comes_while_it_is_excluded_is_put_off_and_not_skipped(
     .await;
     due_since(&s, "e", "now() - interval '5 h'").await;
     assert_eq!(s.tick("queue_due").await, 0);
-    let put_off = format!("select next_run_at at time zone 'UTC' = {OPEN_AGAIN}, skipped from trax.manifest_state");
+    let put_off = format!(
+        "select next_run_at at time zone 'UTC' = {OPEN_AGAIN}, skipped from trax.manifest_state"
+    );
     assert_eq!(s.get(&put_off).await, "t|0");
 }
 
@@ -146,7 +171,8 @@ async fn a_success_during_an_exclusion_puts_every_off() {
     s.tick("queue_due").await;
     due_since(&s, "e", "now()").await;
     assert_eq!(s.tick("queue_due").await, 0);
-    let put_off = format!("select next_run_at at time zone 'UTC' = {OPEN_AGAIN} from trax.manifest_state");
+    let put_off =
+        format!("select next_run_at at time zone 'UTC' = {OPEN_AGAIN} from trax.manifest_state");
     assert_eq!(s.get(&put_off).await, "t");
 }
 
@@ -194,14 +220,18 @@ async fn exclusions_that_are_wrong_are_refused_where_they_are_wrong() {
     ];
     for case in cases {
         let refusal = s
-            .refusal(&format!("select trax.schedule('m', 'm', cron => '* * * * *', exclusions => '{case}')"))
+            .refusal(&format!(
+                "select trax.schedule('m', 'm', cron => '* * * * *', exclusions => '{case}')"
+            ))
             .await;
         assert_eq!(refusal.code, "22023", "{case}: {refusal}");
         assert!(!refusal.hint.is_empty(), "{case}: {refusal}");
     }
     let deep = format!("'{}{}'", "[".repeat(1000), "]".repeat(1000));
     let refusal = s
-        .refusal(&format!("select trax.schedule('m', 'm', exclusions => {deep})"))
+        .refusal(&format!(
+            "select trax.schedule('m', 'm', exclusions => {deep})"
+        ))
         .await;
     assert_eq!(refusal.code, "22023", "{refusal}");
     assert_eq!(s.everything().await, before);

@@ -6,8 +6,11 @@ use harness::session::{Session, session};
 /// An hourly manifest whose next run is this many occurrences before the last one.
 async fn late(s: &Session, options: &str, since: i32) -> Hourly {
     let hourly = Hourly::of(s).await;
-    s.get(&format!("select trax.schedule('m', 'm', {}, {options})", hourly.cron()))
-        .await;
+    s.get(&format!(
+        "select trax.schedule('m', 'm', {}, {options})",
+        hourly.cron()
+    ))
+    .await;
     due_since(s, "m", &hourly.ago(since)).await;
     hourly
 }
@@ -20,7 +23,10 @@ async fn runs(s: &Session, hourly: &Hourly) -> String {
                 "select string_agg({}::text, ' ' order by finished_at) from trax.run",
                 hourly.count_of("scheduled_for")
             );
-            let next = format!("select {} from trax.manifest_state", hourly.count_of("next_scheduled_for"));
+            let next = format!(
+                "select {} from trax.manifest_state",
+                hourly.count_of("next_scheduled_for")
+            );
             assert_eq!(s.get(&next).await, "-1", "the next is the one to come");
             s.assert_healthy().await;
             return s.get(&sql).await;
@@ -90,9 +96,14 @@ async fn skip_runs_the_newest_missed_one_within_the_threshold() {
 async fn what_is_late_within_the_threshold_is_not_missed() {
     for misfire in ["skip", "fire_once", "fire_all"] {
         let (_db, s) = session().await;
-        let options = format!("misfire => '{misfire}', misfire_threshold => '110 min', misfire_limit => 1");
+        let options =
+            format!("misfire => '{misfire}', misfire_threshold => '110 min', misfire_limit => 1");
         let hourly = late(&s, &options, 1).await;
-        assert_eq!(runs(&s, &hourly).await, "1 0", "{misfire}: both were in time");
+        assert_eq!(
+            runs(&s, &hourly).await,
+            "1 0",
+            "{misfire}: both were in time"
+        );
         assert_eq!(s.get(SKIPPED).await, "0");
     }
 }
@@ -105,8 +116,13 @@ async fn a_late_every_runs_once_or_not_at_all() {
     due_since(&s, "m", "now() - interval '9 h'").await;
     assert_eq!(s.tick("queue_due").await, 1);
     complete_one(&s, "").await;
-    assert_eq!(s.tick("queue_due").await, 0, "there are no occurrences to make up for");
-    s.get("select trax.schedule('m', 'm', misfire => 'skip')").await;
+    assert_eq!(
+        s.tick("queue_due").await,
+        0,
+        "there are no occurrences to make up for"
+    );
+    s.get("select trax.schedule('m', 'm', misfire => 'skip')")
+        .await;
     due_since(&s, "m", "now() - interval '9 h'").await;
     assert_eq!(s.tick("queue_due").await, 0);
     let next = "select next_run_at > now() + interval '59 min', skipped from trax.manifest_state";
@@ -143,9 +159,16 @@ async fn a_cron_of_every_second_that_was_off_for_ten_years_is_no_flood() {
         .await;
         due_since(&s, "m", "now() - interval '10 years'").await;
         let mut made_up = 0;
-        while s.number("select extract(epoch from now() - next_run_at)::bigint from trax.manifest_state").await > 60 {
+        while s
+            .number(
+                "select extract(epoch from now() - next_run_at)::bigint from trax.manifest_state",
+            )
+            .await
+            > 60
+        {
             made_up += s.tick("queue_due").await;
-            s.get("select trax.complete(job_id, token) from trax.claim_next()").await;
+            s.get("select trax.complete(job_id, token) from trax.claim_next()")
+                .await;
         }
         assert!(made_up <= 2, "{misfire}: {made_up}");
         s.assert_healthy().await;

@@ -30,7 +30,11 @@ async fn queue_runs_once_when_the_current_run_ends() {
     assert_eq!(s.tick("queue_due").await, 1);
     let next = s.claim_one("").await;
     complete(&s, &next).await;
-    assert_eq!(s.tick("queue_due").await, 0, "once for the two that were due");
+    assert_eq!(
+        s.tick("queue_due").await,
+        0,
+        "once for the two that were due"
+    );
     assert_eq!(s.get(SKIPPED).await, "0|");
     s.assert_healthy().await;
 }
@@ -49,7 +53,11 @@ async fn skip_drops_the_occurrence_and_records_it() {
     assert_eq!(s.tick("queue_due").await, 0);
     assert_eq!(s.get("select skipped from trax.manifest_state").await, "2");
     complete(&s, &job).await;
-    assert_eq!(s.tick("queue_due").await, 0, "what was dropped does not come back");
+    assert_eq!(
+        s.tick("queue_due").await,
+        0,
+        "what was dropped does not come back"
+    );
     due_since(&s, "m", &hourly.ago(0)).await;
     assert_eq!(s.tick("queue_due").await, 1);
     s.assert_healthy().await;
@@ -170,7 +178,8 @@ async fn every_with_several_at_once_counts_from_the_start() {
 #[tokio::test]
 async fn every_with_one_at_a_time_counts_from_the_success() {
     let (_db, s) = session().await;
-    s.get("select trax.schedule('m', 'm', every => '1 h')").await;
+    s.get("select trax.schedule('m', 'm', every => '1 h')")
+        .await;
     assert_eq!(s.tick("queue_due").await, 1);
     let job = s.claim_one("").await;
     assert_eq!(state(&s, "m").await, "outcome|f");
@@ -186,7 +195,8 @@ async fn a_chosen_overlap_is_kept_when_only_the_concurrency_changes() {
     s.get("select trax.schedule('m', 'm', every => '1 h', overlap => 'skip'); select trax.schedule('m', 'm', max_concurrency => 3)")
         .await;
     assert_eq!(
-        s.get("select overlap, max_concurrency from trax.manifest").await,
+        s.get("select overlap, max_concurrency from trax.manifest")
+            .await,
         "skip|3",
         "what is not given keeps its value"
     );

@@ -17,11 +17,17 @@ async fn preview(s: &Session, cron: &str, after: &str, count: i32) -> String {
 
 /// The same rows, each with whether its note has the words.
 async fn assert_runs(seen: &str, expected: &[(&str, &str, &str)]) {
-    let rows: Vec<Vec<&str>> = seen.lines().map(|line| line.splitn(3, '|').collect()).collect();
+    let rows: Vec<Vec<&str>> = seen
+        .lines()
+        .map(|line| line.splitn(3, '|').collect())
+        .collect();
     assert_eq!(rows.len(), expected.len(), "{seen}");
     for (row, (utc, local, note)) in rows.iter().zip(expected) {
         assert_eq!((row[0], row[1]), (*utc, *local), "{seen}");
-        assert!(row[2].contains(note) && row[2].is_empty() == note.is_empty(), "{seen}");
+        assert!(
+            row[2].contains(note) && row[2].is_empty() == note.is_empty(),
+            "{seen}"
+        );
     }
 }
 
@@ -131,17 +137,26 @@ async fn every_and_run_at_show_what_is_known_and_others_nothing() {
     .await;
     due_since(&s, "e", "now() + interval '30 min'").await;
     let apart = "select count(*), max(run_at) - min(run_at), count(note) from trax.preview('e', count => 4)";
-    assert_eq!(s.get(apart).await, "4|03:00:00|3", "those after the next are guesses and say so");
+    assert_eq!(
+        s.get(apart).await,
+        "4|03:00:00|3",
+        "those after the next are guesses and say so"
+    );
     assert_eq!(s.get("select count(*) from trax.preview('r')").await, "1");
     for name in ["n", "d"] {
-        assert_eq!(s.get(&format!("select count(*) from trax.preview('{name}')")).await, "0");
+        assert_eq!(
+            s.get(&format!("select count(*) from trax.preview('{name}')"))
+                .await,
+            "0"
+        );
     }
 }
 
 #[tokio::test]
 async fn questions_that_have_no_answer_are_refused() {
     let (_db, s) = session().await;
-    s.get("select trax.schedule('m', 'm', cron => '* * * * *')").await;
+    s.get("select trax.schedule('m', 'm', cron => '* * * * *')")
+        .await;
     let cases = [
         ("'nobody'", "42704"),
         ("null", "22004"),
@@ -151,15 +166,26 @@ async fn questions_that_have_no_answer_are_refused() {
         ("'m', count => 1001", "22023"),
     ];
     for (arguments, code) in cases {
-        let refusal = s.refusal(&format!("select trax.preview({arguments})")).await;
+        let refusal = s
+            .refusal(&format!("select trax.preview({arguments})"))
+            .await;
         assert_eq!(refusal.code, code, "{arguments}: {refusal}");
-        assert!(!refusal.detail.is_empty() && !refusal.hint.is_empty(), "{refusal}");
+        assert!(
+            !refusal.detail.is_empty() && !refusal.hint.is_empty(),
+            "{refusal}"
+        );
     }
     for after in ["4713-01-01 BC", "0001-01-01", "294276-12-31", "9999-12-31"] {
-        let sql = format!("set statement_timeout = '2 s'; select count(*) <= 5 from trax.preview('m', '{after}')");
+        let sql = format!(
+            "set statement_timeout = '2 s'; select count(*) <= 5 from trax.preview('m', '{after}')"
+        );
         assert_eq!(s.get(&sql).await, "t", "{after}");
     }
-    assert_eq!(s.get("select count(*) from trax.preview('m', count => 1000)").await, "1000");
+    assert_eq!(
+        s.get("select count(*) from trax.preview('m', count => 1000)")
+            .await,
+        "1000"
+    );
 }
 
 #[tokio::test]

@@ -26,7 +26,11 @@ async fn each_occurrence_has_a_delay_of_its_own_within_the_variance() {
 
 #[tokio::test]
 async fn the_delay_is_stored_and_preview_shows_it() {
-    for kind in ["cron => '0 * * * *'", "every => '1 h'", "run_at => now() + interval '1 h'"] {
+    for kind in [
+        "cron => '0 * * * *'",
+        "every => '1 h'",
+        "run_at => now() + interval '1 h'",
+    ] {
         let (_db, s) = session().await;
         s.get(&format!("{TWENTY} {kind})) from generate_series(1, 20) n"))
             .await;
@@ -36,8 +40,12 @@ async fn the_delay_is_stored_and_preview_shows_it() {
             s.get(&format!("{TWENTY} {kind})) from generate_series(1, 20) n"))
                 .await;
         }
-        assert_eq!(s.get("select * from trax.manifest_state order by 1").await, stored);
-        let shown = "select count(*) from trax.manifest m join trax.manifest_state s using (manifest_id)
+        assert_eq!(
+            s.get("select * from trax.manifest_state order by 1").await,
+            stored
+        );
+        let shown =
+            "select count(*) from trax.manifest m join trax.manifest_state s using (manifest_id)
             cross join lateral trax.preview(m.name, count => 1) p
             where p.run_at = s.next_run_at and p.note like '%later by its variance%'";
         assert_eq!(s.get(shown).await, "20", "{kind}");
@@ -48,8 +56,11 @@ async fn the_delay_is_stored_and_preview_shows_it() {
 async fn preview_shows_a_run_whose_occurrence_has_come_and_whose_delay_has_not() {
     let (_db, s) = session().await;
     let hourly = Hourly::of(&s).await;
-    s.get(&format!("select trax.schedule('m', 'm', {}, variance => '50 min')", hourly.cron()))
-        .await;
+    s.get(&format!(
+        "select trax.schedule('m', 'm', {}, variance => '50 min')",
+        hourly.cron()
+    ))
+    .await;
     s.get(&format!(
         "update trax.manifest_state set next_scheduled_for = {0}, next_run_at = {0} + interval '45 min'",
         hourly.ago(0)
@@ -60,7 +71,11 @@ async fn preview_shows_a_run_whose_occurrence_has_come_and_whose_delay_has_not()
         "select run_at = {} + interval '45 min' from trax.preview('m', count => 1)",
         hourly.ago(0)
     );
-    assert_eq!(s.get(&first).await, "t", "the very next run is the first of the preview");
+    assert_eq!(
+        s.get(&first).await,
+        "t",
+        "the very next run is the first of the preview"
+    );
 }
 
 #[tokio::test]
@@ -78,7 +93,10 @@ async fn the_job_stands_for_its_occurrence_and_the_next_has_a_new_delay() {
     ))
     .await;
     assert_eq!(s.tick("queue_due").await, 20);
-    let occurrences = format!("select bool_and(scheduled_for = {}) from trax.work_queue", hourly.ago(0));
+    let occurrences = format!(
+        "select bool_and(scheduled_for = {}) from trax.work_queue",
+        hourly.ago(0)
+    );
     assert_eq!(s.get(&occurrences).await, "t");
     let next = format!(
         "select bool_and(next_scheduled_for = {} and next_run_at - next_scheduled_for between '0' and '20 min'),
@@ -110,8 +128,10 @@ async fn lateness_counts_from_the_delayed_time() {
 #[tokio::test]
 async fn every_waits_its_interval_and_a_new_delay_after_a_success() {
     let (_db, s) = session().await;
-    s.get(&format!("{TWENTY} every => '1 h')) from generate_series(1, 20) n"))
-        .await;
+    s.get(&format!(
+        "{TWENTY} every => '1 h')) from generate_series(1, 20) n"
+    ))
+    .await;
     s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
         .await;
     assert_eq!(s.tick("queue_due").await, 20);

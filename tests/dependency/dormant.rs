@@ -17,7 +17,10 @@ async fn a_dormant_child_is_activated_only_while_a_parent_runs() {
     let before = s.everything().await;
     let refusal = s.refusal("select trax.activate('c')").await;
     assert_eq!(refusal.code, "55000", "{refusal}");
-    assert!(refusal.detail.contains('p') && !refusal.hint.is_empty(), "{refusal}");
+    assert!(
+        refusal.detail.contains('p') && !refusal.hint.is_empty(),
+        "{refusal}"
+    );
     s.get("select trax.trigger('p')").await;
     let waits = s.refusal("select trax.activate('c')").await;
     assert_eq!(waits.code, "55000", "the parent waits: {waits}");
@@ -26,7 +29,8 @@ async fn a_dormant_child_is_activated_only_while_a_parent_runs() {
     let job = s
         .number("select trax.activate('c', input => '{\"given\": 2}')")
         .await;
-    let queued = format!("select input, priority, manifest from trax.work_queue where job_id = {job}");
+    let queued =
+        format!("select input, priority, manifest from trax.work_queue where job_id = {job}");
     assert_eq!(s.get(&queued).await, "{\"given\": 2}|20|c");
     s.get("select trax.activate('c')").await;
     complete(&s, &parent).await;
@@ -65,7 +69,10 @@ async fn what_is_not_dormant_is_not_activated() {
     for (name, code) in [("awake", "55000"), ("p", "55000"), ("nobody", "42704")] {
         let refusal = s.refusal(&format!("select trax.activate('{name}')")).await;
         assert_eq!(refusal.code, code, "{name}: {refusal}");
-        assert!(!refusal.detail.is_empty() && !refusal.hint.is_empty(), "{refusal}");
+        assert!(
+            !refusal.detail.is_empty() && !refusal.hint.is_empty(),
+            "{refusal}"
+        );
     }
     let null = s.refusal("select trax.activate(null)").await;
     assert_eq!(null.code, "22004", "{null}");
@@ -86,7 +93,8 @@ async fn a_dormant_child_that_is_woken_for_good_runs_for_what_is_satisfied() {
     let (_db, s) = session().await;
     s.get(DORMANT).await;
     succeed(&s, "p").await;
-    s.get("select trax.schedule('c', 'c', dormant => false)").await;
+    s.get("select trax.schedule('c', 'c', dormant => false)")
+        .await;
     succeed(&s, "p").await;
     assert_eq!(s.tick("queue_due").await, 1);
     s.assert_healthy().await;

@@ -91,7 +91,10 @@ async fn fan_in_of_open_transactions(begin: &str) {
             .into_iter()
             .zip(&jobs[1..])
             .map(|(other, job)| {
-                other.spawn(format!("{begin}; select trax.complete({}); commit", job.key()))
+                other.spawn(format!(
+                    "{begin}; select trax.complete({}); commit",
+                    job.key()
+                ))
             })
             .collect();
         for pid in pids {
@@ -123,8 +126,10 @@ async fn parents_completed_under_old_snapshots_fire_the_child_or_are_refused() {
         family(&s, 2, "").await;
         let first = running(&s, "p1").await;
         let second = running(&s, "p2").await;
-        old.get(&format!("begin isolation level {level}; select count(*) from trax.lease"))
-            .await;
+        old.get(&format!(
+            "begin isolation level {level}; select count(*) from trax.lease"
+        ))
+        .await;
         complete(&s, &first).await;
         // The snapshot of this transaction does not see that the other parent has succeeded.
         let sql = format!("select trax.complete({}); commit", second.key());
@@ -209,7 +214,8 @@ async fn halves(begin: &str) {
     let pid = other.pid();
     s.get("select trax.schedule('a', 'a'); select trax.schedule('b', 'b')")
         .await;
-    other.get(&format!("{begin}; select count(*) from trax.manifest"))
+    other
+        .get(&format!("{begin}; select count(*) from trax.manifest"))
         .await;
     s.get("begin; select trax.schedule('a', 'a', depends_on => '{b}')")
         .await;
@@ -224,7 +230,11 @@ async fn halves(begin: &str) {
             || refusal.code == "40001" && begin.contains("isolation"),
         "{refusal}"
     );
-    assert_eq!(s.number("select count(*) from trax.manifest_dependency").await, 1);
+    assert_eq!(
+        s.number("select count(*) from trax.manifest_dependency")
+            .await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -300,6 +310,41 @@ async fn no_success_is_lost_to_a_cycle_that_queues_the_child_meanwhile() {
     }
     assert!((1..=3).contains(&runs), "{runs} runs");
     let left = "select count(*) from trax.manifest_dependency where satisfied_at is not null";
-    assert_eq!(s.number(left).await, 0, "every success was followed by a run");
+    assert_eq!(
+        s.number(left).await,
+        0,
+        "every success was followed by a run"
+    );
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_transaction_of_several_schedules_and_another_schedule_do_not_deadlock() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let pid = other.pid();
+    let schedule = |name| format!("select trax.schedule('{name}', 'm', cron => '0 0 1 1 *')");
+    for name in ["a", "b"] {
+        s.get(&schedule(name)).await;
+    }
+    s.get(&format!("begin; {}", schedule("a"))).await;
+    let task = other.spawn(format!("set lock_timeout = '3 s'; {}", schedule("b")));
+    let watcher = Session::of(&db).await;
+    // It may wait or be done; what counts is that the other can go on.
+    let seen = format!("select state, wait_event_type from pg_stat_activity where pid = {pid}");
+    harness::eventually("it waits or has ended", harness::PATIENCE, || async {
+        match watcher.get(&seen).await {
+            now if now == "active|Lock" || now.starts_with("idle") => Ok(()),
+            now => Err(now),
+        }
+    })
+    .await;
+    s.get(&format!(
+        "set local lock_timeout = '2 s'; {}",
+        schedule("b")
+    ))
+    .await;
+    s.get("commit").await;
+    let (_, result) = task.await.expect("the task ends");
+    result.expect("no deadlock");
 }

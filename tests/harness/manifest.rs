@@ -25,10 +25,7 @@ impl Hourly {
 
     /// The occurrence that lies this many before the last one, as SQL; negative ones are still to come.
     pub fn ago(&self, count: i32) -> String {
-        format!(
-            "(timestamptz '{}+00' - interval '{count} h')",
-            self.last
-        )
+        format!("(timestamptz '{}+00' - interval '{count} h')", self.last)
     }
 
     /// How many occurrences before the last one a time lies, as SQL of a number.
