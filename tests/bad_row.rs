@@ -1,1 +1,235 @@
-//! bad_row
+//! Rows that plain SQL has damaged: the others go on, and status says so.
+
+use harness::manifest::{complete, due_since, running, waiting};
+use harness::session::{Session, session};
+
+/// How a definition may be damaged by plain SQL.
+const DAMAGES: [&str; 11] = [
+    "cron = 'at noon'",
+    "cron = ''",
+    "cron = '0 0 30 2 *'",
+    "timezone = 'Europe/Atlantis'",
+    "timezone = ''",
+    "exclusions = '[]'",
+    "exclusions = '{\"days_of_week\": [0, 1, 2, 3, 4, 5, 6]}'",
+    "exclusions = '{\"days_of_week\": [1e400]}'",
+    "exclusions = 'null'",
+    "exclusions = (repeat('[', 1000) || repeat(']', 1000))::jsonb",
+    "exclusions = to_jsonb(repeat('x', 1000000))",
+];
+
+/// A damaged manifest and a good one, both due.
+async fn damaged(damage: &str) -> Session {
+    let (_, s) = session().await;
+    s.get("select trax.schedule('bad', 'bad', cron => '0 * * * *'); select trax.schedule('good', 'good', cron => '0 * * * *')")
+        .await;
+    for name in ["bad", "good"] {
+        due_since(&s, name, "now() - interval '2 s'").await;
+    }
+    s.get(&format!(
+        "update trax.manifest set {damage} where name = 'bad'"
+    ))
+    .await;
+    s
+}
+
+const STATUS: &str = "select value, healthy, hint is not null from trax.status() where item = 'manifests that cannot be evaluated'";
+
+/// What is wrong about a cycle with this damage; none when all is as it should be.
+async fn trouble(damage: &str) -> Option<String> {
+    let s = damaged(damage).await;
+    if let Err(refusal) = s.attempt("select count(*) from trax.tick()").await {
+        return Some(format!("{damage}: the cycle ends with {refusal}"));
+    }
+    let refused = s.attempt("select trax.preview('bad')").await.err();
+    let seen = [
+        waiting(&s, "good").await.to_string(),
+        waiting(&s, "bad").await.to_string(),
+        s.get(STATUS).await,
+        s.get("select count(*) from trax.explain_manifest('bad') where reason = 'evaluation_failed' and detail <> ''")
+            .await,
+        refused.map_or_else(String::new, |refusal| refusal.code),
+        s.tick("queue_due").await.to_string(),
+    ]
+    .join(" ");
+    let wanted = "1 0 1|f|t 1 22023 0";
+    (seen != wanted).then(|| format!("{damage}: {seen}, not {wanted}"))
+}
+
+#[tokio::test]
+async fn a_damaged_definition_does_not_stop_the_others_and_status_shows_it() {
+    let mut troubles = Vec::new();
+    for damage in DAMAGES {
+        troubles.extend(trouble(damage).await);
+    }
+    assert_eq!(troubles, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_infinite_or_ancient_due_time_does_not_stop_the_cycle() {
+    for kind in ["cron => '* * * * * *'", "every => '1 s'", "run_at => now()"] {
+        for at in ["'-infinity'", "'4713-01-01 BC'", "'1970-01-01'"] {
+            let (_db, s) = session().await;
+            s.get("set statement_timeout = '5 s'").await;
+            s.get(&format!(
+                "select trax.schedule('bad', 'bad', {kind}, misfire => 'fire_all');
+                 select trax.schedule('good', 'good', cron => '0 * * * *')"
+            ))
+            .await;
+            due_since(&s, "bad", at).await;
+            due_since(&s, "good", "now() - interval '2 s'").await;
+            s.tick("queue_due").await;
+            assert_eq!(waiting(&s, "good").await, 1, "{kind} {at}");
+            for _ in 0..3 {
+                s.tick("queue_due").await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn giant_intervals_do_not_stop_the_cycle() {
+    let longest = "'170000000 years'";
+    for damage in [
+        format!("misfire_threshold = {longest}"),
+        format!("timeout = {longest}"),
+        format!("retry_delay = {longest}"),
+        "priority = 31".to_owned(),
+        "max_retries = 2147483647".to_owned(),
+        "misfire_limit = 2147483647".to_owned(),
+        "max_concurrency = 2147483647, overlap = 'allow'".to_owned(),
+    ] {
+        let s = damaged("priority = 0").await;
+        let update = format!("update trax.manifest set {damage} where name = 'bad'");
+        if let Err(refusal) = s.attempt(&update).await {
+            assert_eq!(
+                refusal.code, "23514",
+                "a constraint may refuse it: {refusal}"
+            );
+            continue;
+        }
+        s.get("select trax.enqueue('other')").await;
+        assert_eq!(s.tick("queue_due").await, 2, "{damage}");
+        assert_eq!(s.claim("max_jobs => 5").await.len(), 3, "{damage}");
+        s.tick("queue_due").await;
+        let failed = "select string_agg(trax.fail(job_id, token, 'no'), ' ') from trax.lease where task = 'bad'";
+        assert_eq!(s.get(failed).await, "retrying", "{damage}");
+        s.tick("queue_due").await;
+    }
+}
+
+#[tokio::test]
+async fn an_input_that_the_queue_refuses_does_not_stop_the_others() {
+    let (_db, s) = session().await;
+    s.get("select count(trax.schedule('m' || n, 'm' || n % 3, input => jsonb_build_object('n', n), cron => '0 * * * *')) from generate_series(1, 9) n;
+           alter table trax.work_queue add constraint test_refuses check ((input ->> 'n')::int not in (4, 7))")
+        .await;
+    s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 7);
+    assert_eq!(s.get(STATUS).await, "2|f|t");
+    let errors =
+        "select count(*) from trax.manifest_state where evaluation_error like '%test_refuses%'";
+    assert_eq!(s.number(errors).await, 2);
+    s.get("alter table trax.work_queue drop constraint test_refuses; update trax.manifest_state set next_run_at = now()")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 2);
+    assert_eq!(s.get(STATUS).await, "0|t|f");
+}
+
+#[tokio::test]
+async fn a_definition_that_fails_again_and_again_is_switched_off_with_the_reason() {
+    let s = damaged("timezone = 'Europe/Atlantis'").await;
+    let mut cycles = 0;
+    while s
+        .get("select enabled from trax.manifest where name = 'bad'")
+        .await
+        == "t"
+    {
+        cycles += 1;
+        assert!(cycles <= 20, "it is still enabled");
+        due_since(&s, "bad", "now()").await;
+        s.tick("queue_due").await;
+    }
+    assert!(cycles > 1, "once is not again and again");
+    let reason =
+        "select disabled_reason like '%Europe/Atlantis%' from trax.manifest where name = 'bad'";
+    assert_eq!(s.get(reason).await, "t");
+    assert_eq!(s.get(STATUS).await, "1|f|t");
+    let explained = "select detail like '%Europe/Atlantis%' from trax.explain_manifest('bad') where reason = 'disabled'";
+    assert_eq!(s.get(explained).await, "t");
+    s.get("select trax.schedule('bad', 'bad', timezone => 'UTC', enabled => true)")
+        .await;
+    assert_eq!(s.get(STATUS).await, "0|t|f");
+    let mended = "select enabled, disabled_reason from trax.manifest where name = 'bad'";
+    assert_eq!(s.get(mended).await, "t|");
+    due_since(&s, "bad", "now()").await;
+    s.tick("queue_due").await;
+    assert_eq!(waiting(&s, "bad").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn outcomes_and_the_reaper_do_not_ask_a_damaged_definition() {
+    for damage in DAMAGES {
+        let (_db, s) = session().await;
+        s.get("select trax.schedule('bad', 'bad', cron => '0 * * * *', retry_delay => '0'); select trax.schedule('child', 'child', depends_on => '{bad}')")
+            .await;
+        let first = running(&s, "bad").await;
+        s.get(&format!(
+            "update trax.manifest set {damage} where name = 'bad'"
+        ))
+        .await;
+        let fail = format!("select trax.fail({}, 'no')", first.key());
+        assert_eq!(s.get(&fail).await, "retrying", "{damage}");
+        s.tick("queue_due").await;
+        s.claim_one("tasks => '{bad}', lease => '1 ms'").await;
+        let reaped = "select count(*) from trax.run where failure_kind = 'lease_expired'";
+        harness::eventually("the reaper", harness::PATIENCE, || async {
+            s.tick("queue_due").await;
+            match s.number(reaped).await {
+                1 => Ok(()),
+                seen => Err(format!("{damage}: {seen}")),
+            }
+        })
+        .await;
+        let last = s.claim_one("tasks => '{bad}'").await;
+        complete(&s, &last).await;
+        s.tick("queue_due").await;
+        assert_eq!(waiting(&s, "child").await, 1, "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn states_without_a_manifest_do_not_take_the_share_of_others() {
+    let (_db, s) = session().await;
+    s.get("select count(trax.schedule('gone' || n, 'm', cron => '0 * * * *')) from generate_series(1, 5) n;
+           select trax.schedule('good', 'good', cron => '0 * * * *')")
+        .await;
+    s.get("update trax.manifest_state set next_run_at = now() - interval '1 h', next_scheduled_for = now() - interval '1 h'")
+        .await;
+    due_since(&s, "good", "now() - interval '1 s'").await;
+    s.get("delete from trax.manifest where name like 'gone%'; set trax.max_entries_per_cycle = 2")
+        .await;
+    for _ in 0..5 {
+        s.tick("queue_due").await;
+    }
+    assert_eq!(waiting(&s, "good").await, 1);
+    let due = "select count(*) from trax.manifest_state where next_run_at <= now()";
+    assert_eq!(s.number(due).await, 0, "nothing stays due for ever");
+}
+
+#[tokio::test]
+async fn an_edge_without_its_manifest_stops_no_completion() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('p', 'p'); select trax.schedule('c', 'c', depends_on => '{p}'); select trax.schedule('d', 'd', depends_on => '{p}')")
+        .await;
+    let job = running(&s, "p").await;
+    s.get("delete from trax.manifest where name = 'c'; delete from trax.manifest_state s where not exists (select from trax.manifest m where m.manifest_id = s.manifest_id)")
+        .await;
+    complete(&s, &job).await;
+    assert_eq!(s.tick("queue_due").await, 1);
+    let job = running(&s, "p").await;
+    s.get("delete from trax.manifest where name = 'p'").await;
+    complete(&s, &job).await;
+}

@@ -1,1 +1,197 @@
-//! retention
+//! Retention: partitions are made ahead and dropped behind by the cycle itself, whoever calls it.
+
+use harness::session::{Session, session};
+use std::time::{Duration, Instant};
+use trax_client::testkit::{Database, Server};
+
+const AHEAD: &str = "select count(*) from generate_series(0, 3) n
+    where to_regclass('trax.run_' || to_char((now() at time zone 'UTC')::date + n, 'YYYYMMDD')) is not null";
+
+/// Makes the partition of a day that lies this many days back, with rows.
+fn old_day(days: i32, rows: i64) -> String {
+    format!(
+        "select trax.make_run_partitions(now() - interval '{days} days', 0);
+         insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+         select n, t, t, t, t, 1, 0, true, 'completed', 'old', 'default', '{{}}'
+         from generate_series(1, {rows}) n, (select now() - interval '{days} days') v (t)"
+    )
+}
+
+/// A cycle in a session of its own: each backend looks after partitions once a minute.
+async fn fresh_tick(db: &Database) {
+    Session::of(db).await.get("select trax.tick()").await;
+}
+
+#[tokio::test]
+async fn partitions_are_made_ahead_again_when_they_are_gone() {
+    let (db, s) = session().await;
+    assert_eq!(s.get(AHEAD).await, "4");
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    assert_eq!(s.get(AHEAD).await, "0");
+    fresh_tick(&db).await;
+    assert_eq!(s.get(AHEAD).await, "4");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn many_callers_at_once_make_and_drop_without_harm() {
+    let (db, s) = session().await;
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    s.get(&old_day(9, 10)).await;
+    s.get(&old_day(8, 10)).await;
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        tasks.push(
+            Session::of(&db)
+                .await
+                .spawn("select trax.tick();".repeat(20)),
+        );
+    }
+    for n in 0..4 {
+        let sql = if n % 2 == 0 {
+            "select trax.make_run_partitions(now(), 3)"
+        } else {
+            "select trax.drop_run_partitions(now() - interval '7 days')"
+        };
+        tasks.push(Session::of(&db).await.spawn(sql));
+    }
+    for task in tasks {
+        let (_, result) = task.await.expect("the task ends");
+        result.expect("cleaning up at once is no error");
+    }
+    fresh_tick(&db).await;
+    assert_eq!(s.get(AHEAD).await, "4");
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_million_runs_are_dropped_quickly() {
+    let (db, s) = session().await;
+    s.get(&old_day(9, 1_000_000)).await;
+    s.get(&old_day(2, 1)).await;
+    let old = s
+        .get("select 'trax.run_' || to_char((now() - interval '9 days') at time zone 'UTC', 'YYYYMMDD')")
+        .await;
+    let relation = format!("select to_regclass('{old}') is null");
+    assert_eq!(s.get(&relation).await, "f");
+    let other = Session::of(&db).await;
+    let started = Instant::now();
+    other.get("select trax.tick()").await;
+    let took = started.elapsed();
+    assert_eq!(s.get(&relation).await, "t");
+    assert_eq!(s.number("select count(*) from trax.run").await, 1);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_day_that_is_being_read_is_left_for_later_and_holds_nobody_up() {
+    let (db, s) = session().await;
+    s.get(&old_day(9, 3)).await;
+    let reader = Session::of(&db).await;
+    reader.get("begin; select count(*) from trax.run").await;
+    s.get("select trax.schedule('m', 'm', every => '1 h')")
+        .await;
+    let other = Session::of(&db).await;
+    let started = Instant::now();
+    assert_eq!(other.tick("queue_due").await, 1);
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(s.number("select count(*) from trax.run").await, 3);
+    reader.get("commit").await;
+    fresh_tick(&db).await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+}
+
+#[tokio::test]
+async fn completions_go_on_while_partitions_are_made_and_dropped() {
+    let (db, s) = session().await;
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    s.get(&old_day(9, 10)).await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await.key();
+    let writer = Session::of(&db).await;
+    writer
+        .get(&format!("begin; select trax.complete({job})"))
+        .await;
+    let other = Session::of(&db).await;
+    let started = Instant::now();
+    other.get("select trax.tick()").await;
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    writer.get("commit").await;
+    fresh_tick(&db).await;
+    let days = "select count(*) from generate_series(1, 3) n
+        where to_regclass('trax.run_' || to_char((now() at time zone 'UTC')::date + n, 'YYYYMMDD')) is not null";
+    assert_eq!(s.get(days).await, "3", "the days to come");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn history_that_found_no_partition_is_forgotten_too() {
+    let (db, s) = session().await;
+    s.get(
+        "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+         select n, t, t, t, t, 1, 0, true, 'completed', 'old', 'default', '{}'
+         from generate_series(1, 1000) n, (select now() - interval '30 days') v (t)",
+    )
+    .await;
+    assert_eq!(
+        s.number("select count(*) from trax.run_default").await,
+        1000
+    );
+    fresh_tick(&db).await;
+    assert_eq!(
+        s.number("select count(*) from trax.run").await,
+        0,
+        "its time is over as well"
+    );
+}
+
+#[tokio::test]
+async fn retention_works_with_a_tick_by_hand_where_nothing_is_preloaded() {
+    let server = Server::options()
+        .fast()
+        .not_preloaded()
+        .start()
+        .expect("a server starts");
+    let db = server.database("plain").await.expect("a database is made");
+    let s = Session::of(&db).await;
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    s.get(&old_day(9, 10)).await;
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        tasks.push(
+            Session::of(&db)
+                .await
+                .spawn("select trax.tick();".repeat(10)),
+        );
+    }
+    for task in tasks {
+        let (_, result) = task.await.expect("the task ends");
+        result.expect("cleaning up at once is no error");
+    }
+    assert_eq!(s.get(AHEAD).await, "4");
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_retention_of_a_database_is_a_setting_and_the_last_kept_day_is_whole() {
+    let (db, s) = session().await;
+    for days in 1..=5 {
+        s.get(&old_day(days, 1)).await;
+    }
+    s.get(&format!(
+        "alter database {} set trax.run_retention = '3d'",
+        db.name()
+    ))
+    .await;
+    fresh_tick(&db).await;
+    let kept = "select count(*), bool_and(finished_at > now() - interval '4 days') from trax.run";
+    assert_eq!(s.get(kept).await, "3|t");
+}

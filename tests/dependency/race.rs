@@ -317,3 +317,34 @@ async fn no_success_is_lost_to_a_cycle_that_queues_the_child_meanwhile() {
     );
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_transaction_of_several_schedules_and_another_schedule_do_not_deadlock() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let pid = other.pid();
+    let schedule = |name| format!("select trax.schedule('{name}', 'm', cron => '0 0 1 1 *')");
+    for name in ["a", "b"] {
+        s.get(&schedule(name)).await;
+    }
+    s.get(&format!("begin; {}", schedule("a"))).await;
+    let task = other.spawn(format!("set lock_timeout = '3 s'; {}", schedule("b")));
+    let watcher = Session::of(&db).await;
+    // It may wait or be done; what counts is that the other can go on.
+    let seen = format!("select state, wait_event_type from pg_stat_activity where pid = {pid}");
+    harness::eventually("it waits or has ended", harness::PATIENCE, || async {
+        match watcher.get(&seen).await {
+            now if now == "active|Lock" || now.starts_with("idle") => Ok(()),
+            now => Err(now),
+        }
+    })
+    .await;
+    s.get(&format!(
+        "set local lock_timeout = '2 s'; {}",
+        schedule("b")
+    ))
+    .await;
+    s.get("commit").await;
+    let (_, result) = task.await.expect("the task ends");
+    result.expect("no deadlock");
+}
