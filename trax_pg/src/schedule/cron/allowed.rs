@@ -4,7 +4,7 @@ use super::Cron;
 use super::next::{END, MICROS, Note};
 use crate::schedule::calendar::{DAY, day_of_week};
 use crate::schedule::exclusion::Exclusions;
-use crate::schedule::zone::Zone;
+use crate::schedule::zone::{REACH, Zone};
 
 /// How many skipped occurrences are counted.
 const MAX_COUNTED: u32 = 1_000;
@@ -40,14 +40,14 @@ impl Cron {
     ) -> Option<Allowed> {
         let last = after_micros.div_euclid(MICROS);
         let open = exclusions.map(|exclusions| Open::new(self, exclusions));
-        let (at, note) = self.walk(last, END, open.as_ref(), zone)?;
+        let found = self.walk(last, END, open.as_ref(), zone)?;
         let skipped = match open {
-            Some(_) => self.count_before(at, last, zone),
+            Some(_) => self.count_before(found.at, last, zone),
             None => 0,
         };
         Some(Allowed {
-            at_micros: at.checked_mul(MICROS)?,
-            note,
+            at_micros: found.at.checked_mul(MICROS)?,
+            note: self.note(found, zone),
             skipped,
         })
     }
@@ -70,21 +70,22 @@ impl Cron {
             return None;
         }
         let open = exclusions.map(|exclusions| Open::new(self, exclusions));
-        let first_from = |start: i64| Some(self.walk(start - 1, to, open.as_ref(), zone)?.0);
+        let first_in =
+            |start: i64, end: i64| Some(self.walk(start - 1, end, open.as_ref(), zone)?.at);
+        // There is none from here to the end.
+        let mut none_from = to + 1;
         let mut look = FIRST_LOOK;
         let mut newest = loop {
             let start = to.saturating_sub(look).max(from);
-            match first_from(start) {
+            match first_in(start, none_from - 1) {
                 Some(found) => break found,
                 None if start == from => return None,
-                None => look = look.saturating_mul(2),
+                None => (none_from, look) = (start, look.saturating_mul(2)),
             }
         };
-        // There is one at `newest`, and none from `none_from` to the end.
-        let mut none_from = to + 1;
         while none_from - newest > 1 {
             let middle = newest + (none_from - newest) / 2;
-            match first_from(middle) {
+            match first_in(middle, none_from - 1) {
                 Some(found) => newest = found,
                 None => none_from = middle,
             }
@@ -96,7 +97,7 @@ impl Cron {
     fn count_before(&self, at: i64, mut last: i64, zone: &impl Zone) -> u32 {
         for counted in 0..MAX_COUNTED {
             match self.walk(last, at - 1, None, zone) {
-                Some((skipped, _)) => last = skipped,
+                Some(skipped) => last = skipped.at,
                 None => return counted,
             }
         }
@@ -131,8 +132,8 @@ impl<'a> Open<'a> {
     }
 
     /// The first wall time that the schedule means, that is not excluded, and that is not before
-    /// one that the schedule means.
-    pub(super) fn wall_from(&self, meant: i64) -> i64 {
+    /// one that the schedule means; never when that is after an instant.
+    pub(super) fn wall_from(&self, meant: i64, until: i64) -> i64 {
         let day = meant.div_euclid(DAY);
         if self.exclusions.is_open_day(day)
             && let Some(second) = self.second_from(day_of_week(day), meant.rem_euclid(DAY) as u32)
@@ -141,7 +142,7 @@ impl<'a> Open<'a> {
         }
         let wanted = |year, month| self.cron.days_in(year, month);
         self.exclusions
-            .open_day_after(day, self.days_of_week, wanted)
+            .open_day_after(day, (until + REACH) / DAY + 1, self.days_of_week, wanted)
             .and_then(|day| Some(day * DAY + i64::from(self.second_from(day_of_week(day), 0)?)))
             .unwrap_or(NEVER)
     }
