@@ -29,9 +29,11 @@ pub struct Allowed {
 impl Cron {
     /// The first occurrence strictly after an instant that is not excluded.
     ///
-    /// None when there is none within 41 years, 50 with exclusions. Open days are looked for in
-    /// the calendar and not occurrence by occurrence; only the count of those skipped goes through
-    /// them.
+    /// None when there is none within 41 years, 50 with exclusions; an excluded time that a gap
+    /// moves to where it is not is looked for in the next two years only. Open days are looked for
+    /// in the calendar and not occurrence by occurrence; only the count of those skipped goes
+    /// through them. Measured with chrono-tz (`an_allowed_time_takes_microseconds`): 1 to 7 µs,
+    /// 0.25 ms where the count reaches 1,000.
     pub fn next_allowed(
         &self,
         after_micros: i64,
@@ -55,7 +57,8 @@ impl Cron {
     /// The newest occurrence in a period, both ends included, that is not excluded.
     ///
     /// Looks back from the end in steps that double, then halves the step in which something is:
-    /// how often the schedule fires does not matter, and how long the period is hardly.
+    /// how often the schedule fires does not matter, and how long the period is hardly. Measured
+    /// over a year: 1 to 50 µs.
     pub fn latest(
         &self,
         from_micros: i64,
