@@ -9,6 +9,9 @@ use crate::schedule::zone::{REACH, Zone};
 /// How many skipped occurrences are counted.
 const MAX_COUNTED: u32 = 1_000;
 
+/// How far occurrences are counted on the wall clock alone, in seconds: 32 days.
+const STRETCH: i64 = 32 * DAY;
+
 /// How far the first look back goes, in seconds.
 const FIRST_LOOK: i64 = 64;
 
@@ -98,13 +101,36 @@ impl Cron {
 
     /// How many occurrences lie between two instants, all in seconds.
     fn count_before(&self, at: i64, mut last: i64, zone: &impl Zone) -> u32 {
-        for counted in 0..MAX_COUNTED {
-            match self.walk(last, at - 1, None, zone) {
-                Some(skipped) => last = skipped.at,
-                None => return counted,
+        let mut counted = 0;
+        while counted < MAX_COUNTED
+            && let Some(found) = self.walk(last, at - 1, None, zone)
+        {
+            let often = found.at - last < STRETCH / 4;
+            (counted, last) = (counted + 1, found.at);
+            if often {
+                (counted, last) = self.count_on(counted, last, at, zone);
             }
         }
-        MAX_COUNTED
+        counted
+    }
+
+    /// Counts on from an occurrence, on the wall clock alone, for as long as the offset stays.
+    fn count_on(&self, mut counted: u32, last: i64, at: i64, zone: &impl Zone) -> (u32, i64) {
+        // Soon after a change a fixed time may have been shown before.
+        let from = if self.elapsed { last } else { last - REACH };
+        let end = (at - 1).min(last + STRETCH);
+        let end = zone
+            .next_change(from, end)
+            .map_or(end, |change| change.at - 1);
+        let offset = i64::from(zone.offset_at(last));
+        let mut wall = last + offset;
+        while counted < MAX_COUNTED
+            && let Some(next) = self.wall_from(wall + 1)
+            && next - offset <= end
+        {
+            (counted, wall) = (counted + 1, next);
+        }
+        (counted, wall - offset)
     }
 }
 
