@@ -116,14 +116,16 @@ impl Cron {
 
     /// Counts on from an occurrence, on the wall clock alone, for as long as the offset stays.
     fn count_on(&self, mut counted: u32, last: i64, at: i64, zone: &impl Zone) -> (u32, i64) {
-        // Soon after a change a fixed time may have been shown before.
-        let from = if self.elapsed { last } else { last - REACH };
-        let end = (at - 1).min(last + STRETCH);
-        let end = zone
-            .next_change(from, end)
-            .map_or(end, |change| change.at - 1);
         let offset = i64::from(zone.offset_at(last));
         let mut wall = last + offset;
+        // In a repeat, what comes next was shown before.
+        if !self.elapsed && zone.latest_wall(last) > wall {
+            return (counted, last);
+        }
+        let end = (at - 1).min(last + STRETCH);
+        let end = zone
+            .next_change(last, end)
+            .map_or(end, |change| change.at - 1);
         while counted < MAX_COUNTED
             && let Some(next) = self.wall_from(wall + 1)
             && next - offset <= end
