@@ -5,9 +5,9 @@
 //! written from the rules; instants become wall times by chrono-tz, one after the other; gaps and
 //! repeats are noticed by what the clock shows, not by looking for changes of the offset.
 //!
-//! The normal run takes 26 expressions, 6 zones and 2 years. `TRAX_CRON_YEARS=10 cargo test
-//! --release` takes all of both over 10 years from 2010, Apia's missing day included: more than 60
-//! expressions in 12 zones.
+//! The normal run takes 24 texts and 7 pairs of features in 6 zones over 2 years. The whole is more
+//! than 110 texts in 12 zones over 10 years from 2010, Apia's missing day included; it takes a
+//! minute or two: `TRAX_CRON_YEARS=10 cargo test -p trax_pg --lib enumerator`.
 
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ const ZONES: [&str; 12] = [
     "UTC",
 ];
 
-/// The normal run takes the first 26.
+/// Each feature alone, and several in one field. The normal run takes the first 24.
 const TEXTS: [&str; 66] = [
     "*/20 0-2 * 10 SUNL",
     "*/10 1-3,23 * 4 SAT#1,SUN#1,SUNL",
@@ -104,6 +104,42 @@ const TEXTS: [&str; 66] = [
     "30 0 * 9-4 SUN",
     "0 2 1-31 * TUE",
 ];
+
+/// What each of the five fields can say. [`pair`] puts every two that stand in different fields into
+/// one text.
+const FEATURES: [[&str; 7]; 5] = [
+    ["*", "30", "*/20", "15,45", "0-59", "50-10/5", "7/13"],
+    ["*", "2", "*/2", "1,2,3", "1-4", "22-4", "0/3"],
+    ["*", "L", "LW", "15W", "1,27,30", "25-5", "*/3"],
+    [
+        "*",
+        "3,10",
+        "MAR-NOV",
+        "SEP-APR",
+        "*/3",
+        "4/5",
+        "JAN,MAR,OCT,DEC",
+    ],
+    ["*", "?", "SUN", "SAT-MON", "5L", "FRI#2,SUN#1", "*/2"],
+];
+
+/// The n-th of 49 texts. Two fields of it give back row and column, 7 being a prime: so any two
+/// fields take all 49 combinations.
+fn pair(n: usize) -> String {
+    let (row, column) = (n / 7, n % 7);
+    let choices = [
+        column,
+        row,
+        row + column,
+        row + 2 * column,
+        row + 3 * column,
+    ];
+    let fields = choices
+        .iter()
+        .zip(FEATURES)
+        .map(|(choice, field)| field[choice % 7]);
+    fields.collect::<Vec<_>>().join(" ")
+}
 
 /// Seconds matter only where clocks change: these are proved second by second for three days around
 /// each change.
@@ -372,58 +408,80 @@ fn first_of(year: i32) -> i64 {
         .timestamp()
 }
 
-/// Which years, how many texts, how many zones.
-fn extent() -> (i32, i32, usize, usize) {
-    match std::env::var("TRAX_CRON_YEARS")
-        .ok()
-        .map(|years| years.parse::<i32>())
-    {
-        Some(years) => (
-            2010,
-            2010 + years.expect("a number of years"),
-            TEXTS.len(),
-            ZONES.len(),
-        ),
-        None => (2011, 2013, 26, 6),
+/// What is proved: years, texts, zones.
+struct Extent {
+    first: i32,
+    end: i32,
+    texts: Vec<String>,
+    zones: &'static [&'static str],
+    whole: bool,
+}
+
+fn extent() -> Extent {
+    let years = std::env::var("TRAX_CRON_YEARS").ok();
+    let whole = years.is_some();
+    let (texts, every) = if whole { (TEXTS.len(), 1) } else { (24, 7) };
+    let pairs = (0..49).step_by(every).map(|n| pair((n + n / 7) % 49));
+    let years = years.map_or(2, |years| years.parse().expect("a number of years"));
+    let first = if whole { 2010 } else { 2011 };
+    Extent {
+        first,
+        end: first + years,
+        texts: TEXTS[..texts]
+            .iter()
+            .map(|text| (*text).to_owned())
+            .chain(pairs)
+            .collect(),
+        zones: if whole { &ZONES } else { &ZONES[..6] },
+        whole,
     }
+}
+
+#[test]
+fn every_two_features_of_different_fields_meet_in_a_text() {
+    let texts: Vec<String> = (0..49).map(pair).collect();
+    let fields: HashSet<(usize, usize, &str, &str)> = texts
+        .iter()
+        .flat_map(|text| {
+            let fields: Vec<(usize, &str)> = text.split(' ').enumerate().collect();
+            let pairs = fields.clone().into_iter().flat_map(move |one| {
+                fields
+                    .clone()
+                    .into_iter()
+                    .map(move |other| (one.0, other.0, one.1, other.1))
+            });
+            pairs.filter(|pair| pair.0 < pair.1)
+        })
+        .collect();
+    assert_eq!(fields.len(), 10 * 49);
 }
 
 #[test]
 fn next_agrees_with_looking_at_every_minute() {
-    let (first, end, texts, zones) = extent();
+    let extent = extent();
     let mut tried = 0;
-    for name in &ZONES[..zones] {
+    for name in extent.zones {
         let zone: Tz = name.parse().expect("a zone");
-        let clock = clock(zone, first_of(first), first_of(end), 60);
+        let clock = clock(zone, first_of(extent.first), first_of(extent.end), 60);
         let changes = changes(&clock, 60);
-        for text in &TEXTS[..texts] {
-            tried += compare(
-                text,
-                name,
-                &enumerate(&Matcher::new(text), &clock, 60),
-                &changes,
-            );
+        for text in &extent.texts {
+            let fires = enumerate(&Matcher::new(text), &clock, 60);
+            tried += compare(text, name, &fires, &changes);
         }
     }
-    assert!(
-        tried > texts * zones * 20,
-        "only {tried} times were compared"
-    );
+    let least = extent.texts.len() * extent.zones.len() * 20;
+    assert!(tried > least, "only {tried} times were compared");
 }
 
 #[test]
 fn next_agrees_with_looking_at_every_second_around_a_change() {
-    let (_, _, texts, zones) = extent();
-    // Two changes of a zone in the normal run, all those of ten years in the long one.
-    let (first, end, most) = if texts == TEXTS.len() {
-        (2010, 2020, 99)
-    } else {
-        (2011, 2012, 2)
-    };
+    let extent = extent();
+    // Two changes of a zone in the normal run, all in the whole one.
+    let most = if extent.whole { usize::MAX } else { 2 };
     let mut tried = 0;
-    for name in &ZONES[..zones] {
+    for name in extent.zones {
         let zone: Tz = name.parse().expect("a zone");
-        let hours = clock(zone, first_of(first), first_of(end), 3_600);
+        let hours = clock(zone, first_of(extent.first), first_of(extent.end), 3_600);
         for around in changes(&hours, 3_600).into_iter().take(most) {
             let clock = clock(zone, around - 129_600, around + 129_600, 1);
             let changes = changes(&clock, 1);

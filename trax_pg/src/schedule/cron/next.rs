@@ -15,8 +15,9 @@ use crate::schedule::zone::{Change, Instants, REACH, Zone};
 /// the clock changes at most a few times in the years that the horizon allows between two matches.
 const MAX_STRETCHES: usize = 256;
 
-/// How long all that a schedule means may be excluded, in seconds: 50 years.
-const MAX_EXCLUDED: i64 = 50 * 31_556_952;
+/// How long the changes of a zone are followed while all that a schedule means is excluded, in
+/// seconds: two years, in which each change of a usual year comes. It costs 250 probes a year.
+const FOLLOWED: i64 = 2 * 31_556_952;
 
 pub(super) const MICROS: i64 = 1_000_000;
 
@@ -62,10 +63,10 @@ impl Cron {
     pub fn next(&self, after_micros: i64, zone: &impl Zone) -> Option<Occurrence> {
         // Matches are whole seconds: the first one that can be meant is the second after this one.
         let last = after_micros.div_euclid(MICROS);
-        let (at, note) = self.walk(last, END, None, zone)?;
+        let found = self.walk(last, END, None, zone)?;
         Some(Occurrence {
-            at_micros: at.checked_mul(MICROS)?,
-            note,
+            at_micros: found.at.checked_mul(MICROS)?,
+            note: self.note(found, zone),
         })
     }
 
@@ -77,7 +78,7 @@ impl Cron {
         until: i64,
         open: Option<&Open<'_>>,
         zone: &impl Zone,
-    ) -> Option<(i64, Option<Note>)> {
+    ) -> Option<Found> {
         // A wall time below the floor was shown before, and between the floor and the match that
         // is looked for nothing matches: the floor serves every stretch. A fixed time starts one
         // second early, to see a gap that ends right after it.
@@ -86,29 +87,30 @@ impl Cron {
             false => (last, zone.latest_wall(last) + 1),
         };
         let mut offset = i64::from(zone.offset_at(start));
-        // Exclusions may be followed change by change, so not for ever.
-        let until = match open {
-            Some(_) => until.min(last.saturating_add(MAX_EXCLUDED)),
-            None => until,
-        };
+        let follow_until = last.saturating_add(FOLLOWED);
         for _ in 0..MAX_STRETCHES {
             if start > until {
                 return None;
             }
             let meant = self.wall_from(floor.max(start + offset))?;
-            let wall = open.map_or(meant, |open| open.wall_from(meant));
+            let wall = open.map_or(meant, |open| open.wall_from(meant, until));
             let at = wall - offset;
-            let change = match self.leap(start, at, until, wall != meant, zone) {
+            let follow_until = if wall == meant { start } else { follow_until };
+            let change = match self.leap(start, at.min(until + 1), follow_until, zone) {
                 Leap::To(near) => {
                     start = near;
                     offset = i64::from(zone.offset_at(start));
                     continue;
                 }
                 Leap::Change(change) => change,
-                Leap::None => return (at <= until).then(|| (at, repeat_note(at, wall, zone))),
+                Leap::None => return (at <= until).then_some(Found { at, gap: None }),
             };
             if !self.elapsed && self.gap_is_meant(floor, change, open) {
-                return (change.at <= until).then(|| (change.at, self.gap_note(change)));
+                let found = Found {
+                    at: change.at,
+                    gap: Some(change),
+                };
+                return (found.at <= until).then_some(found);
             }
             (start, offset) = (change.at, change.after);
         }
@@ -117,22 +119,20 @@ impl Cron {
 
     /// What lies between an instant and the next match at the offset in force: nothing, a change,
     /// or so much time that changes in the middle cannot bring another match and are not looked
-    /// for. They can when fixed times that are excluded lie in the middle: a gap may move one to
-    /// where it is not.
-    fn leap(&self, start: i64, at: i64, until: i64, excluded: bool, zone: &impl Zone) -> Leap {
-        let far = at - start > 2 * REACH && (self.elapsed || !excluded);
+    /// for. They can when fixed times that are excluded lie in the middle, as a gap may move one to
+    /// where it is not; those are followed until an instant.
+    fn leap(&self, start: i64, at: i64, follow_until: i64, zone: &impl Zone) -> Leap {
+        let far = at - start > 2 * REACH;
         // Elapsed time: a repeat soon after the start shows wall times from before it again.
-        let look_until = if far {
-            start + REACH
-        } else {
-            at.min(until.saturating_add(1))
+        let look_until = match (far, self.elapsed) {
+            (false, _) => at,
+            (true, true) => start + REACH,
+            (true, false) => at.min(follow_until),
         };
-        if (self.elapsed || !far)
-            && let Some(change) = zone.next_change(start, look_until)
-        {
+        if let Some(change) = zone.next_change(start, look_until) {
             return Leap::Change(change);
         }
-        if far {
+        if look_until < at {
             Leap::To(at - REACH)
         } else {
             Leap::None
@@ -146,24 +146,32 @@ impl Cron {
         meant.is_some_and(|meant| meant < end) && open.is_none_or(|open| open.allows(end))
     }
 
-    /// The note of a time that was moved to the end of a gap; none when the time there is meant as
-    /// well.
-    fn gap_note(&self, change: Change) -> Option<Note> {
-        let wall = change.at + change.after;
-        (self.wall_from(wall) != Some(wall)).then_some(Note::Gap)
+    /// What the clock does at a match. A time at the end of a gap was not moved there when it is
+    /// meant as well.
+    pub(super) fn note(&self, found: Found, zone: &impl Zone) -> Option<Note> {
+        if let Some(change) = found.gap {
+            let wall = change.at + change.after;
+            return (self.wall_from(wall) != Some(wall)).then_some(Note::Gap);
+        }
+        match zone.instants_of(zone.wall_at(found.at)) {
+            Instants::Twice(first, _) if found.at == first => Some(Note::RepeatedFirst),
+            Instants::Twice(..) => Some(Note::RepeatedSecond),
+            _ => None,
+        }
     }
+}
+
+/// A match.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    /// The instant, in seconds.
+    pub(super) at: i64,
+    /// The change whose gap ends there, when times in the gap are meant.
+    gap: Option<Change>,
 }
 
 enum Leap {
     None,
     Change(Change),
     To(i64),
-}
-
-fn repeat_note(at: i64, wall: i64, zone: &impl Zone) -> Option<Note> {
-    match zone.instants_of(wall) {
-        Instants::Twice(first, _) if at == first => Some(Note::RepeatedFirst),
-        Instants::Twice(..) => Some(Note::RepeatedSecond),
-        _ => None,
-    }
 }

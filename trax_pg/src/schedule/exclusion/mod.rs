@@ -137,10 +137,12 @@ impl Exclusions {
     }
 
     /// The first open day after a day that is among the given days of the week and among those
-    /// that are wanted of its month (bits 1 to 31).
+    /// that are wanted of its month (bits 1 to 31). None in the months up to that of a last day, or
+    /// within the horizon: none.
     pub(super) fn open_day_after(
         &self,
         day: i64,
+        last_day: i64,
         days_of_week: u8,
         wanted: impl Fn(i64, u32) -> u32,
     ) -> Option<i64> {
@@ -150,8 +152,9 @@ impl Exclusions {
             ..Days::default()
         };
         let (mut year, mut month, mut day_of_month) = date_of(day + 1);
-        let last_year = year + HORIZON_YEARS;
-        while year <= last_year {
+        let (last_year, last_month, _) = date_of(last_day);
+        let last = (last_year, last_month).min((year + HORIZON_YEARS, 12));
+        while of_week.of_week != 0 && (year, month) <= last {
             let later = u32::MAX << day_of_month;
             let open = of_week.in_month(year, month) & !self.yearly[month as usize - 1];
             let days = wanted(year, month) & open & later;
@@ -185,7 +188,7 @@ impl Exclusions {
             return Some(day * DAY + i64::from(second));
         }
         let all = |year, month| u32::MAX >> (31 - days_in_month(year, month));
-        let next = self.open_day_after(day, self.days_of_week_with_time(), all)?;
+        let next = self.open_day_after(day, i64::MAX / DAY, self.days_of_week_with_time(), all)?;
         Some(next * DAY + i64::from(self.open_second(day_of_week(next), 0)?))
     }
 

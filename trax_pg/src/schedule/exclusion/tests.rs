@@ -412,6 +412,33 @@ impl Random {
 }
 
 #[test]
+fn random_json_never_panics() {
+    let mut random = Random(31);
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut text = random.exclusions().to_string().into_bytes();
+        for _ in 0..random.below(3) {
+            let at = random.below(text.len());
+            text[at] = b"09:-,[]{}\"aS"[random.below(12)];
+        }
+        let Ok(json) = serde_json::from_slice::<serde_json::Value>(&text) else {
+            continue;
+        };
+        if let Ok(exclusions) = Exclusions::parse(&json) {
+            read += 1;
+            for at in [i64::MIN, i64::MAX, random.below(1 << 51) as i64] {
+                let excluded = exclusions.covering(at, &Utc);
+                assert!(
+                    excluded.is_none_or(|excluded| excluded.until_micros >= at),
+                    "{json}"
+                );
+            }
+        }
+    }
+    assert!(read > 1_000, "only {read} were read");
+}
+
+#[test]
 fn the_end_of_an_exclusion_is_the_first_open_minute() {
     let names = [
         "Europe/Berlin",

@@ -208,3 +208,43 @@ fn latest_takes_both_ends() {
         Some("1968-02-29 00:00:00".to_owned())
     );
 }
+
+#[test]
+#[ignore = "a measurement: run it with --nocapture"]
+fn an_allowed_time_takes_microseconds() {
+    let berlin = zone("Europe/Berlin");
+    let year = json!({"date_ranges": [{"from": "2026-01-01", "to": "2026-12-31"}]});
+    let weekend = json!({"days_of_week": ["SAT", "SUN"]});
+    let night = json!({"time_windows": [{"from": "22:00", "to": "06:00"}]});
+    let always = json!({"time_windows": [{"from": "02:00", "to": "03:00"}]});
+    let after = seconds("2026-03-27 22:59:59") * MICROS;
+    for (text, json) in [
+        ("* * * * * *", json!({})),
+        ("* * * * * *", weekend.clone()),
+        ("* * * * * *", year.clone()),
+        ("0 * * * *", weekend),
+        ("*/5 * * * *", night.clone()),
+        ("0-59 0-23 * * *", year),
+        ("0 0,12 29 2 *", night),
+        ("30 2 * * *", always),
+    ] {
+        let (cron, exclusions) = (cron(text), exclusions(json.clone()));
+        let time = |work: &dyn Fn()| {
+            let started = std::time::Instant::now();
+            (0..100).for_each(|_| work());
+            started.elapsed() / 100
+        };
+        let next = time(&|| {
+            cron.next_allowed(after, &berlin, Some(&exclusions))
+                .expect("a time");
+        });
+        let covering = time(&|| drop(exclusions.covering(after + MICROS, &berlin)));
+        let back = after - 366 * 86_400 * MICROS;
+        let latest = time(&|| {
+            std::hint::black_box(cron.latest(back, after, &berlin, Some(&exclusions)));
+        });
+        println!(
+            "{text:16} {json}: next_allowed {next:?}, covering {covering:?}, latest {latest:?}"
+        );
+    }
+}
