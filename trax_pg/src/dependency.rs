@@ -9,6 +9,7 @@
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
+use crate::manifest_state;
 use crate::spi::{Spi, arg, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::collections::HashMap;
@@ -24,7 +25,8 @@ statement!(
     "dependency_satisfy.sql",
     INT8ARRAYOID,
     INT8ARRAYOID,
-    TIMESTAMPTZOID
+    TIMESTAMPTZOID,
+    INT8ARRAYOID
 );
 statement!(
     DEPENDENCY_FIRE,
@@ -65,7 +67,10 @@ pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now
     }
     let parents: Vec<i64> = succeeded.iter().map(|&(parent, _)| parent).collect();
     let jobs: Vec<i64> = succeeded.iter().map(|&(_, job)| job).collect();
-    spi.execute(&DEPENDENCY_SATISFY, &[arg(parents), arg(jobs), arg(now)]);
+    spi.execute(
+        &DEPENDENCY_SATISFY,
+        &[arg(parents), arg(jobs), arg(now), arg(children.to_vec())],
+    );
     // Under the locks of the children's states, whatever the isolation level: the parents before us have committed.
     let rows = spi.query_latest(&DEPENDENCY_READY, &[arg(children.to_vec())]);
     let ready: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
@@ -91,6 +96,8 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
 /// Sets the parents of a manifest. Refuses unknown names (42704) and circles (22023, with the path).
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
+    // The state of a child is locked before its edges, as a parent's completion does.
+    manifest_state::hold(spi, child);
     let ids = ids(spi, parents)?;
     if let Some(path) = path(spi, &ids, child) {
         let rows = spi.query_latest(&MANIFEST_NAMES, &[arg(path)]);

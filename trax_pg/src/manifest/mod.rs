@@ -158,7 +158,8 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     spi.query(&MANIFEST_LOCK_WAITING, &[arg(found.id)]);
     let definition = must_lock(spi, name)?;
     dependency::refuse_with_dependents(spi, definition.id, name)?;
-    // Waits for a cycle that is about to queue this manifest; then no other can.
+    // Waits for a cycle that is about to queue this manifest; then no other can. The state goes before the edges.
+    manifest_state::hold(spi, definition.id);
     spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     // What was locked above and what that cycle queued. A row that another transaction has locked is being claimed or
     // cancelled; waiting for it here, after the state, would be against the order of locks.
