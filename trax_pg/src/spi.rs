@@ -401,7 +401,7 @@ impl Drop for PlannerSettings {
 macro_rules! statement {
     ($name:ident, $file:literal $(, $type:ident)* $(,)?) => {
         static $name: $crate::spi::Statement = $crate::spi::Statement::new(
-            include_str!(concat!("../../sql/query/", $file)),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/", $file)),
             &[$(::pgrx::pg_sys::$type),*],
         );
     };

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn, random};
 use crate::spi::{Spi, SpiRow, SpiRows, arg, statement};
 use crate::timing::{self, Kind, Plan, Timing};
+use crate::work_queue::NewJob;
 
 statement!(MANIFEST_FIND, "manifest_find.sql", TEXTOID);
 statement!(MANIFEST_LOCK, "manifest_lock.sql", TEXTOID);
@@ -96,6 +97,24 @@ impl Definition {
                     None => NextRun::Parked(timing::OVER),
                 })
             }
+        }
+    }
+
+    /// A job of this manifest, claimable now, from its row as [`find_row`] gave it.
+    pub(super) fn job(self, row: &SpiRow, now: Timestamp) -> NewJob {
+        NewJob {
+            task: self.task,
+            group: self.group,
+            priority: self.priority,
+            run_at: now,
+            now,
+            max_retries: self.max_retries,
+            timeout: row.datum(8),
+            retry_delay: row.datum(7),
+            unique_key: None,
+            concurrency_key: None,
+            trace: None,
+            manifest: Some((self.id, self.name)),
         }
     }
 

@@ -214,18 +214,8 @@ fn trigger(
     let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
     let definition = Definition::read(name, &row);
     let job = NewJob {
-        task: definition.task,
-        group: definition.group,
-        priority: definition.priority,
         run_at: now.plus(delay),
-        now,
-        max_retries: definition.max_retries,
-        timeout: row.datum(8),
-        retry_delay: row.datum(7),
-        unique_key: None,
-        concurrency_key: None,
-        trace: None,
-        manifest: Some((definition.id, definition.name)),
+        ..definition.job(&row, now)
     };
     Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
 }
@@ -260,20 +250,10 @@ fn activate(spi: &Spi, name: &str, input: Option<pg_sys::Datum>, now: Timestamp)
             .detail(format!("Its parents are: {}.", definition.parents.join(", ")))
             .hint("Call trax.activate() from a job of one of its parents, before that job is completed."));
     }
-    let priority = definition.priority + setting::dependent_priority_boost();
+    let boosted = definition.priority + setting::dependent_priority_boost();
     let job = NewJob {
-        task: definition.task,
-        group: definition.group,
-        priority: priority.min(group::HIGHEST_PRIORITY),
-        run_at: now,
-        now,
-        max_retries: definition.max_retries,
-        timeout: row.datum(8),
-        retry_delay: row.datum(7),
-        unique_key: None,
-        concurrency_key: None,
-        trace: None,
-        manifest: Some((definition.id, definition.name)),
+        priority: boosted.min(group::HIGHEST_PRIORITY),
+        ..definition.job(&row, now)
     };
     Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
 }

@@ -12,16 +12,17 @@
 //! Cost of recording 100 completions with warm caches: 809 buffers, 8 a job, at any length of history: `Index Scan using
 //! lease_pkey` for each, `Delete on lease`, `Insert on run` into the partition of the day.
 
-use crate::clock::{Timestamp, interval_micros, micros};
+mod ending;
+
+use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::lease::{self, Held, Locked, Overdue};
+use crate::lease::{self, Held, Overdue};
 use crate::manifest_state::{self, Ended};
-use crate::retry::{Policy, Verdict};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
-use crate::{setting, wake, work_queue};
+use crate::{wake, work_queue};
+use ending::{Ending, Failure, State};
 use pgrx::{Uuid, pg_sys};
-use std::time::Duration;
 
 /// Error text is cut at this length.
 const ERROR_BYTES: usize = 64 * 1024;
@@ -269,138 +270,6 @@ fn ended(row: &SpiRow, succeeded: bool, done: bool) -> Ended {
         succeeded,
         done,
     }
-}
-
-/// What a worker says of a failed attempt.
-struct Failure {
-    error: String,
-    detail: Option<pg_sys::Datum>,
-    retry_in: Option<i64>,
-    permanent: bool,
-}
-
-/// How `trax.run` calls the end of an attempt that did not complete.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Error,
-    LeaseExpired,
-    Timeout,
-    Cancelled,
-}
-
-impl State {
-    fn state(self) -> &'static str {
-        match self {
-            Self::Cancelled => "cancelled",
-            _ => "failed",
-        }
-    }
-
-    fn failure_kind(self) -> Option<&'static str> {
-        match self {
-            Self::Error => Some("error"),
-            Self::LeaseExpired => Some("lease_expired"),
-            Self::Timeout => Some("timeout"),
-            Self::Cancelled => None,
-        }
-    }
-}
-
-/// The end of one attempt that did not complete.
-struct Ending {
-    lease: Locked,
-    state: State,
-    error: Option<String>,
-    detail: Option<pg_sys::Datum>,
-    retry_at: Option<Timestamp>,
-    /// Why it becomes a dead letter.
-    reason: Option<&'static str>,
-}
-
-impl Ending {
-    fn cancelled(lease: Locked, error: Option<String>) -> Self {
-        Self {
-            lease,
-            state: State::Cancelled,
-            error,
-            detail: None,
-            retry_at: None,
-            reason: None,
-        }
-    }
-
-    fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
-        // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the attempt.
-        if lease.cancelled {
-            return Self {
-                detail: failure.detail,
-                ..Self::cancelled(lease, Some(failure.error))
-            };
-        }
-        let state = if lease.timed_out {
-            State::Timeout
-        } else {
-            State::Error
-        };
-        let mut ending = Self::judged(lease, state, failure.error, failure.permanent, now);
-        ending.detail = failure.detail;
-        if let (Some(_), Some(retry_in)) = (ending.retry_at, failure.retry_in) {
-            ending.retry_at = Some(now.plus(retry_in));
-        }
-        ending
-    }
-
-    fn overdue(lease: Locked, overdue: Overdue, now: Timestamp) -> Self {
-        if lease.cancelled {
-            return Self::cancelled(lease, Some("its worker did not answer".to_string()));
-        }
-        match overdue {
-            Overdue::LeaseExpired => {
-                let error = "the lease expired without a heartbeat".to_string();
-                Self::judged(lease, State::LeaseExpired, error, false, now)
-            }
-            Overdue::TimedOut => {
-                let error = "it ran longer than its timeout".to_string();
-                Self::judged(lease, State::Timeout, error, false, now)
-            }
-        }
-    }
-
-    /// Retry or dead.
-    fn judged(lease: Locked, state: State, error: String, permanent: bool, now: Timestamp) -> Self {
-        let max_retries = lease
-            .max_retries
-            .unwrap_or_else(setting::default_max_retries);
-        let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
-            // Its worker is gone, which says nothing against the job: it runs again at once.
-            Verdict::Retry if state == State::LeaseExpired => (Some(now), None),
-            Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
-            Verdict::Dead if permanent => (None, Some("failed permanently")),
-            Verdict::Dead => (None, Some("attempts spent")),
-        };
-        Self {
-            lease,
-            state,
-            error: Some(error),
-            detail: None,
-            retry_at,
-            reason,
-        }
-    }
-}
-
-/// How long a job waits before its next attempt, in microseconds.
-fn retry_delay(lease: &Locked) -> i64 {
-    let delay = match &lease.retry_delay {
-        Some(own) => Duration::from_micros(interval_micros(own).max(0) as u64),
-        None => setting::retry_delay(),
-    };
-    let policy = Policy {
-        delay,
-        backoff: setting::retry_backoff(),
-        max: setting::retry_delay_max(),
-    };
-    micros(policy.delay_before_attempt(lease.attempt, manifest_state::random()))
 }
 
 /// Records attempts that did not complete and all that follows from them.

@@ -7,11 +7,14 @@
 //!
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
+mod bell;
+
+pub(crate) use bell::{Bell, bell};
+
+use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
-use pgrx::{AssertPGRXSharedMemory, PGRXSharedMemory, PgLwLock};
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use pgrx::{AssertPGRXSharedMemory, PgLwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How many databases can have a scheduler or a hold at once.
 const SLOTS: usize = 128;
@@ -81,31 +84,6 @@ type Board = AssertPGRXSharedMemory<Shared>;
 // SAFETY: no other lock has this name.
 static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax") };
 
-/// Where one database says that something happened; see `wake.rs`.
-pub(crate) struct Bell {
-    database: AtomicU32,
-    /// How often it has rung.
-    count: AtomicU64,
-    /// What rang since the scheduler looked.
-    rung: AtomicU32,
-    waiters: AtomicU32,
-    /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
-    scheduler: AtomicPtr<pg_sys::Latch>,
-    condition: UnsafeCell<pg_sys::ConditionVariable>,
-}
-
-/// The bells, by place: a bell once given to a database stays its own until the server restarts.
-struct Bells([Bell; SLOTS]);
-
-// SAFETY: atomics, and a condition variable with a lock of its own.
-unsafe impl PGRXSharedMemory for Bells {}
-
-// SAFETY: no other lock has this name.
-static BELLS: PgLwLock<Bells> = unsafe { PgLwLock::new(c"trax bells") };
-
-/// The bell of this process's database, once found.
-static BELL: AtomicPtr<Bell> = AtomicPtr::new(std::ptr::null_mut());
-
 /// Set in the postmaster by `_PG_init` and inherited by every process it forks.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -136,131 +114,6 @@ fn empty_board() -> Board {
     };
     // SAFETY: Shared has no pointers and nothing to drop.
     unsafe { AssertPGRXSharedMemory::new(shared) }
-}
-
-fn silent_bells() -> Bells {
-    Bells(std::array::from_fn(|_| Bell {
-        database: AtomicU32::new(0),
-        count: AtomicU64::new(0),
-        rung: AtomicU32::new(0),
-        waiters: AtomicU32::new(0),
-        scheduler: AtomicPtr::new(std::ptr::null_mut()),
-        // Made valid when the bell is given to a database.
-        condition: UnsafeCell::new(pg_sys::ConditionVariable::default()),
-    }))
-}
-
-/// The bell of this process's database; `None` without shared memory and when all are given.
-pub(crate) fn bell() -> Option<&'static Bell> {
-    if !available() {
-        return None;
-    }
-    // SAFETY: null or a bell in shared memory, which lives as long as the server.
-    if let Some(known) = unsafe { BELL.load(Ordering::Relaxed).as_ref() } {
-        return Some(known);
-    }
-    // SAFETY: a plain number.
-    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    if database == 0 {
-        return None;
-    }
-    let bells = BELLS.exclusive();
-    let holds = |bell: &&Bell, wanted| bell.database.load(Ordering::Relaxed) == wanted;
-    let bell = match bells.0.iter().find(|bell| holds(bell, database)) {
-        Some(bell) => bell,
-        None => {
-            let free = bells.0.iter().find(|bell| holds(bell, 0))?;
-            // SAFETY: nobody uses a bell that has no database, and the lock is held.
-            unsafe { pg_sys::ConditionVariableInit(free.condition.get()) };
-            free.database.store(database, Ordering::Relaxed);
-            free
-        }
-    };
-    BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
-    // SAFETY: as above; the lock only guards who gets which bell.
-    unsafe { BELL.load(Ordering::Relaxed).as_ref() }
-}
-
-impl Bell {
-    /// How often it has rung for work.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
-
-    /// Wakes the waiters if there is work, and the scheduler if it has not been woken since it last looked.
-    pub(crate) fn ring(&self, what: u32) {
-        if what & crate::wake::WORK != 0 {
-            self.count.fetch_add(1, Ordering::SeqCst);
-            if self.waiters.load(Ordering::SeqCst) > 0 {
-                // SAFETY: initialized when the bell was given.
-                unsafe { pg_sys::ConditionVariableBroadcast(self.condition.get()) };
-            }
-        }
-        let before = self.rung.fetch_or(what, Ordering::SeqCst);
-        let scheduler = self.scheduler.load(Ordering::SeqCst);
-        if before & what != what && !scheduler.is_null() {
-            // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for nothing.
-            unsafe { pg_sys::SetLatch(scheduler) };
-        }
-    }
-
-    /// The scheduler says which latch is its own.
-    pub(crate) fn attend(&self) {
-        // SAFETY: the latch of this process, in shared memory.
-        self.scheduler
-            .store(unsafe { pg_sys::MyLatch }, Ordering::SeqCst);
-    }
-
-    /// What rang since the last call; for the scheduler.
-    pub(crate) fn take(&self) -> u32 {
-        self.rung.swap(0, Ordering::SeqCst)
-    }
-
-    /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it with an error.
-    pub(crate) fn wait_while(&self, count: u64, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
-        let condition = self.condition.get();
-        let waiting = Waiting::begin(self);
-        // SAFETY: initialized when the bell was given; an error on the way ends the sleep at abort.
-        unsafe {
-            pg_sys::ConditionVariablePrepareToSleep(condition);
-            while self.count() == count {
-                let left = deadline
-                    .saturating_duration_since(Instant::now())
-                    .as_millis();
-                let left = i64::try_from(left)
-                    .unwrap_or(i64::MAX)
-                    .min(i64::from(i32::MAX));
-                if left == 0
-                    || pg_sys::ConditionVariableTimedSleep(
-                        condition,
-                        left,
-                        pg_sys::PG_WAIT_EXTENSION,
-                    )
-                {
-                    break;
-                }
-            }
-            pg_sys::ConditionVariableCancelSleep();
-        }
-        drop(waiting);
-    }
-}
-
-/// Counts a waiter for as long as it lives, also while an error unwinds.
-struct Waiting<'a>(&'a Bell);
-
-impl<'a> Waiting<'a> {
-    fn begin(bell: &'a Bell) -> Self {
-        bell.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(bell)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// Whether there is shared memory: the library was preloaded.

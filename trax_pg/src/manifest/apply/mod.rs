@@ -5,24 +5,26 @@
 //! Holds: applying the same document again changes nothing; what a manifest leaves out has its default, except that
 //! one which was switched off by hand stays off; only what an earlier apply created is ever pruned.
 
+mod object;
+mod order;
+
 use super::change::{Change, one_of};
 use super::{schedule, unschedule};
 use crate::clock::Timestamp;
 use crate::dependency;
-use crate::entry::{checked_name, sql_function};
+use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::group::{self, HIGHEST_PRIORITY};
 use crate::json;
 use crate::spi::{self, Spi, arg, statement};
-use pgrx::{JsonB, pg_sys};
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use object::Object;
+use order::in_order;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
 
 statement!(MANIFEST_SNAPSHOT, "manifest_snapshot.sql", TEXTOID);
 statement!(GROUP_SNAPSHOT, "group_snapshot.sql", TEXTOID);
 statement!(MANIFEST_PRUNABLE, "manifest_prunable.sql", TEXTARRAYOID);
-statement!(TEXT_INTERVAL, "text_interval.sql", TEXTOID);
-statement!(TEXT_TIME, "text_time.sql", TEXTOID);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     let document = call
@@ -336,201 +338,4 @@ fn refuse_repeated<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Resu
         }
     }
     Ok(())
-}
-
-/// Positions of the manifests, parents first. A path of its own instead of recursion: a chain may be of any length.
-fn in_order(manifests: &[Entry]) -> Result<Vec<usize>> {
-    let places: HashMap<&str, usize> = manifests
-        .iter()
-        .enumerate()
-        .map(|(index, entry)| (entry.name.as_str(), index))
-        .collect();
-    let mut order = Vec::with_capacity(manifests.len());
-    let mut visited = vec![Visit::Not; manifests.len()];
-    for start in 0..manifests.len() {
-        // Each step is a manifest and how many of its parents have been visited.
-        let mut path: Vec<(usize, usize)> = Vec::new();
-        if visited[start] == Visit::Not {
-            path.push((start, 0));
-            visited[start] = Visit::OnPath;
-        }
-        while let Some((index, parent)) = path.last_mut() {
-            pgrx::check_for_interrupts!();
-            let parents = manifests[*index].depends_on.as_deref().unwrap_or_default();
-            let Some(name) = parents.get(*parent) else {
-                visited[*index] = Visit::Done;
-                order.push(*index);
-                path.pop();
-                continue;
-            };
-            *parent += 1;
-            let Some(&next) = places.get(name.as_str()) else {
-                continue;
-            };
-            match visited[next] {
-                Visit::Done => {}
-                Visit::OnPath => return Err(circle(manifests, &path, next)),
-                Visit::Not => {
-                    visited[next] = Visit::OnPath;
-                    path.push((next, 0));
-                }
-            }
-        }
-    }
-    Ok(order)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Visit {
-    Not,
-    OnPath,
-    Done,
-}
-
-fn circle(manifests: &[Entry], path: &[(usize, usize)], closing: usize) -> Error {
-    let name = |index: usize| manifests[index].name.as_str();
-    let on_path = path
-        .iter()
-        .map(|&(index, _)| index)
-        .skip_while(|&index| index != closing);
-    let names: Vec<&str> = on_path.chain([closing]).map(name).collect();
-    Error::invalid(format!(
-        "manifest \"{}\" would depend on itself",
-        name(closing)
-    ))
-    .detail(format!("The circle is {}.", names.join(" -> ")))
-    .hint("Leave out one of these edges in depends_on.")
-}
-
-/// A JSON object of the document whose members are known by name; a null member is one that is left out.
-struct Object<'a>(&'a Map<String, Value>);
-
-impl<'a> Object<'a> {
-    fn new(value: &'a Value, what: &str, keys: &[&str]) -> Result<Self> {
-        let Value::Object(map) = value else {
-            return Err(Error::invalid(format!("{what} must be a JSON object"))
-                .detail(format!("It is {value}."))
-                .hint(format!("Its members are: {}.", keys.join(", "))));
-        };
-        match map.keys().find(|key| !keys.contains(&key.as_str())) {
-            Some(key) => Err(
-                Error::invalid(format!("{what} has an unknown member \"{key}\""))
-                    .detail(format!("It stands in {value}."))
-                    .hint(format!("The members are: {}.", keys.join(", "))),
-            ),
-            None => Ok(Self(map)),
-        }
-    }
-
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.0.get(key).filter(|value| !value.is_null())
-    }
-
-    fn list(&self, key: &str) -> Result<&'a [Value]> {
-        match self.get(key) {
-            None => Ok(&[]),
-            Some(Value::Array(list)) => Ok(list),
-            Some(other) => Err(wrong_type(key, other, "a list")),
-        }
-    }
-
-    fn text(&self, key: &str) -> Result<Option<String>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => Err(wrong_type(key, other, "a text")),
-        }
-    }
-
-    fn name(&self, key: &str) -> Result<Option<String>> {
-        self.text(key)?
-            .map(|text| checked_name(text, key))
-            .transpose()
-    }
-
-    fn names(&self, key: &str) -> Result<Option<Vec<String>>> {
-        if self.get(key).is_none() {
-            return Ok(None);
-        }
-        let names = self.list(key)?.iter().map(|value| match value {
-            Value::String(text) => checked_name(text.clone(), key),
-            other => Err(wrong_type(key, other, "a list of texts")),
-        });
-        names.collect::<Result<Vec<String>>>().map(Some)
-    }
-
-    fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(other) => Err(wrong_type(key, other, "true or false")),
-        }
-    }
-
-    fn within(&self, key: &str, low: i32, high: i32) -> Result<Option<i32>> {
-        let Some(value) = self.get(key) else {
-            return Ok(None);
-        };
-        let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
-        match number.filter(|number| (low..=high).contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => Err(wrong_type(
-                key,
-                value,
-                &format!("a whole number from {low} to {high}"),
-            )),
-        }
-    }
-
-    fn json(&self, key: &str) -> Option<pg_sys::Datum> {
-        self.get(key).and_then(|value| arg(JsonB(value.clone())))
-    }
-
-    fn interval(&self, spi: &Spi, key: &str, shortest: i64) -> Result<Option<pg_sys::Datum>> {
-        let Some(text) = self.text(key)? else {
-            return Ok(None);
-        };
-        let words = "an interval such as \"5 min\"";
-        let (datum, micros) = spi::isolated(|| {
-            let rows = spi.query(&TEXT_INTERVAL, &[arg(text.as_str())]);
-            let row = rows
-                .first()
-                .expect("a select without a table gives one row");
-            let interval: pgrx::datum::Interval = row.must(1);
-            let micros = crate::clock::interval_micros(&interval);
-            Ok((arg(interval), micros))
-        })
-        .map_err(|_| wrong_type(key, &Value::String(text.clone()), words))?;
-        if !(shortest..=crate::entry::LONGEST_MICROS).contains(&micros) {
-            return Err(wrong_type(
-                key,
-                &Value::String(text),
-                "a positive interval, at most 10 years",
-            ));
-        }
-        Ok(datum)
-    }
-
-    fn time(&self, spi: &Spi, key: &str) -> Result<Option<Timestamp>> {
-        let Some(text) = self.text(key)? else {
-            return Ok(None);
-        };
-        spi::isolated(|| {
-            let rows = spi.query(&TEXT_TIME, &[arg(text.as_str())]);
-            Ok(rows.first().and_then(|row| row.get(1)))
-        })
-        .map_err(|_| {
-            wrong_type(
-                key,
-                &Value::String(text),
-                "a time such as \"2026-12-24 18:00 UTC\"",
-            )
-        })
-    }
-}
-
-fn wrong_type(key: &str, value: &Value, wanted: &str) -> Error {
-    Error::invalid(format!("member \"{key}\" must be {wanted}"))
-        .detail(format!("It is {value}."))
-        .hint(format!("Give {wanted}, or leave {key} out."))
 }

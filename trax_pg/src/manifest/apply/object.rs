@@ -1,0 +1,149 @@
+//! Objects of the document: members by name, each of its type.
+
+use crate::clock::Timestamp;
+use crate::entry::checked_name;
+use crate::error::{Error, Result};
+use crate::spi::{self, Spi, arg, statement};
+use pgrx::{JsonB, pg_sys};
+use serde_json::{Map, Value};
+
+statement!(TEXT_INTERVAL, "text_interval.sql", TEXTOID);
+statement!(TEXT_TIME, "text_time.sql", TEXTOID);
+
+/// A JSON object of the document whose members are known by name; a null member is one that is left out.
+pub(super) struct Object<'a>(&'a Map<String, Value>);
+
+impl<'a> Object<'a> {
+    pub(super) fn new(value: &'a Value, what: &str, keys: &[&str]) -> Result<Self> {
+        let Value::Object(map) = value else {
+            return Err(Error::invalid(format!("{what} must be a JSON object"))
+                .detail(format!("It is {value}."))
+                .hint(format!("Its members are: {}.", keys.join(", "))));
+        };
+        match map.keys().find(|key| !keys.contains(&key.as_str())) {
+            Some(key) => Err(
+                Error::invalid(format!("{what} has an unknown member \"{key}\""))
+                    .detail(format!("It stands in {value}."))
+                    .hint(format!("The members are: {}.", keys.join(", "))),
+            ),
+            None => Ok(Self(map)),
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn list(&self, key: &str) -> Result<&'a [Value]> {
+        match self.get(key) {
+            None => Ok(&[]),
+            Some(Value::Array(list)) => Ok(list),
+            Some(other) => Err(wrong_type(key, other, "a list")),
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(other) => Err(wrong_type(key, other, "a text")),
+        }
+    }
+
+    pub(super) fn name(&self, key: &str) -> Result<Option<String>> {
+        self.text(key)?
+            .map(|text| checked_name(text, key))
+            .transpose()
+    }
+
+    pub(super) fn names(&self, key: &str) -> Result<Option<Vec<String>>> {
+        if self.get(key).is_none() {
+            return Ok(None);
+        }
+        let names = self.list(key)?.iter().map(|value| match value {
+            Value::String(text) => checked_name(text.clone(), key),
+            other => Err(wrong_type(key, other, "a list of texts")),
+        });
+        names.collect::<Result<Vec<String>>>().map(Some)
+    }
+
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            Some(other) => Err(wrong_type(key, other, "true or false")),
+        }
+    }
+
+    pub(super) fn within(&self, key: &str, low: i32, high: i32) -> Result<Option<i32>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
+        match number.filter(|number| (low..=high).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(wrong_type(
+                key,
+                value,
+                &format!("a whole number from {low} to {high}"),
+            )),
+        }
+    }
+
+    pub(super) fn json(&self, key: &str) -> Option<pg_sys::Datum> {
+        self.get(key).and_then(|value| arg(JsonB(value.clone())))
+    }
+
+    pub(super) fn interval(
+        &self,
+        spi: &Spi,
+        key: &str,
+        shortest: i64,
+    ) -> Result<Option<pg_sys::Datum>> {
+        let Some(text) = self.text(key)? else {
+            return Ok(None);
+        };
+        let words = "an interval such as \"5 min\"";
+        let (datum, micros) = spi::isolated(|| {
+            let rows = spi.query(&TEXT_INTERVAL, &[arg(text.as_str())]);
+            let row = rows
+                .first()
+                .expect("a select without a table gives one row");
+            let interval: pgrx::datum::Interval = row.must(1);
+            let micros = crate::clock::interval_micros(&interval);
+            Ok((arg(interval), micros))
+        })
+        .map_err(|_| wrong_type(key, &Value::String(text.clone()), words))?;
+        if !(shortest..=crate::entry::LONGEST_MICROS).contains(&micros) {
+            return Err(wrong_type(
+                key,
+                &Value::String(text),
+                "a positive interval, at most 10 years",
+            ));
+        }
+        Ok(datum)
+    }
+
+    pub(super) fn time(&self, spi: &Spi, key: &str) -> Result<Option<Timestamp>> {
+        let Some(text) = self.text(key)? else {
+            return Ok(None);
+        };
+        spi::isolated(|| {
+            let rows = spi.query(&TEXT_TIME, &[arg(text.as_str())]);
+            Ok(rows.first().and_then(|row| row.get(1)))
+        })
+        .map_err(|_| {
+            wrong_type(
+                key,
+                &Value::String(text),
+                "a time such as \"2026-12-24 18:00 UTC\"",
+            )
+        })
+    }
+}
+
+fn wrong_type(key: &str, value: &Value, wanted: &str) -> Error {
+    Error::invalid(format!("member \"{key}\" must be {wanted}"))
+        .detail(format!("It is {value}."))
+        .hint(format!("Give {wanted}, or leave {key} out."))
+}

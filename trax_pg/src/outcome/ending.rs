@@ -1,0 +1,141 @@
+//! How one attempt that did not complete ends: retried, dead or cancelled.
+
+use crate::clock::{Timestamp, interval_micros, micros};
+use crate::lease::{Locked, Overdue};
+use crate::manifest_state;
+use crate::retry::{Policy, Verdict};
+use crate::setting;
+use pgrx::pg_sys;
+use std::time::Duration;
+
+/// What a worker says of a failed attempt.
+pub(super) struct Failure {
+    pub(super) error: String,
+    pub(super) detail: Option<pg_sys::Datum>,
+    pub(super) retry_in: Option<i64>,
+    pub(super) permanent: bool,
+}
+
+/// How `trax.run` calls the end of an attempt that did not complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Error,
+    LeaseExpired,
+    Timeout,
+    Cancelled,
+}
+
+impl State {
+    pub(super) fn state(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            _ => "failed",
+        }
+    }
+
+    pub(super) fn failure_kind(self) -> Option<&'static str> {
+        match self {
+            Self::Error => Some("error"),
+            Self::LeaseExpired => Some("lease_expired"),
+            Self::Timeout => Some("timeout"),
+            Self::Cancelled => None,
+        }
+    }
+}
+
+/// The end of one attempt that did not complete.
+pub(super) struct Ending {
+    pub(super) lease: Locked,
+    pub(super) state: State,
+    pub(super) error: Option<String>,
+    pub(super) detail: Option<pg_sys::Datum>,
+    pub(super) retry_at: Option<Timestamp>,
+    /// Why it becomes a dead letter.
+    pub(super) reason: Option<&'static str>,
+}
+
+impl Ending {
+    pub(super) fn cancelled(lease: Locked, error: Option<String>) -> Self {
+        Self {
+            lease,
+            state: State::Cancelled,
+            error,
+            detail: None,
+            retry_at: None,
+            reason: None,
+        }
+    }
+
+    pub(super) fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
+        // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the attempt.
+        if lease.cancelled {
+            return Self {
+                detail: failure.detail,
+                ..Self::cancelled(lease, Some(failure.error))
+            };
+        }
+        let state = if lease.timed_out {
+            State::Timeout
+        } else {
+            State::Error
+        };
+        let mut ending = Self::judged(lease, state, failure.error, failure.permanent, now);
+        ending.detail = failure.detail;
+        if let (Some(_), Some(retry_in)) = (ending.retry_at, failure.retry_in) {
+            ending.retry_at = Some(now.plus(retry_in));
+        }
+        ending
+    }
+
+    pub(super) fn overdue(lease: Locked, overdue: Overdue, now: Timestamp) -> Self {
+        if lease.cancelled {
+            return Self::cancelled(lease, Some("its worker did not answer".to_string()));
+        }
+        match overdue {
+            Overdue::LeaseExpired => {
+                let error = "the lease expired without a heartbeat".to_string();
+                Self::judged(lease, State::LeaseExpired, error, false, now)
+            }
+            Overdue::TimedOut => {
+                let error = "it ran longer than its timeout".to_string();
+                Self::judged(lease, State::Timeout, error, false, now)
+            }
+        }
+    }
+
+    /// Retry or dead.
+    fn judged(lease: Locked, state: State, error: String, permanent: bool, now: Timestamp) -> Self {
+        let max_retries = lease
+            .max_retries
+            .unwrap_or_else(setting::default_max_retries);
+        let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
+            // Its worker is gone, which says nothing against the job: it runs again at once.
+            Verdict::Retry if state == State::LeaseExpired => (Some(now), None),
+            Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
+            Verdict::Dead if permanent => (None, Some("failed permanently")),
+            Verdict::Dead => (None, Some("attempts spent")),
+        };
+        Self {
+            lease,
+            state,
+            error: Some(error),
+            detail: None,
+            retry_at,
+            reason,
+        }
+    }
+}
+
+/// How long a job waits before its next attempt, in microseconds.
+fn retry_delay(lease: &Locked) -> i64 {
+    let delay = match &lease.retry_delay {
+        Some(own) => Duration::from_micros(interval_micros(own).max(0) as u64),
+        None => setting::retry_delay(),
+    };
+    let policy = Policy {
+        delay,
+        backoff: setting::retry_backoff(),
+        max: setting::retry_delay_max(),
+    };
+    micros(policy.delay_before_attempt(lease.attempt, manifest_state::random()))
+}
