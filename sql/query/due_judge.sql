@@ -30,7 +30,8 @@ select
         ) >= case when m.overlap = 'allow' then m.max_concurrency else 1 end then 'executing'
     end,
     m.cron, m.every, m.run_at, m.depends_mode, m.timezone, m.ends_at, m.misfire, m.misfire_threshold, m.misfire_limit,
-    m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures
+    m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures,
+    m.starts_at
 from unnest($1) as d (manifest_id)
 cross join lateral (
     select
@@ -42,7 +43,7 @@ cross join lateral (
 cross join lateral (
     select
         f.enabled, f.group_name, f.max_concurrency, f.overlap, f.cron, f.every, f.run_at, f.depends_mode, f.timezone,
-        f.ends_at, f.misfire, f.misfire_threshold, f.misfire_limit, f.variance, f.exclusions, f.task
+        f.starts_at, f.ends_at, f.misfire, f.misfire_threshold, f.misfire_limit, f.variance, f.exclusions, f.task
     from trax.manifest f
     where f.manifest_id = d.manifest_id
     offset 0

@@ -19,4 +19,4 @@ select
     r.manifest_id, r.attempt - 1, r.max_retries, r.priority, r.task, r.group_name, r.manifest, r.timeout,
     r.retry_delay, r.unique_key, r.concurrency_key, r.input, r.trace
 from released r
-returning job_id
+returning concurrency_key

@@ -4,7 +4,7 @@ with cancelled as (
     where q.job_id = any ($1)
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
-        q.manifest, q.unique_key, q.input
+        q.manifest, q.unique_key, q.concurrency_key, q.input
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state, task,
@@ -15,5 +15,5 @@ with cancelled as (
         c.task, c.group_name, c.manifest, c.input
     from cancelled c
 )
-select c.job_id, c.manifest_id, c.unique_key
+select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key
 from cancelled c

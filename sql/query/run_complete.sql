@@ -6,7 +6,7 @@ with ended as (
         and l.token = o.token
     returning
         l.job_id, l.queued_at, l.run_at, l.scheduled_for, l.started_at, l.manifest_id, l.attempt, l.priority,
-        l.task, l.group_name, l.manifest, l.worker, l.unique_key, l.input, o.output
+        l.task, l.group_name, l.manifest, l.worker, l.unique_key, l.concurrency_key, l.limited, l.input, o.output
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, started_at, finished_at, manifest_id, attempt, priority, final,
@@ -17,5 +17,5 @@ with ended as (
         'completed', e.task, e.group_name, e.manifest, e.worker, e.input, e.output
     from ended e
 )
-select e.job_id, e.manifest_id, e.unique_key
+select e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.limited
 from ended e

@@ -22,6 +22,7 @@ create table trax.lease (
     cancel_requested boolean not null default false,
     cancelled boolean not null default false,
     timed_out boolean not null default false,
+    limited boolean not null default false,
     worker text not null,
     task text collate "C" not null,
     group_name text collate "C" not null,
@@ -39,6 +40,9 @@ create table trax.lease (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
 create index lease_reap_at on trax.lease (reap_at);
+-- What counts towards a limit: leases of groups that have one, and of concurrency keys.
+create index lease_limited on trax.lease (group_name) where limited;
+create index lease_concurrency_key on trax.lease (concurrency_key) where concurrency_key is not null;
 create index lease_manifest on trax.lease (manifest_id) where manifest_id is not null;
 
 comment on table trax.lease is 'The attempts that are being executed: by whom, until when, under which token.';
@@ -60,6 +64,7 @@ comment on column trax.lease.priority is 'Priority of the job, 0 to 31.';
 comment on column trax.lease.cancel_requested is 'True: the worker is asked to stop.';
 comment on column trax.lease.cancelled is 'True: it is asked to stop because somebody cancelled the job.';
 comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
+comment on column trax.lease.limited is 'True: it counts towards the limit of its group.';
 comment on column trax.lease.worker is 'Who executes it.';
 comment on column trax.lease.task is 'The task that runs.';
 comment on column trax.lease.group_name is 'The group it belongs to.';

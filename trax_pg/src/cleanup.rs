@@ -4,7 +4,7 @@
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{dead_letter, manifest_state, registry, setting, work_queue};
+use crate::{dead_letter, limit, manifest_state, registry, setting, work_queue};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How often a backend looks after partitions, in microseconds.
@@ -59,6 +59,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
     manifest_state::sweep(spi, now);
     registry::forget_gone(spi, now);
+    limit::sweep(spi);
     work_queue::deduplicate_lanes(spi);
     cleaned
 }

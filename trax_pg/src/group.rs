@@ -7,6 +7,7 @@
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
+use crate::limit::{self, Room};
 use crate::spi::{self, Spi, arg, statement};
 use crate::{outcome, wake};
 use pgrx::pg_sys;
@@ -18,7 +19,8 @@ const LOCK_SPACE: u16 = 0x7472;
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
-statement!(GROUP_ENABLED, "group_enabled.sql", TEXTOID);
+statement!(GROUP_ROOM, "group_room.sql", TEXTOID);
+statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTOID);
 statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
 statement!(GROUP_KNOWN, "group_known.sql", TEXTOID);
 statement!(
@@ -80,6 +82,13 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
             arg(now),
         ],
     );
+    if settings.max_active_jobs.is_some_and(|limit| limit > 0) {
+        // What runs already counts: no claim of the group is under way.
+        spi.execute(&LEASE_COUNT_LIMITED, &[arg(settings.name.as_str())]);
+    }
+    if settings.max_per_key.is_some() {
+        limit::unblock_group(spi, &settings.name);
+    }
     if settings.enabled == Some(true) {
         crate::manifest_state::unpark_group(spi, &settings.name);
     }
@@ -106,21 +115,37 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
         .hint("List the names with: select distinct group_name from trax.lane order by 1"))
 }
 
-/// Whether a claim may take jobs of this group now. True holds until the transaction ends.
-pub(crate) fn admits_claim(spi: &Spi, group: &str) -> bool {
-    // The lock comes first: only a snapshot taken under it is sure to see a pause that has committed.
-    lock(group, pg_sys::ShareLock as i32, true)
-        && spi
-            .query_latest(&GROUP_ENABLED, &[arg(group)])
-            .first()
-            .is_none_or(|row| row.must::<bool>(1))
+/// How many jobs of this group a claim may take now; none when it is switched off. What it says holds until the
+/// transaction ends. `limited` is whether the group had a limit when the claim looked at the lanes.
+pub(crate) fn room(spi: &Spi, group: &str, limited: bool) -> Room {
+    // The lock comes first: only a snapshot taken under it is sure to see what has committed. Claims of a group with a
+    // limit follow each other; others go side by side.
+    let mode = if limited {
+        pg_sys::ExclusiveLock
+    } else {
+        pg_sys::ShareLock
+    };
+    if !lock(group, mode as i32, true) {
+        return Room::Busy;
+    }
+    let rows = spi.query_latest(&GROUP_ROOM, &[arg(group)]);
+    match rows
+        .first()
+        .map(|row| (row.must::<bool>(1), row.get::<i64>(2)))
+    {
+        Some((false, _)) => Room::For(0),
+        // It has got its limit since: the next claim knows.
+        Some((true, Some(_))) if !limited => Room::Busy,
+        Some((true, Some(left))) => Room::For(left),
+        Some((true, None)) | None => Room::Unlimited,
+    }
 }
 
 /// Whether this group is switched off. True holds until the transaction ends.
 pub(crate) fn stays_disabled(spi: &Spi, group: &str) -> bool {
     lock(group, pg_sys::ShareLock as i32, true)
         && spi
-            .query_latest(&GROUP_ENABLED, &[arg(group)])
+            .query_latest(&GROUP_ROOM, &[arg(group)])
             .first()
             .is_some_and(|row| !row.must::<bool>(1))
 }

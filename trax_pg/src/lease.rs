@@ -11,7 +11,7 @@ use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
-use crate::{outcome, setting, wake};
+use crate::{limit, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -83,9 +83,13 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     wake::mark(if delay > 0 { wake::DUE } else { wake::WORK });
     let released = spi::connected(|spi| {
         let arguments = [arg(job_id), arg(token), arg(now), arg(now.plus(delay))];
-        Ok(spi.execute(&LEASE_RELEASE, &arguments) == 1
+        let rows = spi.query(&LEASE_RELEASE, &arguments);
+        let Some(row) = rows.first() else {
             // A job that was asked to stop is not queued again: giving it back acknowledges that.
-            || outcome::acknowledge_cancel(spi, job_id, token, now))
+            return Ok(outcome::acknowledge_cancel(spi, job_id, token, now));
+        };
+        limit::free_keys(spi, row.get::<String>(1).into_iter().collect(), true);
+        Ok(true)
     })?;
     Ok(call.value(released))
 });
@@ -153,6 +157,9 @@ pub(crate) struct Locked {
     pub(crate) timed_out: bool,
     pub(crate) manifest_id: Option<i64>,
     pub(crate) unique_key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
+    /// It counts towards the limit of its group.
+    pub(crate) limited: bool,
 }
 
 impl Locked {
@@ -166,6 +173,8 @@ impl Locked {
             timed_out: row.must(6),
             manifest_id: row.get(7),
             unique_key: row.get(8),
+            concurrency_key: row.get(9),
+            limited: row.must(10),
         }
     }
 }
@@ -202,8 +211,8 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp) -> Vec<(Locked, Overdue)> 
     let mut alive: Vec<(i64, Timestamp)> = Vec::new();
     for row in rows.iter() {
         let lease = Locked::read(&row);
-        let expires_at = row.must::<Timestamp>(9);
-        let timeout_at = row.must::<Timestamp>(10);
+        let expires_at = row.must::<Timestamp>(11);
+        let timeout_at = row.must::<Timestamp>(12);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace.
         let deadline = if lease.timed_out {
             timeout_at.plus(grace)

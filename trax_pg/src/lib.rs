@@ -24,6 +24,7 @@ mod dependency;
 mod fair;
 mod group;
 mod instance;
+mod limit;
 mod manifest_state;
 mod registry;
 

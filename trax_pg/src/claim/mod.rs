@@ -22,6 +22,7 @@ use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::lease::Held;
+use crate::limit::{self, Room};
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
 use crate::{group, outcome, registry, setting, wake};
 use pgrx::datum::Interval;
@@ -30,11 +31,14 @@ use scan::QueueScan;
 use std::collections::HashMap;
 
 const MAX_JOBS: i32 = 1000;
+/// Most jobs behind concurrency keys that one claim takes out of their lanes.
+const BLOCK_AT_MOST: usize = 10_000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
 /// Columns of `trax.work_queue`, by position.
 const JOB_ID_COLUMN: i32 = 1;
 const PRIORITY_COLUMN: i32 = 10;
+const CONCURRENCY_KEY_COLUMN: i32 = 19;
 
 statement!(LANE_LIST, "lane_list.sql", TEXTARRAYOID, TEXTARRAYOID);
 statement!(CLAIM_UNPARK, "claim_unpark.sql", TEXTARRAYOID);
@@ -45,7 +49,8 @@ statement!(
     TEXTOID,
     TIMESTAMPTZOID,
     INTERVALOID,
-    INTERVALOID
+    INTERVALOID,
+    TEXTARRAYOID
 );
 
 sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
@@ -117,15 +122,26 @@ impl Request {
 /// Grants a lease for each of the best waiting jobs and gives their rows to `push`, in the order of claiming.
 fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<()> {
     let state = wake::state();
-    let mut lanes = lanes(spi, request);
-    let mut picked = Vec::with_capacity(request.max_jobs);
+    let mut pick = Pick::begin(spi, request);
+    let mut lanes = if pick.is_full() {
+        Vec::new()
+    } else {
+        lanes(spi, request)
+    };
     while let Some(class) = next_class(&mut lanes) {
-        pick(spi, class, request.max_jobs, &mut picked);
-        if picked.len() == request.max_jobs {
+        pick.take_from(spi, class);
+        if pick.is_full() {
             break;
         }
     }
-    wake::looked(state, picked.len() < request.max_jobs);
+    pick.block(spi);
+    // Whoever found a lock taken has not seen all.
+    wake::looked(state, pick.saw_all && pick.jobs.len() < request.max_jobs);
+    let Pick {
+        jobs: picked,
+        limited_groups,
+        ..
+    } = pick;
     if picked.is_empty() {
         return Ok(());
     }
@@ -137,6 +153,7 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
             arg(request.now),
             arg(interval(request.lease_micros)?),
             arg(interval(micros(setting::default_timeout()))?),
+            arg(limited_groups),
         ],
     );
     unpark_manifests(spi, &granted);
@@ -169,6 +186,8 @@ struct Lane {
     id: i64,
     group_priority: i16,
     group: String,
+    /// Whether the group has a limit.
+    limited: bool,
 }
 
 fn lanes(spi: &Spi, request: &Request) -> Vec<Lane> {
@@ -185,6 +204,7 @@ fn lanes(spi: &Spi, request: &Request) -> Vec<Lane> {
             id: row.must(1),
             group_priority: row.must(2),
             group: row.must(3),
+            limited: row.must(4),
         })
         .collect();
     lanes.sort_by_key(|lane| (lane.group_priority, lane.id));
@@ -206,39 +226,117 @@ struct Picked {
     tid: pg_sys::ItemPointerData,
 }
 
-/// Locks the best rows of lanes whose groups have one priority, until `max_jobs` are picked in all.
-fn pick(spi: &Spi, class: Vec<Lane>, max_jobs: usize, picked: &mut Vec<Picked>) {
-    let mut admitted: HashMap<&str, bool> = HashMap::new();
-    let queue = QueueScan::open();
-    let mut heads = queue.heads(&class);
-    while picked.len() < max_jobs {
-        let Some(mut head) = heads.pop() else { break };
-        let group = head.lane.group.as_str();
-        if !*admitted
-            .entry(group)
-            .or_insert_with(|| group::admits_claim(spi, group))
-        {
-            head.end();
-            continue;
-        }
-        let job_id = head.key.job_id;
-        let Some(cursor) = head.cursor(&queue) else {
-            continue;
+/// What a claim takes, under all limits.
+struct Pick {
+    jobs: Vec<Picked>,
+    max_jobs: usize,
+    groups: HashMap<String, Room>,
+    keys: HashMap<String, Room>,
+    /// Rows whose concurrency key has no room: they leave their lanes.
+    blocked: Vec<Picked>,
+    limited_groups: Vec<String>,
+    /// Nothing was left out because another transaction is claiming of it.
+    saw_all: bool,
+}
+
+impl Pick {
+    fn begin(spi: &Spi, request: &Request) -> Self {
+        let room = limit::room_in_database(spi);
+        let max_jobs = match room {
+            Room::Unlimited => request.max_jobs,
+            Room::For(left) => request.max_jobs.min(left.max(0) as usize),
+            Room::Busy => 0,
         };
-        if queue.lock(cursor) {
-            let tid = cursor.tid();
-            picked.push(Picked { job_id, tid });
+        Self {
+            jobs: Vec::with_capacity(max_jobs),
+            max_jobs,
+            groups: HashMap::new(),
+            keys: HashMap::new(),
+            blocked: Vec::new(),
+            limited_groups: Vec::new(),
+            saw_all: room != Room::Busy,
         }
-        if head.advance() {
-            heads.push(head);
-        } else {
+    }
+
+    fn is_full(&self) -> bool {
+        self.jobs.len() >= self.max_jobs || self.blocked.len() >= BLOCK_AT_MOST
+    }
+
+    /// Locks the best rows of lanes whose groups have one priority.
+    fn take_from(&mut self, spi: &Spi, class: Vec<Lane>) {
+        let queue = QueueScan::open();
+        let mut heads = queue.heads(&class);
+        while !self.is_full() {
+            let Some(mut head) = heads.pop() else { break };
+            if self.group_room(spi, head.lane).is_none() {
+                head.end();
+                continue;
+            }
+            let (job_id, lane) = (head.key.job_id, head.lane);
+            let Some(cursor) = head.cursor(&queue) else {
+                continue;
+            };
+            if queue.lock(cursor) {
+                let job = Picked {
+                    job_id,
+                    tid: cursor.tid(),
+                };
+                self.take(spi, lane, job, cursor.concurrency_key());
+            }
+            if head.advance() {
+                heads.push(head);
+            } else {
+                head.end();
+            }
+        }
+        for head in heads {
             head.end();
         }
+        // Blocking a flood of jobs behind one key takes several claims.
+        self.saw_all &= self.blocked.len() < BLOCK_AT_MOST;
+        queue.close();
     }
-    for head in heads {
-        head.end();
+
+    fn group_room(&mut self, spi: &Spi, lane: &Lane) -> Room {
+        if let Some(room) = self.groups.get(&lane.group) {
+            return *room;
+        }
+        let room = group::room(spi, &lane.group, lane.limited);
+        self.saw_all &= room != Room::Busy;
+        if matches!(room, Room::For(_)) {
+            self.limited_groups.push(lane.group.clone());
+        }
+        self.groups.insert(lane.group.clone(), room);
+        room
     }
-    queue.close();
+
+    /// Takes a locked row, unless its concurrency key has no room.
+    fn take(&mut self, spi: &Spi, lane: &Lane, job: Picked, key: Option<String>) {
+        if let Some(key) = key {
+            let room = self
+                .keys
+                .entry(key)
+                .or_insert_with_key(|key| limit::room_behind_key(spi, key, &lane.group));
+            if room.is_none() {
+                match room {
+                    Room::Busy => self.saw_all = false,
+                    _ => self.blocked.push(job),
+                }
+                return;
+            }
+            room.take();
+        }
+        if let Some(room) = self.groups.get_mut(&lane.group) {
+            room.take();
+        }
+        self.jobs.push(job);
+    }
+
+    fn block(&self, spi: &Spi) {
+        if !self.blocked.is_empty() {
+            limit::block(spi, tid_array(&self.blocked));
+        }
+    }
 }
 
 fn tid_array(picked: &[Picked]) -> Option<pg_sys::Datum> {

@@ -1,6 +1,7 @@
 //! The scan behind a pick: `trax.work_queue` through its index `work_queue_ready`, a range for each lane.
 
-use super::{JOB_ID_COLUMN, Lane, PRIORITY_COLUMN};
+use super::{CONCURRENCY_KEY_COLUMN, JOB_ID_COLUMN, Lane, PRIORITY_COLUMN};
+use pgrx::datum::FromDatum;
 use pgrx::pg_sys;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -169,6 +170,16 @@ impl Cursor {
                 priority: Reverse(priority.value() as i16),
                 job_id: job_id.value() as i64,
             })
+        }
+    }
+
+    /// The concurrency key of the row that it shows.
+    pub(super) fn concurrency_key(&self) -> Option<String> {
+        // SAFETY: the slot holds a row of the table, whose column this is is text.
+        unsafe {
+            let mut is_null = false;
+            let key = pg_sys::slot_getattr(self.slot, CONCURRENCY_KEY_COLUMN, &raw mut is_null);
+            String::from_polymorphic_datum(key, is_null, pg_sys::TEXTOID)
         }
     }
 

@@ -98,7 +98,7 @@ impl Due {
                 run_at: row.get(9),
                 depends: row.get::<String>(10).is_some(),
                 timezone: row.must(11),
-                starts_at: None,
+                starts_at: row.get(22),
                 ends_at: row.get(12),
                 variance: row.get(17),
                 exclusions: timing::stored_exclusions(row.datum(18)),
@@ -146,6 +146,10 @@ impl Due {
     }
 
     fn fire(&self, plan: &Plan, now: Timestamp, decision: &mut Decision) {
+        if let Some(start) = plan.starts_at().filter(|&start| start > now) {
+            decision.next = NextRun::At(start, self.occurrence);
+            return;
+        }
         if plan.is_over(self.occurrence) {
             decision.next = NextRun::Parked(timing::OVER);
             return;

@@ -29,7 +29,7 @@ statement!(
 );
 statement!(DUE_COUNT, "due_count.sql", TIMESTAMPTZOID, INT8OID);
 statement!(DUE_GROUPS, "due_groups.sql", TIMESTAMPTZOID, INT8OID);
-statement!(DUE_LOCK, "due_lock.sql", TIMESTAMPTZOID);
+statement!(DUE_LOCK, "due_lock.sql", TIMESTAMPTZOID, INT8OID);
 statement!(
     DUE_LOCK_SHARES,
     "due_lock_shares.sql",
@@ -75,7 +75,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let mut locked = match (count(spi, allowed.unwrap_or(0) + 1, now), allowed) {
         (0, _) => return (0, false),
         (due, Some(allowed)) if due > allowed => lock_shares(spi, allowed, now),
-        _ => ids(spi.query(&DUE_LOCK, &[arg(now)])),
+        _ => ids(spi.query(&DUE_LOCK, &[arg(now), allowed.and_then(arg)])),
     };
     // States are written in ascending order, as everywhere.
     locked.sort_unstable();
@@ -86,6 +86,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
     let queued = queue(spi, &due, &mut decisions, now);
+    consume(spi, &due, &decisions);
     disable_broken(spi, &due, &mut decisions, now);
     settle(spi, &decisions, now);
     (
@@ -170,15 +171,20 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
             lane_id,
         })
         .collect();
-    let queued = queue_entries(spi, &entries, decisions, now);
     wake::mark(wake::WORK);
-    let dependents = firing
+    queue_entries(spi, &entries, decisions, now)
+}
+
+/// What satisfied a dependent is used up when it is queued, and when its overlap policy drops it.
+fn consume(spi: &Spi, due: &[Due], decisions: &[Decision]) {
+    let used = due
         .iter()
-        .filter(|&&index| due[index].depends && decisions[index].queue_for.is_some())
-        .map(|&index| due[index].manifest_id)
+        .zip(decisions)
+        .filter(|(due, _)| due.depends)
+        .filter(|(_, decision)| decision.queue_for.is_some() || decision.skipped.is_some())
+        .map(|(due, _)| due.manifest_id)
         .collect();
-    dependency::consume(spi, dependents);
-    queued
+    dependency::consume(spi, used);
 }
 
 struct Entry {

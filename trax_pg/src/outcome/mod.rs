@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::lease::{self, Held, Overdue};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
-use crate::{wake, work_queue};
+use crate::{limit, wake, work_queue};
 use ending::{Ending, Failure, State};
 use pgrx::{Uuid, pg_sys};
 
@@ -112,7 +112,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         } else {
             "dead"
         };
-        end(spi, vec![ending], now);
+        end(spi, vec![ending], now, true);
         Ok(outcome)
     })?;
     Ok(call.value(outcome))
@@ -176,6 +176,8 @@ pub(crate) fn complete(
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, true, true)).collect();
     let job_ids = ended.iter().map(|job| job.job_id).collect();
     settle(spi, ended, now);
+    let keys = rows.iter().filter_map(|row| row.get(4)).collect();
+    make_room(spi, keys, rows.iter().any(|row| row.must(5)), true);
     job_ids
 }
 
@@ -189,7 +191,7 @@ pub(crate) fn acknowledge_cancel(spi: &Spi, job_id: i64, token: Uuid, now: Times
         (false, true) => Ending::overdue(lease, Overdue::TimedOut, now),
         (false, false) => return false,
     };
-    end(spi, vec![ending], now);
+    end(spi, vec![ending], now, true);
     true
 }
 
@@ -230,6 +232,12 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
     let count = ended.len();
     settle(spi, ended, now);
+    // It may have been the one that was let in.
+    limit::free_keys(
+        spi,
+        rows.iter().filter_map(|row| row.get(4)).collect(),
+        true,
+    );
     count
 }
 
@@ -248,7 +256,7 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     let count = endings.len();
-    end(spi, endings, now);
+    end(spi, endings, now, false);
     count
 }
 
@@ -258,6 +266,11 @@ pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
     let count = ended.len();
     settle(spi, ended, now);
+    limit::free_keys(
+        spi,
+        rows.iter().filter_map(|row| row.get(4)).collect(),
+        false,
+    );
     count
 }
 
@@ -273,7 +286,7 @@ fn ended(row: &SpiRow, succeeded: bool, done: bool) -> Ended {
 }
 
 /// Records attempts that did not complete and all that follows from them.
-fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp) {
+fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     if endings.is_empty() {
         return;
     }
@@ -308,6 +321,11 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp) {
             None => {}
         }
     }
+    let keys = endings
+        .iter()
+        .filter_map(|ending| ending.lease.concurrency_key.clone())
+        .collect();
+    let limited = endings.iter().any(|ending| ending.lease.limited);
     let ended = endings
         .into_iter()
         .filter(|ending| ending.retry_at.is_none())
@@ -320,6 +338,15 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp) {
         })
         .collect();
     settle(spi, ended, now);
+    make_room(spi, keys, limited, patient);
+}
+
+/// What follows when jobs no longer run: others may that were held back by a limit.
+fn make_room(spi: &Spi, keys: Vec<String>, limited: bool, patient: bool) {
+    if limited {
+        wake::mark(wake::WORK);
+    }
+    limit::free_keys(spi, keys, patient);
 }
 
 /// What follows when jobs have ended for good: their keys are free, their manifests go on.

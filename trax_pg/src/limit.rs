@@ -1,0 +1,123 @@
+//! Limits: how many jobs may run at once, of the database, of a group, of a concurrency key.
+//!
+//! A lease is the token: it is there exactly while the job runs, it goes with the outcome or with the reaper, and it
+//! crashes with the transaction. A claim counts the leases that have committed while it holds a lock on what is limited,
+//! which it keeps until it commits; so limits are exact under any number of claimers, and changing one is changing a
+//! number: growing counts at once, shrinking lets nothing new in until enough have ended.
+//!
+//! Departs from rows of tokens: a row for each slot would be written twice for each job and retired when a limit
+//! shrinks. The price is that claims of one limited group follow each other, commit by commit; one that finds the lock
+//! taken steps over the group.
+//!
+//! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key is taken out of its
+//! lane by the first claim that meets it (`waits_for = 'key'`), and the outcome that frees the key lets the next one in.
+
+use crate::group;
+use crate::spi::{Spi, arg, statement};
+use crate::{setting, wake, work_queue};
+use pgrx::pg_sys;
+
+/// First keys of the advisory locks on the database's limit and on concurrency keys.
+const DATABASE_CLASS: i32 = group::LOCK_CLASS + 3;
+const KEY_CLASS: i32 = group::LOCK_CLASS + 4;
+/// Most keys that one sweep looks at.
+const SWEEP_AT_MOST: i64 = 1000;
+
+statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
+statement!(KEY_ROOM, "key_room.sql", TEXTOID, TEXTOID);
+statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID);
+statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID);
+statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
+statement!(KEY_SWEEP, "key_sweep.sql", INT8OID);
+
+/// How many more jobs a claim may take of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Unlimited,
+    For(i64),
+    /// Another transaction is claiming of it: it is left alone.
+    Busy,
+}
+
+impl Room {
+    pub(crate) fn is_none(self) -> bool {
+        match self {
+            Self::Unlimited => false,
+            Self::For(left) => left <= 0,
+            Self::Busy => true,
+        }
+    }
+
+    pub(crate) fn take(&mut self) {
+        if let Self::For(left) = self {
+            *left -= 1;
+        }
+    }
+}
+
+/// How many more jobs may run in the whole database. What it says holds until the transaction ends.
+pub(crate) fn room_in_database(spi: &Spi) -> Room {
+    let Some(limit) = setting::max_active_jobs() else {
+        return Room::Unlimited;
+    };
+    if !group::advisory_lock_in(DATABASE_CLASS, 0, pg_sys::ExclusiveLock as i32, true) {
+        return Room::Busy;
+    }
+    let limit = limit as i64;
+    let rows = spi.query_latest(&LEASE_COUNT, &[arg(limit)]);
+    Room::For(
+        limit
+            - rows
+                .first()
+                .expect("an aggregate gives one row")
+                .must::<i64>(1),
+    )
+}
+
+/// How many more jobs of a concurrency key may run. What it says holds until the transaction ends.
+pub(crate) fn room_behind_key(spi: &Spi, key: &str, group: &str) -> Room {
+    if !lock_key(key, true) {
+        return Room::Busy;
+    }
+    let rows = spi.query_latest(&KEY_ROOM, &[arg(key), arg(group)]);
+    Room::For(
+        rows.first()
+            .expect("a select without a table gives one row")
+            .must::<i64>(1),
+    )
+}
+
+/// Takes rows out of their lanes whose key has no room; the caller has locked rows and keys.
+pub(crate) fn block(spi: &Spi, tids: Option<pg_sys::Datum>) {
+    spi.execute(&KEY_BLOCK, &[tids]);
+}
+
+/// Lets the next jobs of concurrency keys in after jobs of them have ended. A claim that is blocking jobs of a key holds
+/// its lock: we wait for it, so that what it blocks is seen. With `patient` false a key whose lock is taken is left to
+/// whoever has it and to the sweep: the cycle must not wait for a worker's open transaction.
+pub(crate) fn free_keys(spi: &Spi, mut keys: Vec<String>, patient: bool) {
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        if lock_key(&key, !patient) && spi.execute(&KEY_UNBLOCK, &[arg(key.as_str())]) > 0 {
+            wake::mark(wake::WORK);
+        }
+    }
+}
+
+/// Lets all blocked jobs of a group in: the number that may run has changed.
+pub(crate) fn unblock_group(spi: &Spi, group: &str) {
+    spi.execute(&KEY_UNBLOCK_GROUP, &[arg(group)]);
+}
+
+/// Lets the first job of each key in that nothing holds.
+pub(crate) fn sweep(spi: &Spi) {
+    if spi.execute(&KEY_SWEEP, &[arg(SWEEP_AT_MOST)]) > 0 {
+        wake::mark(wake::WORK);
+    }
+}
+
+fn lock_key(key: &str, only_if_free: bool) -> bool {
+    let hash = work_queue::name_hash(&[key]) as u32;
+    group::advisory_lock_in(KEY_CLASS, hash, pg_sys::ExclusiveLock as i32, only_if_free)
+}
