@@ -119,11 +119,11 @@ async fn many_cycles_by_hand_at_once_queue_each_manifest_once() {
     for _ in 0..6 {
         let other = Session::of(&db).await;
         prepare(&other).await;
-        tasks.push(other.spawn(format!("{sql};").repeat(3)));
+        tasks.push(other.spawn(format!("{sql}; commit;").repeat(3)));
         tasks.push(
             Session::of(&db)
                 .await
-                .spawn("select trax.tick();".repeat(5)),
+                .spawn("select trax.tick(); commit;".repeat(5)),
         );
     }
     for task in tasks {

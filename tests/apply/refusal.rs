@@ -57,7 +57,7 @@ const MEMBERS: [&str; 34] = [
     r#""task": "a", "misfire": "often""#,
     r#""task": "a", "misfire_limit": 0"#,
     r#""task": "a", "overlap": "often""#,
-    r#""task": "a", "variance": "2 years""#,
+    r#""task": "a", "variance": "20 years""#,
     r#""task": "a", "cron": "* * * * *", "exclusions": {"holidays": []}"#,
     r#""task": "a", "enabled": 1"#,
 ];

@@ -151,7 +151,8 @@ async fn idle(server: &Server, manifests: i64, groups: i64, analyze: bool) -> Ve
         line(
             "  and one due: a cycle",
             format!("{time:.1} ms, {buffers} buffers"),
-        ),
+        )
+        .promised("< 10 ms", time < 10.0),
     ]
 }
 
