@@ -48,7 +48,7 @@ async fn fill(client: &Client) {
         select trax.schedule('nightly', 'report', cron => '0 2 * * *', max_retries => 2);
         select trax.schedule('off', 'report', every => '1 h', enabled => false);
         select trax.schedule('due', 'due', every => '1 h');
-        insert into trax.worker (name, started_at, last_seen_at) values ('w', now(), now())",
+        insert into trax.worker (name, started_at, last_seen_at) values ('idle', now(), now())",
     )
     .await;
     another_day(client).await;

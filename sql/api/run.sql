@@ -38,7 +38,8 @@ begin
             made := made + 1;
         exception
             -- The default partition holds rows of that day already, or a reader holds it: that day stays there.
-            when check_violation or lock_not_available then
+            -- Or another session makes it at this moment.
+            when check_violation or lock_not_available or duplicate_table or unique_violation then
                 null;
         end;
     end loop;

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::fair::{self, DueGroup};
 use crate::manifest_state::{NextRun, ParkedOn};
-use crate::spi::{self, Spi, arg, array_arg, statement};
+use crate::spi::{self, Spi, SpiRows, arg, array_arg, statement};
 use crate::{dependency, group, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
@@ -27,11 +27,12 @@ statement!(
     "manifest_forget_states.sql",
     INT8ARRAYOID
 );
-statement!(DUE_ANY, "due_any.sql", TIMESTAMPTZOID);
+statement!(DUE_COUNT, "due_count.sql", TIMESTAMPTZOID, INT8OID);
 statement!(DUE_GROUPS, "due_groups.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DUE_LOCK, "due_lock.sql", TIMESTAMPTZOID);
 statement!(
-    DUE_LOCK,
-    "due_lock.sql",
+    DUE_LOCK_SHARES,
+    "due_lock_shares.sql",
     TIMESTAMPTZOID,
     TEXTARRAYOID,
     INT8ARRAYOID
@@ -70,13 +71,12 @@ statement!(
 
 /// Queues due manifests; gives how many were queued, and whether more are due.
 pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
-    if spi.query(&DUE_ANY, &[arg(now)]).len() == 0 {
-        return (0, false);
-    }
     let allowed = setting::max_entries_per_cycle().map(|limit| limit as i64);
-    let (groups, shares) = shares(spi, allowed, now);
-    let rows = spi.query(&DUE_LOCK, &[arg(now), arg(groups), arg(shares)]);
-    let mut locked: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    let mut locked = match (count(spi, allowed.unwrap_or(0) + 1, now), allowed) {
+        (0, _) => return (0, false),
+        (due, Some(allowed)) if due > allowed => lock_shares(spi, allowed, now),
+        _ => ids(spi.query(&DUE_LOCK, &[arg(now)])),
+    };
     // States are written in ascending order, as everywhere.
     locked.sort_unstable();
     let rows = spi.query(&DUE_JUDGE, &[arg(locked.clone())]);
@@ -114,12 +114,16 @@ fn is_settled(spi: &Spi, due: &Due) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(spi, &due.group)
 }
 
-/// The groups with due manifests, and how many of each this cycle takes.
-fn shares(spi: &Spi, allowed: Option<i64>, now: Timestamp) -> (Vec<String>, Vec<i64>) {
-    let rows = spi.query(
-        &DUE_GROUPS,
-        &[arg(now), allowed.map(|a| a.min(LOOK_AT_MOST)).and_then(arg)],
-    );
+/// How many manifests are due, up to a number: one index probe tells that none is.
+fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
+    let rows = spi.query(&DUE_COUNT, &[arg(now), arg(up_to)]);
+    rows.first().expect("an aggregate gives one row").must(1)
+}
+
+/// Locks each group's share when more is due than one cycle queues. Costs a probe for each group that has a manifest,
+/// which only a backlog is worth.
+fn lock_shares(spi: &Spi, allowed: i64, now: Timestamp) -> Vec<i64> {
+    let rows = spi.query(&DUE_GROUPS, &[arg(now), arg(allowed.min(LOOK_AT_MOST))]);
     let groups: Vec<DueGroup> = rows
         .iter()
         .map(|row| DueGroup {
@@ -129,11 +133,13 @@ fn shares(spi: &Spi, allowed: Option<i64>, now: Timestamp) -> (Vec<String>, Vec<
             since: row.must::<Timestamp>(4).0,
         })
         .collect();
-    let shares = match allowed {
-        Some(allowed) => fair::shares(&groups, allowed),
-        None => groups.iter().map(|group| group.due).collect(),
-    };
-    (groups.into_iter().map(|group| group.name).collect(), shares)
+    let shares = fair::shares(&groups, allowed);
+    let names: Vec<String> = groups.into_iter().map(|group| group.name).collect();
+    ids(spi.query(&DUE_LOCK_SHARES, &[arg(now), arg(names), arg(shares)]))
+}
+
+fn ids(rows: SpiRows) -> Vec<i64> {
+    rows.iter().map(|row| row.must(1)).collect()
 }
 
 /// Queues what was decided; gives how many entries there are.
