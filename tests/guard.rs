@@ -10,7 +10,7 @@ const LOCK: &str = include_str!("../sql/query/due_lock.sql");
 /// The statements of a second cycle, prepared in a session.
 async fn prepare(s: &Session) {
     s.get(&format!(
-        "prepare due_lock (timestamptz, text[], bigint[]) as {LOCK};
+        "prepare due_lock (timestamptz) as {LOCK};
          prepare due_queue (bigint[], timestamptz[], bigint[], timestamptz, int) as {QUEUE}"
     ))
     .await;
@@ -87,7 +87,7 @@ async fn two_cycles_by_hand_never_hold_the_same_manifest() {
         prepare(session).await;
         session.get("begin").await;
     }
-    let lock = "execute due_lock (now(), '{default}', '{10}')";
+    let lock = "execute due_lock (now())";
     assert_ne!(s.get(lock).await, "");
     assert_eq!(other.get(lock).await, "", "held by the first");
     s.get("rollback").await;
@@ -119,11 +119,11 @@ async fn many_cycles_by_hand_at_once_queue_each_manifest_once() {
     for _ in 0..6 {
         let other = Session::of(&db).await;
         prepare(&other).await;
-        tasks.push(other.spawn(format!("{sql};").repeat(3)));
+        tasks.push(other.spawn(format!("{sql}; commit;").repeat(3)));
         tasks.push(
             Session::of(&db)
                 .await
-                .spawn("select trax.tick();".repeat(5)),
+                .spawn("select trax.tick(); commit;".repeat(5)),
         );
     }
     for task in tasks {

@@ -201,3 +201,42 @@ async fn a_chosen_overlap_is_kept_when_only_the_concurrency_changes() {
         "what is not given keeps its value"
     );
 }
+
+#[tokio::test]
+async fn what_stays_parked_although_its_reason_has_ended_is_looked_at_again() {
+    for reason in ["queued", "executing", "dead_letter", "group_disabled"] {
+        let (db, s) = session().await;
+        let hourly = Hourly::of(&s).await;
+        s.get(&format!(
+            "select trax.schedule('m', 'm', {})",
+            hourly.cron()
+        ))
+        .await;
+        // As if the event that ends the reason had been lost.
+        s.get(&format!(
+            "update trax.manifest_state set next_run_at = null, next_scheduled_for = null, parked_on = '{reason}',
+                 parked_due_at = {}, parked_since = now() - interval '11 min'",
+            hourly.ago(0)
+        ))
+        .await;
+        let fresh = Session::of(&db).await;
+        fresh.tick("queue_due").await;
+        fresh.tick("queue_due").await;
+        assert_eq!(waiting(&s, "m").await, 1, "{reason}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_parked_for_a_reason_that_holds_stays_parked() {
+    let (db, s) = session().await;
+    let (_, _job) = overlapping(&s, "").await;
+    s.tick("queue_due").await;
+    s.get("update trax.manifest_state set parked_since = parked_since - interval '11 min'")
+        .await;
+    let fresh = Session::of(&db).await;
+    for _ in 0..2 {
+        assert_eq!(fresh.tick("queue_due").await, 0);
+    }
+    assert_eq!(state(&s, "m").await, "executing|f");
+}

@@ -46,11 +46,11 @@ async fn many_callers_at_once_make_and_drop_without_harm() {
         tasks.push(
             Session::of(&db)
                 .await
-                .spawn("select trax.tick();".repeat(20)),
+                .spawn("select trax.tick(); commit;".repeat(20)),
         );
     }
-    for n in 0..4 {
-        let sql = if n % 2 == 0 {
+    for n in 0..6 {
+        let sql = if n % 3 != 0 {
             "select trax.make_run_partitions(now(), 3)"
         } else {
             "select trax.drop_run_partitions(now() - interval '7 days')"
@@ -168,7 +168,7 @@ async fn retention_works_with_a_tick_by_hand_where_nothing_is_preloaded() {
         tasks.push(
             Session::of(&db)
                 .await
-                .spawn("select trax.tick();".repeat(10)),
+                .spawn("select trax.tick(); commit;".repeat(10)),
         );
     }
     for task in tasks {

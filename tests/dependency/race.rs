@@ -26,7 +26,7 @@ async fn all_running(s: &Session) -> Vec<Claimed> {
     jobs
 }
 
-/// Each session runs its statements at the same time as the others; all must work.
+/// Each session runs its statements, which end with a commit where they are several, at the same time as the others; all must work.
 async fn at_once(sessions: Vec<Session>, statements: Vec<String>) -> Vec<Session> {
     let tasks: Vec<_> = sessions
         .into_iter()
@@ -295,7 +295,7 @@ async fn no_success_is_lost_to_a_cycle_that_queues_the_child_meanwhile() {
         .collect();
     let others = sessions(&db, PARENTS).await;
     let ticking = Session::of(&db).await;
-    let cycles = ticking.spawn("select trax.tick();".repeat(40));
+    let cycles = ticking.spawn("select trax.tick(); commit;".repeat(40));
     at_once(others, statements).await;
     let (_, result) = cycles.await.expect("the task ends");
     result.expect("a cycle has no error");
@@ -347,4 +347,121 @@ async fn a_transaction_of_several_schedules_and_another_schedule_do_not_deadlock
     s.get("commit").await;
     let (_, result) = task.await.expect("the task ends");
     result.expect("no deadlock");
+}
+
+#[tokio::test]
+async fn an_activation_that_meets_the_end_of_its_parent_leaves_one_job_or_none() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('p', 'p'); select trax.schedule('c', 'c', depends_on => '{p}', dormant => true)")
+        .await;
+    for _ in 0..10 {
+        let job = running(&s, "p").await;
+        let activating = Session::of(&db).await.spawn("select trax.activate('c')");
+        complete(&s, &job).await;
+        let (_, result) = activating.await.expect("the task ends");
+        match result {
+            Ok(_) => {
+                complete_one(&s, "tasks => '{c}'").await;
+            }
+            Err(refusal) => assert_eq!(refusal.code, "55000", "{refusal}"),
+        }
+        assert_eq!(waiting(&s, "c").await, 0);
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_child_that_is_forgotten_while_its_parent_completes_leaves_nothing() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let pid = other.pid();
+    family(&s, 1, "").await;
+    let job = running(&s, "p1").await;
+    s.get("begin; select trax.unschedule('c')").await;
+    let completion = other.spawn(format!("select trax.complete({})", job.key()));
+    let watcher = Session::of(&db).await;
+    let seen = format!("select state, wait_event_type from pg_stat_activity where pid = {pid}");
+    harness::eventually("it waits or has ended", harness::PATIENCE, || async {
+        match watcher.get(&seen).await {
+            now if now == "active|Lock" || now.starts_with("idle") => Ok(()),
+            now => Err(now),
+        }
+    })
+    .await;
+    s.get("commit").await;
+    let (_, result) = completion.await.expect("the task ends");
+    assert_eq!(result.expect("a completion is no error"), "t");
+    assert_eq!(s.tick("queue_due").await, 0);
+    let left = "select count(*) from trax.manifest_dependency";
+    assert_eq!(s.number(left).await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn disabling_enabling_and_changing_children_never_deadlocks_with_completions() {
+    let (db, s) = session().await;
+    family(&s, PARENTS, ", depends_mode => 'any'").await;
+    s.get("select trax.schedule('r', 'r', run_at => now() + interval '1 h'); select trax.schedule('d', 'd', depends_on => '{c,r}')")
+        .await;
+    for _ in 0..3 {
+        let jobs = all_running(&s).await;
+        let mut others = sessions(&db, 14).await;
+        let mut statements: Vec<String> = (0..10)
+            .map(|n| {
+                let mine = jobs.iter().skip(n).step_by(10);
+                mine.map(|job| format!("select trax.complete({}); commit;", job.key()))
+                    .collect()
+            })
+            .collect();
+        statements.push(
+            "select trax.disable_manifest('c'); commit; select trax.enable_manifest('c'); commit;"
+                .repeat(10),
+        );
+        statements.push("select trax.schedule('c', 'c', depends_on => '{p1,p2}', depends_mode => 'any'); commit; select trax.schedule('c', 'c', priority => 3); commit;".repeat(10));
+        statements.push("select trax.tick(); commit;".repeat(20));
+        statements.push(
+            "select trax.schedule('d', 'd', depends_on => '{r,c}'); commit; select trax.trigger('c'); commit;"
+                .repeat(10),
+        );
+        others.truncate(statements.len());
+        at_once(others, statements).await;
+        s.get("select trax.cancel_manifest('c'), trax.cancel_manifest('d'); select trax.tick()")
+            .await;
+        s.get("select trax.complete(job_id, token) from trax.claim_next(max_jobs => 1000)")
+            .await;
+        s.get(&format!("select trax.schedule('c', 'c', depends_mode => 'any', depends_on => array(select 'p' || n from generate_series(1, {PARENTS}) n))"))
+            .await;
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_appears_while_its_parent_completes_is_due_or_still_waits() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let pid = other.pid();
+    family(&s, 1, "").await;
+    let job = running(&s, "p1").await;
+    // The completion knows its children and waits for the first; a second appears.
+    s.get("begin; select from trax.manifest_state s join trax.manifest m using (manifest_id) where m.name = 'c' for update of s")
+        .await;
+    let completion = other.spawn(format!("select trax.complete({})", job.key()));
+    let third = Session::of(&db).await;
+    third.sees_waiting(pid).await;
+    third
+        .get("select trax.schedule('late', 'late', depends_on => '{p1}')")
+        .await;
+    s.get("rollback").await;
+    let (_, result) = completion.await.expect("the task ends");
+    assert_eq!(result.expect("a completion is no error"), "t");
+    let satisfied = s
+        .get("select satisfied_at is not null from trax.manifest_dependency d join trax.manifest m on m.manifest_id = d.child_id where m.name = 'late'")
+        .await;
+    let seen = (satisfied.as_str(), state(&s, "late").await);
+    assert!(
+        seen == ("t", "|t".to_owned()) || seen == ("f", "|f".to_owned()),
+        "satisfied and due go together: {seen:?}"
+    );
+    s.tick("queue_due").await;
+    assert_eq!(waiting(&s, "c").await, 1);
 }

@@ -92,10 +92,13 @@ pub async fn waiting(s: &Session, name: &str) -> i64 {
 /// Stores manifests by plain SQL, as many as wanted, each with its own state; much quicker than one call each.
 /// `next_run_at` is SQL that may use `n`.
 pub fn many(prefix: &str, group: &str, count: i64, next_run_at: &str) -> String {
+    // Half a year away, each on one of many days and minutes.
+    let month = "1 + (extract(month from now())::int + 5) % 12";
     format!(
         "with made as (
              insert into trax.manifest (name, task, group_name, cron)
-             select '{prefix}-' || n, 'many', '{group}', '0 0 1 1 *' from generate_series(1, {count}) n
+             select '{prefix}-' || n, 'many', '{group}', format('%s 0 %s %s *', n % 60, 1 + n % 28, {month})
+             from generate_series(1, {count}) n
              returning manifest_id, group_name
          ), numbered as (
              select manifest_id, group_name, row_number() over (order by manifest_id) as n from made

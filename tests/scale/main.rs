@@ -82,6 +82,12 @@ async fn database(server: &Server, name: &str) -> (Database, Session) {
     (database, session)
 }
 
+async fn vacuum(s: &Session) {
+    for table in ["manifest", "manifest_state"] {
+        s.get(&format!("vacuum (analyze) trax.{table}")).await;
+    }
+}
+
 /// Execution time in milliseconds and shared buffers touched by one statement.
 async fn cost(s: &Session, sql: &str) -> (f64, i64) {
     let plan = s
@@ -129,8 +135,7 @@ async fn idle(server: &Server, manifests: i64, groups: i64, analyze: bool) -> Ve
         .await;
     }
     if analyze {
-        s.get("vacuum (analyze) trax.manifest; vacuum (analyze) trax.manifest_state")
-            .await;
+        vacuum(&s).await;
     }
     let fresh = Session::of(&db).await;
     let (time, buffers) = idle_cost(&fresh).await;
@@ -146,7 +151,8 @@ async fn idle(server: &Server, manifests: i64, groups: i64, analyze: bool) -> Ve
         line(
             "  and one due: a cycle",
             format!("{time:.1} ms, {buffers} buffers"),
-        ),
+        )
+        .promised("< 10 ms", time < 10.0),
     ]
 }
 
@@ -163,8 +169,8 @@ async fn due(server: &Server, manifests: i64) -> Vec<Line> {
     .await;
     s.get(&many("due", "h", DUE, "now() - interval '1 s'"))
         .await;
-    s.get("vacuum (analyze) trax.manifest; vacuum (analyze) trax.manifest_state; set trax.max_entries_per_cycle = 0")
-        .await;
+    vacuum(&s).await;
+    s.get("set trax.max_entries_per_cycle = 0").await;
     let started = Instant::now();
     let queued = s.tick("queue_due").await;
     let rate = queued as f64 / started.elapsed().as_secs_f64();
@@ -173,8 +179,9 @@ async fn due(server: &Server, manifests: i64) -> Vec<Line> {
         format!("{queued} at {rate:.0}/s"),
     )
     .promised(">= 20,000/s, all", rate >= 20_000.0 && queued == DUE);
-    s.get("truncate trax.work_queue; update trax.manifest_state set next_run_at = now() where group_name = 'h'; vacuum (analyze) trax.manifest_state; reset trax.max_entries_per_cycle")
+    s.get("truncate trax.work_queue; update trax.manifest_state set next_run_at = now() where group_name = 'h'; reset trax.max_entries_per_cycle")
         .await;
+    vacuum(&s).await;
     let started = Instant::now();
     let mut queued = 0;
     for _ in 0..100 {
