@@ -87,7 +87,7 @@ async fn two_cycles_by_hand_never_hold_the_same_manifest() {
         prepare(session).await;
         session.get("begin").await;
     }
-    let lock = "execute due_lock (now())";
+    let lock = "execute due_lock (now(), null)";
     assert_ne!(s.get(lock).await, "");
     assert_eq!(other.get(lock).await, "", "held by the first");
     s.get("rollback").await;

@@ -35,3 +35,4 @@ mod variance;
 mod wake;
 mod work_queue;
 mod worker;
+mod zone_data;

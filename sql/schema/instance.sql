@@ -43,6 +43,7 @@ create table trax.instance (
     adopted_at timestamptz not null default pg_catalog.clock_timestamp(),
     paused_at timestamptz,
     pause_reason text,
+    zone_data text,
     constraint instance_pkey primary key (system_identifier, database_oid)
 );
 
@@ -59,6 +60,7 @@ comment on column trax.instance.system_identifier is 'System identifier of the s
 comment on column trax.instance.database_oid is 'Oid of the database that owns the jobs.';
 comment on column trax.instance.adopted_at is 'When this server and database took the jobs as its own.';
 comment on column trax.instance.paused_at is 'Since when the scheduler is paused by trax.pause(); null while it runs.';
+comment on column trax.instance.zone_data is 'With which zone data of the server next runs were computed.';
 comment on column trax.instance.pause_reason is 'What the person who paused the scheduler said.';
 
 select pg_catalog.pg_extension_config_dump('trax.instance', '');

@@ -4,7 +4,7 @@
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{dead_letter, limit, manifest_state, registry, setting, work_queue};
+use crate::{dead_letter, limit, manifest_state, registry, setting, work_queue, zone_data};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How often a backend looks after partitions, in microseconds.
@@ -57,6 +57,12 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     }
     let before = now.plus(-micros(setting::dead_letter_retention()));
     cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
+    if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
+        let message = error.message();
+        pgrx::warning!(
+            "trax: next runs were not corrected after an update of the zone data: {message}"
+        );
+    }
     manifest_state::sweep(spi, now);
     registry::forget_gone(spi, now);
     limit::sweep(spi);

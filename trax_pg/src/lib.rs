@@ -33,6 +33,7 @@ pub mod schedule;
 mod server_zone;
 mod timing;
 mod wake;
+mod zone_data;
 
 mod clock;
 mod entry;

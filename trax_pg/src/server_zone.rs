@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::schedule::Zone;
+use crate::zone_data;
 use pgrx::pg_sys;
 use std::ffi::CString;
 
@@ -16,6 +17,7 @@ pub(crate) struct ServerZone(*mut pg_sys::pg_tz);
 impl ServerZone {
     /// The zone of an IANA name, or 22023.
     pub(crate) fn named(name: &str) -> Result<Self> {
+        zone_data::note();
         let unknown = || {
             Error::invalid(format!("time zone \"{name}\" is not recognized"))
                 .detail("It is not a name of the server's time zone data.")

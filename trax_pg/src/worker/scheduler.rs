@@ -9,7 +9,7 @@ use super::{
     wait,
 };
 use crate::shmem::{self, Exit};
-use crate::{cycle, setting, wake};
+use crate::{cycle, setting, wake, zone_data};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
@@ -236,6 +236,10 @@ impl Connected {
         };
         if due.check && stored_settings() != self.settings {
             log!("{SCHEDULER}: the settings of this database changed, connecting again");
+            end(Exit::Restart);
+        }
+        if due.check && zone_data::is_stale() {
+            log!("{SCHEDULER}: the zone data was updated, connecting again");
             end(Exit::Restart);
         }
         let idle = Some(setting::tick_interval());

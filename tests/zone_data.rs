@@ -1,0 +1,86 @@
+//! After an update of the server's zone data next runs are computed anew.
+
+use harness::session::{Session, session};
+
+const DAMAGE: &str = "update trax.manifest_state
+    set next_run_at = next_run_at + interval '1 h', next_scheduled_for = next_scheduled_for + interval '1 h'";
+
+/// The next run of each manifest as the schedule has it, from the preview after now.
+const RIGHT: &str = "select m.name, s.next_scheduled_for = p.run_at, s.next_run_at >= p.run_at
+    from trax.manifest m
+    join trax.manifest_state s using (manifest_id)
+    cross join lateral trax.preview(m.name, count => 1) p
+    order by m.name";
+
+#[tokio::test]
+async fn next_runs_in_zones_are_corrected_once_after_an_update_of_the_data() {
+    let (db, s) = session().await;
+    s.get(
+        "select trax.schedule('berlin', 'a', cron => '30 4 * * *', timezone => 'Europe/Berlin');
+         select trax.schedule('utc', 'a', cron => '30 4 * * *');
+         select * from trax.tick()",
+    )
+    .await;
+    assert_ne!(
+        s.get("select zone_data from trax.instance").await,
+        "",
+        "the first cycle notes the data"
+    );
+    s.get(DAMAGE).await;
+    // The same data: nothing is looked at.
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert_eq!(
+        s.get("select bool_or(next_scheduled_for = next_run_at) from trax.manifest_state")
+            .await,
+        "t"
+    );
+    let wrong =
+        "select count(*) from trax.manifest_state s join trax.manifest m using (manifest_id)
+        where (s.next_scheduled_for at time zone m.timezone)::time = '05:30'";
+    assert_eq!(s.get(wrong).await, "2");
+    // Other data: a session that reads it corrects what depends on a zone.
+    s.get("update trax.instance set zone_data = 'of last year'")
+        .await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert_eq!(s.get(wrong).await, "1", "the one in UTC depends on no data");
+    assert_eq!(
+        s.get("select zone_data = 'of last year' from trax.instance")
+            .await,
+        "f"
+    );
+    s.get("update trax.manifest_state set next_run_at = next_run_at - interval '1 h', next_scheduled_for = next_scheduled_for - interval '1 h'
+           where manifest_id = (select manifest_id from trax.manifest where name = 'utc')")
+        .await;
+    assert_eq!(s.get(RIGHT).await, "berlin|t|t\nutc|t|t");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn what_the_variance_added_stays_when_a_run_is_corrected() {
+    let (db, s) = session().await;
+    s.get(
+        "select trax.schedule('m', 'a', cron => '30 4 * * *', timezone => 'Europe/Berlin', variance => interval '10 min');
+         select * from trax.tick()",
+    )
+    .await;
+    let delay = "select next_run_at - next_scheduled_for from trax.manifest_state";
+    let before = s.get(delay).await;
+    s.get(DAMAGE).await;
+    s.get("update trax.instance set zone_data = 'of last year'")
+        .await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert_eq!(s.get(delay).await, before);
+    assert_eq!(
+        s.get("select (next_scheduled_for at time zone 'Europe/Berlin')::time from trax.manifest_state").await,
+        "04:30:00"
+    );
+}

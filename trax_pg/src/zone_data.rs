@@ -1,0 +1,134 @@
+//! The server's zone data: noticed when it is updated, and next runs computed anew.
+//!
+//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the zones it has loaded
+//! until it ends; it is *stale* when the data has changed since.
+//!
+//! Enters: an update of the data on disk. Leaves: the scheduler connects again, and the next cycle of a backend that has
+//! read the new data corrects the next run of every cron manifest in a zone.
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::spi::{Spi, SpiRow, arg, array_arg, statement};
+use crate::timing::{self, Timing};
+use pgrx::pg_sys;
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
+
+/// Where servers that are built to use the system's data find it.
+const SYSTEM_DATA: &str = "/usr/share/zoneinfo";
+
+statement!(ZONE_DATA_KNOWN, "zone_data_known.sql");
+statement!(ZONE_DATA_STORE, "zone_data_store.sql", TEXTOID);
+statement!(ZONE_SELECT, "zone_select.sql", TIMESTAMPTZOID);
+statement!(
+    ZONE_CORRECT,
+    "zone_correct.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZARRAYOID
+);
+
+/// The fingerprint when this backend first asked for a zone.
+static LOADED: OnceLock<Option<String>> = OnceLock::new();
+
+/// Remembers which data this backend reads; before it loads a zone.
+pub(crate) fn note() {
+    LOADED.get_or_init(fingerprint);
+}
+
+/// Whether the data has changed since this backend read it.
+pub(crate) fn is_stale() -> bool {
+    LOADED.get().is_some_and(|loaded| *loaded != fingerprint())
+}
+
+/// Computes next runs anew if they were computed with other data than there is now; gives how many were corrected. A
+/// stale backend leaves it to one that is not.
+pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
+    note();
+    let Some(current) = fingerprint() else {
+        return Ok(0);
+    };
+    if is_stale() {
+        return Ok(0);
+    }
+    let known: Option<String> = spi
+        .query(&ZONE_DATA_KNOWN, &[])
+        .first()
+        .and_then(|row| row.get(1));
+    if known.as_ref() == Some(&current) {
+        return Ok(0);
+    }
+    let corrected = if known.is_some() {
+        correct(spi, now)
+    } else {
+        0
+    };
+    spi.execute(&ZONE_DATA_STORE, &[arg(current)]);
+    Ok(corrected)
+}
+
+fn correct(spi: &Spi, now: Timestamp) -> usize {
+    let rows = spi.query(&ZONE_SELECT, &[arg(now)]);
+    let mut ids: Vec<i64> = Vec::new();
+    let mut occurrences: Vec<Option<pg_sys::Datum>> = Vec::new();
+    for row in rows.iter() {
+        // One that cannot be evaluated shows that when it is due.
+        let Ok(plan) = timing(&row).plan() else {
+            continue;
+        };
+        let next = plan.after(now).map(|occurrence| occurrence.at);
+        if next.is_some() && next != row.get(2) {
+            ids.push(row.must(1));
+            occurrences.push(next.and_then(arg));
+        }
+    }
+    let occurrences = array_arg(pg_sys::TIMESTAMPTZOID, &occurrences);
+    spi.execute(&ZONE_CORRECT, &[arg(ids), occurrences])
+}
+
+fn timing(row: &SpiRow) -> Timing {
+    Timing {
+        cron: row.get(3),
+        every: None,
+        run_at: None,
+        depends: false,
+        timezone: row.must(4),
+        starts_at: row.get(5),
+        ends_at: row.get(6),
+        variance: None,
+        exclusions: timing::stored_exclusions(row.datum(7)),
+    }
+}
+
+/// When the data was last changed, as text; `None` where it cannot be found.
+fn fingerprint() -> Option<String> {
+    let directory = directory();
+    let changed = |path: &Path| {
+        let time = path.metadata().and_then(|data| data.modified()).ok()?;
+        Some(time.duration_since(UNIX_EPOCH).ok()?.as_nanos())
+    };
+    // A package manager replaces files: their directory changes. Some write in place.
+    let times = [
+        changed(&directory)?,
+        changed(&directory.join("tzdata.zi")).unwrap_or(0),
+    ];
+    Some(format!("{}:{}", times[0], times[1]))
+}
+
+fn directory() -> PathBuf {
+    let mut share = [0 as std::ffi::c_char; pg_sys::MAXPGPATH as usize];
+    // SAFETY: the server fills at most MAXPGPATH bytes and ends them with a zero.
+    let share = unsafe {
+        pg_sys::get_share_path((&raw const pg_sys::my_exec_path).cast(), share.as_mut_ptr());
+        CStr::from_ptr(share.as_ptr())
+            .to_string_lossy()
+            .into_owned()
+    };
+    let own = Path::new(&share).join("timezone");
+    if own.is_dir() {
+        own
+    } else {
+        PathBuf::from(SYSTEM_DATA)
+    }
+}
