@@ -10,7 +10,7 @@ const LOCK: &str = include_str!("../sql/query/due_lock.sql");
 /// The statements of a second cycle, prepared in a session.
 async fn prepare(s: &Session) {
     s.get(&format!(
-        "prepare due_lock (timestamptz) as {LOCK};
+        "prepare due_lock (timestamptz, bigint) as {LOCK};
          prepare due_queue (bigint[], timestamptz[], bigint[], timestamptz, int) as {QUEUE}"
     ))
     .await;

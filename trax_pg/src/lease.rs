@@ -80,7 +80,8 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
     let now = Timestamp::now();
-    wake::mark(if delay > 0 { wake::DUE } else { wake::WORK });
+    // Also when it is delayed: its place is free.
+    wake::mark(wake::WORK | wake::DUE | wake::ENDED);
     let released = spi::connected(|spi| {
         let arguments = [arg(job_id), arg(token), arg(now), arg(now.plus(delay))];
         let rows = spi.query(&LEASE_RELEASE, &arguments);

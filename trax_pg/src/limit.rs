@@ -63,6 +63,7 @@ pub(crate) fn room_in_database(spi: &Spi) -> Room {
     if !group::advisory_lock_in(DATABASE_CLASS, 0, pg_sys::ExclusiveLock as i32, true) {
         return Room::Busy;
     }
+    wake::may_be_full();
     let limit = limit as i64;
     let rows = spi.query_latest(&LEASE_COUNT, &[arg(limit)]);
     Room::For(

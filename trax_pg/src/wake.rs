@@ -26,6 +26,9 @@ pub(crate) const WORK: u32 = 1;
 /// Something is due, perhaps before the scheduler would wake by itself.
 pub(crate) const DUE: u32 = 2;
 
+/// A job no longer runs: who found the database full may find room.
+pub(crate) const ENDED: u32 = 4;
+
 /// How long a waiter waits at most where nobody can wake it.
 const POLL: Duration = Duration::from_millis(500);
 const DEFAULT_WAIT_MICROS: i64 = 30_000_000;
@@ -60,11 +63,23 @@ unsafe extern "C-unwind" fn at_end(
             if marked != 0
                 && let Some(bell) = shmem::bell()
             {
-                bell.ring(marked);
+                // After the commit: who counts from now on sees the room, who counted before has said so.
+                let room = marked & ENDED != 0 && bell.found_full();
+                let what = (marked & !ENDED) | if room { WORK } else { 0 };
+                if what != 0 {
+                    bell.ring(what);
+                }
             }
         }
         XACT_EVENT_ABORT | XACT_EVENT_PREPARE => MARKED.store(0, Ordering::Relaxed),
         _ => {}
+    }
+}
+
+/// Says, before counting, that a claim may find the database full; the next end of a job then rings.
+pub(crate) fn may_be_full() {
+    if let Some(bell) = shmem::bell() {
+        bell.may_be_full();
     }
 }
 

@@ -343,9 +343,11 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
 
 /// What follows when jobs no longer run: others may that were held back by a limit.
 fn make_room(spi: &Spi, keys: Vec<String>, limited: bool, patient: bool) {
-    if limited {
-        wake::mark(wake::WORK);
-    }
+    wake::mark(if limited {
+        wake::ENDED | wake::WORK
+    } else {
+        wake::ENDED
+    });
     limit::free_keys(spi, keys, patient);
 }
 

@@ -4,7 +4,7 @@ use super::{SLOTS, available};
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where one database says that something happened; see `wake.rs`.
@@ -15,6 +15,8 @@ pub(crate) struct Bell {
     /// What rang since the scheduler looked.
     rung: AtomicU32,
     waiters: AtomicU32,
+    /// Somebody may have found the database's limit used up.
+    full: AtomicBool,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
     condition: UnsafeCell<pg_sys::ConditionVariable>,
@@ -38,6 +40,7 @@ pub(super) fn silent_bells() -> Bells {
         count: AtomicU64::new(0),
         rung: AtomicU32::new(0),
         waiters: AtomicU32::new(0),
+        full: AtomicBool::new(false),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         // Made valid when the bell is given to a database.
         condition: UnsafeCell::new(pg_sys::ConditionVariable::default()),
@@ -96,6 +99,16 @@ impl Bell {
             // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for nothing.
             unsafe { pg_sys::SetLatch(scheduler) };
         }
+    }
+
+    /// A claim is about to count under the database's limit.
+    pub(crate) fn may_be_full(&self) {
+        self.full.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a claim may have found the database full since the last call.
+    pub(crate) fn found_full(&self) -> bool {
+        self.full.swap(false, Ordering::SeqCst)
     }
 
     /// The scheduler says which latch is its own.
