@@ -39,8 +39,9 @@ create table trax.work_queue (
 -- The order in which a claim reads one lane, exactly.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;
 create index work_queue_delayed on trax.work_queue (run_at) where waits_for = 'time';
--- The jobs behind a concurrency key, in the order in which they come out.
-create index work_queue_blocked on trax.work_queue (concurrency_key, priority desc, job_id) where waits_for = 'key';
+-- The jobs behind a concurrency key, in the order in which they come out of each lane.
+create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, priority desc, job_id)
+    where waits_for = 'key';
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;
 create index work_queue_manifest on trax.work_queue (manifest_id) where manifest_id is not null;
 -- A second scheduled entry of one manifest is impossible, even without the cycle's lock. Triggers by hand, retries

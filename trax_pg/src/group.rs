@@ -84,7 +84,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     );
     if settings.max_active_jobs.is_some_and(|limit| limit > 0) {
         // What runs already counts: no claim of the group is under way.
-        spi.execute(&LEASE_COUNT_LIMITED, &[arg(settings.name.as_str())]);
+        spi.execute_latest(&LEASE_COUNT_LIMITED, &[arg(settings.name.as_str())]);
     }
     if settings.max_per_key.is_some() {
         limit::unblock_group(spi, &settings.name);

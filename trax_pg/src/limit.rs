@@ -16,6 +16,7 @@ use crate::group;
 use crate::spi::{Spi, arg, statement};
 use crate::{setting, wake, work_queue};
 use pgrx::pg_sys;
+use std::collections::BTreeMap;
 
 /// First keys of the advisory locks on the database's limit and on concurrency keys.
 const DATABASE_CLASS: i32 = group::LOCK_CLASS + 3;
@@ -26,7 +27,7 @@ const SWEEP_AT_MOST: i64 = 1000;
 statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
 statement!(KEY_ROOM, "key_room.sql", TEXTOID, TEXTOID);
 statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID);
-statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID);
+statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
 statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
 statement!(KEY_SWEEP, "key_sweep.sql", INT8OID);
 
@@ -93,14 +94,21 @@ pub(crate) fn block(spi: &Spi, tids: Option<pg_sys::Datum>) {
     spi.execute(&KEY_BLOCK, &[tids]);
 }
 
-/// Lets the next jobs of concurrency keys in after jobs of them have ended. A claim that is blocking jobs of a key holds
-/// its lock: we wait for it, so that what it blocks is seen. With `patient` false a key whose lock is taken is left to
-/// whoever has it and to the sweep: the cycle must not wait for a worker's open transaction.
-pub(crate) fn free_keys(spi: &Spi, mut keys: Vec<String>, patient: bool) {
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
-        if lock_key(&key, !patient) && spi.execute(&KEY_UNBLOCK, &[arg(key.as_str())]) > 0 {
+/// Lets the next jobs of concurrency keys in after jobs of them have ended, as many as have ended of each lane: the next
+/// of one lane may be held back by its group, or wanted by nobody; claims sort out what is too many.
+///
+/// A claim that is blocking jobs of a key holds its lock: we wait for it, so that what it blocks is seen. With `patient`
+/// false a key whose lock is taken is left to whoever has it and to the sweep: the cycle must not wait for a worker's
+/// open transaction.
+pub(crate) fn free_keys(spi: &Spi, ended: Vec<String>, patient: bool) {
+    // In ascending order, as every transaction locks them.
+    let mut keys: BTreeMap<String, i64> = BTreeMap::new();
+    for key in ended {
+        *keys.entry(key).or_default() += 1;
+    }
+    for (key, count) in keys {
+        if lock_key(&key, !patient) && spi.execute_latest(&KEY_UNBLOCK, &[arg(key), arg(count)]) > 0
+        {
             wake::mark(wake::WORK);
         }
     }
@@ -108,10 +116,10 @@ pub(crate) fn free_keys(spi: &Spi, mut keys: Vec<String>, patient: bool) {
 
 /// Lets all blocked jobs of a group in: the number that may run has changed.
 pub(crate) fn unblock_group(spi: &Spi, group: &str) {
-    spi.execute(&KEY_UNBLOCK_GROUP, &[arg(group)]);
+    spi.execute_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]);
 }
 
-/// Lets the first job of each key in that nothing holds.
+/// Lets the first job of each key in that has room.
 pub(crate) fn sweep(spi: &Spi) {
     if spi.execute(&KEY_SWEEP, &[arg(SWEEP_AT_MOST)]) > 0 {
         wake::mark(wake::WORK);

@@ -88,7 +88,7 @@ impl Spi {
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
     ) -> SpiRows<'_> {
-        self.run(statement, arguments, false)
+        self.run(statement, arguments, Snapshot::OfTransaction)
     }
 
     /// Reads what has committed until now, whatever the isolation level of the transaction.
@@ -97,14 +97,24 @@ impl Spi {
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
     ) -> SpiRows<'_> {
-        self.run(statement, arguments, true)
+        self.run(statement, arguments, Snapshot::Latest { read_only: true })
+    }
+
+    /// Changes what has committed until now, whatever the isolation level of the transaction; gives how many rows.
+    pub(crate) fn execute_latest(
+        &self,
+        statement: &Statement,
+        arguments: &[Option<pg_sys::Datum>],
+    ) -> usize {
+        self.run(statement, arguments, Snapshot::Latest { read_only: false })
+            .count
     }
 
     fn run(
         &self,
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
-        latest: bool,
+        snapshot: Snapshot,
     ) -> SpiRows<'_> {
         assert_eq!(
             statement.types.len(),
@@ -122,12 +132,13 @@ impl Spi {
         let settings = PlannerSettings::ours();
         // SAFETY: connected; one value and one flag for each parameter of the plan.
         let (table, count) = unsafe {
-            let snapshot = if latest {
-                // What this transaction has just written counts too.
-                pg_sys::CommandCounterIncrement();
-                pg_sys::GetLatestSnapshot()
-            } else {
-                std::ptr::null_mut()
+            let (snapshot, read_only) = match snapshot {
+                Snapshot::OfTransaction => (std::ptr::null_mut(), false),
+                Snapshot::Latest { read_only } => {
+                    // What this transaction has just written counts too.
+                    pg_sys::CommandCounterIncrement();
+                    (pg_sys::GetLatestSnapshot(), read_only)
+                }
             };
             let code = pg_sys::SPI_execute_snapshot(
                 statement.plan(),
@@ -135,7 +146,7 @@ impl Spi {
                 nulls.as_ptr(),
                 snapshot,
                 std::ptr::null_mut(),
-                latest,
+                read_only,
                 true,
                 0,
             );
@@ -158,6 +169,15 @@ impl Spi {
     ) -> usize {
         self.query(statement, arguments).count
     }
+}
+
+/// What a statement sees.
+#[derive(Clone, Copy)]
+enum Snapshot {
+    /// A new snapshot, in REPEATABLE READ and SERIALIZABLE that of the transaction.
+    OfTransaction,
+    /// What has committed until now.
+    Latest { read_only: bool },
 }
 
 /// What a statement returned.

@@ -55,7 +55,7 @@ statement!(
 
 sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
     spi::require_primary()?;
-    let request = Request::from_call(call, 0, Timestamp::now())?;
+    let request = Request::from_call(call, 0)?;
     let mut rows = call.rows();
     spi::connected(|spi| claim(spi, &request, |job| rows.push_tuple(job.tuple())))?;
     Ok(rows.end())
@@ -69,7 +69,7 @@ sql_function!(
         let now = Timestamp::now();
         let held = Held::from_call(call)?;
         let outputs = outcome::outputs(call, 2, held.job_ids.len())?;
-        let request = Request::from_call(call, 3, now)?;
+        let request = Request::from_call(call, 3)?;
         let mut rows = call.rows();
         spi::connected(|spi| {
             for job_id in outcome::complete(spi, &held, &outputs, now) {
@@ -96,12 +96,11 @@ struct Request {
     tasks: Option<Vec<String>>,
     groups: Option<Vec<String>>,
     lease_micros: i64,
-    now: Timestamp,
 }
 
 impl Request {
     /// The arguments worker, max_jobs, tasks, groups and lease, which begin at `first`.
-    fn from_call(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
+    fn from_call(call: &Call, first: usize) -> Result<Self> {
         let lease = call.optional_positive(first + 4, "lease")?;
         Ok(Self {
             worker: match call.optional_name(first, "worker")? {
@@ -114,7 +113,6 @@ impl Request {
             tasks: call.optional_names(first + 2, "tasks")?,
             groups: call.optional_names(first + 3, "groups")?,
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
-            now,
         })
     }
 }
@@ -145,19 +143,21 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
     if picked.is_empty() {
         return Ok(());
     }
+    // Read under the locks of the limits: whatever made room has ended before this.
+    let now = Timestamp::now();
     let granted = spi.query(
         &LEASE_GRANT,
         &[
             tid_array(&picked),
             arg(request.worker.as_str()),
-            arg(request.now),
+            arg(now),
             arg(interval(request.lease_micros)?),
             arg(interval(micros(setting::default_timeout()))?),
             arg(limited_groups),
         ],
     );
     unpark_manifests(spi, &granted);
-    registry::seen(spi, &request.worker, request.now);
+    registry::seen(spi, &request.worker, now);
     let by_job: HashMap<i64, usize> = granted
         .iter()
         .enumerate()
