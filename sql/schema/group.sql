@@ -33,6 +33,7 @@ create table trax.lane (
     group_name text collate "C" not null,
     task text collate "C" not null
 );
+create index manifest_group_limited on trax.manifest_group (name) where max_active_jobs is not null;
 create index lane_lane_id on trax.lane (lane_id);
 
 comment on table trax.lane is 'The pairs of group and task that ever had a job; a claim picks from their waiting jobs. The same pair may briefly stand here twice.';

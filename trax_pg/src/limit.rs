@@ -25,7 +25,8 @@ const KEY_CLASS: i32 = group::LOCK_CLASS + 4;
 const SWEEP_AT_MOST: i64 = 1000;
 
 statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
-statement!(KEY_ROOM, "key_room.sql", TEXTOID, TEXTOID);
+statement!(KEY_HELD, "key_held.sql", TEXTOID);
+statement!(GROUP_MAX_PER_KEY, "group_max_per_key.sql", TEXTOID);
 statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID);
 statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
 statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
@@ -76,16 +77,23 @@ pub(crate) fn room_in_database(spi: &Spi) -> Room {
     )
 }
 
-/// How many more jobs of a concurrency key may run. What it says holds until the transaction ends.
-pub(crate) fn room_behind_key(spi: &Spi, key: &str, group: &str) -> Room {
+/// How many jobs of a concurrency key run. What it says holds until the transaction ends; `None` when another
+/// transaction is claiming or ending jobs of the key.
+pub(crate) fn held_by_key(spi: &Spi, key: &str) -> Option<i64> {
     if !lock_key(key, true) {
-        return Room::Busy;
+        return None;
     }
-    let rows = spi.query_latest(&KEY_ROOM, &[arg(key), arg(group)]);
-    Room::For(
+    let rows = spi.query_latest(&KEY_HELD, &[arg(key)]);
+    Some(rows.first().expect("an aggregate gives one row").must(1))
+}
+
+/// How many jobs of one concurrency key a group allows.
+pub(crate) fn max_per_key(spi: &Spi, group: &str) -> i64 {
+    let rows = spi.query_latest(&GROUP_MAX_PER_KEY, &[arg(group)]);
+    i64::from(
         rows.first()
             .expect("a select without a table gives one row")
-            .must::<i64>(1),
+            .must::<i32>(1),
     )
 }
 
@@ -107,9 +115,10 @@ pub(crate) fn free_keys(spi: &Spi, ended: Vec<String>, patient: bool) {
         *keys.entry(key).or_default() += 1;
     }
     for (key, count) in keys {
-        if lock_key(&key, !patient) && spi.execute_latest(&KEY_UNBLOCK, &[arg(key), arg(count)]) > 0
-        {
-            wake::mark(wake::WORK);
+        // A claim that found the lock taken has left jobs of the key where they are.
+        wake::mark(wake::WORK);
+        if lock_key(&key, !patient) {
+            spi.execute_latest(&KEY_UNBLOCK, &[arg(key), arg(count)]);
         }
     }
 }

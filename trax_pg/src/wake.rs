@@ -31,6 +31,8 @@ pub(crate) const ENDED: u32 = 4;
 
 /// How long a waiter waits at most where nobody can wake it.
 const POLL: Duration = Duration::from_millis(500);
+/// How long a session waits at most that left something to another transaction, whose end rings no bell.
+const STAND_BACK: Duration = Duration::from_millis(10);
 const DEFAULT_WAIT_MICROS: i64 = 30_000_000;
 
 /// What this transaction has marked.
@@ -38,6 +40,8 @@ static MARKED: AtomicU32 = AtomicU32::new(0);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// The state of the bell when this session last found nothing to claim, plus one; 0 is unknown.
 static SEEN: AtomicU64 = AtomicU64::new(0);
+/// Whether something was left to others then.
+static STOOD_BACK: AtomicBool = AtomicBool::new(false);
 
 /// Notes what this transaction makes; the bell is rung when it has committed.
 pub(crate) fn mark(what: u32) {
@@ -88,9 +92,26 @@ pub(crate) fn state() -> u64 {
     shmem::bell().map_or(0, Bell::count)
 }
 
-/// Remembers whether a look for work that began at `state` left any.
-pub(crate) fn looked(state: u64, found_all: bool) {
-    SEEN.store(if found_all { state + 1 } else { 0 }, Ordering::Relaxed);
+/// What a look for work found, and the state of the bell before it.
+#[derive(Clone, Copy)]
+pub(crate) enum Look {
+    /// Nothing is left that this session may claim.
+    All(u64),
+    /// Something was left to another transaction that was claiming of it.
+    StoodBack(u64),
+    /// More may be there.
+    Part,
+}
+
+/// Remembers what a look for work found, for the next wait.
+pub(crate) fn looked(look: Look) {
+    let (seen, stood_back) = match look {
+        Look::All(state) => (state + 1, false),
+        Look::StoodBack(state) => (state + 1, true),
+        Look::Part => (0, false),
+    };
+    SEEN.store(seen, Ordering::Relaxed);
+    STOOD_BACK.store(stood_back, Ordering::Relaxed);
 }
 
 sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
@@ -126,6 +147,12 @@ fn wait(timeout: Duration) {
         Some(bell) => {
             let seen = SEEN.load(Ordering::Relaxed);
             if seen != 0 {
+                let soon = STOOD_BACK.load(Ordering::Relaxed);
+                let timeout = if soon {
+                    timeout.min(STAND_BACK)
+                } else {
+                    timeout
+                };
                 bell.wait_while(seen - 1, timeout);
             }
             SEEN.store(bell.count() + 1, Ordering::Relaxed);

@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::lease::Held;
 use crate::limit::{self, Room};
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
+use crate::wake::Look;
 use crate::{group, outcome, registry, setting, wake};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
@@ -133,8 +134,12 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
         }
     }
     pick.block(spi);
-    // Whoever found a lock taken has not seen all.
-    wake::looked(state, pick.saw_all && pick.jobs.len() < request.max_jobs);
+    let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
+        (true, true) => Look::All(state),
+        (true, false) => Look::StoodBack(state),
+        (false, _) => Look::Part,
+    };
+    wake::looked(look);
     let Pick {
         jobs: picked,
         limited_groups,
@@ -231,7 +236,10 @@ struct Pick {
     jobs: Vec<Picked>,
     max_jobs: usize,
     groups: HashMap<String, Room>,
-    keys: HashMap<String, Room>,
+    /// How many jobs of a concurrency key run, those taken here included; `None` for one that is left alone.
+    keys: HashMap<String, Option<i64>>,
+    /// How many jobs of one key each group allows.
+    per_key: HashMap<String, i64>,
     /// Rows whose concurrency key has no room: they leave their lanes.
     blocked: Vec<Picked>,
     limited_groups: Vec<String>,
@@ -252,6 +260,7 @@ impl Pick {
             max_jobs,
             groups: HashMap::new(),
             keys: HashMap::new(),
+            per_key: HashMap::new(),
             blocked: Vec::new(),
             limited_groups: Vec::new(),
             saw_all: room != Room::Busy,
@@ -276,12 +285,19 @@ impl Pick {
             let Some(cursor) = head.cursor(&queue) else {
                 continue;
             };
-            if queue.lock(cursor) {
+            let key = cursor.concurrency_key();
+            let room = self.key_room(spi, lane, key.as_deref());
+            // A row of a key that is left alone is not even locked.
+            if room != Room::Busy && queue.lock(cursor) {
                 let job = Picked {
                     job_id,
                     tid: cursor.tid(),
                 };
-                self.take(spi, lane, job, cursor.concurrency_key());
+                if room.is_none() {
+                    self.blocked.push(job);
+                } else {
+                    self.take(lane, job, key.as_deref());
+                }
             }
             if head.advance() {
                 heads.push(head);
@@ -310,21 +326,33 @@ impl Pick {
         room
     }
 
-    /// Takes a locked row, unless its concurrency key has no room.
-    fn take(&mut self, spi: &Spi, lane: &Lane, job: Picked, key: Option<String>) {
-        if let Some(key) = key {
-            let room = self
-                .keys
-                .entry(key)
-                .or_insert_with_key(|key| limit::room_behind_key(spi, key, &lane.group));
-            if room.is_none() {
-                match room {
-                    Room::Busy => self.saw_all = false,
-                    _ => self.blocked.push(job),
-                }
-                return;
+    fn key_room(&mut self, spi: &Spi, lane: &Lane, key: Option<&str>) -> Room {
+        let Some(key) = key else {
+            return Room::Unlimited;
+        };
+        let held = match self.keys.get(key) {
+            Some(held) => *held,
+            None => {
+                let held = limit::held_by_key(spi, key);
+                self.keys.insert(key.to_string(), held);
+                held
             }
-            room.take();
+        };
+        let Some(held) = held else { return Room::Busy };
+        let allowed = match self.per_key.get(&lane.group) {
+            Some(allowed) => *allowed,
+            None => {
+                let allowed = limit::max_per_key(spi, &lane.group);
+                self.per_key.insert(lane.group.clone(), allowed);
+                allowed
+            }
+        };
+        Room::For(allowed - held)
+    }
+
+    fn take(&mut self, lane: &Lane, job: Picked, key: Option<&str>) {
+        if let Some(Some(held)) = key.and_then(|key| self.keys.get_mut(key)) {
+            *held += 1;
         }
         if let Some(room) = self.groups.get_mut(&lane.group) {
             room.take();
