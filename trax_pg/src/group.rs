@@ -53,6 +53,7 @@ fn configure(call: &Call) -> Result<()> {
     };
     spi::connected(|spi| {
         store(spi, &settings, Timestamp::now());
+        unpark(spi, &settings);
         Ok(())
     })
 }
@@ -89,9 +90,6 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     if settings.max_per_key.is_some() {
         limit::unblock_group(spi, &settings.name);
     }
-    if settings.enabled == Some(true) {
-        crate::manifest_state::unpark_group(spi, &settings.name);
-    }
 }
 
 sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
@@ -113,6 +111,14 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
     Err(Error::unknown(format!("group \"{name}\" does not exist"))
         .detail("No job, no manifest and no configuration names it.")
         .hint("List the names with: select distinct group_name from trax.lane order by 1"))
+}
+
+/// Lets the manifests of a group go on that has been switched on. After the leases of all groups that a transaction
+/// changes: states are locked after leases.
+pub(crate) fn unpark(spi: &Spi, settings: &Settings) {
+    if settings.enabled == Some(true) {
+        crate::manifest_state::unpark_group(spi, &settings.name);
+    }
 }
 
 /// How many jobs of this group a claim may take now; none when it is switched off. What it says holds until the

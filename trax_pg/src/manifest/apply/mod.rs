@@ -104,6 +104,9 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     for settings in &groups {
         actions.push(apply_group(spi, settings, now)?);
     }
+    for settings in &groups {
+        group::unpark(spi, settings);
+    }
     for index in in_order(&manifests)? {
         actions.push(apply_manifest(spi, &manifests[index], now)?);
     }
