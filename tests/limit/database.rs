@@ -4,7 +4,8 @@ use harness::manifest::complete;
 use harness::session::{Session, session};
 use std::time::{Duration, Instant};
 
-const JOBS: &str = "select count(trax.enqueue('t' || n, group_name => 'g' || n % 3)) from generate_series(1, 9) n";
+const JOBS: &str =
+    "select count(trax.enqueue('t' || n, group_name => 'g' || n % 3)) from generate_series(1, 9) n";
 
 #[tokio::test]
 async fn a_session_claims_up_to_the_limit_that_it_has_set() {
@@ -28,11 +29,11 @@ async fn a_session_claims_up_to_the_limit_that_it_has_set() {
 async fn a_second_claim_returns_at_once_while_the_last_room_is_being_taken() {
     let (db, first) = session().await;
     first
-        .get("alter database current_database_name set trax.max_active_jobs = 2".replace(
-            "current_database_name",
-            db.name(),
+        .get(
+            "alter database current_database_name set trax.max_active_jobs = 2"
+                .replace("current_database_name", db.name())
+                .as_str(),
         )
-        .as_str())
         .await;
     let (first, second) = (Session::of(&db).await, Session::of(&db).await);
     first.get(JOBS).await;

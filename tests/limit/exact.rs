@@ -161,7 +161,8 @@ async fn never_one_too_many_runs_at_any_instant_and_everything_completes() {
         done.clone(),
     ));
     let watched = watcher(Session::of(&db).await, done.clone());
-    let left = "select count(*), string_agg(distinct group_name || coalesce(' ' || waits_for, ''), ', ')
+    let left =
+        "select count(*), string_agg(distinct group_name || coalesce(' ' || waits_for, ''), ', ')
                 from (select group_name, waits_for from trax.work_queue
                       union all select group_name, 'runs' from trax.lease) j";
     eventually("the end of all jobs", Duration::from_secs(60), async || {
@@ -175,7 +176,10 @@ async fn never_one_too_many_runs_at_any_instant_and_everything_completes() {
     }
     let watched = watched.await.expect("the watcher lives");
     for (what, most) in &watched {
-        assert!(*most <= limit_of(what), "{most} leases at once: {watched:?}");
+        assert!(
+            *most <= limit_of(what),
+            "{most} leases at once: {watched:?}"
+        );
     }
     assert_eq!(
         s.number("select count(*) from trax.run where state = 'completed'")

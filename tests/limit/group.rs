@@ -214,6 +214,29 @@ async fn an_open_transaction_that_completed_stops_neither_other_groups_nor_the_c
     assert_eq!(s.claim("max_jobs => 9").await.len(), 1);
 }
 
+#[tokio::test]
+async fn an_open_transaction_that_completed_a_manifests_job_makes_no_claim_wait() {
+    let (db, s) = limited(2, 0).await;
+    let (handler, other) = (Session::of(&db).await, Session::of(&db).await);
+    other.get("set lock_timeout = '5 s'").await;
+    s.get(
+        "select trax.schedule('m', 'm', every => '1 h', group_name => 'g', overlap => 'allow', max_concurrency => 5);
+         select trax.trigger('m')",
+    )
+    .await;
+    let job = s.claim_one("tasks => array['m'], lease => '1 h'").await;
+    s.get("select trax.trigger('m')").await;
+    handler
+        .get(&format!("begin; select trax.complete({})", job.key()))
+        .await;
+    // Whoever waits here holds the lock of the group, and nobody else can claim of it.
+    let claimed = other
+        .attempt("select count(*) from trax.claim_next(max_jobs => 9)")
+        .await;
+    assert_eq!(claimed.as_deref(), Ok("1"), "one of two still runs");
+    handler.get("commit").await;
+}
+
 /// Waits for work in the background, having found none.
 async fn waiter(db: &Database, s: &Session) -> tokio::task::JoinHandle<Duration> {
     let waiter = Session::of(db).await;
@@ -253,8 +276,11 @@ async fn whatever_ends_a_job_of_a_full_group_wakes_who_waits() {
         let (db, s) = limited(1, 2).await;
         let job: Claimed = s.claim_one("").await;
         let wait = waiter(&db, &s).await;
-        s.get(&end.replace('$', &job.key()).replace('#', &job.id.to_string()))
-            .await;
+        s.get(
+            &end.replace('$', &job.key())
+                .replace('#', &job.id.to_string()),
+        )
+        .await;
         let waited = wait.await.expect("the waiter lives");
         assert!(
             waited < Duration::from_secs(15),
@@ -262,6 +288,47 @@ async fn whatever_ends_a_job_of_a_full_group_wakes_who_waits() {
         );
         assert_eq!(s.claim("").await.len(), 1, "{end}");
     }
+}
+
+#[tokio::test]
+async fn one_call_completes_and_claims_the_next_of_a_full_group() {
+    let (_db, s) = limited(1, 3).await;
+    s.get("set trax.max_active_jobs = 1").await;
+    let job = s.claim_one("").await;
+    let sql = format!(
+        "select count(job_id) from trax.complete_and_claim(array[{}], array['{}'::uuid], max_jobs => 9)",
+        job.id, job.token
+    );
+    assert_eq!(s.number(&sql).await, 1);
+    assert_eq!(s.number(RUNNING).await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_rolled_back_to_a_savepoint_leaves_its_room() {
+    let (db, s) = limited(1, 3).await;
+    let other = Session::of(&db).await;
+    s.get("begin; savepoint a").await;
+    assert_eq!(s.claim("").await.len(), 1);
+    s.get("rollback to a").await;
+    assert_eq!(other.claim("max_jobs => 9").await.len(), 1);
+    assert!(s.claim("").await.is_empty());
+    s.get("commit").await;
+    assert_eq!(s.number(RUNNING).await, 1);
+}
+
+#[tokio::test]
+async fn a_limit_of_another_group_leaves_claims_side_by_side() {
+    let (db, first) = limited(1, 3).await;
+    let second = Session::of(&db).await;
+    first
+        .get("select count(trax.enqueue('free')) from generate_series(1, 2)")
+        .await;
+    first.get("begin").await;
+    assert_eq!(first.claim("tasks => array['free']").await.len(), 1);
+    assert_eq!(second.claim("tasks => array['free']").await.len(), 1);
+    assert_eq!(second.claim("").await.len(), 1, "nobody claims of g");
+    first.get("commit").await;
 }
 
 #[tokio::test]

@@ -278,3 +278,86 @@ async fn what_a_reaper_could_not_let_in_is_let_in_by_the_sweep() {
     assert_eq!(s.claim_ids("max_jobs => 9").await, [next]);
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn one_call_completes_and_claims_the_next_of_its_key() {
+    let (_db, s) = session().await;
+    many_behind(&s, 3).await;
+    let job = s.claim_one("max_jobs => 9").await;
+    let sql = format!(
+        "select string_agg(job_id::text, ',') from trax.complete_and_claim(array[{}], array['{}'::uuid], max_jobs => 9)",
+        job.id, job.token
+    );
+    assert_eq!(s.get(&sql).await, (job.id + 1).to_string());
+    assert_eq!(s.number("select count(*) from trax.lease").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_group_that_allows_one_of_a_key_starts_none_beside_those_of_another_group() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_group('many', max_per_key => 2)")
+        .await;
+    let one = behind(&s, ", group_name => 'many'").await;
+    let two = behind(&s, ", group_name => 'one'").await;
+    let three = behind(&s, ", group_name => 'many'").await;
+    assert_eq!(
+        s.claim_ids("max_jobs => 9").await,
+        [one, three],
+        "job {two} would be beside another of its key"
+    );
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_requeued_waits_for_its_key() {
+    let (_db, s) = session().await;
+    many_behind(&s, 2).await;
+    let job = s.claim_one("max_jobs => 9").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        job.key()
+    ))
+    .await;
+    let next = s.claim_one("max_jobs => 9").await;
+    let again = s
+        .number("select trax.requeue_dead_letter(min(id)) from trax.dead_letter")
+        .await;
+    assert!(s.claim("max_jobs => 9").await.is_empty());
+    complete(&s, &next).await;
+    assert_eq!(s.claim_ids("max_jobs => 9").await, [again]);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_retry_is_due_waits_for_its_key() {
+    let (_db, s) = session().await;
+    many_behind(&s, 2).await;
+    let job = s.claim_one("max_jobs => 9").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', retry_in => '1 ms')",
+        job.key()
+    ))
+    .await;
+    let next = s.claim_one("max_jobs => 9").await;
+    s.get("select pg_sleep(0.002)").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    assert!(s.claim("max_jobs => 9").await.is_empty());
+    complete(&s, &next).await;
+    assert_eq!(s.claim_ids("max_jobs => 9").await, [job.id]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_let_in_wakes_who_waits() {
+    let (db, s) = session().await;
+    many_behind(&s, 2).await;
+    let job = s.claim_one("").await;
+    let waiter = Session::of(&db).await;
+    assert!(waiter.claim("max_jobs => 9").await.is_empty());
+    let wait = tokio::spawn(async move {
+        let began = Instant::now();
+        waiter.get("call trax.wait_for_work('12 s')").await;
+        began.elapsed()
+    });
+    complete(&s, &job).await;
+    assert!(wait.await.expect("the waiter lives") < Duration::from_secs(10));
+}

@@ -7,8 +7,11 @@ use harness::session::{Claimed, Session, session};
 async fn assert_frees(end: &str) {
     let (_db, s) = session().await;
     let job = holder(&s).await;
-    s.get(&end.replace('$', &job.key()).replace('#', &job.id.to_string()))
-        .await;
+    s.get(
+        &end.replace('$', &job.key())
+            .replace('#', &job.id.to_string()),
+    )
+    .await;
     let next = s.claim_ids("max_jobs => 9").await;
     assert_eq!(next, [job.id + 1], "{end}");
     s.assert_healthy().await;
@@ -77,8 +80,7 @@ async fn assert_hands_on(end: &str) {
     let job = holder(&s).await;
     let last = s.enqueue("'a', concurrency_key => 'k'").await;
     assert!(s.claim("max_jobs => 9").await.is_empty());
-    s.get(&format!("select trax.complete({})", job.key()))
-        .await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
     let waiting = "select string_agg(job_id || coalesce(waits_for, ''), ' ' order by job_id) from trax.work_queue";
     assert_eq!(
         s.get(waiting).await,

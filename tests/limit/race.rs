@@ -66,7 +66,10 @@ async fn completions_of_many_keys_in_any_order_claims_and_the_cycle_do_not_deadl
     for task in tasks {
         task.await.expect("nobody met an error");
     }
-    assert_eq!(s.number("select count(*) from trax.run where final").await, 800);
+    assert_eq!(
+        s.number("select count(*) from trax.run where final").await,
+        800
+    );
     s.assert_healthy().await;
 }
 
@@ -154,4 +157,85 @@ async fn changing_how_many_of_a_key_run_and_cancelling_those_that_wait_do_not_de
         .expect("the setter lives")
         .1
         .expect("a limit can be set");
+}
+
+#[tokio::test]
+async fn a_completion_of_a_key_and_a_claim_of_its_manifest_do_not_deadlock() {
+    let (db, s) = session().await;
+    let (completer, claimer, holder) = (
+        Session::of(&db).await,
+        Session::of(&db).await,
+        Session::of(&db).await,
+    );
+    let pids = (completer.pid(), claimer.pid());
+    // A job of a manifest and one of a key run; one of each waits.
+    s.get(
+        "select trax.schedule('m', 'a', every => '1 h', overlap => 'allow', max_concurrency => 5);
+         select trax.trigger('m');
+         select trax.enqueue('a', concurrency_key => 'k')",
+    )
+    .await;
+    assert_eq!(s.claim("max_jobs => 2, lease => '1 h'").await.len(), 2);
+    s.get("select trax.trigger('m'); select trax.enqueue('a', concurrency_key => 'k')")
+        .await;
+    let complete =
+        "select count(*) from trax.complete_many(array(select job_id from trax.lease order by 1),
+                        array(select token from trax.lease order by job_id))";
+    holder
+        .get("begin; select from trax.manifest_state for update")
+        .await;
+    let completion = completer.spawn(complete);
+    s.sees_waiting(pids.0).await;
+    // It holds the key's lock, and waits for the manifest behind the completion.
+    let claim = claimer.spawn("select count(*) from trax.claim_next(max_jobs => 9)");
+    s.sees_waiting(pids.1).await;
+    holder.get("commit").await;
+    let (_, completed) = completion.await.expect("the completer lives");
+    assert_eq!(completed.as_deref(), Ok("2"));
+    claim
+        .await
+        .expect("the claimer lives")
+        .1
+        .expect("a claim works");
+}
+
+#[tokio::test]
+async fn a_document_of_groups_and_completions_in_them_do_not_deadlock() {
+    let (db, s) = session().await;
+    let (completer, applier, holder) = (
+        Session::of(&db).await,
+        Session::of(&db).await,
+        Session::of(&db).await,
+    );
+    let pids = (completer.pid(), applier.pid());
+    s.get(
+        "select trax.schedule('m', 'a', every => '1 h', group_name => 'g1');
+         select trax.trigger('m'); select trax.enqueue('a', group_name => 'g2')",
+    )
+    .await;
+    assert_eq!(s.claim("max_jobs => 2, lease => '1 h'").await.len(), 2);
+    s.get("select trax.configure_group('g1', enabled => false);
+           update trax.manifest_state set parked_on = 'group_disabled', parked_since = now(), parked_due_at = now(),
+               next_run_at = null, next_scheduled_for = null")
+        .await;
+    holder
+        .get("begin; select from trax.manifest_state for update")
+        .await;
+    let applying = applier.spawn(
+        r#"select count(*) from trax.apply('{"groups": [{"name": "g1", "enabled": true}, {"name": "g2", "max_active_jobs": 1}]}')"#,
+    );
+    s.sees_waiting(pids.1).await;
+    let completion = completer.spawn(
+        "select count(*) from trax.complete_many(array(select job_id from trax.lease order by 1),
+             array(select token from trax.lease order by job_id))",
+    );
+    s.sees_waiting(pids.0).await;
+    holder.get("commit").await;
+    let (_, completed) = completion.await.expect("the completer lives");
+    assert_eq!(completed.as_deref(), Ok("2"));
+    applying
+        .await
+        .expect("the applier lives")
+        .1
+        .expect("a document can be applied");
 }
