@@ -21,6 +21,7 @@ mod fair;
 mod group;
 mod guard;
 mod lease;
+mod limit;
 mod manifest;
 mod misfire;
 mod outcome;

@@ -1,0 +1,48 @@
+//! What tests of limits ask: how many ran at once, and what a statement costs.
+
+use crate::session::Session;
+
+/// The most attempts that ran at one instant by the server's clock, for each value of `by` (SQL over the columns that
+/// `trax.run` and `trax.lease` share): lines such as `g=2`.
+pub async fn most_at_once(s: &Session, by: &str) -> String {
+    s.get(&format!(
+        "with span as (
+             select {by} as what, started_at, finished_at from trax.run where started_at is not null
+             union all
+             select {by}, started_at, 'infinity' from trax.lease
+         ), event as (
+             select what, started_at as at, 1 as step from span
+             union all
+             select what, finished_at, -1 from span
+         )
+         select what || '=' || max(running)
+         from (select what, sum(step) over (partition by what order by at, step) as running from event) e
+         where what is not null
+         group by what
+         order by what"
+    ))
+    .await
+}
+
+/// Shared buffers that one execution of a statement touches.
+pub async fn buffers(s: &Session, sql: &str) -> i64 {
+    let plan = s
+        .get(&format!("explain (analyze, buffers, format json) {sql}"))
+        .await;
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("explain gives JSON");
+    let blocks = |key: &str| plan[0]["Plan"][key].as_i64().expect("a number of blocks");
+    blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
+}
+
+/// The middle of what several executions touch, after some that fill this backend's caches.
+pub async fn typical_buffers(s: &Session, sql: &str) -> i64 {
+    for _ in 0..3 {
+        s.get(sql).await;
+    }
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        seen.push(buffers(s, sql).await);
+    }
+    seen.sort();
+    seen[2]
+}

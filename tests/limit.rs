@@ -1,0 +1,9 @@
+//! Limits of the database, of groups and of concurrency keys: exact, live, and free for whoever is not limited.
+
+mod cost;
+mod database;
+mod exact;
+mod group;
+mod key;
+mod key_freed;
+mod race;

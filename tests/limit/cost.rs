@@ -1,0 +1,172 @@
+//! What limits cost, in buffers touched: blocked jobs in front cost nothing.
+
+use harness::limit::{buffers, typical_buffers};
+use harness::session::{Session, session};
+use std::time::Instant;
+use trax_client::testkit::Database;
+
+const CLAIM: &str = "select * from trax.claim_next(lease => '1 h')";
+
+/// Within a tenth and a few.
+fn assert_same(what: &str, before: i64, after: i64) {
+    println!("{what}: {before} buffers before, {after} after");
+    assert!(
+        after <= before + before / 10 + 12,
+        "{what}: a claim touched {before} buffers before and {after} after"
+    );
+}
+
+/// Waiting jobs of an existing lane.
+async fn load(s: &Session, count: i64, group: &str, key: &str) {
+    s.get(&format!(
+        "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, priority, concurrency_key, input)
+         select l.lane_id, now(), now(), l.task, l.group_name, 31, {key}, '{{}}'
+         from trax.lane l, generate_series(1, {count}) n
+         where l.group_name = '{group}'"
+    ))
+    .await;
+}
+
+/// A thousand jobs that can be claimed.
+async fn with_free_jobs() -> (Database, Session) {
+    let (db, s) = session().await;
+    s.get("select count(trax.enqueue('free', group_name => 'free')) from generate_series(1, 1000)")
+        .await;
+    (db, s)
+}
+
+async fn claim_cost(db: &Database) -> i64 {
+    typical_buffers(&Session::of(db).await, CLAIM).await
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_jobs_of_a_full_group_in_front_cost_nothing() {
+    let (db, s) = with_free_jobs().await;
+    s.get("select trax.configure_group('full', max_active_jobs => 1, priority => 31)")
+        .await;
+    s.enqueue("'a', group_name => 'full'").await;
+    s.claim_one("groups => array['full'], lease => '1 h'").await;
+    s.enqueue("'a', group_name => 'full'").await;
+    s.get("vacuum analyze trax.work_queue").await;
+    let before = claim_cost(&db).await;
+    load(&s, 100_000, "full", "null").await;
+    assert_same("100,000 of a full group", before, claim_cost(&db).await);
+    let other = Session::of(&db).await;
+    other.get("set trax.max_active_jobs = 1").await;
+    let cost = typical_buffers(&other, CLAIM).await;
+    println!("a claim of a full database: {cost}");
+    assert!(cost <= before, "a claim of a full database touched {cost}");
+}
+
+/// Claims until all that has to leave its lane has left it.
+async fn clear(s: &Session) {
+    let began = Instant::now();
+    let front = "select count(*) from trax.work_queue where waits_for is null and concurrency_key is not null";
+    let mut claims = 0;
+    while s.number(front).await > 0 {
+        assert!(claims < 30, "{claims} claims and keys are still in front");
+        s.get(CLAIM).await;
+        claims += 1;
+    }
+    println!("{claims} claims cleared the lane in {:?}", began.elapsed());
+}
+
+/// What a claim touches without and with 100,000 jobs in front that have left their lane; `settle` runs after that.
+async fn cost_behind_a_key(settle: &str) -> (i64, i64) {
+    let (db, s) = with_free_jobs().await;
+    s.enqueue("'a', concurrency_key => 'k', priority => 31")
+        .await;
+    s.claim_one("tasks => array['a'], lease => '1 h'").await;
+    s.get("vacuum analyze trax.work_queue").await;
+    let before = claim_cost(&db).await;
+    load(&s, 100_000, "default", "'k'").await;
+    clear(&s).await;
+    s.get(settle).await;
+    (before, claim_cost(&db).await)
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_jobs_behind_a_key_leave_their_lane_and_cost_nothing() {
+    let (before, after) = cost_behind_a_key("vacuum trax.work_queue").await;
+    assert_same("100,000 behind a key", before, after);
+}
+
+#[tokio::test]
+async fn a_claim_soon_after_many_left_their_lane_does_not_read_what_they_left() {
+    let (before, after) = cost_behind_a_key("select 1").await;
+    assert_same("100,000 just left", before, after);
+}
+
+#[tokio::test]
+async fn jobs_of_a_key_whose_lock_is_taken_are_not_walked_by_every_claim() {
+    let (db, s) = with_free_jobs().await;
+    let handler = Session::of(&db).await;
+    s.enqueue("'a', concurrency_key => 'k', priority => 31")
+        .await;
+    let job = s.claim_one("tasks => array['a'], lease => '1 h'").await;
+    s.get("vacuum analyze trax.work_queue").await;
+    let before = claim_cost(&db).await;
+    handler
+        .get(&format!("begin; select trax.complete({})", job.key()))
+        .await;
+    load(&s, 20_000, "default", "'k'").await;
+    let began = Instant::now();
+    let cost = claim_cost(&db).await;
+    println!("eight claims took {:?}", began.elapsed());
+    handler.get("commit").await;
+    assert_same(
+        "20,000 of a key that an open transaction holds",
+        before,
+        cost,
+    );
+}
+
+#[tokio::test]
+async fn a_completion_behind_a_key_costs_the_same_however_many_wait() {
+    let (_db, s) = session().await;
+    let mut costs = Vec::new();
+    for count in [10, 20_000] {
+        s.enqueue("'a', concurrency_key => 'k', priority => 31")
+            .await;
+        load(&s, count, "default", "'k'").await;
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            let mut jobs = Vec::new();
+            while jobs.is_empty() {
+                jobs = s.claim("max_jobs => 1").await;
+            }
+            s.get(CLAIM).await;
+            seen.push(buffers(&s, &format!("select trax.complete({})", jobs[0].key())).await);
+        }
+        seen.sort();
+        costs.push(seen[2]);
+    }
+    assert_same("completions before many of their key", costs[0], costs[1]);
+}
+
+#[tokio::test]
+async fn a_claim_beside_a_group_with_a_high_limit_costs_the_same_for_any_number_of_its_tasks() {
+    let (db, s) = with_free_jobs().await;
+    s.get("select trax.configure_group('big', max_active_jobs => 500)")
+        .await;
+    s.get("select count(trax.enqueue('big', group_name => 'big')) from generate_series(1, 600)")
+        .await;
+    assert_eq!(
+        s.claim("max_jobs => 500, groups => array['big'], lease => '1 h'")
+            .await
+            .len(),
+        500
+    );
+    s.get("vacuum analyze trax.work_queue; ").await;
+    s.get("vacuum analyze trax.lease").await;
+    let before = claim_cost(&db).await;
+    s.get(
+        "select count(trax.enqueue('big' || n, group_name => 'big')) from generate_series(1, 50) n",
+    )
+    .await;
+    assert_same(
+        "50 more tasks of a full group",
+        before,
+        claim_cost(&db).await,
+    );
+}

@@ -1,0 +1,127 @@
+//! Whatever ends the job that holds a concurrency key lets the next one in.
+
+use harness::session::{Claimed, Session, session};
+
+/// A job of a key runs; one waits behind it. Then `end` happens, with `$` for the key of its lease and `#` for its id:
+/// the other one can be claimed.
+async fn assert_frees(end: &str) {
+    let (_db, s) = session().await;
+    let job = holder(&s).await;
+    s.get(
+        &end.replace('$', &job.key())
+            .replace('#', &job.id.to_string()),
+    )
+    .await;
+    let next = s.claim_ids("max_jobs => 9").await;
+    assert_eq!(next, [job.id + 1], "{end}");
+    s.assert_healthy().await;
+}
+
+async fn holder(s: &Session) -> Claimed {
+    s.get("select count(trax.enqueue('a', concurrency_key => 'k', max_retries => 1)) from generate_series(1, 2)")
+        .await;
+    let job = s.claim_one("max_jobs => 9").await;
+    let blocked = "select count(*) from trax.work_queue where waits_for = 'key'";
+    assert_eq!(s.number(blocked).await, 1);
+    job
+}
+
+#[tokio::test]
+async fn completions_free_a_key() {
+    for end in [
+        "select trax.complete($)",
+        "select * from trax.complete_many(array[#], array[(select token from trax.lease where job_id = #)])",
+        "select count(*) from trax.complete_and_claim(array[#], array[(select token from trax.lease where job_id = #)],
+             tasks => array['nothing'])",
+    ] {
+        assert_frees(end).await;
+    }
+}
+
+#[tokio::test]
+async fn failures_free_a_key() {
+    assert_frees("select trax.fail($, 'no')").await;
+    assert_frees("select trax.fail($, 'no', permanent => true)").await;
+}
+
+#[tokio::test]
+async fn a_release_frees_a_key() {
+    assert_frees("select trax.release($, delay => '1 h')").await;
+}
+
+#[tokio::test]
+async fn an_acknowledged_cancel_frees_a_key() {
+    assert_frees("select trax.cancel(#); select trax.acknowledge_cancel($)").await;
+    assert_frees("select trax.cancel(#); select trax.release($)").await;
+    assert_frees("select trax.cancel(#); select trax.fail($, 'stopped')").await;
+}
+
+#[tokio::test]
+async fn a_lease_that_expired_frees_a_key_when_it_is_reaped() {
+    assert_frees(
+        "update trax.lease set lease_expires_at = now(), reap_at = now(), max_retries = 0; select * from trax.tick()",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_timeout_frees_a_key_when_it_is_reaped() {
+    assert_frees(
+        "set trax.cancel_grace = 0;
+         update trax.lease set timeout_at = now() - interval '1 h', reap_at = now(), max_retries = 0;
+         select * from trax.tick(); update trax.lease set reap_at = now(); select * from trax.tick()",
+    )
+    .await;
+}
+
+/// As [`assert_frees`]; but the holder has completed, and `end` happens to the one that was let in.
+async fn assert_hands_on(end: &str) {
+    let (_db, s) = session().await;
+    let job = holder(&s).await;
+    let last = s.enqueue("'a', concurrency_key => 'k'").await;
+    assert!(s.claim("max_jobs => 9").await.is_empty());
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    let waiting = "select string_agg(job_id || coalesce(waits_for, ''), ' ' order by job_id) from trax.work_queue";
+    assert_eq!(
+        s.get(waiting).await,
+        format!("{} {last}key", job.id + 1),
+        "one is let in"
+    );
+    s.get(&end.replace('#', &(job.id + 1).to_string())).await;
+    assert_eq!(s.claim_ids("max_jobs => 9").await, [last], "{end}");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_next_is_let_in_when_the_one_that_was_let_in_is_cancelled() {
+    assert_hands_on("select trax.cancel(#)").await;
+    assert_hands_on(
+        "select trax.configure_group('gone');
+         update trax.work_queue set group_name = 'gone' where job_id = #; select trax.cancel_group('gone')",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_next_is_let_in_when_the_one_that_was_let_in_waited_too_long() {
+    assert_hands_on(
+        "update trax.work_queue set expires_at = now() where job_id = #; select * from trax.tick()",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_next_is_let_in_when_the_one_that_was_let_in_goes_with_its_manifest() {
+    for end in [
+        "select trax.unschedule('m')",
+        "select trax.cancel_manifest('m')",
+    ] {
+        assert_hands_on(&format!(
+            "select trax.schedule('m', 'a', every => '1 h');
+             update trax.work_queue set manifest = 'm', manifest_id = (select manifest_id from trax.manifest)
+             where job_id = #;
+             {end}"
+        ))
+        .await;
+    }
+}
