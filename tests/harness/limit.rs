@@ -1,6 +1,9 @@
 //! What tests of limits ask: how many ran at once, and what a statement costs.
 
+use crate::eventually;
 use crate::session::Session;
+use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// The most attempts that ran at one instant by the server's clock, for each value of `by` (SQL over the columns that
 /// `trax.run` and `trax.lease` share): lines such as `g=2`.
@@ -45,4 +48,23 @@ pub async fn typical_buffers(s: &Session, sql: &str) -> i64 {
     }
     seen.sort();
     seen[2]
+}
+
+/// Waits until the backend `pid`, which runs `task`, waits for a lock or has done its work without waiting.
+pub async fn waits_or_ends<T>(s: &Session, pid: i32, task: &JoinHandle<T>) {
+    let sql =
+        format!("select state, wait_event_type, query from pg_stat_activity where pid = {pid}");
+    eventually(
+        "a wait or the end of the other session's work",
+        Duration::from_secs(10),
+        async || {
+            let seen = s.get(&sql).await;
+            if task.is_finished() || seen.starts_with("active|Lock|") {
+                Ok(())
+            } else {
+                Err(seen)
+            }
+        },
+    )
+    .await;
 }

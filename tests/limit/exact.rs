@@ -5,7 +5,7 @@ use harness::limit::most_at_once;
 use harness::session::{Claimed, Session, session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -66,6 +66,39 @@ async fn end(s: &Session, dice: &mut Dice, job: &Claimed) {
     s.get(&sql).await;
 }
 
+/// Claims; `strict` in a serializable transaction, which may be refused.
+async fn claim(s: &Session, count: u64, strict: bool) -> Vec<Claimed> {
+    let arguments = format!(
+        "max_jobs => {count}, lease => '1 h', worker => 'w{}'",
+        s.pid()
+    );
+    if !strict {
+        return s.claim(&arguments).await;
+    }
+    let sql = format!(
+        "begin isolation level serializable; select count(*) from trax.lease;
+         select from trax.claim_next({arguments}); commit"
+    );
+    if let Err(refusal) = s.attempt(&sql).await {
+        assert_eq!(refusal.code, "40001", "{refusal}");
+        s.get("rollback").await;
+        return Vec::new();
+    }
+    let mine = format!(
+        "select job_id, token from trax.lease where worker = 'w{}'",
+        s.pid()
+    );
+    let claimed = s.get(&mine).await;
+    let claimed = claimed.lines().map(|line| {
+        let (id, token) = line.split_once('|').expect("two columns");
+        Claimed {
+            id: id.parse().expect("a job id is a number"),
+            token: token.to_owned(),
+        }
+    });
+    claimed.collect()
+}
+
 fn claimer(s: Session, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut dice = Dice(seed);
@@ -82,10 +115,8 @@ fn claimer(s: Session, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<()> {
                     s.claim(&format!("max_jobs => {count}, lease => '20 ms'"))
                         .await;
                 }
-                _ => {
-                    let jobs = s
-                        .claim(&format!("max_jobs => {count}, lease => '1 h'"))
-                        .await;
+                roll => {
+                    let jobs = claim(&s, count, roll == 2).await;
                     if jobs.is_empty() {
                         s.get("call trax.wait_for_work('20 ms')").await;
                     }
@@ -219,4 +250,49 @@ async fn an_attempt_that_takes_the_place_of_another_starts_when_that_has_ended()
         "g=1",
         "by the server's clock one at a time"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_one_too_many_runs_in_the_whole_database() {
+    let (db, s) = session().await;
+    s.get(&format!(
+        "alter database {} set trax.max_active_jobs = 3",
+        db.name()
+    ))
+    .await;
+    s.get("select count(trax.enqueue('t' || n % 3, group_name => 'g' || n % 5)) from generate_series(1, 300) n")
+        .await;
+    let done = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for seed in 0..8 {
+        tasks.push(claimer(Session::of(&db).await, seed, done.clone()));
+    }
+    tasks.push(again(
+        Session::of(&db).await,
+        "select * from trax.tick()",
+        done.clone(),
+    ));
+    let most = AtomicI64::new(0);
+    eventually("the end of all jobs", Duration::from_secs(30), async || {
+        let seen = s
+            .get("select count(*), (select count(*) from trax.work_queue) from trax.lease")
+            .await;
+        let (running, waiting) = seen.split_once('|').expect("two numbers");
+        let running: i64 = running.parse().expect("a count is a number");
+        most.fetch_max(running, Ordering::Relaxed);
+        if running == 0 && waiting == "0" {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+    done.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no claimer met an error");
+    }
+    let most = most.into_inner();
+    assert!(most <= 3, "{most} ran at once");
+    s.assert_healthy().await;
+    assert_eq!(most_at_once(&s, "'all'").await, "all=3");
 }
