@@ -2,6 +2,9 @@
 //!
 //! Two connections: one claims and tells outcomes (`link`), one extends leases (`heartbeat`, on its
 //! own thread). Between them the loop in `dispatch`.
+//!
+//! A handler that blocks its thread keeps its lease, but may hold up other handlers of the runtime, claims and the end
+//! of the worker: run such code under `tokio::task::block_in_place` or `spawn_blocking`.
 
 mod cancellation;
 mod connection;
@@ -156,7 +159,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How often to ask an empty queue (200 ms; up to five times slower when idle for long).
+    /// How often to ask an empty queue (200 ms). Up to five times slower when idle for long, and up to 25 times while
+    /// the server's notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.setup.poll_interval = interval.max(Duration::from_millis(1));
         self
