@@ -160,7 +160,7 @@ async fn the_callers_planner_settings_change_nothing() {
         "set plan_cache_mode = force_custom_plan; set enable_tidscan = off; set enable_sort = off",
         "set plan_cache_mode = force_generic_plan; set enable_nestloop = off; set enable_hashjoin = on; set enable_mergejoin = on",
         "set seq_page_cost = 0; set random_page_cost = 1000; set cpu_index_tuple_cost = 1000; set jit = on; set jit_above_cost = 0",
-        "set from_collapse_limit = 1; set join_collapse_limit = 1; set force_parallel_mode = on; set work_mem = '64kB'",
+        "set from_collapse_limit = 1; set join_collapse_limit = 1; select set_config(name, 'on', false) from pg_settings where name in ('force_parallel_mode', 'debug_parallel_query'); set work_mem = '64kB'",
     ] {
         assert_same(settings, before, claim_cost_with(&db, settings).await);
         let them = Session::of(&db).await;
