@@ -4,6 +4,8 @@ from trax.manifest m
 join trax.manifest_state s on s.manifest_id = m.manifest_id
 where m.cron is not null
     and m.timezone <> 'UTC'
+    -- One whose occurrence has come and whose delay has not keeps it.
     and s.next_run_at > $1
+    and s.next_scheduled_for > $1
 order by s.manifest_id
 for update of s skip locked

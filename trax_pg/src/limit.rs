@@ -109,12 +109,12 @@ pub(crate) fn block(spi: &Spi, tids: Option<pg_sys::Datum>) {
 /// false a key whose lock is taken is left to whoever has it and to the sweep: the cycle must not wait for a worker's
 /// open transaction.
 pub(crate) fn free_keys(spi: &Spi, ended: Vec<String>, patient: bool) {
-    // In ascending order, as every transaction locks them.
-    let mut keys: BTreeMap<String, i64> = BTreeMap::new();
+    // In ascending order of their locks, as every transaction takes them.
+    let mut keys: BTreeMap<(u32, String), i64> = BTreeMap::new();
     for key in ended {
-        *keys.entry(key).or_default() += 1;
+        *keys.entry((lock_number(&key), key)).or_default() += 1;
     }
-    for (key, count) in keys {
+    for ((_, key), count) in keys {
         // A claim that found the lock taken has left jobs of the key where they are.
         wake::mark(wake::WORK);
         if lock_key(&key, !patient) {
@@ -135,7 +135,15 @@ pub(crate) fn sweep(spi: &Spi) {
     }
 }
 
+/// Keys share this many locks: a transaction that meets any number of keys takes no more than these of the server's lock
+/// table. Two keys that share one stand back from each other for a moment.
+const KEY_LOCKS: u64 = 512;
+
+fn lock_number(key: &str) -> u32 {
+    (work_queue::name_hash(&[key]) % KEY_LOCKS) as u32
+}
+
 fn lock_key(key: &str, only_if_free: bool) -> bool {
-    let hash = work_queue::name_hash(&[key]) as u32;
-    group::advisory_lock_in(KEY_CLASS, hash, pg_sys::ExclusiveLock as i32, only_if_free)
+    let mode = pg_sys::ExclusiveLock as i32;
+    group::advisory_lock_in(KEY_CLASS, lock_number(key), mode, only_if_free)
 }

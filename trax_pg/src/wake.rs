@@ -29,6 +29,9 @@ pub(crate) const DUE: u32 = 2;
 /// A job no longer runs: who found the database full may find room.
 pub(crate) const ENDED: u32 = 4;
 
+/// Jobs are taken or blocked: if that is undone they are claimable again, and somebody may have stepped over them.
+pub(crate) const CLAIMED: u32 = 8;
+
 /// How long a waiter waits at most where nobody can wake it.
 const POLL: Duration = Duration::from_millis(500);
 /// How long a session waits at most that left something to another transaction, whose end rings no bell.
@@ -51,7 +54,10 @@ pub(crate) fn mark(what: u32) {
     MARKED.fetch_or(what, Ordering::Relaxed);
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callback lives as long as the library, which is never unloaded.
-        unsafe { pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut()) };
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+        }
     }
 }
 
@@ -63,7 +69,7 @@ unsafe extern "C-unwind" fn at_end(
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
     match event {
         XACT_EVENT_COMMIT => {
-            let marked = MARKED.swap(0, Ordering::Relaxed);
+            let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
             if marked != 0
                 && let Some(bell) = shmem::bell()
             {
@@ -75,8 +81,31 @@ unsafe extern "C-unwind" fn at_end(
                 }
             }
         }
-        XACT_EVENT_ABORT | XACT_EVENT_PREPARE => MARKED.store(0, Ordering::Relaxed),
+        XACT_EVENT_ABORT => undone(MARKED.swap(0, Ordering::Relaxed)),
+        XACT_EVENT_PREPARE => MARKED.store(0, Ordering::Relaxed),
         _ => {}
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_subtransaction_end(
+    event: pg_sys::SubXactEvent::Type,
+    _subtransaction: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _argument: *mut std::ffi::c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        undone(MARKED.load(Ordering::Relaxed));
+    }
+}
+
+/// What was claimed may be claimed again.
+fn undone(marked: u32) {
+    if marked & CLAIMED != 0 {
+        SEEN.store(0, Ordering::Relaxed);
+        if let Some(bell) = shmem::bell() {
+            bell.ring(WORK);
+        }
     }
 }
 
@@ -163,12 +192,10 @@ fn wait(timeout: Duration) {
 
 /// Gives up the snapshots of the CALL, so that the wait holds back no vacuum.
 fn drop_snapshots() {
-    // SAFETY: outside a transaction block nothing after the CALL needs them; the server's own portals expect that a
-    // procedure may have ended them.
+    // SAFETY: outside a transaction block nothing after the CALL needs them; this is what COMMIT in a procedure does, so
+    // that portals know that theirs is gone.
     unsafe {
-        while pg_sys::ActiveSnapshotSet() {
-            pg_sys::PopActiveSnapshot();
-        }
+        pg_sys::ForgetPortalSnapshots();
         pg_sys::InvalidateCatalogSnapshot();
     }
 }

@@ -140,6 +140,9 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
         (false, _) => Look::Part,
     };
     wake::looked(look);
+    if !pick.jobs.is_empty() || !pick.blocked.is_empty() {
+        wake::mark(wake::CLAIMED);
+    }
     let Pick {
         jobs: picked,
         limited_groups,
@@ -334,6 +337,8 @@ impl Pick {
             Some(held) => *held,
             None => {
                 let held = limit::held_by_key(spi, key);
+                // Whoever holds the key's lock still has it when its commit rings the bell.
+                self.saw_all &= held.is_some();
                 self.keys.insert(key.to_string(), held);
                 held
             }
