@@ -201,3 +201,66 @@ async fn listeners_hear_of_committed_work() {
         Some("trax_work")
     );
 }
+
+#[tokio::test]
+async fn a_claim_that_is_rolled_back_wakes_who_stepped_over_it() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("undone").await.expect("a database is made");
+    let (waiter, claimer) = (connect(&database).await, connect(&database).await);
+    // Two messages: in one the rollback would undo the first as well.
+    for sql in [
+        "select trax.enqueue('t')",
+        "begin; select trax.claim_next()",
+    ] {
+        claimer.batch_execute(sql).await.expect(sql);
+    }
+    claim_all(&waiter).await;
+    let waiting_pid = pid(&waiter).await;
+    let wait = tokio::spawn(async move {
+        waiter
+            .batch_execute("call trax.wait_for_work('60 s')")
+            .await
+            .expect("a wait ends");
+        waiter
+    });
+    waits_without_a_snapshot(&connect(&database).await, waiting_pid).await;
+    claimer
+        .batch_execute("rollback")
+        .await
+        .expect("it rolls back");
+    let undone = Instant::now();
+    let waiter = wait.await.expect("the waiter ends");
+    assert!(
+        undone.elapsed() < Duration::from_secs(2),
+        "woken by the rollback"
+    );
+    let claimed = waiter
+        .query("select job_id from trax.claim_next()", &[])
+        .await;
+    assert_eq!(claimed.expect("a claim works").len(), 1);
+}
+
+#[tokio::test]
+async fn a_loop_in_the_database_may_commit_after_a_wait() {
+    let database = harness::database().await;
+    let client = connect(&database).await;
+    client
+        .batch_execute(
+            "do $$
+             begin
+                 for round in 1..3 loop
+                     perform trax.enqueue('t');
+                     commit;
+                     call trax.wait_for_work('1 ms');
+                     commit;
+                 end loop;
+             end;
+             $$",
+        )
+        .await
+        .expect("a loop of its own may commit");
+    let row = client
+        .query_one("select count(*) from trax.work_queue", &[])
+        .await;
+    assert_eq!(row.expect("jobs are counted").get::<_, i64>(0), 3);
+}

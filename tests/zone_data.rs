@@ -84,3 +84,21 @@ async fn what_the_variance_added_stays_when_a_run_is_corrected() {
         "04:30:00"
     );
 }
+
+#[tokio::test]
+async fn a_run_in_its_variance_delay_is_not_lost_by_an_update_of_the_data() {
+    let (db, s) = session().await;
+    s.get(
+        "select trax.schedule('m', 'a', cron => '0 3 * * *', timezone => 'Europe/Berlin', variance => interval '1 h');
+         select * from trax.tick();
+         update trax.manifest_state set next_scheduled_for = now() - interval '2 min', next_run_at = now() + interval '1 h';
+         update trax.instance set zone_data = 'of last year'",
+    )
+    .await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    let kept = "select next_scheduled_for < now() from trax.manifest_state";
+    assert_eq!(s.get(kept).await, "t");
+}
