@@ -8,7 +8,6 @@
 use crate::clock::{Timestamp, interval_micros};
 use crate::error::{Error, Result};
 use crate::json;
-use crate::manifest_state::ParkedOn;
 use crate::schedule::exclusion::Exclusions;
 use crate::schedule::{Cron, Note};
 use crate::server_zone::ServerZone;
@@ -183,9 +182,6 @@ impl Plan {
         self.variance_micros > 0
     }
 }
-
-/// What a manifest without an occurrence to come is parked on.
-pub(crate) const OVER: ParkedOn = ParkedOn::Ended;
 
 /// A cron expression, or 22023 with the position of the mistake.
 fn parse_cron(text: &str) -> Result<Cron> {

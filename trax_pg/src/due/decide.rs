@@ -151,7 +151,7 @@ impl Due {
             return;
         }
         if plan.is_over(self.occurrence) {
-            decision.next = NextRun::Parked(timing::OVER);
+            decision.next = NextRun::Parked(ParkedOn::Ended);
             return;
         }
         match plan.kind {
@@ -200,7 +200,7 @@ impl Due {
         };
         decision.next = match plan.after(after) {
             Some(next) => NextRun::At(plan.vary(next.at, random()), next.at),
-            None => NextRun::Parked(timing::OVER),
+            None => NextRun::Parked(ParkedOn::Ended),
         };
     }
 
@@ -231,7 +231,7 @@ impl Due {
             decision.next = NextRun::At(put_off.at, self.occurrence);
         } else if self.misfire == Misfire::Skip && self.is_late(now) {
             decision.skipped = Some(self.occurrence);
-            decision.next = NextRun::Parked(timing::OVER);
+            decision.next = NextRun::Parked(ParkedOn::Ended);
         } else {
             decision.queue_for = Some(self.occurrence);
             decision.next = NextRun::Parked(ParkedOn::Outcome);

@@ -88,13 +88,13 @@ impl Definition {
                 Ok(NextRun::Parked(if live {
                     ParkedOn::Outcome
                 } else {
-                    timing::OVER
+                    ParkedOn::Ended
                 }))
             }
             Kind::Cron(_) | Kind::Every(_) | Kind::At(_) => {
                 Ok(match plan.first(now, self.last_success_at) {
                     Some(first) => NextRun::At(plan.vary(first.at, random()), first.at),
-                    None => NextRun::Parked(timing::OVER),
+                    None => NextRun::Parked(ParkedOn::Ended),
                 })
             }
         }
