@@ -3,7 +3,6 @@
 //! Exit codes: 0 done, 1 failed, 2 unhealthy, 64 wrong usage.
 
 mod address;
-#[allow(dead_code)]
 mod bench;
 mod check;
 mod demo;

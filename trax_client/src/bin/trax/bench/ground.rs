@@ -1,6 +1,7 @@
 //! What scenarios stand on: the fresh database, connections, loading by sets, and the order of rounds.
 
 use std::future::Future;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
@@ -21,6 +22,9 @@ const PAYLOAD: &str =
     "jsonb_build_object('n', n, 'to', 'somebody@example.org', 'text', 'eighty bytes')";
 /// How many jobs one call of a load queues.
 const LOAD_BATCH: i64 = 10_000;
+
+/// How long the last outcomes may take to arrive.
+const SOON: Duration = Duration::from_secs(5);
 
 /// The same payload, as text.
 pub(crate) fn payload(n: i64) -> String {
@@ -134,6 +138,19 @@ impl Ground {
     /// Queued jobs become rows that autovacuum has seen, so that it does not come in the middle.
     pub(crate) async fn settle_queue(&self) -> Result<(), Failure> {
         self.sql("vacuum (analyze) trax.work_queue").await
+    }
+
+    /// The same, while the last ones may still be on their way.
+    pub(crate) async fn expect_completed_soon(&self, jobs: i64) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            match self.expect_completed(jobs).await {
+                Err(_) if begun.elapsed() < SOON => {
+                    tokio::time::sleep(Duration::from_millis(5)).await
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Nothing is lost and nothing was done twice: so many jobs, each completed once.

@@ -5,18 +5,25 @@
 //! alternate, after one of each that warms up and does not count; a figure is the median of its rounds.
 //! Everything happens in a database of its own, made anew for each scenario and dropped at the end.
 
+mod claim_time;
+mod cycle;
 mod drain;
 mod enqueue;
 mod floor;
 mod ground;
+mod latency;
+mod limit;
 mod machine;
 mod meter;
 mod place;
+mod producer;
 mod progress;
+mod prune;
 mod report;
 mod scenario;
 mod single;
 mod sizes;
+mod snapshot;
 mod start_line;
 
 use std::cell::RefCell;

@@ -5,7 +5,9 @@ use std::pin::Pin;
 
 use super::ground::Ground;
 use super::report::Figure;
-use super::{drain, enqueue, floor, single};
+use super::{
+    claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, single, snapshot,
+};
 use crate::failure::Failure;
 
 type Answer<'g> = Pin<Box<dyn Future<Output = Result<Vec<Figure>, Failure>> + 'g>>;
@@ -62,6 +64,55 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         enqueue::run,
         "jobs queued by 1000, beside COPY"
     ),
+    scenario!(
+        "latency",
+        true,
+        latency::run,
+        "how soon a job begins on an idle system"
+    ),
+    scenario!(
+        "wake",
+        true,
+        producer::run,
+        "what enqueueing adds to transactions that commit anyway"
+    ),
+    scenario!(
+        "held_snapshot",
+        false,
+        snapshot::run,
+        "a steady load while another session holds a snapshot"
+    ),
+    scenario!(
+        "depth",
+        false,
+        claim_time::depth,
+        "one claim while very many jobs wait"
+    ),
+    scenario!(
+        "blocked",
+        true,
+        claim_time::blocked,
+        "one claim behind very many blocked jobs"
+    ),
+    scenario!(
+        "limits",
+        true,
+        limit::run,
+        "limits of very many groups, beside none"
+    ),
+    scenario!(
+        "manifests",
+        true,
+        cycle::manifests,
+        "a cycle with very many manifests that are not due"
+    ),
+    scenario!(
+        "firing",
+        true,
+        cycle::firing,
+        "manifests that are due at once"
+    ),
+    scenario!("prune", true, prune::run, "forgetting finished runs"),
 ];
 
 /// Those that were named, in the order of the table; else the quick ones, or all.
