@@ -3,7 +3,7 @@
 //! Times of single round trips of `trax.claim_next`, without waiting for the disk (synchronous_commit off): what is asked
 //! is how much a claim looks at.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 
 /// How many jobs wait at the shallow end, and behind what is blocked, beside those that will be claimed.
 const SHALLOW: i64 = 1000;
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Claims of a new connection that do not count.
 const WARM_UP: u32 = 20;
 
@@ -55,43 +56,61 @@ async fn at_depth(ground: &Ground, jobs: i64) -> Result<Vec<f64>, Failure> {
 }
 
 pub(crate) async fn blocked(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let (mut by_group, mut by_key) = (Vec::new(), Vec::new());
     let sql = "select trax.configure_group('full', max_active_jobs => 1)";
     ground.hand.query_typed(sql, &[]).await?;
+    let mut rounds = Vec::new();
     for number in 0..=ground.sizes.rounds {
         ground.step(&format!("round {number} of {}", ground.sizes.rounds));
-        let floor = Some(behind(ground, None).await?);
-        let group = behind(ground, Some(", group_name => 'full'")).await?;
-        let key = behind(ground, Some(", concurrency_key => 'held'")).await?;
+        let round = [
+            behind(ground, None).await?,
+            behind(ground, Some(", group_name => 'full'")).await?,
+            behind(ground, Some(", concurrency_key => 'held'")).await?,
+        ];
         if number > 0 {
-            by_group.push(Round {
-                measured: group,
-                floor,
-            });
-            by_key.push(Round {
-                measured: key,
-                floor,
-            });
+            rounds.push(round);
         }
     }
-    let figure = |measure: &str, what: &str, rounds| Figure {
+    let (count, samples) = (ground.sizes.blocked, ground.sizes.samples);
+    let figure = |way: usize, way_name: &str, measure: &str, time: fn(&Behind) -> f64| Figure {
         measure: measure.to_owned(),
         unit: Unit::Milliseconds,
         what: format!(
-            "a claim of one of {SHALLOW} free jobs that wait behind {} older ones {what}, median of {}",
-            ground.sizes.blocked, ground.sizes.samples
+            "of {SHALLOW} free jobs that wait behind {count} older ones {way_name}: {}",
+            if measure.ends_with("first") {
+                "all claims together until the first brings a job".to_owned()
+            } else {
+                format!("a claim, median of the {samples} that follow")
+            }
         ),
         floor: "the same free jobs with nothing in front".to_owned(),
-        rounds,
+        rounds: rounds
+            .iter()
+            .map(|round| Round {
+                measured: Sample::bare(time(&round[way])),
+                floor: Some(Sample::bare(time(&round[0]))),
+            })
+            .collect(),
     };
+    let (group, key) = (
+        "of a group that is full",
+        "behind a concurrency key that is held",
+    );
     Ok(vec![
-        figure("group", "of a group that is full", by_group),
-        figure("key", "behind a concurrency key that is held", by_key),
+        figure(1, group, "group first", |b| b.first),
+        figure(1, group, "group", |b| b.later),
+        figure(2, key, "key first", |b| b.first),
+        figure(2, key, "key", |b| b.later),
     ])
 }
 
-/// The claim time of free jobs with blocked ones before them.
-async fn behind(ground: &Ground, options: Option<&str>) -> Result<Sample, Failure> {
+/// Times in milliseconds.
+struct Behind {
+    first: f64,
+    later: f64,
+}
+
+/// The claim times of free jobs with blocked ones before them.
+async fn behind(ground: &Ground, options: Option<&str>) -> Result<Behind, Failure> {
     ground.clear().await?;
     if let Some(options) = options {
         ground.load(ground.sizes.blocked + 1, options).await?;
@@ -101,12 +120,29 @@ async fn behind(ground: &Ground, options: Option<&str>) -> Result<Sample, Failur
     }
     ground.load(SHALLOW + taken(ground), "").await?;
     ground.settle_queue().await?;
-    Ok(Sample::bare(claim_time(ground).await?))
+    Ok(Behind {
+        first: first_claim(ground).await?,
+        later: claim_time(ground).await?,
+    })
+}
+
+/// Claims until one brings a job: the first ones may only put aside what is blocked.
+async fn first_claim(ground: &Ground) -> Result<f64, Failure> {
+    let begun = Instant::now();
+    loop {
+        let sql = "select job_id, token, input from trax.claim_next(lease => '1 day')";
+        if !ground.hand.query_typed(sql, &[]).await?.is_empty() {
+            return Ok(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        if begun.elapsed() > DEADLINE {
+            return Err(Failure::new("no claim brought one of the free jobs"));
+        }
+    }
 }
 
 /// How many jobs one measurement takes.
 fn taken(ground: &Ground) -> i64 {
-    i64::from(ground.sizes.samples + WARM_UP)
+    i64::from(ground.sizes.samples + WARM_UP) + 1
 }
 
 /// The median of single claims in milliseconds; each job is completed, outside of its time.
@@ -124,8 +160,11 @@ async fn claim_time(ground: &Ground) -> Result<f64, Failure> {
     let mut times = Vec::new();
     for number in 0..ground.sizes.samples + WARM_UP {
         let sent = Instant::now();
-        let row = connection.query_one(&claim, &[]).await?;
+        let row = connection.query_opt(&claim, &[]).await?;
         let time = sent.elapsed();
+        let row = row.ok_or_else(|| {
+            Failure::new(format!("claim {number} brought nothing though jobs wait"))
+        })?;
         let (id, token, task): (i64, Uuid, &str) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         if task != TASK {

@@ -66,7 +66,7 @@ impl Sizes {
             hold: asked.hold.unwrap_or(if all { 300 } else { 30 }),
             deep: size(asked.deep, 1_000_000, 10_000_000),
             blocked: size(asked.blocked, 100_000, 100_000),
-            groups: size(asked.groups, 10_000, 10_000),
+            groups: size(asked.groups, 1_000, 10_000),
             manifests: size(asked.manifests, 100_000, 1_000_000),
             due: size(asked.due, 20_000, 100_000),
             finished: size(asked.finished, 200_000, 1_000_000),
