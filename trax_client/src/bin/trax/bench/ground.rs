@@ -23,6 +23,15 @@ const PAYLOAD: &str =
 /// How many jobs one call of a load queues.
 const LOAD_BATCH: i64 = 10_000;
 
+/// Where jobs and their history are, trax's and the floor's.
+const CLEARED: [&str; 6] = [
+    "trax.work_queue",
+    "trax.lease",
+    "trax.run",
+    "trax.dead_letter",
+    "bench.plain",
+    "bench.shape",
+];
 /// How long the last outcomes may take to arrive.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -91,14 +100,13 @@ impl Ground {
         Ok(rounds)
     }
 
-    /// No job anywhere, and nothing of what was before in the WAL of what follows.
+    /// No job anywhere; and what was before leaves no trace in the WAL of what follows: after a checkpoint every
+    /// page is new, so that full page images do not fall on one round and not on the other.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
-        self.sql(
-            "truncate trax.work_queue, trax.lease, trax.run, trax.dead_letter;
-             truncate bench.plain, bench.shape",
-        )
-        .await?;
-        // Full page images of later changes then stand in nobody's way: every page is new.
+        // One by one: the scheduler's cycle may be on its way through several of them.
+        for table in CLEARED {
+            self.sql(&format!("truncate {table}")).await?;
+        }
         self.sql("checkpoint").await
     }
 

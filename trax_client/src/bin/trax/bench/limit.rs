@@ -25,7 +25,7 @@ const VIOLATIONS: &str = "with span as (
 
 pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let groups = ground.sizes.groups;
-    let each = (ground.sizes.jobs / groups).max(1);
+    let each = each(ground);
     let mut figures = Vec::new();
     for (measure, what, set) in [
         ("spread", "those of one group far apart", 1),
@@ -62,10 +62,15 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
+/// How many jobs each group has: a tenth of what bulk gets, and enough to meet the limit.
+fn each(ground: &Ground) -> i64 {
+    (ground.sizes.jobs / 10 / ground.sizes.groups).max(2 * LIMIT)
+}
+
 /// Drains all groups under this limit (0 is none); `set` jobs of a group stand side by side.
 async fn drain(ground: &Ground, limit: i64, set: i64) -> Result<Sample, Failure> {
     let groups = ground.sizes.groups;
-    let jobs = (ground.sizes.jobs / groups).max(1) * groups;
+    let jobs = each(ground) * groups;
     ground.clear().await?;
     ground
         .sql(&format!(

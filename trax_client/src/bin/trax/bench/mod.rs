@@ -39,7 +39,7 @@ use self::place::Place;
 use self::progress::Progress;
 use self::report::Report;
 use self::scenario::{SCENARIOS, Scenario};
-use self::sizes::Sizes;
+use self::sizes::{Asked, Sizes};
 use crate::address;
 use crate::failure::Failure;
 
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    sizes: sizes::Arguments,
+    sizes: Asked,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {

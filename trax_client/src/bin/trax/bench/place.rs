@@ -36,7 +36,12 @@ impl Place {
                 (select r.rolsuper from pg_catalog.pg_roles r where r.rolname = current_user),
                 exists (select from pg_catalog.pg_available_extensions e where e.name = 'trax'),
                 pg_catalog.pg_is_in_recovery(),
-                coalesce(current_setting('shared_preload_libraries', true) ~ '(^|[,/\" ])trax([,\" ]|$)', false)";
+                exists (
+                    select
+                    from pg_catalog.pg_settings s
+                    where s.name = 'shared_preload_libraries'
+                        and s.setting ~ '(^|[,/\" ])trax([,\" ]|$)'
+                )";
         let row = connection.query_typed_one(sql, &[]).await?;
         let role: String = row.try_get(0)?;
         let (creates, superuser): (bool, bool) = (row.try_get(1)?, row.try_get(2)?);

@@ -242,7 +242,11 @@ impl Line {
             value(Some(n.value)),
             value(n.floor),
             n.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
-            pair(n.cpu_us_per_job, n.floor_cpu_us_per_job),
+            match (n.cpu_us_per_job, n.wal_bytes_per_job) {
+                // The server's processes cannot be seen from here.
+                (None, Some(_)) => "not available".to_owned(),
+                (cpu, _) => pair(cpu, n.floor_cpu_us_per_job),
+            },
             pair(n.wal_bytes_per_job, n.floor_wal_bytes_per_job),
         ])
     }

@@ -3,7 +3,7 @@
 use clap::value_parser;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct Asked {
     /// How many jobs one round of a drain, of enqueueing or of limits has
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     jobs: Option<i64>,
@@ -56,19 +56,19 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(crate) fn new(asked: &Arguments, all: bool) -> Self {
+    pub(crate) fn new(asked: &Asked, all: bool) -> Self {
         let size =
             |asked: Option<i64>, quick, full| asked.unwrap_or(if all { full } else { quick });
         Sizes {
             jobs: size(asked.jobs, 100_000, 500_000),
             rounds: asked.rounds.unwrap_or(if all { 5 } else { 3 }),
-            seconds: asked.seconds.unwrap_or(if all { 10 } else { 2 }),
+            seconds: asked.seconds.unwrap_or(if all { 10 } else { 1 }),
             hold: asked.hold.unwrap_or(if all { 300 } else { 30 }),
             deep: size(asked.deep, 1_000_000, 10_000_000),
             blocked: size(asked.blocked, 100_000, 100_000),
             groups: size(asked.groups, 1_000, 10_000),
             manifests: size(asked.manifests, 100_000, 1_000_000),
-            due: size(asked.due, 20_000, 100_000),
+            due: size(asked.due, 10_000, 100_000),
             finished: size(asked.finished, 200_000, 1_000_000),
             samples: asked.samples.unwrap_or(if all { 1000 } else { 200 }),
         }
