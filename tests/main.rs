@@ -27,6 +27,7 @@ mod manifest;
 mod misfire;
 mod outcome;
 mod overlap;
+mod pair;
 mod plan;
 mod preview;
 mod readme;
