@@ -25,6 +25,7 @@ mod lease;
 mod limit;
 mod manifest;
 mod misfire;
+mod model;
 mod outcome;
 mod overlap;
 mod pair;
