@@ -20,6 +20,7 @@ mod explain;
 mod fair;
 mod group;
 mod guard;
+mod idle;
 mod late;
 mod lease;
 mod limit;
