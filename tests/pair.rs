@@ -16,6 +16,7 @@
 //! | heartbeat, complete; complete, heartbeat | `lease/race.rs` |
 //! | reap, cancel; reap, fail; reap, release | here |
 //! | complete, complete | `lease/race.rs`; the first undone, lists that overlap, `complete_and_claim`: here; opposite orders: `outcome/mod.rs` |
+//! | claim behind a key, complete | here |
 //! | complete, fail; complete, cancel; fail, cancel; release, cancel | `lease/race.rs` |
 
 use harness::session::{Claimed, Refusal, Session, session};
@@ -153,15 +154,29 @@ async fn a_claim_goes_past_a_job_that_is_being_cancelled_and_never_takes_it_afte
 async fn a_claim_neither_waits_for_a_claim_of_the_same_key_nor_runs_beside_it() {
     for (end, left) in [("commit", 0), ("rollback", 1)] {
         let stage = Stage::set().await;
-        for _ in 0..2 {
-            stage.first.enqueue("'a', concurrency_key => 'k'").await;
-        }
+        stage.first.enqueue("'a', concurrency_key => 'k'").await;
         stage.first.get("begin").await;
         assert_eq!(stage.first.claim("max_jobs => 9").await.len(), 1);
+        // Its row is free; what it waits behind has not committed.
+        stage.look.enqueue("'a', concurrency_key => 'k'").await;
         assert!(stage.look.claim("max_jobs => 9").await.is_empty());
         stage.first.get(end).await;
         assert_eq!(stage.look.claim("max_jobs => 9").await.len(), left, "{end}");
         assert_eq!(stage.running().await, 1, "{end}");
+        stage.look.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_completion_that_waits_for_a_claim_lets_in_what_that_claim_took_out_behind_its_key() {
+    for end in ["commit", "rollback"] {
+        let stage = Stage::set().await;
+        stage.first.enqueue("'a', concurrency_key => 'k'").await;
+        let job = stage.first.claim_one("lease => '1 h'").await;
+        let next = stage.first.enqueue("'a', concurrency_key => 'k'").await;
+        let (claimed, completed) = stage.waits(CLAIM, &complete(&job, 1), end).await;
+        assert_eq!((claimed.as_str(), completed), ("0", Ok("t".to_owned())));
+        assert_eq!(stage.look.claim_ids("max_jobs => 9").await, [next], "{end}");
         stage.look.assert_healthy().await;
     }
 }

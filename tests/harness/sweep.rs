@@ -89,13 +89,13 @@ pub fn running_at_starts(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i
     starts
 }
 
-/// The starts that were one too many, in words, and the most that ran at once.
+/// The first starts that were one too many, in words, and the most that ran at once.
 pub fn too_many(spans: impl Iterator<Item = (i64, i64)>, changes: &[Change]) -> (Vec<String>, i64) {
     let mut found = Vec::new();
     let mut most = 0;
     for (at, running) in running_at_starts(spans) {
         let limit = limit_at(changes, at);
-        if running > limit {
+        if running > limit && found.len() < 5 {
             found.push(format!("{running} ran at {at} where {limit} may"));
         }
         most = most.max(running);
