@@ -1,6 +1,6 @@
 //! Old jobs that become claimable late, and looks at the queue that see less than there is: neither hides a job.
 
-use super::{ROUND, SECOND, pass, vacuum};
+use super::{ROUND, SECOND, UNANNOUNCED, pass, vacuum};
 use harness::session::{Session, session};
 use std::time::Instant;
 
@@ -191,7 +191,7 @@ async fn rows_that_are_restored_with_old_ids_are_found() {
         .await;
     let restored = Instant::now();
     let fresh = Session::of(&db).await;
-    harness::eventually("the restored job", SECOND, async || {
+    harness::eventually("the restored job", UNANNOUNCED, async || {
         match fresh.claim_ids("max_jobs => 9").await.as_slice() {
             [job] if *job == first => Ok(()),
             seen => Err(format!("{seen:?}")),
