@@ -24,9 +24,9 @@ const KEYS: i64 = 200;
 const WORK: Duration = Duration::from_millis(2);
 /// Jobs that wait at most, so that a job waits long only when others are preferred to it.
 const BACKLOG: i64 = 600;
-/// How many others may start while a job waits: more than ten times as many as can stand before it, on a machine of
-/// any speed.
-const OVERTAKEN: usize = 10_000;
+/// How many others may start while a job waits, on a machine of any speed: those of the other groups while its own is
+/// down to one at a time, 5,000 in a minute's run.
+const OVERTAKEN: usize = 15_000;
 /// Each limit changes once in as many of these as there are groups: every second.
 const CHANGE_EVERY: Duration = Duration::from_millis(250);
 const KILL_EVERY: Duration = Duration::from_millis(300);

@@ -2,8 +2,8 @@
 
 use super::action::Action;
 use super::{ALL, Fence, MAX_RETRIES, Model, Rules, State};
-use stateright::{Checker, HasDiscoveries, Model as Checked, Property};
-use std::collections::BTreeSet;
+use stateright::{Checker, HasDiscoveries, Model as Checked, Property, Representative};
+use std::collections::{BTreeSet, HashSet};
 
 const ONE_COMPLETION: &str = "a job has at most one completion";
 const ENDS_ONCE: &str = "a job ends once";
@@ -111,12 +111,41 @@ impl Model {
         if self.keyed { 1 } else { widest }
     }
 
-    /// Holds in every state that can be reached.
+    /// Holds in every state that can be reached, and every path comes to an end: with no dead end, where all jobs have
+    /// ended.
     fn holds(self) {
+        self.assert_no_circle();
         let explored = self.checker().threads(2).symmetry().spawn_dfs().join();
         println!("{} states", explored.unique_state_count());
         explored.assert_properties();
         assert!(explored.is_done());
+    }
+
+    /// Depth first: no state comes back to itself, nor to one that differs in nothing that counts.
+    fn assert_no_circle(&self) {
+        let first = self.first().representative();
+        let mut seen = HashSet::from([first.clone()]);
+        let mut on_path = HashSet::from([first.clone()]);
+        let mut path = vec![(first.clone(), self.successors(&first))];
+        while let Some((state, left)) = path.last_mut() {
+            let Some(next) = left.pop() else {
+                on_path.remove(state);
+                path.pop();
+                continue;
+            };
+            assert!(!on_path.contains(&next), "a circle through {next:?}");
+            if seen.insert(next.clone()) {
+                on_path.insert(next.clone());
+                let left = self.successors(&next);
+                path.push((next, left));
+            }
+        }
+    }
+
+    fn successors(&self, state: &State) -> Vec<State> {
+        let steps = self.all_actions().into_iter();
+        let next = steps.filter_map(|action| self.step(state, action));
+        next.map(|state| state.representative()).collect()
     }
 
     /// Fails because of what was left out; prints a way to it.
@@ -159,6 +188,7 @@ fn with_a_key_every_path_keeps_every_promise() {
 fn with_a_limit_that_changes_every_path_keeps_every_promise() {
     Model {
         jobs: 2,
+        kills: 1,
         resizes: vec![1, 0, 1],
         ..Model::of(ALL, 2, false)
     }

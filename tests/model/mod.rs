@@ -236,7 +236,8 @@ impl Representative for State {
                 *token = 1;
             }
         }
-        state.next_token = 0;
+        // Neither a lease's nor a stale one.
+        state.next_token = 2;
         state
     }
 }
