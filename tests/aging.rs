@@ -82,7 +82,8 @@ async fn the_time_before_a_delayed_job_was_due_does_not_count() {
 async fn a_low_priority_is_served_however_many_higher_ones_come() {
     let (_db, s) = aging().await;
     let low = s.enqueue("'a'").await;
-    for minute in 0..20 {
+    // Every second one of the higher ones is served, so that the oldest of them has waited half as long.
+    for minute in 0..25 {
         for _ in 0..2 {
             s.enqueue("'a', priority => 10").await;
         }
