@@ -161,11 +161,14 @@ impl<'lanes> Queue<'lanes> {
             let since = scan
                 .number(Waiting::QueuedAt)
                 .max(scan.number(Waiting::RunAt));
-            ((self.now.0 - since).max(0) / step).min(i64::from(PRIORITIES)) as i16
+            ((self.now.0 - since).max(0) / step).min(i64::from(2 * PRIORITIES)) as i16
         });
+        // A step counts as one of the job's own priority; what goes beyond the highest lifts it past other groups.
+        let own = (priority + lift).min(PRIORITIES - 1);
+        let beyond = priority + lift - own;
         Place {
-            group_priority: Reverse((lane.group_priority + lift).min(PRIORITIES - 1)),
-            priority: Reverse((priority + lift).min(PRIORITIES - 1)),
+            group_priority: Reverse((lane.group_priority + beyond).min(PRIORITIES - 1)),
+            priority: Reverse(own),
             job_id: scan.number(Waiting::JobId),
         }
     }
