@@ -12,7 +12,7 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::table::columns;
-use crate::{hint, limit, outcome, setting, wake};
+use crate::{durability, hint, limit, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -86,6 +86,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let lease = call
         .optional_positive(2, "lease")?
         .unwrap_or_else(|| micros(setting::default_lease()));
+    let untouched = durability::is_untouched();
     let mut rows = call.rows();
     spi::connected(|spi| {
         let sorted = held.sorted();
@@ -108,6 +109,9 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         }
         Ok(())
     })?;
+    if untouched {
+        durability::may_be_lost();
+    }
     Ok(rows.end())
 });
 

@@ -207,7 +207,7 @@ int_setting! {
     priority_aging -> Option<Duration>: seconds_unless_zero;
     c"trax.priority_aging" = 0, 0 => YEAR_S, GucFlags::UNIT_S;
     c"The waiting time that is worth one step of priority.",
-    c"0 is off: low priorities wait as long as higher ones come. 1s makes age count more than priority within half a minute, and more than that of groups within a minute."
+    c"0 is off: low priorities wait as long as higher ones come. 1s makes age count more than priority within half a minute."
 }
 
 int_setting! {
