@@ -63,8 +63,8 @@ async fn a_claim_of_one_finds_the_old_job_behind_any_number_of_younger_ones() {
 #[tokio::test]
 async fn of_two_that_have_waited_long_enough_for_the_highest_priority_the_older_goes_first() {
     let (_db, s) = aging().await;
-    let first = waiting_since(&s, 100, "'a'").await;
-    let second = waiting_since(&s, 100, "'a', priority => 9").await;
+    let first = waiting_since(&s, 2000, "'a'").await;
+    let second = waiting_since(&s, 2000, "'a', priority => 9").await;
     assert_eq!(s.claim_ids("max_jobs => 2").await, [first, second]);
 }
 
