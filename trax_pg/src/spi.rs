@@ -100,6 +100,15 @@ impl Spi {
         self.run(statement, arguments, Snapshot::Latest { read_only: true })
     }
 
+    /// Changes what has committed until now, whatever the isolation level of the transaction, and gives its rows.
+    pub(crate) fn change_latest(
+        &self,
+        statement: &Statement,
+        arguments: &[Option<pg_sys::Datum>],
+    ) -> SpiRows<'_> {
+        self.run(statement, arguments, Snapshot::Latest { read_only: false })
+    }
+
     /// Changes what has committed until now, whatever the isolation level of the transaction; gives how many rows.
     pub(crate) fn execute_latest(
         &self,

@@ -9,7 +9,7 @@
 
 mod bell;
 
-pub(crate) use bell::{Bell, bell};
+pub(crate) use bell::{Bell, TOKEN_CLASSES, bell};
 
 use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
