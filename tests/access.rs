@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check preview explain_manifest";
-const PRODUCER: &str = "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
+const PRODUCER: &str =
+    "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
     activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token";
 /// Beyond the other three levels.
