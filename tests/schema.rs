@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
 const CONTRACT: [&str; 38] = [
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
-    "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns record",
+    "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
     "extend_token(name text, token uuid, ttl interval) returns boolean",
     "release_token(name text, token uuid) returns boolean",
     "trigger_group(group_name text) returns bigint",
@@ -75,7 +75,7 @@ async fn the_functions_are_those_of_the_contract() {
     let (_db, s) = session().await;
     let sql = r"select p.proname || '(' || regexp_replace(replace(replace(pg_get_function_arguments(p.oid),
             'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::[a-z]+(\[\])?', '\1', 'g')
-            || ') returns ' || replace(replace(pg_get_function_result(p.oid),
+            || ') returns ' || replace(replace(coalesce(pg_get_function_result(p.oid), 'nothing'),
             'integer', 'int'), 'timestamp with time zone', 'timestamptz')
         from pg_proc p
         where p.pronamespace = 'trax'::regnamespace";

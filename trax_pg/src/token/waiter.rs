@@ -84,7 +84,10 @@ fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Resul
             Look::NotYet(turn) => turn,
         };
         if Instant::now() >= deadline {
-            procedure.step(|spi| Ok(remove(spi, &[waiter.id])))?;
+            procedure.step(|spi| {
+                remove(spi, &[waiter.id]);
+                Ok(())
+            })?;
             procedure.commit();
             return Ok(None);
         }
