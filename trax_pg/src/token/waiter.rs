@@ -231,7 +231,7 @@ pub(super) fn living(spi: &Spi, name: &str) -> usize {
 /// Tells those who wait for a name the limit that a call gave.
 pub(super) fn set_limit(spi: &Spi, request: &Request) {
     let arguments = [arg(request.name.as_str()), arg(request.max_holders)];
-    if spi.execute_latest(&WAITER_SET_LIMIT, &arguments) > 0 {
+    if spi.change_latest(&WAITER_SET_LIMIT, &arguments).len() > 0 {
         wake::token_freed(&request.name);
     }
 }
@@ -247,7 +247,7 @@ pub(super) fn sweep(spi: &Spi, at_most: i64) {
 }
 
 fn remove(spi: &Spi, ids: &[i64]) {
-    spi.execute_latest(&WAITER_REMOVE, &[arg(ids.to_vec())]);
+    spi.change_latest(&WAITER_REMOVE, &[arg(ids.to_vec())]);
 }
 
 /// Whether the session of a waiter still waits.

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 unhealthy, 64 wrong usage; those of `trax lock` are told there.
 
 mod address;
+mod bench;
 mod check;
 mod demo;
 mod enqueue;
@@ -47,6 +48,8 @@ enum Command {
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// Measure this server, beside what PostgreSQL itself can do there
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Bench(arguments) => bench::run(url, arguments).await,
     }
 }
 
