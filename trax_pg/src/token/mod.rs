@@ -88,7 +88,7 @@ sql_function!(trax_acquire_token, pg_finfo_trax_acquire_token, |call| {
     let mut rows = call.rows();
     spi::connected(|spi| {
         if let Some(granted) = acquire(spi, &request) {
-            rows.push(&mut granted.columns());
+            rows.push(&granted.columns());
         }
         Ok(())
     })?;
