@@ -1,14 +1,20 @@
 //! `trax`: the command line. One file a command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 64 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage.
 
 mod address;
 mod check;
 mod demo;
 mod enqueue;
 mod exec;
+#[allow(dead_code)]
 mod failure;
+// Commands take from it what they need.
+#[allow(dead_code, unused_imports)]
+mod output;
 mod print;
+#[allow(dead_code)]
+mod session;
 mod status;
 mod worker;
 
@@ -19,9 +25,23 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 
+/// What every script may rely on.
+const EXIT_CODES: &str = "Exit codes:
+  0   done
+  1   failed: the server refused, cannot be reached, or has no such job
+  2   unhealthy: status, check and what else judges found something wrong
+  3   out of time: what was waited for did not happen
+  64  wrong usage: arguments, input or files that cannot be read";
+
 /// A job scheduler inside PostgreSQL: run workers, enqueue jobs, look after it.
 #[derive(Parser)]
-#[command(name = "trax", version, arg_required_else_help = true)]
+#[command(
+    name = "trax",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = EXIT_CODES)]
 struct Arguments {
     /// Where the database is; otherwise DATABASE_URL, otherwise PGHOST, PGPORT, PGUSER, PGDATABASE
     /// and PGPASSWORD.
