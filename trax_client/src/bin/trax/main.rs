@@ -4,11 +4,13 @@
 
 mod address;
 mod check;
+mod dead;
 mod demo;
 mod enqueue;
 mod exec;
 #[allow(dead_code)]
 mod failure;
+mod jobs;
 // Commands take from it what they need.
 #[allow(dead_code, unused_imports)]
 mod output;
@@ -63,6 +65,10 @@ enum Command {
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// List, show, cancel, retry and watch jobs
+    Jobs(jobs::Arguments),
+    /// List, show, requeue and acknowledge jobs that failed for good
+    Dead(dead::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +97,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Jobs(arguments) => jobs::run(url, arguments).await,
+        Command::Dead(arguments) => dead::run(url, arguments).await,
     }
 }
 

@@ -7,11 +7,15 @@
 //! the terminal; colours are for terminals only; what is not asked for (a question, a note) goes to standard error.
 
 mod ask;
+mod facts;
+mod progress;
 mod table;
 mod terminal;
 mod time;
 
 pub(crate) use ask::{Consent, confirmed};
+pub(crate) use facts::Facts;
+pub(crate) use progress::Progress;
 pub(crate) use table::{Cell, Column, Tone, table};
 pub(crate) use terminal::{paint, plain, width};
 pub(crate) use time::{Moment, elapsed};
