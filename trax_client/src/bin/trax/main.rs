@@ -11,6 +11,7 @@ mod exec;
 #[allow(dead_code)]
 mod failure;
 mod jobs;
+mod manifest;
 // Commands take from it what they need.
 #[allow(dead_code, unused_imports)]
 mod output;
@@ -69,6 +70,8 @@ enum Command {
     Jobs(jobs::Arguments),
     /// List, show, requeue and acknowledge jobs that failed for good
     Dead(dead::Arguments),
+    /// Look at, apply, switch and trigger what is scheduled
+    Manifest(manifest::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +102,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Check(arguments) => check::run(url, arguments).await,
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
+        Command::Manifest(arguments) => manifest::run(url, arguments).await,
     }
 }
 

@@ -52,6 +52,23 @@ impl Moment {
         }
     }
 
+    /// As JSON has it, without the quotes.
+    pub(crate) fn rfc_3339(self) -> String {
+        match self {
+            Moment::At(at) => at.to_string(),
+            _ => self.edge().to_owned(),
+        }
+    }
+
+    /// A time that the server wrote as JSON.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "infinity" => Some(Moment::Never),
+            "-infinity" => Some(Moment::Past),
+            text => text.parse().ok().map(Moment::At),
+        }
+    }
+
     fn within(self, zone: TimeZone) -> String {
         match self {
             Moment::At(at) => at
@@ -97,10 +114,7 @@ pub(crate) fn elapsed(length: Duration) -> String {
 
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Moment::At(at) => serializer.collect_str(at),
-            _ => serializer.serialize_str(self.edge()),
-        }
+        serializer.serialize_str(&self.rfc_3339())
     }
 }
 
