@@ -4,27 +4,30 @@
 
 mod address;
 mod check;
+mod cron;
 mod dead;
 mod demo;
 mod enqueue;
 mod exec;
-#[allow(dead_code)]
 mod failure;
+mod grant;
+mod group;
 mod jobs;
 mod manifest;
-// Commands take from it what they need.
-#[allow(dead_code, unused_imports)]
+mod manual;
 mod output;
+mod pause;
 mod print;
-#[allow(dead_code)]
+mod run_to_come;
 mod session;
 mod status;
 mod worker;
+mod workers;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -72,6 +75,22 @@ enum Command {
     Dead(dead::Arguments),
     /// Look at, apply, switch and trigger what is scheduled
     Manifest(manifest::Arguments),
+    /// Look at groups, limit, pause and resume them
+    Group(group::Arguments),
+    /// Who executes jobs
+    Workers(workers::Arguments),
+    /// Pause the scheduler of this database, also over restarts; workers go on
+    Pause(pause::Arguments),
+    /// Let the paused scheduler go on
+    Resume(pause::ResumeArguments),
+    /// What a cron expression says and when it fires
+    Cron(cron::Arguments),
+    /// Let a role read, produce, work or do everything
+    Grant(grant::Arguments),
+    /// Print a completion script for a shell
+    Completions(manual::CompletionArguments),
+    /// Print or write manual pages
+    Man(manual::ManArguments),
 }
 
 fn main() -> ExitCode {
@@ -103,6 +122,14 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
         Command::Manifest(arguments) => manifest::run(url, arguments).await,
+        Command::Group(arguments) => group::run(url, arguments).await,
+        Command::Workers(arguments) => workers::run(url, arguments).await,
+        Command::Pause(arguments) => pause::run(url, arguments).await,
+        Command::Resume(arguments) => pause::resume(url, arguments).await,
+        Command::Cron(arguments) => cron::run(url, arguments).await,
+        Command::Grant(arguments) => grant::run(url, arguments).await,
+        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),
+        Command::Man(arguments) => manual::man(arguments, Arguments::command()),
     }
 }
 

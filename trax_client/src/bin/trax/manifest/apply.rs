@@ -69,7 +69,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         if !output.json && !output.quiet {
             show(&planned)?;
         }
-        let question = format!("Apply {count} of {}?", planned.len());
+        let changes = if count == 1 { "change" } else { "changes" };
+        let question = format!("Apply {count} {changes}?");
         if !confirmed(arguments.consent, &question)? {
             output.note("nothing is changed");
             return Ok(ExitCode::from(FAILED));

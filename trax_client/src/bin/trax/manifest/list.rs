@@ -141,7 +141,7 @@ impl Manifest {
             (true, Some("group_disabled")) => Cell::new("group disabled", Tone::Warn),
             (true, Some("dead_letter")) => Cell::new("dead letter", Tone::Bad),
             (true, Some("queued")) => Cell::new("queued", Tone::Active),
-            (true, Some("executing" | "outcome")) => Cell::new("runs", Tone::Active),
+            (true, Some("executing" | "outcome")) => Cell::new("under way", Tone::Active),
             (true, Some(other)) => Cell::dim(other),
         }
     }
