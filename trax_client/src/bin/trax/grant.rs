@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
-use trax_client::Access;
+use trax_client::{Access, Error};
 
 use crate::failure::Failure;
 use crate::output::Options;
@@ -46,10 +46,15 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .map(|(_, level)| *level)
         .ok_or_else(|| Failure::usage(format!("no level \"{}\"", arguments.level)))?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    session
-        .client()
-        .grant_access(&arguments.role, level)
-        .await?;
+    let granted = session.client().grant_access(&arguments.role, level).await;
+    granted.map_err(|error| match error {
+        // The server looks the name up before any function of ours could give a hint.
+        Error::UnknownManifest(_) => Failure::from(error).hint(format!(
+            "see the roles with \\du in psql, or: create role \"{}\" login",
+            arguments.role
+        )),
+        error => error.into(),
+    })?;
     let (role, level) = (arguments.role, arguments.level);
     arguments
         .output

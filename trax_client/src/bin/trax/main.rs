@@ -34,7 +34,7 @@ use failure::Failure;
 /// What every script may rely on.
 const EXIT_CODES: &str = "Exit codes:
   0   done
-  1   failed: the server refused, cannot be reached, or has no such job
+  1   failed: the server refused or cannot be reached, or there is no such job
   2   unhealthy: status, check and what else judges found something wrong
   3   out of time: what was waited for did not happen
   64  wrong usage: arguments, input or files that cannot be read";

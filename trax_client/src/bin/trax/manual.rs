@@ -21,9 +21,9 @@ pub(crate) struct CompletionArguments {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "trax man | man -l -   reads it at once")]
+#[command(after_help = "Read it at once: trax man | man -l -")]
 pub(crate) struct ManArguments {
-    /// Write trax.1 and a page for each command into this directory, in place of one page to standard output
+    /// Write trax.1 and a page for each command there, in place of one page to standard output
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 }

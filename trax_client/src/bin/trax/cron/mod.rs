@@ -12,8 +12,8 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
-use crate::output::{Moment, Options, Record, json, say, table, width};
-use crate::run_to_come::Run;
+use crate::output::{Moment, Options, json, say};
+use crate::run_to_come::{self, Run};
 use crate::session::Session;
 
 #[derive(clap::Args)]
@@ -102,6 +102,5 @@ fn describe(expression: &str, timezone: &str) -> String {
 fn show(explanation: &Explanation<'_>, now: Moment) -> Result<(), Failure> {
     say(&explanation.description)?;
     say("")?;
-    let rows: Vec<_> = explanation.runs.iter().map(|run| run.cells(now)).collect();
-    say(&table(Run::COLUMNS, &rows, false, width()))
+    say(&run_to_come::text(&explanation.runs, now))
 }

@@ -140,6 +140,17 @@ fn every(items: &[Item], name: &str, unit: &Unit) -> String {
         ] => {
             return format!("at every {} {name}", ordinal(*every));
         }
+        [
+            Item::Step {
+                first,
+                last,
+                every,
+                whole: false,
+            },
+        ] => {
+            let (first, last) = (unit.say(*first), unit.say(*last));
+            return format!("at every {} {name} from {first} to {last}", ordinal(*every));
+        }
         _ => {}
     }
     let plural = if let [Item::One(_)] = items { "" } else { "s" };
@@ -306,7 +317,7 @@ mod tests {
             ),
             (
                 "0 22-4/2 * * *",
-                "At minute 0 of hours every 2nd from 22 to 4 every day",
+                "At minute 0 of every 2nd hour from 22 to 4 every day",
             ),
             ("* 2 * * *", "Every minute from 02:00 to 02:59 every day"),
             (

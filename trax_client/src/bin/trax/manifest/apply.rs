@@ -11,8 +11,8 @@ use crate::failure::{FAILED, Failure, UNHEALTHY};
 use crate::output::{Consent, Options, confirmed, json, say};
 use crate::session::Session;
 
-const EXAMPLE: &str = r#"A file in TOML (JSON has the same names); its members are the arguments of trax.schedule and
-trax.configure_group:
+const EXAMPLE: &str = r#"A file in TOML; JSON has the same names. Members are the arguments of
+trax.schedule and trax.configure_group:
 
   [[groups]]
   name = "etl"

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
-use crate::run_to_come::Run;
+use crate::run_to_come::{self, Run};
 use crate::session::{Argument, Session};
 
 #[derive(clap::Args)]
@@ -57,7 +57,12 @@ pub(crate) async fn preview(
         "no run of \"{0}\" is to come; why: trax manifest why {0}",
         arguments.name
     );
-    arguments.output.list(&runs, session.now, &nothing)?;
+    let output = arguments.output;
+    if runs.is_empty() || output.json || output.quiet {
+        output.list(&runs, session.now, &nothing)?;
+    } else {
+        say(&run_to_come::text(&runs, session.now))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
