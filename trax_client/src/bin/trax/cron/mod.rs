@@ -12,7 +12,8 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
-use crate::output::{Moment, Options, json, say};
+use crate::output::{Moment, Options, json, say, width};
+use crate::print::folded_at;
 use crate::run_to_come::{self, Run};
 use crate::session::Session;
 
@@ -100,7 +101,7 @@ fn describe(expression: &str, timezone: &str) -> String {
 }
 
 fn show(explanation: &Explanation<'_>, now: Moment) -> Result<(), Failure> {
-    say(&explanation.description)?;
+    say(&folded_at(&explanation.description, 2, width()))?;
     say("")?;
     say(&run_to_come::text(&explanation.runs, now))
 }
