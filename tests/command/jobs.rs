@@ -5,7 +5,8 @@ use harness::process::{Process, run};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use tokio_postgres::types::{ToSql, Type};
 
 /// A job in every state; gives their ids: queued, in progress, completed, failed, cancelled.
 async fn in_every_state(s: &Session) -> [i64; 5] {
@@ -326,4 +327,70 @@ async fn cancel_from_another_terminal_ends_the_program_of_a_worker() {
     assert!(said(&db, &["jobs", "cancel", &job]).contains("asked to stop"));
     let (code, output, _) = run(&mut trax(&db, &["jobs", "watch", &job, "--timeout", "20"]));
     assert_eq!(code, Some(4), "{output}");
+}
+
+/// Blocks that a page of the list reads, with these states and this manifest's id.
+async fn blocks_of_a_page(
+    s: &Session,
+    states: Option<Vec<String>>,
+    manifest_id: Option<i64>,
+) -> u64 {
+    let sql = format!(
+        "explain (analyze, buffers, format json) {}",
+        include_str!("../../trax_client/src/bin/trax/query/job_list.sql")
+    );
+    let (names, manifest) = (None::<Vec<String>>, manifest_id.map(|_| "m"));
+    let (since, limit) = (None::<SystemTime>, 51_i64);
+    let arguments: [(&(dyn ToSql + Sync), Type); 8] = [
+        (&states, Type::TEXT_ARRAY),
+        (&names, Type::TEXT_ARRAY),
+        (&names, Type::TEXT_ARRAY),
+        (&manifest, Type::TEXT),
+        (&manifest_id, Type::INT8),
+        (&names, Type::TEXT_ARRAY),
+        (&since, Type::TIMESTAMPTZ),
+        (&limit, Type::INT8),
+    ];
+    let rows = s
+        .client()
+        .query_typed(&sql, &arguments)
+        .await
+        .expect("it runs");
+    let plan: Value = rows[0].get(0);
+    let blocks = |kind: &str| plan[0]["Plan"][kind].as_u64().expect("a number");
+    blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
+}
+
+#[tokio::test]
+async fn a_page_of_the_list_does_not_read_the_history() {
+    let (_db, s) = session().await;
+    s.get("select trax.make_run_partitions(now() - interval '4 days', 4)")
+        .await;
+    // 120,000 runs of five days: 3,000 blocks and more.
+    s.get(
+        "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, manifest_id, attempt, priority,
+            final, state, failure_kind, task, group_name, manifest, worker, input)
+        select n, t, t, t, t, case when n % 1000 = 0 then 7 end, 1, 0, true,
+            case when n % 500 = 0 then 'failed' else 'completed' end, case when n % 500 = 0 then 'error' end,
+            't', 'default', case when n % 1000 = 0 then 'm' end, 'w', to_jsonb(repeat('x', 100))
+        from (select n, now() - interval '4 days' + n * interval '2 s' as t from generate_series(1, 120000) n) r",
+    )
+    .await;
+    s.get("select setval('trax.work_queue_job_id_seq', 200000)")
+        .await;
+    s.get("select count(*) from trax.enqueue_many('t', array_fill('1'::jsonb, array[20000]))")
+        .await;
+    s.get("analyze").await;
+    let all = s.number("select sum(pg_relation_size(inhrelid))::bigint / 8192 from pg_inherits where inhparent = 'trax.run'::regclass").await;
+    assert!(all > 3_000, "{all}");
+    for (states, manifest) in [
+        (None, None),
+        (Some("completed"), None),
+        (Some("failed"), None),
+        (None, Some(7)),
+    ] {
+        let states = states.map(|state| vec![str::to_owned(state)]);
+        let blocks = blocks_of_a_page(&s, states.clone(), manifest).await;
+        assert!(blocks < 600, "{states:?} {manifest:?}: {blocks} blocks");
+    }
 }

@@ -133,6 +133,20 @@ async fn prune_removes_what_the_files_no_longer_have_and_several_files_are_one_d
     );
     let left = "select string_agg(name, ' ' order by name) from trax.manifest";
     assert_eq!(s.get(left).await, "by-hand one two");
+    // A directory is the files in it; what is neither TOML nor JSON is none of them.
+    file(&files, "notes.txt", "not a document");
+    std::fs::remove_file(files.path().join("a.toml")).expect("it is there");
+    let directory = files.path().display().to_string();
+    assert_eq!(
+        said(&db, &["manifest", "apply", &directory, "--prune"]),
+        "2 unchanged\n"
+    );
+    let empty = Scratch::new("empty");
+    refused(
+        &db,
+        64,
+        &["manifest", "diff", &empty.path().display().to_string()],
+    );
 }
 
 #[tokio::test]
@@ -185,7 +199,7 @@ async fn list_says_when_each_runs_and_how_it_stands() {
     let table = said(&db, &["manifest", "list"]);
     for part in [
         "0 4 * * * Europe/Berlin",
-        "every 00:00:30",
+        "every 30 s",
         "once, 2099-01-01",
         "after cron and every",
         "when triggered",

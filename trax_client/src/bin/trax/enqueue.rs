@@ -115,46 +115,56 @@ async fn lines(
     std::thread::spawn(move || parse(source, &batches));
     while let Some(batch) = read.recv().await {
         let inputs: Vec<Value> = batch?;
+        if inputs.is_empty() {
+            continue;
+        }
         let client = session.client();
         told.add(&client.enqueue_many(task, &inputs, options).await?)?;
     }
     Ok(())
 }
 
+type Batches = mpsc::Sender<Result<Vec<Value>, Failure>>;
+
 /// Sends batches of parsed lines until the end, a mistake, or until nobody wants more.
-fn parse(source: Box<dyn Read + Send>, batches: &mpsc::Sender<Result<Vec<Value>, Failure>>) {
+fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
     let mut batch = Vec::with_capacity(BATCH);
-    for (number, line) in BufReader::with_capacity(1 << 16, source)
-        .lines()
-        .enumerate()
-    {
-        let parsed = line.map_err(Failure::from).and_then(|line| {
-            if line.trim().is_empty() {
-                return Ok(None);
-            }
-            serde_json::from_str(&line).map(Some).map_err(|error| {
-                Failure::usage(format!("line {} is not JSON: {error}", number + 1))
-                    .hint("each line is the input of one job; the jobs of the lines printed before are queued")
-            })
-        });
-        match parsed {
+    let lines = BufReader::with_capacity(1 << 16, source).lines();
+    for (number, line) in lines.enumerate() {
+        match line
+            .map_err(Failure::from)
+            .and_then(|line| value(number + 1, &line))
+        {
             Ok(value) => batch.extend(value),
             Err(failure) => {
                 // What stood before the mistake is queued, as the batches before were.
-                let whole = batches.blocking_send(Ok(std::mem::take(&mut batch)));
-                if whole.is_err() || batches.blocking_send(Err(failure)).is_err() {}
+                if send(batches, Ok(batch)) {
+                    send(batches, Err(failure));
+                }
                 return;
             }
         }
-        if batch.len() == BATCH
-            && batches
-                .blocking_send(Ok(std::mem::take(&mut batch)))
-                .is_err()
-        {
+        if batch.len() == BATCH && !send(batches, Ok(std::mem::take(&mut batch))) {
             return;
         }
     }
-    if !batch.is_empty() && batches.blocking_send(Ok(batch)).is_err() {}
+    send(batches, Ok(batch));
+}
+
+/// Whether somebody takes it.
+fn send(batches: &Batches, batch: Result<Vec<Value>, Failure>) -> bool {
+    batches.blocking_send(batch).is_ok()
+}
+
+/// What a line says; none for an empty one.
+fn value(number: usize, line: &str) -> Result<Option<Value>, Failure> {
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(line).map(Some).map_err(|error| {
+        Failure::usage(format!("line {number} is not JSON: {error}"))
+            .hint("each line is the input of one job; the jobs of the lines before it are queued")
+    })
 }
 
 /// What is printed while jobs are queued: their ids, or on a terminal a bar and at last how many.
@@ -187,9 +197,6 @@ impl Told {
     }
 
     fn add(&mut self, ids: &[JobId]) -> Result<(), Failure> {
-        if ids.is_empty() {
-            return Ok(());
-        }
         if let Some(progress) = &self.progress {
             progress.add(ids.len());
         }

@@ -130,7 +130,7 @@ fn every(items: &[Item], name: &str, unit: &Unit) -> String {
             Item::Step {
                 every, whole: true, ..
             },
-        ] if whole % every == 0 && name != "hour" => {
+        ] if whole.is_multiple_of(*every) && name != "hour" => {
             return format!("every {every} {name}s");
         }
         [

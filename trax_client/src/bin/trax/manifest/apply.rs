@@ -28,7 +28,7 @@ trax.schedule and trax.configure_group:
 
 #[derive(clap::Args)]
 pub(crate) struct Set {
-    /// Files in TOML or JSON, taken as one document; - is standard input
+    /// Files in TOML or JSON, or directories of them, taken as one document; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Remove manifests that an earlier apply created and these files no longer have
