@@ -1,31 +1,20 @@
 -- Who executes jobs, or did lately: the registry, and who holds a lease without standing in it.
 select
-    n.name,
+    coalesce(w.name, l.worker) as name,
     w.started_at,
     w.last_seen_at,
     w.info,
-    (
-        select count(*)
-        from trax.lease l
-        where l.worker = n.name
-    ) as running,
-    (
-        select min(l.started_at)
-        from trax.lease l
-        where l.worker = n.name
-    ) as oldest_started_at,
-    array(
-        select distinct l.task
-        from trax.lease l
-        where l.worker = n.name
-        order by l.task
-    ) as tasks
-from (
-    select w.name
-    from trax.worker w
-    union
-    select l.worker
+    coalesce(l.running, 0) as running,
+    l.oldest_started_at,
+    coalesce(l.tasks, '{}') as tasks
+from trax.worker w
+full join (
+    select
+        l.worker,
+        count(*) as running,
+        min(l.started_at) as oldest_started_at,
+        array_agg(distinct l.task order by l.task) as tasks
     from trax.lease l
-) n
-left join trax.worker w on w.name = n.name
-order by n.name
+    group by l.worker
+) l on l.worker = w.name
+order by name
