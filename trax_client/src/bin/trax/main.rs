@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage.
 
 mod address;
+mod bench;
 mod check;
 mod cron;
 mod dead;
@@ -91,6 +92,8 @@ enum Command {
     Completions(manual::CompletionArguments),
     /// Print or write manual pages
     Man(manual::ManArguments),
+    /// Measure this server, beside what PostgreSQL itself can do there
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -130,6 +133,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Grant(arguments) => grant::run(url, arguments).await,
         Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),
         Command::Man(arguments) => manual::man(arguments, Arguments::command()),
+        Command::Bench(arguments) => bench::run(url, arguments).await,
     }
 }
 
