@@ -508,3 +508,45 @@ wait"#;
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_runs_behind_a_shell_has_the_grace_too() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("behind");
+    // The shell in front dies of SIGTERM at once; what it started takes a moment to clean up.
+    let body = r#"
+trap 'sleep 0.7; echo bye > "$DIR/bye"; exit' TERM
+echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
+while true; do sleep 0.1; done"#;
+    program(&files, "inner.sh", body);
+    let exec = format!("sh {}; true", files.path().join("inner.sh").display());
+    let mut command = trax(
+        &database,
+        &["worker", "--lease", "1", "--grace", "20", "--exec", &exec],
+    );
+    command.env("DIR", files.path());
+    execute(&client, "select trax.enqueue('t')").await;
+    let worker = Process::start(command);
+    let inner = program_in(&files.path().join("pid"), &worker).await;
+    let begun = Instant::now();
+    execute(&client, "select trax.cancel(job_id) from trax.lease").await;
+    eventually("the cancelled job", Duration::from_secs(10), async || {
+        let seen = text(&client, "select state from trax.job").await;
+        if seen == "cancelled" {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+    assert!(
+        files.path().join("bye").exists(),
+        "it was killed while it cleaned up"
+    );
+    assert!(!is_alive(inner.0), "the job ended before its program");
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "the whole grace was waited for"
+    );
+}

@@ -40,9 +40,10 @@ const ASKING: [&[&str]; 31] = [
 ];
 
 /// Commands that ask none, and those that need a file.
-const OTHERS: [&[&str]; 11] = [
+const OTHERS: [&[&str]; 12] = [
     &[],
     &["demo"],
+    &["bench"],
     &["jobs"],
     &["dead"],
     &["manifest"],

@@ -75,6 +75,7 @@ async fn list_shows_the_newest_first_and_its_filters_all_count() {
         list(&["--since", "1 h"]),
         [queued, running, cancelled, failed]
     );
+    assert_eq!(list(&["--since", "1 h ago"]).len(), 4);
     assert_eq!(list(&["--since", "2000-01-01"]).len(), 5);
 }
 

@@ -33,6 +33,9 @@ const ERROR_TAIL: usize = 4096;
 /// How long pipes may stay open after the program ended (something in the background holds them).
 const PIPE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a group whose leader has ended is looked at.
+const GROUP_LOOK: Duration = Duration::from_millis(20);
+
 pub(crate) struct Program {
     command: String,
     grace: Duration,
@@ -68,41 +71,37 @@ impl Program {
             };
             tokio::pin!(pipes);
             let mut open = true;
-            let mut kill_at = None;
+            let (mut ended, mut kill_at, mut killed) = (None, None, false);
             let status = loop {
                 tokio::select! {
                     _ = &mut pipes, if open => open = false,
-                    status = child.wait() => break status?,
+                    status = child.wait(), if ended.is_none() => ended = Some(status?),
+                    // What it started has the same grace, also when a shell in front of it has gone.
+                    () = group.is_empty(), if ended.is_some() => killed = true,
                     _ = ctx.cancelled(), if kill_at.is_none() => {
                         group.signal(libc::SIGTERM);
                         kill_at = Some(Instant::now() + self.grace);
                     }
-                    () = at(kill_at) => {
+                    () = at(kill_at.filter(|_| !killed)) => {
                         group.signal(libc::SIGKILL);
-                        kill_at = Some(Instant::now() + Duration::from_secs(3600));
+                        killed = true;
                     }
                 }
+                if let Some(status) = ended
+                    && (kill_at.is_none() || killed)
+                {
+                    break status;
+                }
             };
-            if open
-                && tokio::time::timeout(PIPE_PATIENCE, &mut pipes)
-                    .await
-                    .is_err()
-            {
-                let job = ctx.job_id();
-                print::log(
-                    "trax",
-                    &format!("job {job}: something still holds its output open"),
-                );
+            let patience = tokio::time::timeout(PIPE_PATIENCE, &mut pipes);
+            if open && patience.await.is_err() {
+                note(&ctx, "something still holds its output open");
             }
             status
         };
         group.leave(kill_rest(&ctx));
         if out.len() > OUTPUT_LIMIT && status.success() {
-            let job = ctx.job_id();
-            print::log(
-                "trax",
-                &format!("job {job}: more than 1 MiB of standard output is not kept"),
-            );
+            note(&ctx, "more than 1 MiB of standard output is not kept");
         }
         judge(status, &out, &err, self.retry_delay)
     }
@@ -143,6 +142,10 @@ impl Program {
             .stderr(Stdio::piped());
         command.spawn()
     }
+}
+
+fn note(ctx: &Context, text: &str) {
+    print::log("trax", &format!("job {}: {text}", ctx.job_id()));
 }
 
 /// A stopped program leaves nobody behind; a finished one may have started a daemon on purpose.
@@ -188,6 +191,13 @@ impl Group<'_> {
         }
     }
 
+    /// Returns when nothing of it is left. Nobody tells, so it is looked at.
+    async fn is_empty(&self) {
+        while self.id.is_some_and(|id| send(id, 0).is_ok()) {
+            tokio::time::sleep(GROUP_LOOK).await;
+        }
+    }
+
     /// The program has ended by itself.
     fn leave(mut self, kill_rest: bool) {
         if kill_rest {
@@ -210,10 +220,7 @@ impl Drop for Group<'_> {
 }
 
 fn signal(group: i32, number: i32) {
-    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
-    let sent = unsafe { libc::kill(-group, number) };
-    if sent != 0 {
-        let error = std::io::Error::last_os_error();
+    if let Err(error) = send(group, number) {
         // ESRCH: it has just ended.
         if error.raw_os_error() != Some(libc::ESRCH) {
             print::log(
@@ -221,6 +228,15 @@ fn signal(group: i32, number: i32) {
                 &format!("signal {number} to process group {group}: {error}"),
             );
         }
+    }
+}
+
+/// Sends a signal; 0 asks whether anybody is there.
+fn send(group: i32, number: i32) -> std::io::Result<()> {
+    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
+    match unsafe { libc::kill(-group, number) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 
