@@ -139,7 +139,10 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// Help and version are asked for; everything else is a mistake.
 fn usage(error: &clap::Error) -> ExitCode {
-    if let Err(error) = error.print() {
+    // Who reads no further, as head does, has what they wanted.
+    if let Err(error) = error.print()
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
         eprintln!("trax: {error}");
     }
     match error.kind() {
