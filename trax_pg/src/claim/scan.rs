@@ -164,14 +164,14 @@ impl<'lanes> Queue<'lanes> {
 
     /// Where the row that `scan` shows stands now.
     fn place(&self, lane: &Lane, priority: i16, scan: &Scan) -> Place {
-        let lift = self.aging.map_or(0, |step| {
+        let steps = self.aging.map_or(0, |step| {
             let since = scan
                 .number(Waiting::QueuedAt)
                 .max(scan.number(Waiting::RunAt));
             ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
         });
         Place {
-            rank: Reverse((rank(lane, priority) + lift).min(HIGHEST_RANK)),
+            rank: Reverse((rank(lane, priority) + steps).min(HIGHEST_RANK)),
             job_id: scan.number(Waiting::JobId),
         }
     }

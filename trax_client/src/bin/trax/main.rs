@@ -1,6 +1,6 @@
 //! `trax`: the command line. One file a command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock` are told there.
 
 mod address;
 mod bench;
@@ -14,11 +14,13 @@ mod failure;
 mod grant;
 mod group;
 mod jobs;
+mod lock;
 mod manifest;
 mod manual;
 mod output;
 mod pause;
 mod print;
+mod process_group;
 mod run_to_come;
 mod session;
 mod status;
@@ -64,6 +66,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Claim jobs and run a program for each
     Worker(worker::Arguments),
+    /// Run a program while holding a token that only so many may hold at once
+    Lock(lock::Arguments),
     /// Queue jobs and print their ids
     Enqueue(enqueue::Arguments),
     /// Show what runs, what is missing and what to type; exit code 2 when something is wrong
@@ -119,6 +123,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Demo(arguments) => demo::run(url, arguments).await,
         Command::Worker(arguments) => worker::run(url, arguments).await,
+        Command::Lock(arguments) => lock::run(url, arguments).await,
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
