@@ -3,6 +3,7 @@
 use super::{json, objects, refused, said, trax};
 use harness::process::{Scratch, run};
 use harness::session::session;
+use harness::{PATIENCE, eventually};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -70,8 +71,8 @@ async fn a_line_that_is_not_json_is_named_and_what_was_printed_is_queued() {
 }
 
 #[tokio::test]
-async fn who_stops_reading_ids_gets_no_panic() {
-    let (db, _s) = session().await;
+async fn who_stops_reading_ids_gets_no_panic_and_all_jobs() {
+    let (db, s) = session().await;
     let files = Scratch::new("pipe");
     let path = files.path().join("inputs.jsonl");
     std::fs::write(&path, "1\n".repeat(20_000)).expect("a file can be written");
@@ -93,6 +94,33 @@ async fn who_stops_reading_ids_gets_no_panic() {
         (code, output.lines().count(), errors.as_str()),
         (Some(0), 1, "")
     );
+    assert_eq!(
+        s.number("select count(*) from trax.work_queue").await,
+        20_000
+    );
+}
+
+#[tokio::test]
+async fn a_line_is_queued_while_the_next_one_is_still_to_come() {
+    let (db, s) = session().await;
+    let mut child = trax(&db, &["enqueue", "slow", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    for queued in 1..=2 {
+        stdin.write_all(b"1\n").expect("it reads");
+        eventually("the job", PATIENCE, async || {
+            match s.number("select count(*) from trax.work_queue").await {
+                count if count == queued => Ok(()),
+                other => Err(other.to_string()),
+            }
+        })
+        .await;
+    }
+    drop(stdin);
+    assert!(child.wait().expect("it ends").success());
 }
 
 #[tokio::test]

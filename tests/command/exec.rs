@@ -514,9 +514,9 @@ async fn what_runs_behind_a_shell_has_the_grace_too() {
     let database = database().await;
     let client = connect(&database).await;
     let files = Scratch::new("behind");
-    // The shell in front dies of SIGTERM at once; what it started takes a moment to clean up.
+    // The shell in front dies of SIGTERM at once; what it started cleans up for longer than anybody waits for pipes.
     let body = r#"
-trap 'sleep 0.7; echo bye > "$DIR/bye"; exit' TERM
+trap 'sleep 1.6; echo bye > "$DIR/bye"; exit' TERM
 echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
 while true; do sleep 0.1; done"#;
     program(&files, "inner.sh", body);

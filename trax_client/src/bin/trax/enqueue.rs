@@ -79,8 +79,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let options = options(&session, &arguments).await?;
     let mut told = Told::new(&arguments.output)?;
     let queued = lines(&session, &arguments.task, &options, source, &mut told).await;
-    told.end(queued.is_ok())?;
-    queued.map(|()| ExitCode::SUCCESS)
+    let ended = told.end(queued.is_ok());
+    queued.and(ended).map(|()| ExitCode::SUCCESS)
 }
 
 async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -126,15 +126,16 @@ async fn lines(
 
 type Batches = mpsc::Sender<Result<Vec<Value>, Failure>>;
 
-/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more.
+/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has been read does not
+/// wait for lines that may come later.
 fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
     let mut batch = Vec::with_capacity(BATCH);
-    let lines = BufReader::with_capacity(1 << 16, source).lines();
-    for (number, line) in lines.enumerate() {
-        match line
-            .map_err(Failure::from)
-            .and_then(|line| value(number + 1, &line))
-        {
+    let mut reader = BufReader::with_capacity(1 << 20, source);
+    for number in 1.. {
+        let mut line = String::new();
+        let read = reader.read_line(&mut line).map_err(Failure::from);
+        let ended = matches!(read, Ok(0));
+        match read.and_then(|_| value(number, &line)) {
             Ok(value) => batch.extend(value),
             Err(failure) => {
                 // What stood before the mistake is queued, as the batches before were.
@@ -144,11 +145,11 @@ fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
                 return;
             }
         }
-        if batch.len() == BATCH && !send(batches, Ok(std::mem::take(&mut batch))) {
+        let full = batch.len() == BATCH || reader.buffer().is_empty();
+        if full && !batch.is_empty() && !send(batches, Ok(std::mem::take(&mut batch))) || ended {
             return;
         }
     }
-    send(batches, Ok(batch));
 }
 
 /// Whether somebody takes it.
@@ -171,6 +172,8 @@ fn value(number: usize, line: &str) -> Result<Option<Value>, Failure> {
 struct Told {
     json: bool,
     ids: bool,
+    /// Nobody reads them any more.
+    gone: bool,
     progress: Option<Progress>,
     begun: Instant,
     first: Option<JobId>,
@@ -188,6 +191,7 @@ impl Told {
         Ok(Told {
             json: output.json,
             ids,
+            gone: false,
             progress: (!output.quiet).then(|| Progress::endless("jobs")),
             begun: Instant::now(),
             first: None,
@@ -200,14 +204,9 @@ impl Told {
         if let Some(progress) = &self.progress {
             progress.add(ids.len());
         }
-        if self.ids {
-            let texts: Vec<String> = match self.json {
-                true => ids.iter().map(|id| object(*id).to_string()).collect(),
-                false => ids.iter().map(ToString::to_string).collect(),
-            };
-            let comma = if self.json && self.count > 0 { "," } else { "" };
-            let between = if self.json { ",\n" } else { "\n" };
-            say(&format!("{comma}{}", texts.join(between)))?;
+        if self.ids && !self.gone {
+            // Who reads no more ids wants the jobs all the same.
+            self.gone = reader_is_gone(self.print(ids))?;
         }
         self.first = self.first.or(ids.first().copied());
         self.last = ids.last().copied();
@@ -215,25 +214,46 @@ impl Told {
         Ok(())
     }
 
+    fn print(&self, ids: &[JobId]) -> Result<(), Failure> {
+        if !self.json {
+            let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            return say(&texts.join("\n"));
+        }
+        let texts: Vec<String> = ids.iter().map(|id| object(*id).to_string()).collect();
+        let comma = if self.count > 0 { "," } else { "" };
+        say(&format!("{comma}{}", texts.join(",\n")))
+    }
+
     /// Ends the array also after a mistake, so that what was queued can be read.
     fn end(&self, whole: bool) -> Result<(), Failure> {
         if let Some(progress) = &self.progress {
             progress.end();
         }
+        if self.gone || self.ids && !self.json {
+            return Ok(());
+        }
         if self.json {
             return say("]");
         }
-        if let (false, Some(first), Some(last)) = (self.ids, self.first, self.last) {
-            let seconds = self.begun.elapsed().as_secs_f64();
-            let rate = self.count as f64 / seconds.max(0.001);
-            let count = self.count;
-            say(&format!(
-                "{count} jobs queued, ids {first} to {last}, {rate:.0}/s"
-            ))?;
-        } else if !self.ids && whole {
-            say("0 jobs queued")?;
+        match (self.first, self.last) {
+            (Some(first), Some(last)) => {
+                let rate = self.count as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
+                let count = self.count;
+                say(&format!(
+                    "{count} jobs queued, ids {first} to {last}, {rate:.0}/s"
+                ))
+            }
+            _ if whole => say("0 jobs queued"),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+}
+
+fn reader_is_gone(printed: Result<(), Failure>) -> Result<bool, Failure> {
+    match printed {
+        Ok(()) => Ok(false),
+        Err(failure) if failure.is_silent() => Ok(true),
+        Err(failure) => Err(failure),
     }
 }
 

@@ -46,6 +46,10 @@ impl Failure {
         }
     }
 
+    pub(crate) fn is_silent(&self) -> bool {
+        self.message.is_empty()
+    }
+
     /// With another exit code.
     pub(crate) fn code(mut self, code: u8) -> Self {
         self.code = code;
@@ -59,7 +63,7 @@ impl Failure {
 
     /// Prints it and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        if !self.message.is_empty() {
+        if !self.is_silent() {
             print::log("trax", &self.message);
         }
         if let Some(hint) = &self.hint {
