@@ -1,17 +1,16 @@
 -- Who may do what. Nothing is granted to PUBLIC.
 
-create function trax.grant_access(
-    role regrole,
+create function trax.functions_of(
     level text
 )
-returns void
-language plpgsql volatile security definer
+returns text[]
+language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'preview', 'explain_manifest'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'explain_manifest'];
     producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
@@ -22,6 +21,28 @@ declare
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access'
     ];
+begin
+    return case level
+        when 'reader' then reader_functions
+        when 'producer' then producer_functions
+        when 'worker' then worker_functions
+        when 'admin' then admin_functions
+    end;
+end;
+$$;
+comment on function trax.functions_of(text) is
+    'Internal. The functions that a level may call, the levels in it included; null for an unknown level.';
+
+create function trax.grant_access(
+    role regrole,
+    level text
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
     reads constant text[] := array[
         'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
         'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token'
@@ -52,12 +73,7 @@ begin
                 detail = 'The call gives null for "level".',
                 hint = 'Give one of: reader, producer, worker, admin.';
     end if;
-    granted := case level
-        when 'reader' then reader_functions
-        when 'producer' then producer_functions
-        when 'worker' then worker_functions
-        when 'admin' then admin_functions
-    end;
+    granted := trax.functions_of(level);
     if granted is null then
         raise exception 'access level "%" does not exist', level
             using errcode = '22023',

@@ -17,5 +17,7 @@ with ended as (
         'completed', e.task, e.group_name, e.manifest, e.worker, e.input, e.output
     from ended e
 )
-select e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.limited
+select
+    e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.limited,
+    e.task, e.run_at, e.started_at
 from ended e

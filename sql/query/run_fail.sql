@@ -45,5 +45,5 @@ with ended as (
     where e.reason is not null
     on conflict do nothing
 )
-select count(*)
+select e.task, e.run_at, e.started_at, e.state, e.failure_kind, e.retry_at is not null
 from ended e

@@ -11,7 +11,7 @@ use crate::entry::sql_function;
 use crate::error::Result;
 use crate::instance::{self, State};
 use crate::spi::{self, Spi, arg};
-use crate::{cleanup, dead_letter, due, group, lease, outcome, setting, work_queue};
+use crate::{cleanup, dead_letter, due, group, lease, outcome, setting, tally, work_queue};
 use pgrx::pg_sys;
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ fn run(spi: &Spi, now: Timestamp) -> Option<Report> {
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);
     let cleaned = cleanup::clean_up(spi, now);
+    tally::cycle(now);
     Some(Report {
         steps: vec![
             ("cancel_timed_out", cancelled as i64),

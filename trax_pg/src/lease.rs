@@ -11,6 +11,7 @@ use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
+use crate::tally::{self, Stale};
 use crate::{limit, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
@@ -61,6 +62,10 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
                 arg(Timestamp::now().plus(lease)),
             ],
         );
+        tally::stale(
+            Stale::Heartbeat,
+            held.job_ids.len().saturating_sub(extended.len()),
+        );
         let extended: HashMap<i64, SpiRow> = extended_by_job(extended.iter());
         // One row for each job that was asked about, in the order of asking.
         for job_id in &held.job_ids {
@@ -87,7 +92,13 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
         let rows = spi.query(&LEASE_RELEASE, &arguments);
         let Some(row) = rows.first() else {
             // A job that was asked to stop is not queued again: giving it back acknowledges that.
-            return Ok(outcome::acknowledge_cancel(spi, job_id, token, now));
+            return Ok(outcome::acknowledge_cancel(
+                spi,
+                job_id,
+                token,
+                now,
+                Stale::Release,
+            ));
         };
         limit::free_keys(spi, row.get::<String>(1).into_iter().collect(), true);
         Ok(true)

@@ -31,6 +31,7 @@ mod registry;
 pub mod retry;
 pub mod schedule;
 mod server_zone;
+mod tally;
 mod timing;
 mod wake;
 mod zone_data;

@@ -25,7 +25,7 @@ use crate::lease::Held;
 use crate::limit::{self, Room};
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
 use crate::wake::Look;
-use crate::{group, outcome, registry, setting, wake};
+use crate::{group, outcome, registry, setting, tally, wake};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use scan::QueueScan;
@@ -164,6 +164,7 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
             arg(limited_groups),
         ],
     );
+    tally::claimed(&granted, now);
     unpark_manifests(spi, &granted);
     registry::seen(spi, &request.worker, now);
     let by_job: HashMap<i64, usize> = granted

@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::lease::{self, Held, Overdue};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
+use crate::tally::{self, Outcome, Stale};
 use crate::{limit, wake, work_queue};
 use ending::{Ending, Failure, State};
 use pgrx::{Uuid, pg_sys};
@@ -104,6 +105,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| {
         let Some(lease) = lease::take(spi, job_id, token) else {
+            tally::stale(Stale::Fail, 1);
             return Ok("lost");
         };
         let ending = Ending::failed(lease, failure, now);
@@ -125,7 +127,15 @@ sql_function!(
         let job_id = call.required::<i64>(0, "job_id")?;
         let token = call.required::<Uuid>(1, "token")?;
         let now = Timestamp::now();
-        let held = spi::connected(|spi| Ok(acknowledge_cancel(spi, job_id, token, now)))?;
+        let held = spi::connected(|spi| {
+            Ok(acknowledge_cancel(
+                spi,
+                job_id,
+                token,
+                now,
+                Stale::AcknowledgeCancel,
+            ))
+        })?;
         Ok(call.value(held))
     }
 );
@@ -173,6 +183,11 @@ pub(crate) fn complete(
             arg(now),
         ],
     );
+    tally::completed(&rows, 6, now);
+    tally::stale(
+        Stale::Complete,
+        held.job_ids.len().saturating_sub(rows.len()),
+    );
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, true, true)).collect();
     let job_ids = ended.iter().map(|job| job.job_id).collect();
     settle(spi, ended, now);
@@ -182,8 +197,15 @@ pub(crate) fn complete(
 }
 
 /// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
-pub(crate) fn acknowledge_cancel(spi: &Spi, job_id: i64, token: Uuid, now: Timestamp) -> bool {
+pub(crate) fn acknowledge_cancel(
+    spi: &Spi,
+    job_id: i64,
+    token: Uuid,
+    now: Timestamp,
+    call: Stale,
+) -> bool {
     let Some(lease) = lease::take(spi, job_id, token) else {
+        tally::stale(call, 1);
         return false;
     };
     let ending = match (lease.cancelled, lease.timed_out) {
@@ -229,6 +251,7 @@ pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
 /// Cancels those of the jobs that wait; gives how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
+    tally::ended_waiting(&rows, 5, Outcome::Cancelled);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
     let count = ended.len();
     settle(spi, ended, now);
@@ -263,6 +286,7 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
 /// Ends jobs that waited longer than they may; gives how many.
 pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
+    tally::ended_waiting(&rows, 5, Outcome::Expired);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
     let count = ended.len();
     settle(spi, ended, now);
@@ -313,7 +337,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
         arg(now),
     ];
-    spi.query(&RUN_FAIL, &arguments);
+    tally::ended(&spi.query(&RUN_FAIL, &arguments), 1, now);
     for ending in &endings {
         match ending.retry_at {
             Some(at) if at > now => wake::mark(wake::DUE),

@@ -8,6 +8,7 @@
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
 mod bell;
+pub(crate) mod tally;
 
 pub(crate) use bell::{Bell, bell};
 
@@ -15,6 +16,7 @@ use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tally::{TALLIES, empty_tallies};
 
 /// How many databases can have a scheduler or a hold at once.
 const SLOTS: usize = 128;
@@ -102,6 +104,7 @@ pub(crate) fn request() {
     use pgrx::{pg_guard, pg_shmem_init};
     pg_shmem_init!(BOARD = empty_board());
     pg_shmem_init!(BELLS = silent_bells());
+    pg_shmem_init!(TALLIES = empty_tallies());
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
