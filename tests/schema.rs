@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 34] = [
+const CONTRACT: [&str; 36] = [
     "trigger_group(group_name text) returns bigint",
     "activate(name text, input jsonb default null) returns bigint",
     "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
@@ -38,6 +38,8 @@ const CONTRACT: [&str; 34] = [
     "start_scheduler() returns text",
     "status() returns table(item text, value text, healthy boolean, hint text)",
     "check() returns table(rule text, detail text)",
+    "diagnose(patience interval default '00:05:00'::interval, role name default CURRENT_USER) returns table(cause text, severity text, detail text, fix text)",
+    "metrics() returns table(name text, labels jsonb, value double precision)",
     "installed() returns void",
 ];
 

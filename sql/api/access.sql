@@ -98,4 +98,4 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text) is
-    'Grants a role what a level needs: reader (tables, status, check), producer (enqueue, trigger, cancel), worker (claim and outcomes, enqueue), admin (everything).';
+    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, trigger, cancel), worker (claim and outcomes, enqueue), admin (everything).';

@@ -14,6 +14,10 @@ returns table (
 )
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
 with clock as materialized (
     select clock_timestamp() as now, clock_timestamp() - $1 as past
@@ -205,7 +209,7 @@ where s.pending_restart
 union all
 select
     'missing_grants', 'warning',
-    format('Role "%s" may %s as level %s, but not call %s.', $2, m.known, m.level, m.missing),
+    format('Role "%s" may call trax.%s() as level %s does, but not %s.', $2, m.known, m.level, m.missing),
     format('select trax.grant_access(%s, %s)', quote_literal(quote_ident($2)), quote_literal(m.level))
 from (
     select
@@ -213,7 +217,7 @@ from (
         l.known,
         string_agg(format('trax.%s()', p.proname), ', ' order by p.proname) as missing
     from (
-        values ('reader', 'status'), ('producer', 'enqueue'), ('worker', 'claim_next'), ('admin', 'schedule')
+        values ('reader', 'status'), ('producer', 'trigger'), ('worker', 'claim_next'), ('admin', 'schedule')
     ) l (level, known)
     join pg_proc p on p.pronamespace = 'trax'::regnamespace and p.proname = any (trax.functions_of(l.level))
     where not has_function_privilege($2, p.oid, 'execute')
