@@ -1,14 +1,23 @@
 //! `trax`: the command line. One file a command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 64 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage.
 
 mod address;
 mod check;
+mod dead;
 mod demo;
 mod enqueue;
 mod exec;
+#[allow(dead_code)]
 mod failure;
+mod jobs;
+mod manifest;
+// Commands take from it what they need.
+#[allow(dead_code, unused_imports)]
+mod output;
 mod print;
+#[allow(dead_code)]
+mod session;
 mod status;
 mod worker;
 
@@ -19,9 +28,23 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 
+/// What every script may rely on.
+const EXIT_CODES: &str = "Exit codes:
+  0   done
+  1   failed: the server refused, cannot be reached, or has no such job
+  2   unhealthy: status, check and what else judges found something wrong
+  3   out of time: what was waited for did not happen
+  64  wrong usage: arguments, input or files that cannot be read";
+
 /// A job scheduler inside PostgreSQL: run workers, enqueue jobs, look after it.
 #[derive(Parser)]
-#[command(name = "trax", version, arg_required_else_help = true)]
+#[command(
+    name = "trax",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = EXIT_CODES)]
 struct Arguments {
     /// Where the database is; otherwise DATABASE_URL, otherwise PGHOST, PGPORT, PGUSER, PGDATABASE
     /// and PGPASSWORD.
@@ -43,6 +66,12 @@ enum Command {
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// List, show, cancel, retry and watch jobs
+    Jobs(jobs::Arguments),
+    /// List, show, requeue and acknowledge jobs that failed for good
+    Dead(dead::Arguments),
+    /// Look at, apply, switch and trigger what is scheduled
+    Manifest(manifest::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +100,9 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Jobs(arguments) => jobs::run(url, arguments).await,
+        Command::Dead(arguments) => dead::run(url, arguments).await,
+        Command::Manifest(arguments) => manifest::run(url, arguments).await,
     }
 }
 
