@@ -1,6 +1,8 @@
 //! The `trax` binary: what it prints, how it ends, and any program as a worker.
 
+mod doctor;
 mod exec;
+mod metrics;
 
 use harness::process::{Process, run, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes, value};

@@ -49,6 +49,31 @@ with clock as materialized (
         (select count(*) from trax.lease l where l.group_name = w.group_name and g.max_active_jobs is not null) as executed
     from (select l.group_name, min(l.run_at) as waiting from lane l group by 1) w
     left join trax.manifest_group g on g.name = w.group_name
+), oldest_lane as materialized (
+    -- Whoever reads them is helped by the worst.
+    select *
+    from (
+        select l.*, row_number() over (order by l.run_at) as place
+        from clock c
+        join lane l on l.run_at <= c.past
+        join group_load g on g.group_name = l.group_name
+        where g.enabled
+            and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
+            and not exists (
+                select
+                from trax.lease e
+                where e.lane_id = l.lane_id
+                    and e.started_at > c.past
+            )
+            and not exists (
+                select
+                from tally t
+                where t.name = 'trax_last_claim_timestamp_seconds'
+                    and t.labels ->> 'task' = l.task
+                    and to_timestamp(t.value) > c.past
+            )
+    ) l
+    where l.place <= 10
 ), worker_process as materialized (
     -- Background workers are all processes that are none of the server's own kinds.
     select
@@ -267,24 +292,7 @@ select
     format('Jobs of task "%s" in group "%s" have waited since %s, and no worker takes them.',
         l.task, l.group_name, date_trunc('second', l.run_at)),
     format('Start a worker that handles it: trax worker --exec COMMAND --task %s', l.task)
-from clock c
-join lane l on l.run_at <= c.past
-join group_load g on g.group_name = l.group_name
-where g.enabled
-    and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
-    and not exists (
-        select
-        from trax.lease e
-        where e.lane_id = l.lane_id
-            and e.started_at > c.past
-    )
-    and not exists (
-        select
-        from tally t
-        where t.name = 'trax_last_claim_timestamp_seconds'
-            and t.labels ->> 'task' = l.task
-            and to_timestamp(t.value) > c.past
-    )
+from oldest_lane l
 union all
 select
     'runs_without_partition', 'warning',

@@ -6,12 +6,14 @@ mod address;
 mod check;
 mod dead;
 mod demo;
+mod doctor;
 mod enqueue;
 mod exec;
 #[allow(dead_code)]
 mod failure;
 mod jobs;
 mod manifest;
+mod metrics;
 // Commands take from it what they need.
 #[allow(dead_code, unused_imports)]
 mod output;
@@ -66,6 +68,10 @@ enum Command {
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// Find out what is wrong, and print the line to type; exit code 2 when something is
+    Doctor(doctor::Arguments),
+    /// Print numbers for Prometheus, or serve them
+    Metrics(metrics::Arguments),
     /// List, show, cancel, retry and watch jobs
     Jobs(jobs::Arguments),
     /// List, show, requeue and acknowledge jobs that failed for good
@@ -100,6 +106,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Doctor(arguments) => doctor::run(url, arguments).await,
+        Command::Metrics(arguments) => metrics::run(url, arguments).await,
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
         Command::Manifest(arguments) => manifest::run(url, arguments).await,
