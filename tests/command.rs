@@ -2,6 +2,7 @@
 
 mod doctor;
 mod exec;
+mod import;
 mod metrics;
 
 use harness::process::{Process, run, trax_binary};

@@ -11,6 +11,7 @@ mod enqueue;
 mod exec;
 #[allow(dead_code)]
 mod failure;
+mod import;
 mod jobs;
 mod manifest;
 mod metrics;
@@ -72,6 +73,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Print numbers for Prometheus, or serve them
     Metrics(metrics::Arguments),
+    /// Turn crontabs and the jobs of pg_cron into manifests
+    Import(import::Arguments),
     /// List, show, cancel, retry and watch jobs
     Jobs(jobs::Arguments),
     /// List, show, requeue and acknowledge jobs that failed for good
@@ -108,6 +111,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Check(arguments) => check::run(url, arguments).await,
         Command::Doctor(arguments) => doctor::run(url, arguments).await,
         Command::Metrics(arguments) => metrics::run(url, arguments).await,
+        Command::Import(arguments) => import::run(url, arguments).await,
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
         Command::Manifest(arguments) => manifest::run(url, arguments).await,
