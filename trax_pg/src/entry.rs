@@ -213,7 +213,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Adds one row; `values` are in the order of the declared columns.
-    pub(crate) fn push(&mut self, values: &mut [Option<pg_sys::Datum>]) {
+    pub(crate) fn push(&mut self, values: &[Option<pg_sys::Datum>]) {
         let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
         let mut datums: Vec<pg_sys::Datum> = values
             .iter()
@@ -233,12 +233,6 @@ impl Rows {
                 nulls.as_mut_ptr(),
             );
         }
-    }
-
-    /// Adds one row that a statement has returned in the declared shape.
-    pub(crate) fn push_tuple(&mut self, tuple: pg_sys::HeapTuple) {
-        // SAFETY: the tuple is alive while its statement's rows are; the store copies it.
-        unsafe { pg_sys::tuplestore_puttuple(self.store, tuple) }
     }
 
     pub(crate) fn end(self) -> pg_sys::Datum {

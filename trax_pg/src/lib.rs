@@ -23,6 +23,7 @@ mod cycle;
 mod dependency;
 mod fair;
 mod group;
+mod hint;
 mod instance;
 mod limit;
 mod manifest_state;
@@ -44,6 +45,7 @@ mod schema;
 pub mod setting;
 mod shmem;
 mod spi;
+mod table;
 mod worker;
 
 ::pgrx::pg_module_magic!();

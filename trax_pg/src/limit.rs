@@ -12,9 +12,11 @@
 //! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key is taken out of its
 //! lane by the first claim that meets it (`waits_for = 'key'`), and the outcome that frees the key lets the next one in.
 
-use crate::group;
+use crate::group::{self, Group};
+use crate::lease::Leased;
 use crate::spi::{Spi, arg, statement};
-use crate::{setting, wake, work_queue};
+use crate::table::{Index, Key, Row, Table, View};
+use crate::{hint, setting, wake, work_queue};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
@@ -25,8 +27,6 @@ const KEY_CLASS: i32 = group::LOCK_CLASS + 4;
 const SWEEP_AT_MOST: i64 = 1000;
 
 statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
-statement!(KEY_HELD, "key_held.sql", TEXTOID);
-statement!(GROUP_MAX_PER_KEY, "group_max_per_key.sql", TEXTOID);
 statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID);
 statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
 statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
@@ -77,28 +77,86 @@ pub(crate) fn room_in_database(spi: &Spi) -> Room {
     )
 }
 
+/// What limits and what counts towards them, open for reading. What it says is what has committed until now: it holds
+/// until the transaction ends where the caller has locked what it asks about.
+pub(crate) struct Counter {
+    groups: Table,
+    group_by_name: Index,
+    leases: Table,
+    by_group: Index,
+    by_key: Index,
+}
+
+impl Counter {
+    pub(crate) fn open() -> Self {
+        let groups = Table::open(Group::TABLE, Group::ALL);
+        let leases = Table::open(Leased::TABLE, Leased::ALL);
+        Self {
+            group_by_name: Index::open(&groups, c"manifest_group_pkey"),
+            by_group: Index::open(&leases, c"lease_limited"),
+            by_key: Index::open(&leases, c"lease_concurrency_key"),
+            groups,
+            leases,
+        }
+    }
+
+    /// The row of a group; one without a row has the defaults.
+    pub(crate) fn group(&self, name: &str) -> Option<Row> {
+        let view = View::latest();
+        let scan = self.group_by_name.scan(&view, 1);
+        scan.seek([Key::equals_text(1, name)]);
+        let row = scan.next().then(|| scan.row());
+        scan.end();
+        view.end();
+        row
+    }
+
+    /// How many jobs of a group run that count towards its limit, up to `limit`.
+    pub(crate) fn of_group(&self, name: &str, limit: i64) -> i64 {
+        Self::count(&self.by_group, name, limit)
+    }
+
+    /// How many jobs of a concurrency key run. The caller has its lock.
+    fn of_key(&self, key: &str) -> i64 {
+        Self::count(&self.by_key, key, i64::MAX)
+    }
+
+    fn count(index: &Index, name: &str, limit: i64) -> i64 {
+        let view = View::latest();
+        let scan = index.scan(&view, 1);
+        scan.seek([Key::equals_text(1, name)]);
+        let count = scan.count(limit);
+        scan.end();
+        view.end();
+        count
+    }
+
+    pub(crate) fn close(self) {
+        self.by_key.close();
+        self.by_group.close();
+        self.leases.close();
+        self.group_by_name.close();
+        self.groups.close();
+    }
+}
+
 /// How many jobs of a concurrency key run. What it says holds until the transaction ends; `None` when another
 /// transaction is claiming or ending jobs of the key.
-pub(crate) fn held_by_key(spi: &Spi, key: &str) -> Option<i64> {
-    if !lock_key(key, true) {
-        return None;
-    }
-    let rows = spi.query_latest(&KEY_HELD, &[arg(key)]);
-    Some(rows.first().expect("an aggregate gives one row").must(1))
+pub(crate) fn held_by_key(counter: &Counter, key: &str) -> Option<i64> {
+    lock_key(key, true).then(|| counter.of_key(key))
 }
 
 /// How many jobs of one concurrency key a group allows.
-pub(crate) fn max_per_key(spi: &Spi, group: &str) -> i64 {
-    let rows = spi.query_latest(&GROUP_MAX_PER_KEY, &[arg(group)]);
-    i64::from(
-        rows.first()
-            .expect("a select without a table gives one row")
-            .must::<i32>(1),
-    )
+pub(crate) fn max_per_key(counter: &Counter, group: &str) -> i64 {
+    counter
+        .group(group)
+        .and_then(|row| row.get::<i32>(Group::MaxPerKey))
+        .map_or(1, i64::from)
 }
 
 /// Takes rows out of their lanes whose key has no room; the caller has locked rows and keys.
 pub(crate) fn block(spi: &Spi, tids: Option<pg_sys::Datum>) {
+    hint::taken();
     spi.execute(&KEY_BLOCK, &[tids]);
 }
 
@@ -118,21 +176,19 @@ pub(crate) fn free_keys(spi: &Spi, ended: Vec<String>, patient: bool) {
         // A claim that found the lock taken has left jobs of the key where they are.
         wake::mark(wake::WORK);
         if lock_key(&key, !patient) {
-            spi.execute_latest(&KEY_UNBLOCK, &[arg(key), arg(count)]);
+            hint::rows_claimable(&spi.change_latest(&KEY_UNBLOCK, &[arg(key), arg(count)]));
         }
     }
 }
 
 /// Lets all blocked jobs of a group in: the number that may run has changed.
 pub(crate) fn unblock_group(spi: &Spi, group: &str) {
-    spi.execute_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]);
+    hint::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
 }
 
 /// Lets the first job of each key in that has room.
 pub(crate) fn sweep(spi: &Spi) {
-    if spi.execute(&KEY_SWEEP, &[arg(SWEEP_AT_MOST)]) > 0 {
-        wake::mark(wake::WORK);
-    }
+    hint::rows_claimable(&spi.query(&KEY_SWEEP, &[arg(SWEEP_AT_MOST)]));
 }
 
 /// Keys share this many locks: a transaction that meets any number of keys takes no more than these of the server's lock

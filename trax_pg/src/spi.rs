@@ -100,14 +100,13 @@ impl Spi {
         self.run(statement, arguments, Snapshot::Latest { read_only: true })
     }
 
-    /// Changes what has committed until now, whatever the isolation level of the transaction; gives how many rows.
-    pub(crate) fn execute_latest(
+    /// Changes what has committed until now, whatever the isolation level of the transaction, and gives the rows.
+    pub(crate) fn change_latest(
         &self,
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
-    ) -> usize {
+    ) -> SpiRows<'_> {
         self.run(statement, arguments, Snapshot::Latest { read_only: false })
-            .count
     }
 
     fn run(
@@ -240,10 +239,6 @@ impl SpiRow<'_> {
             pg_sys::SPI_getbinval(self.tuple, self.shape, index as i32, &raw mut is_null)
         };
         (!is_null).then_some(datum)
-    }
-
-    pub(crate) fn tuple(&self) -> pg_sys::HeapTuple {
-        self.tuple
     }
 }
 
@@ -427,6 +422,12 @@ macro_rules! statement {
     };
 }
 pub(crate) use statement;
+
+/// Whether later statements see no more than the first one of the transaction.
+pub(crate) fn keeps_snapshot() -> bool {
+    // SAFETY: a plain number of this backend.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
 
 /// Refuses where only the primary may write, with words better than the server's.
 pub(crate) fn require_primary() -> Result<()> {

@@ -9,10 +9,14 @@
 
 use crate::clock::Timestamp;
 use crate::entry::{Rows, sql_function};
+use crate::lease::Leased;
+use crate::outcome::Ending;
 use crate::shmem::tally::{
     self, BOUNDS, BUCKETS, DatabaseTally, Histogram, OUTCOMES, STALE, TaskTally, bucket,
 };
-use crate::spi::{SpiRow, SpiRows, arg};
+use crate::spi::{SpiRows, arg};
+use crate::table::Row;
+use crate::work_queue::Waiting;
 use pgrx::{JsonB, pg_guard, pg_sys};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -37,8 +41,7 @@ struct Samples(Rows);
 
 impl Samples {
     fn push(&mut self, name: &str, labels: Value, value: f64) {
-        self.0
-            .push(&mut [arg(name), arg(JsonB(labels)), arg(value)]);
+        self.0.push(&[arg(name), arg(JsonB(labels)), arg(value)]);
     }
 
     fn of_database(&mut self, tally: &DatabaseTally) {
@@ -159,20 +162,6 @@ const FAILURE_KINDS: [(&str, Outcome); 4] = [
     ("expired", Outcome::Expired),
 ];
 
-impl Outcome {
-    /// As `trax.run` says it in `state` and `failure_kind`.
-    fn of_run(state: &str, failure_kind: Option<&str>) -> Self {
-        match (state, failure_kind) {
-            ("completed", _) => Self::Completed,
-            ("cancelled", _) => Self::Cancelled,
-            (_, Some("lease_expired")) => Self::LeaseExpired,
-            (_, Some("timeout")) => Self::Timeout,
-            (_, Some("expired")) => Self::Expired,
-            _ => Self::Error,
-        }
-    }
-}
-
 /// What a worker called for a lease that it no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stale {
@@ -200,10 +189,29 @@ struct TaskDelta {
     claimed_at: i64,
     outcomes: [u32; OUTCOMES],
     retries: u32,
-    wait: [u32; BUCKETS],
-    wait_micros: u64,
-    run: [u32; BUCKETS],
-    run_micros: u64,
+    wait: Times,
+    run: Times,
+}
+
+/// How long things took.
+#[derive(Default)]
+struct Times {
+    buckets: [u32; BUCKETS],
+    micros: u64,
+}
+
+impl Times {
+    fn add(&mut self, micros: i64) {
+        let micros = micros.max(0);
+        self.buckets[bucket(micros)] += 1;
+        self.micros += micros as u64;
+    }
+
+    fn publish(&self, histogram: &Histogram) {
+        if self.buckets.iter().any(|&count| count > 0) {
+            histogram.add(&self.buckets, self.micros);
+        }
+    }
 }
 
 /// The same for the database.
@@ -230,39 +238,62 @@ thread_local! {
 }
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Counts claims: the rows that `lease_grant.sql` gives.
-pub(crate) fn claimed(granted: &SpiRows, now: Timestamp) {
-    each_task(granted, 4, |_, delta| {
-        delta.claims += 1;
-        delta.claimed_at = now.0;
-    });
+/// Counts claims: the rows of the queue that were taken.
+pub(crate) fn claimed<'a>(taken: impl ExactSizeIterator<Item = &'a Row>, now: Timestamp) {
+    each(
+        taken,
+        |row| name(row, Waiting::Task),
+        |row, delta| {
+            delta.claims += 1;
+            delta.claimed_at = now.0;
+            let wait = now.0.saturating_sub(row.number(Waiting::RunAt));
+            delta.wait.add(wait);
+        },
+    );
 }
 
-/// Counts attempts that completed: the rows of `run_complete.sql`, whose columns from `first` are the task, when it was
-/// claimable and when it began.
-pub(crate) fn completed(rows: &SpiRows, first: usize, now: Timestamp) {
-    each_task(rows, first, |row, delta| {
-        delta.outcomes[Outcome::Completed as usize] += 1;
-        delta.times(row, first, now);
-    });
+/// Counts attempts that completed: the rows of their leases.
+pub(crate) fn completed(leases: &[Row], now: Timestamp) {
+    each(
+        leases.iter(),
+        |row| name(row, Leased::Task),
+        |row, delta| {
+            delta.outcomes[Outcome::Completed as usize] += 1;
+            let run = now.0.saturating_sub(row.number(Leased::StartedAt));
+            delta.run.add(run);
+        },
+    );
 }
 
-/// Counts attempts that ended otherwise: after the same columns come state, failure kind, and whether it is retried.
-pub(crate) fn ended(rows: &SpiRows, first: usize, now: Timestamp) {
-    each_task(rows, first, |row, delta| {
-        let state = row.must::<&str>(first + 3);
-        let outcome = Outcome::of_run(state, row.get::<&str>(first + 4));
-        delta.outcomes[outcome as usize] += 1;
-        delta.retries += u32::from(row.must::<bool>(first + 5));
-        delta.times(row, first, now);
-    });
+/// Counts attempts that ended otherwise.
+pub(crate) fn ended(endings: &[Ending], now: Timestamp) {
+    each(
+        endings.iter(),
+        |ending| &ending.lease.task,
+        |ending, delta| {
+            delta.outcomes[ending.state.outcome() as usize] += 1;
+            delta.retries += u32::from(ending.retry_at.is_some());
+            delta
+                .run
+                .add(now.0.saturating_sub(ending.lease.started_at.0));
+        },
+    );
 }
 
 /// Counts jobs that ended while they waited: the column `task` names their task.
 pub(crate) fn ended_waiting(rows: &SpiRows, task: usize, outcome: Outcome) {
-    each_task(rows, task, |_, delta| {
-        delta.outcomes[outcome as usize] += 1;
-    });
+    let tasks: Vec<&str> = rows.iter().map(|row| row.must(task)).collect();
+    each(
+        tasks.iter(),
+        |task| task,
+        |_, delta| {
+            delta.outcomes[outcome as usize] += 1;
+        },
+    );
+}
+
+fn name(row: &Row, column: impl Into<usize>) -> &str {
+    row.get(column).unwrap_or_default()
 }
 
 /// Counts leases that a call named and that are lost.
@@ -290,22 +321,9 @@ impl TaskDelta {
             claimed_at: 0,
             outcomes: [0; OUTCOMES],
             retries: 0,
-            wait: [0; BUCKETS],
-            wait_micros: 0,
-            run: [0; BUCKETS],
-            run_micros: 0,
+            wait: Times::default(),
+            run: Times::default(),
         }
-    }
-
-    fn times(&mut self, row: &SpiRow, first: usize, now: Timestamp) {
-        let claimable = row.must::<Timestamp>(first + 1);
-        let began = row.must::<Timestamp>(first + 2);
-        let wait = began.0.saturating_sub(claimable.0).max(0);
-        let run = now.0.saturating_sub(began.0).max(0);
-        self.wait[bucket(wait)] += 1;
-        self.wait_micros += wait as u64;
-        self.run[bucket(run)] += 1;
-        self.run_micros += run as u64;
     }
 
     fn publish(&self, tally: &TaskTally) {
@@ -319,10 +337,8 @@ impl TaskDelta {
             tally::add(all, u64::from(more));
         }
         tally::add(&tally.retries, u64::from(self.retries));
-        if self.run_micros > 0 || self.run.iter().any(|&count| count > 0) {
-            tally.wait.add(&self.wait, self.wait_micros);
-            tally.run.add(&self.run, self.run_micros);
-        }
+        self.wait.publish(&tally.wait);
+        self.run.publish(&tally.run);
     }
 }
 
@@ -340,24 +356,28 @@ impl DatabaseDelta {
     }
 }
 
-/// Gives each row, with what this transaction did to the row's task, to `count`.
-fn each_task(rows: &SpiRows, task: usize, mut count: impl FnMut(&SpiRow, &mut TaskDelta)) {
-    if rows.len() == 0 || !crate::shmem::available() {
+/// Gives each thing, with what this transaction did to its task, to `count`.
+fn each<'a, T: 'a>(
+    things: impl ExactSizeIterator<Item = &'a T>,
+    task: impl Fn(&'a T) -> &'a str,
+    mut count: impl FnMut(&'a T, &mut TaskDelta),
+) {
+    if things.len() == 0 || !crate::shmem::available() {
         return;
     }
     listen();
     let level = level();
     LOCAL.with_borrow_mut(|local| {
         let mut last: Option<(&str, Option<usize>)> = None;
-        for row in rows.iter() {
-            let task = row.must::<&str>(task);
+        for thing in things {
+            let task = task(thing);
             let index = match last {
                 Some((name, index)) if name == task => index,
                 _ => local.delta(level, task),
             };
             last = Some((task, index));
             if let Some(index) = index {
-                count(&row, &mut local.tasks[index]);
+                count(thing, &mut local.tasks[index]);
             }
         }
     });

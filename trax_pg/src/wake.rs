@@ -12,6 +12,7 @@
 use crate::clock::interval_micros;
 use crate::entry::sql_function;
 use crate::error::Error;
+use crate::hint;
 use crate::shmem::{self, Bell};
 use crate::spi::{self, statement};
 use pgrx::datum::Interval;
@@ -70,6 +71,7 @@ unsafe extern "C-unwind" fn at_end(
     match event {
         XACT_EVENT_COMMIT => {
             let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
+            hint::committed();
             if marked != 0
                 && let Some(bell) = shmem::bell()
             {
@@ -81,8 +83,14 @@ unsafe extern "C-unwind" fn at_end(
                 }
             }
         }
-        XACT_EVENT_ABORT => undone(MARKED.swap(0, Ordering::Relaxed)),
-        XACT_EVENT_PREPARE => MARKED.store(0, Ordering::Relaxed),
+        XACT_EVENT_ABORT => {
+            hint::undone(true);
+            undone(MARKED.swap(0, Ordering::Relaxed));
+        }
+        XACT_EVENT_PREPARE => {
+            hint::undone(true);
+            MARKED.store(0, Ordering::Relaxed);
+        }
         _ => {}
     }
 }
@@ -95,6 +103,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     _argument: *mut std::ffi::c_void,
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        hint::undone(false);
         undone(MARKED.load(Ordering::Relaxed));
     }
 }

@@ -1,10 +1,10 @@
 //! Bells: how the sessions of one database tell each other and its scheduler that something happened.
 
-use super::{SLOTS, available};
+use super::available;
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where one database says that something happened; see `wake.rs`.
@@ -15,6 +15,11 @@ pub(crate) struct Bell {
     /// What rang since the scheduler looked.
     rung: AtomicU32,
     waiters: AtomicU32,
+    /// How many lanes were added, and the last of them.
+    lanes: AtomicU64,
+    added: [AtomicI64; ADDED],
+    /// How often a group was configured.
+    configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
     full: AtomicBool,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
@@ -22,8 +27,20 @@ pub(crate) struct Bell {
     condition: UnsafeCell<pg_sys::ConditionVariable>,
 }
 
+/// How many databases can have a bell.
+const BELLS_AT_MOST: usize = 1024;
+/// How many of the lanes last added a bell remembers.
+const ADDED: usize = 64;
+
+/// The state of the lanes and groups of a database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaneVersion {
+    added: u64,
+    configured: u64,
+}
+
 /// The bells, by place: a bell once given to a database stays its own until the server restarts.
-pub(super) struct Bells([Bell; SLOTS]);
+pub(super) struct Bells([Bell; BELLS_AT_MOST]);
 
 // SAFETY: atomics, and a condition variable with a lock of its own.
 unsafe impl PGRXSharedMemory for Bells {}
@@ -40,6 +57,9 @@ pub(super) fn silent_bells() -> Bells {
         count: AtomicU64::new(0),
         rung: AtomicU32::new(0),
         waiters: AtomicU32::new(0),
+        lanes: AtomicU64::new(0),
+        added: std::array::from_fn(|_| AtomicI64::new(0)),
+        configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         // Made valid when the bell is given to a database.
@@ -99,6 +119,42 @@ impl Bell {
             // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for nothing.
             unsafe { pg_sys::SetLatch(scheduler) };
         }
+    }
+
+    /// How many lanes were added, and how often a group was configured.
+    pub(crate) fn lanes(&self) -> LaneVersion {
+        LaneVersion {
+            added: self.lanes.load(Ordering::SeqCst),
+            configured: self.configured.load(Ordering::SeqCst),
+        }
+    }
+
+    /// The lanes added since `version`; `None` when that is too many or groups were configured since.
+    pub(crate) fn lanes_since(&self, version: LaneVersion) -> Option<Vec<i64>> {
+        let _adding = BELLS.share();
+        let now = self.lanes();
+        let count = now.added.wrapping_sub(version.added);
+        (now.configured == version.configured && count <= ADDED as u64).then(|| {
+            (0..count)
+                .map(|back| now.added.wrapping_sub(back + 1) as usize % ADDED)
+                .map(|place| self.added[place].load(Ordering::Relaxed))
+                .collect()
+        })
+    }
+
+    /// Lanes were added.
+    pub(crate) fn add_lanes(&self, lanes: &[i64]) {
+        let _adding = BELLS.exclusive();
+        for lane in lanes {
+            let place = self.lanes.load(Ordering::Relaxed) as usize % ADDED;
+            self.added[place].store(*lane, Ordering::Relaxed);
+            self.lanes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A group was configured.
+    pub(crate) fn configure(&self) {
+        self.configured.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A claim is about to count under the database's limit.

@@ -1,4 +1,4 @@
-//! Shared memory: which database has which scheduler, now.
+//! Shared memory: which database has which scheduler, now; bells; where lanes begin.
 //!
 //! Only hints that the launcher can rebuild, and only when the library is preloaded: see
 //! [`available`]. A *slot* stands for one database that has a scheduler, or that somebody *holds*
@@ -8,9 +8,11 @@
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
 mod bell;
+mod head;
 pub(crate) mod tally;
 
-pub(crate) use bell::{Bell, bell};
+pub(crate) use bell::{Bell, LaneVersion, bell};
+pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
 
 use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
@@ -105,6 +107,7 @@ pub(crate) fn request() {
     pg_shmem_init!(BOARD = empty_board());
     pg_shmem_init!(BELLS = silent_bells());
     pg_shmem_init!(TALLIES = empty_tallies());
+    head::request();
     REQUESTED.store(true, Ordering::Relaxed);
 }
 

@@ -56,7 +56,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let user = whoami(input.user.as_deref())?;
     let mut child = command(&input, &user)
         .spawn()
-        .map_err(|error| Failure::new(format!("cannot start {}: {error}", input.shell())))?;
+        .map_err(|error| {
+            let program = if user.other { "runuser" } else { input.shell() };
+            Failure::new(format!("cannot start {program}: {error}"))
+        })?;
     let stdin = child.stdin.take();
     let feed = input.stdin.clone().unwrap_or_default();
     // A command that reads nothing must not wait for us, nor we for it.
@@ -135,7 +138,8 @@ impl Input {
 
 fn command(input: &Input, user: &User) -> Command {
     let mut command = if user.other {
-        let mut command = Command::new("runuser");
+        // The command's own PATH, which is also the one that is searched, lacks its directory.
+        let mut command = Command::new("/usr/sbin/runuser");
         command.args(["-u", &user.name, "--", input.shell()]);
         command
     } else {
