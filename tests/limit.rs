@@ -7,3 +7,4 @@ mod group;
 mod key;
 mod key_freed;
 mod race;
+mod sweep;

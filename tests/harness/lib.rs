@@ -7,6 +7,7 @@ pub mod process;
 pub mod scheduler;
 pub mod session;
 pub mod standby;
+pub mod sweep;
 
 use std::future::Future;
 use std::sync::OnceLock;

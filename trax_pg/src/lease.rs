@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::table::columns;
 use crate::tally::{self, Stale};
-use crate::{hint, limit, outcome, setting, wake};
+use crate::{durability, hint, limit, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -87,6 +87,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let lease = call
         .optional_positive(2, "lease")?
         .unwrap_or_else(|| micros(setting::default_lease()));
+    let untouched = durability::is_untouched();
     let mut rows = call.rows();
     spi::connected(|spi| {
         let sorted = held.sorted();
@@ -113,6 +114,9 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         }
         Ok(())
     })?;
+    if untouched {
+        durability::may_be_lost();
+    }
     Ok(rows.end())
 });
 

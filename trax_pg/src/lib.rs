@@ -38,6 +38,7 @@ mod wake;
 mod zone_data;
 
 mod clock;
+mod durability;
 mod entry;
 mod error;
 mod json;

@@ -81,6 +81,23 @@ pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     result
 }
 
+/// Commits as COMMIT in a procedure does; a new transaction follows. Only in a procedure that was called outside a
+/// transaction block.
+pub(crate) fn commit() {
+    // SAFETY: the caller is such a procedure, so SPI may end its transaction; the connection is finished here, and by an
+    // aborting transaction when the commit raises.
+    unsafe {
+        let code = pg_sys::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as i32);
+        assert_eq!(
+            code,
+            pg_sys::SPI_OK_CONNECT as i32,
+            "SPI connects inside a procedure"
+        );
+        pg_sys::SPI_commit();
+        pg_sys::SPI_finish();
+    }
+}
+
 impl Spi {
     /// Runs a statement with a new snapshot and gives its rows. Assigns no transaction id by itself.
     pub(crate) fn query(

@@ -21,6 +21,7 @@ const ROWS_AT_ONCE: usize = 1000;
 macro_rules! columns {
     ($(#[$doc:meta])* $name:ident in $table:literal { $($column:ident: $text:literal),* $(,)? }) => {
         $(#[$doc])*
+        #[allow(clippy::enum_variant_names, reason = "columns have their names from the table")]
         #[allow(dead_code, reason = "all columns have a place, also those that only statements read")]
         #[derive(Clone, Copy)]
         #[repr(usize)]
@@ -305,7 +306,7 @@ impl Key {
             pg_sys::F_TEXTEQ,
             value,
         );
-        key.0.sk_collation = pg_sys::Oid::from(pg_sys::C_COLLATION_OID);
+        key.0.sk_collation = pg_sys::C_COLLATION_OID;
         key
     }
 

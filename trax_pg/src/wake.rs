@@ -201,6 +201,18 @@ fn wait(timeout: Duration) {
 
 /// Gives up the snapshots of the CALL, so that the wait holds back no vacuum.
 fn drop_snapshots() {
+    // SAFETY: plain values of this backend.
+    let (of_transaction, wrote) = unsafe {
+        (
+            pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32,
+            pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
+        )
+    };
+    // That of a REPEATABLE READ transaction goes with the transaction only. What a caller's loop has written is its own
+    // to commit.
+    if of_transaction && !wrote {
+        spi::commit();
+    }
     // SAFETY: outside a transaction block nothing after the CALL needs them; this is what COMMIT in a procedure does, so
     // that portals know that theirs is gone.
     unsafe {

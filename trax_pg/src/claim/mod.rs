@@ -29,7 +29,7 @@ use crate::spi::{self, Spi, arg, array_arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
 use crate::work_queue::Waiting;
-use crate::{group, hint, outcome, registry, setting, tally, wake};
+use crate::{durability, group, hint, outcome, registry, setting, tally, wake};
 use lane::Lane;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
@@ -38,7 +38,7 @@ use std::collections::HashMap;
 
 const MAX_JOBS: i32 = 1000;
 /// Most jobs behind concurrency keys that one claim takes out of their lanes.
-const BLOCK_AT_MOST: usize = 10_000;
+const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
 
@@ -47,8 +47,12 @@ statement!(CLAIM_UNPARK, "claim_unpark.sql", TEXTARRAYOID);
 sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
     spi::require_primary()?;
     let request = Request::from_call(call, 0)?;
+    let untouched = durability::is_untouched();
     let mut rows = call.rows();
-    spi::connected(|spi| claim(spi, &request, |job| rows.push(job)))?;
+    let claimed = spi::connected(|spi| claim(spi, &request, |job| rows.push(job)))?;
+    if untouched && claimed == Claimed::Free {
+        durability::may_be_lost();
+    }
     Ok(rows.end())
 });
 
@@ -61,8 +65,9 @@ sql_function!(
         let held = Held::from_call(call)?;
         let outputs = outcome::outputs(call, 2, held.job_ids.len())?;
         let request = Request::from_call(call, 3)?;
+        let untouched = durability::is_untouched() && held.job_ids.is_empty();
         let mut rows = call.rows();
-        spi::connected(|spi| {
+        let claimed = spi::connected(|spi| {
             for job_id in outcome::complete(spi, &held, &outputs, now)? {
                 let mut row = [None; 1 + COLUMNS];
                 row[0] = arg(job_id);
@@ -74,9 +79,21 @@ sql_function!(
                 rows.push(&row);
             })
         })?;
+        if untouched && claimed == Claimed::Free {
+            durability::may_be_lost();
+        }
         Ok(rows.end())
     }
 );
+
+/// What a claim has taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claimed {
+    /// Nothing, or jobs that run under no limit: were the claim undone by a crash, another attempt beside the worker's
+    /// would be one too many for nobody.
+    Free,
+    Limited,
+}
 
 /// What a worker asks for.
 struct Request {
@@ -111,7 +128,7 @@ fn claim(
     spi: &Spi,
     request: &Request,
     push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
-) -> Result<()> {
+) -> Result<Claimed> {
     let state = wake::state();
     let mut pick = Pick::begin(spi, request);
     if !pick.is_full() {
@@ -124,10 +141,11 @@ fn claim(
         (false, _) => Look::Part,
     };
     wake::looked(look);
+    let claimed = pick.claimed();
     let Pick { counter, jobs, .. } = pick;
     counter.close();
     if jobs.is_empty() {
-        return Ok(());
+        return Ok(claimed);
     }
     // Read under the locks of the limits: whatever made room has ended before this.
     let now = Timestamp::now();
@@ -135,7 +153,7 @@ fn claim(
     grant::grant(request, &jobs, now, push)?;
     unpark_manifests(spi, &jobs);
     registry::seen(spi, &request.worker, now);
-    Ok(())
+    Ok(claimed)
 }
 
 /// Lets manifests go on that may overlap and waited for their entry to be claimed.
@@ -174,6 +192,7 @@ struct Pick {
     per_key: HashMap<String, i64>,
     /// Rows whose concurrency key has no room, locked: they leave their lanes.
     blocked: Vec<pg_sys::ItemPointerData>,
+    in_limited_database: bool,
     /// Nothing was left out because another transaction is claiming of it.
     saw_all: bool,
 }
@@ -195,12 +214,26 @@ impl Pick {
             keys: HashMap::new(),
             per_key: HashMap::new(),
             blocked: Vec::new(),
+            in_limited_database: room != Room::Unlimited,
             saw_all: room != Room::Busy,
         }
     }
 
     fn is_full(&self) -> bool {
-        self.jobs.len() >= self.max_jobs || self.blocked.len() >= BLOCK_AT_MOST
+        self.jobs.len() >= self.max_jobs
+    }
+
+    fn claimed(&self) -> Claimed {
+        let limited = self.in_limited_database
+            || self
+                .jobs
+                .iter()
+                .any(|job| job.limited || job.row.value(Waiting::ConcurrencyKey).is_some());
+        if limited {
+            Claimed::Limited
+        } else {
+            Claimed::Free
+        }
     }
 
     /// Takes the best rows of these lanes.
@@ -220,8 +253,6 @@ impl Pick {
             }
             queue.advance(head);
         }
-        // Blocking a flood of jobs behind one key takes several claims.
-        self.saw_all &= self.blocked.len() < BLOCK_AT_MOST;
         queue.close(selfish);
         if !self.jobs.is_empty() {
             hint::taken();
@@ -235,7 +266,10 @@ impl Pick {
             // A row of a key that is left alone is not even locked.
             Room::Busy => return,
             room if room.is_none() => {
-                if queue.table.lock_if_free(scan.tid(), &queue.view) {
+                // A flood of jobs behind one key leaves its lane over several claims; each steps over the rest.
+                if self.blocked.len() < BLOCK_AT_MOST
+                    && queue.table.lock_if_free(scan.tid(), &queue.view)
+                {
                     self.blocked.push(scan.tid());
                 }
                 return;

@@ -18,11 +18,18 @@ use std::time::Instant;
 
 const PRIORITIES: i16 = group::HIGHEST_PRIORITY as i16 + 1;
 
+const HIGHEST_RANK: i32 = (PRIORITIES as i32) * (PRIORITIES as i32) - 1;
+
+/// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
+/// higher group.
+fn rank(lane: &Lane, priority: i16) -> i32 {
+    i32::from(lane.group_priority) * i32::from(PRIORITIES) + i32::from(priority)
+}
+
 /// Where a job stands in the order of claiming.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    group_priority: Reverse<i16>,
-    priority: Reverse<i16>,
+    rank: Reverse<i32>,
     job_id: i64,
 }
 
@@ -161,11 +168,10 @@ impl<'lanes> Queue<'lanes> {
             let since = scan
                 .number(Waiting::QueuedAt)
                 .max(scan.number(Waiting::RunAt));
-            ((self.now.0 - since).max(0) / step).min(i64::from(PRIORITIES)) as i16
+            ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
         });
         Place {
-            group_priority: Reverse((lane.group_priority + lift).min(PRIORITIES - 1)),
-            priority: Reverse((priority + lift).min(PRIORITIES - 1)),
+            rank: Reverse((rank(lane, priority) + lift).min(HIGHEST_RANK)),
             job_id: scan.number(Waiting::JobId),
         }
     }
@@ -242,8 +248,7 @@ impl<'lanes> Head<'lanes> {
             Place::BEST
         } else {
             Place {
-                group_priority: Reverse(self.lane.group_priority),
-                priority: Reverse(priority),
+                rank: Reverse(rank(self.lane, priority)),
                 job_id,
             }
         };
@@ -274,8 +279,7 @@ impl<'lanes> Head<'lanes> {
 
 impl Place {
     const BEST: Self = Self {
-        group_priority: Reverse(i16::MAX),
-        priority: Reverse(i16::MAX),
+        rank: Reverse(i32::MAX),
         job_id: i64::MIN,
     };
 }

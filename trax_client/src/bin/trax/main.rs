@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage.
 
 mod address;
+mod bench;
 mod check;
 mod dead;
 mod demo;
@@ -81,6 +82,8 @@ enum Command {
     Dead(dead::Arguments),
     /// Look at, apply, switch and trigger what is scheduled
     Manifest(manifest::Arguments),
+    /// Measure this server, beside what PostgreSQL itself can do there
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -115,6 +118,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
         Command::Manifest(arguments) => manifest::run(url, arguments).await,
+        Command::Bench(arguments) => bench::run(url, arguments).await,
     }
 }
 

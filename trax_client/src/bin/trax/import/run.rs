@@ -54,12 +54,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
     };
     let user = whoami(input.user.as_deref())?;
-    let mut child = command(&input, &user)
-        .spawn()
-        .map_err(|error| {
-            let program = if user.other { "runuser" } else { input.shell() };
-            Failure::new(format!("cannot start {program}: {error}"))
-        })?;
+    let mut child = command(&input, &user).spawn().map_err(|error| {
+        let program = if user.other { "runuser" } else { input.shell() };
+        Failure::new(format!("cannot start {program}: {error}"))
+    })?;
     let stdin = child.stdin.take();
     let feed = input.stdin.clone().unwrap_or_default();
     // A command that reads nothing must not wait for us, nor we for it.

@@ -117,7 +117,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 42] = [
     (
         "trax_wait_seconds",
         Histogram,
-        "From when a job could be claimed to its claim, for attempts that ended.",
+        "From when a job could be claimed to its claim.",
     ),
     (
         "trax_run_seconds",
