@@ -4,8 +4,8 @@
 //! commits.
 //! Holds: what is undone is not counted; counting takes no lock on the way and never fails; nothing decides by it. A
 //! transaction that is prepared, and a server that does not preload the library, count nothing.
-//! Cost: 0.1 µs a completion (a batch of 100: 342 µs without, 353 µs with), 1 µs a call that completes one; a claim too
-//! little to be told from noise.
+//! Cost, beside a library that counts nothing: none to be told from noise for a claim (248 µs) or a completion (193 µs) of
+//! 100 jobs, half a microsecond for a completion of one (6 µs).
 
 use crate::clock::Timestamp;
 use crate::entry::{Rows, sql_function};

@@ -23,6 +23,7 @@ mod print;
 #[allow(dead_code)]
 mod session;
 mod status;
+mod top;
 mod worker;
 
 use std::process::ExitCode;
@@ -70,6 +71,8 @@ enum Command {
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// Watch rates, queues, groups, workers and tasks; cancel, pause and retry by key
+    Top(top::Arguments),
     /// Find out what is wrong, and print the line to type; exit code 2 when something is
     Doctor(doctor::Arguments),
     /// Print numbers for Prometheus, or serve them
@@ -112,6 +115,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Top(arguments) => top::run(url, arguments).await,
         Command::Doctor(arguments) => doctor::run(url, arguments).await,
         Command::Metrics(arguments) => metrics::run(url, arguments).await,
         Command::Import(arguments) => import::run(url, arguments).await,
