@@ -1,6 +1,7 @@
 //! Real servers, real clients: one file for each stage.
 
 mod access;
+mod aging;
 mod apply;
 mod bad_row;
 mod bulk_dead_letter;

@@ -62,7 +62,7 @@ async fn clear(s: &Session) {
     let front = "select count(*) from trax.work_queue where waits_for is null and concurrency_key is not null";
     let mut claims = 0;
     while s.number(front).await > 0 {
-        assert!(claims < 30, "{claims} claims and keys are still in front");
+        assert!(claims < 60, "{claims} claims and keys are still in front");
         s.get(CLAIM).await;
         claims += 1;
     }

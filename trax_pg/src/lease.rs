@@ -10,10 +10,11 @@
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
+use crate::limit::{self, Shared};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::table::columns;
 use crate::tally::{self, Stale};
-use crate::{durability, hint, limit, outcome, setting, wake};
+use crate::{durability, hint, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -145,7 +146,7 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
         }
         // Whether it has a limit: the gate is opened at most once too often.
         hint::group_changed(&row.must::<String>(5));
-        limit::free_keys(spi, row.get::<String>(4).into_iter().collect(), true);
+        limit::free(spi, Shared::of(row.get(4), row.get(7)), true);
         Ok(true)
     })?;
     Ok(call.value(released))

@@ -24,8 +24,8 @@ use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::lease::Held;
-use crate::limit::{self, Counter, Room};
-use crate::spi::{self, Spi, arg, array_arg, statement};
+use crate::limit::{self, Blocked, Counter, Room, Shared};
+use crate::spi::{self, Spi, arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
 use crate::work_queue::Waiting;
@@ -37,7 +37,7 @@ use scan::Queue;
 use std::collections::HashMap;
 
 const MAX_JOBS: i32 = 1000;
-/// Most jobs behind concurrency keys that one claim takes out of their lanes.
+/// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
 const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
@@ -132,7 +132,7 @@ fn claim(
     let state = wake::state();
     let mut pick = Pick::begin(spi, request);
     if !pick.is_full() {
-        pick.take_from(&lane::lanes(spi, request));
+        pick.take_from(spi, &lane::lanes(spi, request));
     }
     pick.block(spi);
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
@@ -186,12 +186,12 @@ struct Pick {
     jobs: Vec<Picked>,
     max_jobs: usize,
     groups: HashMap<String, Room>,
-    /// How many jobs of a concurrency key run, those taken here included; `None` for one that is left alone.
-    keys: HashMap<String, Option<i64>>,
-    /// How many jobs of one key each group allows.
-    per_key: HashMap<String, i64>,
-    /// Rows whose concurrency key has no room, locked: they leave their lanes.
-    blocked: Vec<pg_sys::ItemPointerData>,
+    /// How many jobs run that share something, those taken here included; `None` for what is left alone.
+    shared: HashMap<Shared, Option<i64>>,
+    /// How many of them each group allows.
+    allowed: HashMap<(Shared, String), i64>,
+    /// Rows that share what has no room: they leave their lanes.
+    blocked: Vec<Blocked>,
     in_limited_database: bool,
     /// Nothing was left out because another transaction is claiming of it.
     saw_all: bool,
@@ -211,8 +211,8 @@ impl Pick {
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
             groups: HashMap::new(),
-            keys: HashMap::new(),
-            per_key: HashMap::new(),
+            shared: HashMap::new(),
+            allowed: HashMap::new(),
             blocked: Vec::new(),
             in_limited_database: room != Room::Unlimited,
             saw_all: room != Room::Busy,
@@ -225,10 +225,11 @@ impl Pick {
 
     fn claimed(&self) -> Claimed {
         let limited = self.in_limited_database
-            || self
-                .jobs
-                .iter()
-                .any(|job| job.limited || job.row.value(Waiting::ConcurrencyKey).is_some());
+            || self.jobs.iter().any(|job| {
+                job.limited
+                    || job.row.value(Waiting::ConcurrencyKey).is_some()
+                    || job.row.value(Waiting::ManifestId).is_some()
+            });
         if limited {
             Claimed::Limited
         } else {
@@ -237,7 +238,7 @@ impl Pick {
     }
 
     /// Takes the best rows of these lanes.
-    fn take_from(&mut self, lanes: &[Lane]) {
+    fn take_from(&mut self, spi: &Spi, lanes: &[Lane]) {
         hint::tell_own();
         let selfish = hint::has_taken() || spi::keeps_snapshot();
         let aging = setting::priority_aging().map(micros);
@@ -249,7 +250,7 @@ impl Pick {
                 continue;
             }
             if let Some(scan) = head.scan() {
-                self.take(&queue, head.lane, scan);
+                self.take(spi, &queue, head.lane, scan);
             }
             queue.advance(head);
         }
@@ -260,27 +261,38 @@ impl Pick {
     }
 
     /// Takes the row that `scan` shows, or blocks it, or leaves it to whoever has it or its key.
-    fn take(&mut self, queue: &Queue, lane: &Lane, scan: &Scan) {
-        let key: Option<String> = scan.get(Waiting::ConcurrencyKey);
-        match self.key_room(lane, key.as_deref()) {
-            // A row of a key that is left alone is not even locked.
-            Room::Busy => return,
-            room if room.is_none() => {
-                // A flood of jobs behind one key leaves its lane over several claims; each steps over the rest.
-                if self.blocked.len() < BLOCK_AT_MOST
-                    && queue.table.lock_if_free(scan.tid(), &queue.view)
-                {
-                    self.blocked.push(scan.tid());
+    fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) {
+        let shares: Vec<Shared> = Shared::of(
+            scan.get(Waiting::ConcurrencyKey),
+            scan.get(Waiting::ManifestId),
+        )
+        .collect();
+        for shared in &shares {
+            match self.shared_room(spi, lane, shared) {
+                // A row that is left alone is not even locked.
+                Room::Busy => return,
+                // A flood behind one key leaves its lane over several claims; each steps over the rest.
+                room if room.is_none() => {
+                    if self.blocked.len() < BLOCK_AT_MOST
+                        && queue.table.lock_if_free(scan.tid(), &queue.view)
+                    {
+                        self.blocked.push(Blocked {
+                            tid: scan.tid(),
+                            waits_for: shared.waits_for(),
+                        });
+                    }
+                    return;
                 }
-                return;
+                _ => {}
             }
-            _ => {}
         }
         if !queue.table.delete_if_free(scan.tid(), &queue.view) {
             return;
         }
-        if let Some(Some(held)) = key.and_then(|key| self.keys.get_mut(&key)) {
-            *held += 1;
+        for shared in &shares {
+            if let Some(Some(held)) = self.shared.get_mut(shared) {
+                *held += 1;
+            }
         }
         let room = self.groups.get_mut(&lane.group);
         let limited = matches!(room, Some(Room::For(_)));
@@ -306,45 +318,32 @@ impl Pick {
         room
     }
 
-    fn key_room(&mut self, lane: &Lane, key: Option<&str>) -> Room {
-        let Some(key) = key else {
-            return Room::Unlimited;
-        };
-        let held = match self.keys.get(key) {
+    fn shared_room(&mut self, spi: &Spi, lane: &Lane, shared: &Shared) -> Room {
+        let held = match self.shared.get(shared) {
             Some(held) => *held,
             None => {
-                let held = limit::held_by_key(&self.counter, key);
-                // Whoever holds the key's lock still has it when its commit rings the bell.
+                let held = limit::held(&self.counter, shared);
+                // Whoever holds the lock still has it when its commit rings the bell.
                 self.saw_all &= held.is_some();
-                self.keys.insert(key.to_string(), held);
+                self.shared.insert(shared.clone(), held);
                 held
             }
         };
         let Some(held) = held else { return Room::Busy };
-        let allowed = match self.per_key.get(&lane.group) {
-            Some(allowed) => *allowed,
-            None => {
-                let allowed = limit::max_per_key(&self.counter, &lane.group);
-                self.per_key.insert(lane.group.clone(), allowed);
-                allowed
-            }
-        };
+        let place = (shared.clone(), lane.group.clone());
+        let counter = &self.counter;
+        let allowed = *self
+            .allowed
+            .entry(place)
+            .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
         Room::For(allowed - held)
     }
 
     fn block(&self, spi: &Spi) {
         if !self.blocked.is_empty() {
-            limit::block(spi, tid_array(&self.blocked));
+            limit::block(spi, &self.blocked);
         }
     }
-}
-
-fn tid_array(tids: &[pg_sys::ItemPointerData]) -> Option<pg_sys::Datum> {
-    let datums: Vec<Option<pg_sys::Datum>> = tids
-        .iter()
-        .map(|tid| Some(pg_sys::Datum::from(std::ptr::from_ref(tid))))
-        .collect();
-    array_arg(pg_sys::TIDOID, &datums)
 }
 
 /// An interval of so many microseconds.

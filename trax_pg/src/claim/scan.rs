@@ -18,12 +18,12 @@ use std::time::Instant;
 
 const PRIORITIES: i16 = group::HIGHEST_PRIORITY as i16 + 1;
 
-const HIGHEST_RANK: i32 = (PRIORITIES as i32) * (PRIORITIES as i32) - 1;
+/// Steps of waiting that lift a job past all others.
+const STEPS_AT_MOST: i64 = PRIORITIES as i64 * PRIORITIES as i64;
 
-/// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
-/// higher group.
-fn rank(lane: &Lane, priority: i16) -> i32 {
-    i32::from(lane.group_priority) * i32::from(PRIORITIES) + i32::from(priority)
+/// The priorities of a group and of a job as one number.
+fn rank(group: i16, own: i16) -> i32 {
+    i32::from(group) * i32::from(PRIORITIES) + i32::from(own)
 }
 
 /// Where a job stands in the order of claiming.
@@ -164,14 +164,18 @@ impl<'lanes> Queue<'lanes> {
 
     /// Where the row that `scan` shows stands now.
     fn place(&self, lane: &Lane, priority: i16, scan: &Scan) -> Place {
-        let lift = self.aging.map_or(0, |step| {
+        let steps = self.aging.map_or(0, |step| {
             let since = scan
                 .number(Waiting::QueuedAt)
                 .max(scan.number(Waiting::RunAt));
-            ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
+            ((self.now.0 - since).max(0) / step).min(STEPS_AT_MOST) as i16
         });
+        // What is too much for its own priority lifts it among the groups.
+        let lifted = priority + steps;
+        let own = lifted.min(PRIORITIES - 1);
+        let group = (lane.group_priority + (lifted - own) / PRIORITIES).min(PRIORITIES - 1);
         Place {
-            rank: Reverse((rank(lane, priority) + lift).min(HIGHEST_RANK)),
+            rank: Reverse(rank(group, own)),
             job_id: scan.number(Waiting::JobId),
         }
     }
@@ -248,7 +252,7 @@ impl<'lanes> Head<'lanes> {
             Place::BEST
         } else {
             Place {
-                rank: Reverse(rank(self.lane, priority)),
+                rank: Reverse(rank(self.lane.group_priority, priority)),
                 job_id,
             }
         };

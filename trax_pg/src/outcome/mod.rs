@@ -19,10 +19,11 @@ use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
 use crate::lease::{self, Held, Leased, Overdue};
+use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
 use crate::tally::{self, Outcome, Stale};
-use crate::{hint, limit, wake, work_queue};
+use crate::{hint, wake, work_queue};
 pub(crate) use ending::Ending;
 use ending::{Failure, State};
 use pgrx::{Uuid, pg_sys};
@@ -179,16 +180,21 @@ pub(crate) fn complete(
         .collect();
     let job_ids = ended.iter().map(|job| job.job_id).collect();
     settle(spi, ended, now);
-    let keys = leases
+    let shared = leases
         .iter()
-        .filter_map(|lease| lease.get(Leased::ConcurrencyKey))
+        .flat_map(|lease| {
+            Shared::of(
+                lease.get(Leased::ConcurrencyKey),
+                lease.get(Leased::ManifestId),
+            )
+        })
         .collect();
     let groups: Vec<String> = leases
         .iter()
         .filter(|lease| lease.get(Leased::Limited) == Some(true))
         .filter_map(|lease| lease.get(Leased::GroupName))
         .collect();
-    make_room(spi, keys, &groups, true);
+    make_room(spi, shared, &groups, true);
     Ok(job_ids)
 }
 
@@ -253,11 +259,10 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     let count = ended.len();
     settle(spi, ended, now);
     // It may have been the one that was let in.
-    limit::free_keys(
-        spi,
-        rows.iter().filter_map(|row| row.get(4)).collect(),
-        true,
-    );
+    let freed = rows
+        .iter()
+        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
+    limit::free(spi, freed, true);
     count
 }
 
@@ -288,11 +293,10 @@ pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
     let count = ended.len();
     settle(spi, ended, now);
-    limit::free_keys(
-        spi,
-        rows.iter().filter_map(|row| row.get(4)).collect(),
-        false,
-    );
+    let freed = rows
+        .iter()
+        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
+    limit::free(spi, freed, false);
     count
 }
 
@@ -343,9 +347,12 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     {
         wake::mark(wake::DUE);
     }
-    let keys = endings
+    let shared = endings
         .iter()
-        .filter_map(|ending| ending.lease.concurrency_key.clone())
+        .flat_map(|ending| {
+            let lease = &ending.lease;
+            Shared::of(lease.concurrency_key.clone(), lease.manifest_id)
+        })
         .collect();
     let groups: Vec<String> = endings
         .iter()
@@ -363,17 +370,17 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         })
         .collect();
     settle(spi, ended, now);
-    make_room(spi, keys, &groups, patient);
+    make_room(spi, shared, &groups, patient);
 }
 
 /// What follows when jobs no longer run: others may that were held back by a limit.
-fn make_room(spi: &Spi, keys: Vec<String>, limited_groups: &[String], patient: bool) {
+fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {
         wake::mark(wake::WORK);
         hint::group_changed(group);
     }
-    limit::free_keys(spi, keys, patient);
+    limit::free(spi, shared.into_iter(), patient);
 }
 
 /// What follows when jobs have ended for good: their keys are free, their manifests go on.
