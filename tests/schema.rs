@@ -4,11 +4,12 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 36] = [
+const CONTRACT: [&str; 37] = [
     "trigger_group(group_name text) returns bigint",
     "activate(name text, input jsonb default null) returns bigint",
     "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
     "preview(name text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
+    "preview_cron(expression text, timezone text default 'UTC'::text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
     "cancel_manifest(name text) returns bigint",
     "cancel_group(name text) returns bigint",
     "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",

@@ -10,7 +10,7 @@ as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'explain_manifest'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest'];
     producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',

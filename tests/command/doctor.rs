@@ -177,10 +177,7 @@ async fn what_stands_between_client_and_server_is_a_notice() {
     let direct = url(behind);
     let through = url(port);
     let doctor = move |url: String| causes(bare().args(["--database-url", &url, "doctor"]));
-    let straight = tokio::task::spawn_blocking({
-        let doctor = doctor.clone();
-        move || doctor(direct)
-    });
+    let straight = tokio::task::spawn_blocking(move || doctor(direct));
     let straight = straight.await.expect("the program ends");
     assert_eq!(straight, (Some(0), Vec::new()));
     let found = tokio::task::spawn_blocking(move || doctor(through)).await;

@@ -82,7 +82,8 @@ impl From<Error> for Failure {
                 Some("create extension trax; in this database, as a superuser".to_owned())
             }
             Error::NotPermitted(_) => {
-                Some("select trax.grant_access('role', 'worker'); as an administrator".to_owned())
+                let grant = "as an administrator: select trax.grant_access('role', 'worker')";
+                Some(format!("{grant}, or 'reader', 'producer', 'admin'"))
             }
             other => other.report().and_then(|report| report.hint.clone()),
         };

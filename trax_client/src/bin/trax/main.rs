@@ -5,38 +5,41 @@
 mod address;
 mod bench;
 mod check;
+mod cron;
 mod dead;
 mod demo;
 mod doctor;
 mod enqueue;
 mod exec;
-#[allow(dead_code)]
 mod failure;
+mod grant;
+mod group;
 mod import;
 mod jobs;
 mod manifest;
+mod manual;
 mod metrics;
-// Commands take from it what they need.
-#[allow(dead_code, unused_imports)]
 mod output;
+mod pause;
 mod print;
-#[allow(dead_code)]
+mod run_to_come;
 mod session;
 mod status;
 mod top;
 mod worker;
+mod workers;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
 
 /// What every script may rely on.
 const EXIT_CODES: &str = "Exit codes:
   0   done
-  1   failed: the server refused, cannot be reached, or has no such job
+  1   failed: the server refused or cannot be reached, or there is no such job
   2   unhealthy: status, check and what else judges found something wrong
   3   out of time: what was waited for did not happen
   64  wrong usage: arguments, input or files that cannot be read";
@@ -85,6 +88,22 @@ enum Command {
     Dead(dead::Arguments),
     /// Look at, apply, switch and trigger what is scheduled
     Manifest(manifest::Arguments),
+    /// Look at groups, limit, pause and resume them
+    Group(group::Arguments),
+    /// Who executes jobs
+    Workers(workers::Arguments),
+    /// Pause the scheduler of this database, also over restarts; workers go on
+    Pause(pause::Arguments),
+    /// Let the paused scheduler go on
+    Resume(pause::ResumeArguments),
+    /// What a cron expression says and when it fires
+    Cron(cron::Arguments),
+    /// Let a role read, produce, work or do everything
+    Grant(grant::Arguments),
+    /// Print a completion script for a shell
+    Completions(manual::CompletionArguments),
+    /// Print or write manual pages
+    Man(manual::ManArguments),
     /// Measure this server, beside what PostgreSQL itself can do there
     Bench(bench::Arguments),
 }
@@ -122,6 +141,14 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
         Command::Manifest(arguments) => manifest::run(url, arguments).await,
+        Command::Group(arguments) => group::run(url, arguments).await,
+        Command::Workers(arguments) => workers::run(url, arguments).await,
+        Command::Pause(arguments) => pause::run(url, arguments).await,
+        Command::Resume(arguments) => pause::resume(url, arguments).await,
+        Command::Cron(arguments) => cron::run(url, arguments).await,
+        Command::Grant(arguments) => grant::run(url, arguments).await,
+        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),
+        Command::Man(arguments) => manual::man(arguments, Arguments::command()),
         Command::Bench(arguments) => bench::run(url, arguments).await,
     }
 }

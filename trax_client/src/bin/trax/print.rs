@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::output::plain;
+
 /// How wide a line for people is at most.
 const WIDTH: usize = 80;
 
@@ -10,7 +12,7 @@ const WIDTH: usize = 80;
 /// That nobody reads it any more is no reason to stop working.
 pub(crate) fn log(label: &str, text: &str) {
     let stderr = io::stderr();
-    let text = format!("{label}: {text}");
+    let text = format!("{label}: {}", plain(text));
     let text = if stderr.is_terminal() {
         folded(&text, label.len() + 2)
     } else {

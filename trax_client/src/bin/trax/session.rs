@@ -95,7 +95,9 @@ impl Session {
     /// The same, or how long ago: '2 h', '30 min'.
     pub(crate) async fn since(&self, text: Option<&str>) -> Result<Option<SystemTime>, Failure> {
         let Some(text) = text else { return Ok(None) };
-        let sql = "select pg_catalog.clock_timestamp() - cast($1 as interval)";
+        // '2 h ago' is a negative interval, and means the same.
+        let sql = "select pg_catalog.clock_timestamp() - greatest(i, -i) \
+                   from (select cast($1 as interval)) l (i)";
         let length: Result<SystemTime, Error> = self.value(sql, &[(&text, Type::TEXT)]).await;
         match length {
             Ok(at) if text.contains(char::is_alphabetic) => Ok(Some(at)),

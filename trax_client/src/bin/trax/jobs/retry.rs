@@ -19,9 +19,10 @@ const JOB_AGAIN: &str = include_str!("../query/job_again.sql");
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-A job that failed for good is requeued through its dead letter, with all its options. Any other ended job
-is queued anew by its manifest or, without one, with its task, input, group and priority. A job that
-waits for its next attempt is not touched.")]
+A job that failed for good is requeued through its dead letter, with all its
+options. Any other ended job is queued anew: by its manifest or, without one,
+with its task, input, group and priority. A job that waits for its next attempt
+is not touched.")]
 pub(crate) struct Arguments {
     /// The jobs
     #[arg(required = true, value_name = "ID")]

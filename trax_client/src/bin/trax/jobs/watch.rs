@@ -22,7 +22,11 @@ const CANCELLED: u8 = 4;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 all are completed, 1 one failed for good, 4 one was cancelled (and none failed), 3 the time is up.")]
+Exit codes:
+  0  all are completed
+  1  one failed for good
+  3  the time is up
+  4  one was cancelled, and none failed")]
 pub(crate) struct Arguments {
     /// The jobs
     #[arg(required = true, value_name = "ID")]
@@ -81,7 +85,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             return if live == 0 {
                 Ok(verdict(known.values()))
             } else {
-                let text = format!("{live} of {} jobs have not ended", known.len());
+                let text = format!("not ended in time: {live} of {} jobs", known.len());
                 Err(Failure::new(text).code(TIMEOUT))
             };
         }

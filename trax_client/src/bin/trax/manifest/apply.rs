@@ -11,8 +11,8 @@ use crate::failure::{FAILED, Failure, UNHEALTHY};
 use crate::output::{Consent, Options, confirmed, json, say};
 use crate::session::Session;
 
-const EXAMPLE: &str = r#"A file in TOML (JSON has the same names); its members are the arguments of trax.schedule and
-trax.configure_group:
+const EXAMPLE: &str = r#"A file in TOML; JSON has the same names. Members are the arguments of
+trax.schedule and trax.configure_group:
 
   [[groups]]
   name = "etl"
@@ -28,7 +28,7 @@ trax.configure_group:
 
 #[derive(clap::Args)]
 pub(crate) struct Set {
-    /// Files in TOML or JSON, taken as one document; - is standard input
+    /// Files in TOML or JSON, or directories of them, taken as one document; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Remove manifests that an earlier apply created and these files no longer have
@@ -69,7 +69,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         if !output.json && !output.quiet {
             show(&planned)?;
         }
-        let question = format!("Apply {count} of {}?", planned.len());
+        let changes = if count == 1 { "change" } else { "changes" };
+        let question = format!("Apply {count} {changes}?");
         if !confirmed(arguments.consent, &question)? {
             output.note("nothing is changed");
             return Ok(ExitCode::from(FAILED));

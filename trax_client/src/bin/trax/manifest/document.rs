@@ -16,10 +16,36 @@ pub(super) fn read(files: &[String]) -> Result<Value, Failure> {
     for list in LISTS {
         whole.insert(list.to_owned(), Value::Array(Vec::new()));
     }
-    for file in files {
-        add(&mut whole, file, parse(file, &text(file)?)?)?;
+    for file in named(files)? {
+        add(&mut whole, &file, parse(&file, &text(&file)?)?)?;
     }
     Ok(Value::Object(whole))
+}
+
+/// The files, and for a directory those in it, in the order of their names.
+fn named(files: &[String]) -> Result<Vec<String>, Failure> {
+    let mut all = Vec::new();
+    for file in files {
+        if !Path::new(file).is_dir() {
+            all.push(file.clone());
+            continue;
+        }
+        let unreadable = |error| Failure::usage(format!("{file} cannot be read: {error}"));
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(file).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            if matches!(ending, Some("toml" | "json")) {
+                inside.push(path.display().to_string());
+            }
+        }
+        if inside.is_empty() {
+            return Err(Failure::usage(format!("{file} has no .toml or .json file")));
+        }
+        inside.sort();
+        all.append(&mut inside);
+    }
+    Ok(all)
 }
 
 fn text(file: &str) -> Result<String, Failure> {

@@ -8,8 +8,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
-use crate::session::Session;
+use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
+use crate::run_to_come::{self, Run};
+use crate::session::{Argument, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -31,14 +32,6 @@ pub(crate) struct WhyArguments {
     name: String,
     #[command(flatten)]
     output: Options,
-}
-
-/// A run to come.
-#[derive(Debug, Serialize)]
-pub(crate) struct Run {
-    run_at: Moment,
-    local_time: String,
-    note: Option<String>,
 }
 
 /// A reason for which a manifest does or does not run.
@@ -64,7 +57,12 @@ pub(crate) async fn preview(
         "no run of \"{0}\" is to come; why: trax manifest why {0}",
         arguments.name
     );
-    arguments.output.list(&runs, session.now, &nothing)?;
+    let output = arguments.output;
+    if runs.is_empty() || output.json || output.quiet {
+        output.list(&runs, session.now, &nothing)?;
+    } else {
+        say(&run_to_come::text(&runs, session.now))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -77,7 +75,7 @@ pub(super) async fn runs(
 ) -> Result<Vec<Run>, Failure> {
     let sql = "select p.run_at, p.local_time, p.note \
                from trax.preview($1, coalesce($2, pg_catalog.now()), $3) p";
-    let arguments: [crate::session::Argument<'_>; 3] = [
+    let arguments: [Argument<'_>; 3] = [
         (&name, Type::TEXT),
         (&after, Type::TIMESTAMPTZ),
         (&count, Type::INT4),
@@ -96,41 +94,9 @@ pub(crate) async fn why(url: Option<String>, arguments: WhyArguments) -> Result<
         output.list(&reasons, session.now, "")?;
     } else {
         let texts: Vec<String> = reasons.iter().map(|r| r.text(session.now)).collect();
-        crate::output::say(&texts.join("\n\n"))?;
+        say(&texts.join("\n\n"))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-impl Run {
-    pub(crate) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Run {
-            run_at: row.try_get("run_at")?,
-            local_time: row.try_get("local_time")?,
-            note: row.try_get("note")?,
-        })
-    }
-}
-
-impl Record for Run {
-    const COLUMNS: &'static [Column] = &[
-        Column::whole("in its zone"),
-        Column::whole("here"),
-        Column::whole("when"),
-        Column::text("note"),
-    ];
-
-    fn cells(&self, now: Moment) -> Vec<Cell> {
-        vec![
-            Cell::new(&self.local_time, Tone::Strong),
-            Cell::plain(self.run_at.local()),
-            Cell::plain(self.run_at.relative(now)),
-            Cell::maybe(self.note.as_deref()),
-        ]
-    }
-
-    fn key(&self) -> String {
-        self.run_at.rfc_3339()
-    }
 }
 
 impl Reason {
@@ -145,7 +111,7 @@ impl Reason {
 
     /// Whole sentences do not fit a column.
     fn text(&self, now: Moment) -> String {
-        let mut facts = crate::output::Facts::default();
+        let mut facts = Facts::default();
         facts.toned("reason", &self.reason, Tone::Strong);
         facts.maybe("detail", self.detail.as_deref());
         facts.maybe("since", self.since.map(|since| since.full(now)));

@@ -84,6 +84,20 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
+/// PostgreSQL's 00:05:00 as 5 min; what has several units stays as it is.
+fn interval(text: &str) -> String {
+    let parts: Vec<u32> = text
+        .split(':')
+        .map_while(|part| part.parse().ok())
+        .collect();
+    match (parts.as_slice(), text.matches(':').count()) {
+        ([hours, 0, 0], 2) if *hours > 0 => format!("{hours} h"),
+        ([0, minutes, 0], 2) if *minutes > 0 => format!("{minutes} min"),
+        ([0, 0, seconds], 2) => format!("{seconds} s"),
+        _ => text.to_owned(),
+    }
+}
+
 impl Manifest {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Manifest {
@@ -115,7 +129,7 @@ impl Manifest {
             };
         }
         if let Some(every) = &self.every {
-            return format!("every {every}");
+            return format!("every {}", interval(every));
         }
         if let Some(at) = self.run_at {
             return format!("once, {}", at.local());
@@ -141,7 +155,7 @@ impl Manifest {
             (true, Some("group_disabled")) => Cell::new("group disabled", Tone::Warn),
             (true, Some("dead_letter")) => Cell::new("dead letter", Tone::Bad),
             (true, Some("queued")) => Cell::new("queued", Tone::Active),
-            (true, Some("executing" | "outcome")) => Cell::new("runs", Tone::Active),
+            (true, Some("executing" | "outcome")) => Cell::new("under way", Tone::Active),
             (true, Some(other)) => Cell::dim(other),
         }
     }
@@ -175,5 +189,25 @@ impl Record for Manifest {
 
     fn key(&self) -> String {
         self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interval;
+
+    #[test]
+    fn an_interval_of_one_unit_is_said_in_it() {
+        for (text, said) in [
+            ("00:05:00", "5 min"),
+            ("36:00:00", "36 h"),
+            ("00:00:30", "30 s"),
+            ("00:00:00.5", "00:00:00.5"),
+            ("01:30:00", "01:30:00"),
+            ("1 day", "1 day"),
+            ("1 day 02:00:00", "1 day 02:00:00"),
+        ] {
+            assert_eq!(interval(text), said);
+        }
     }
 }

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use serde_json::{Map, Value};
 use tokio_postgres::types::Type;
 
-use super::forecast::{Run, runs};
+use super::forecast::runs;
 use super::unknown;
 use crate::failure::Failure;
 use crate::output::{Facts, Moment, Options, json, say};
+use crate::run_to_come::Run;
 use crate::session::Session;
 
 const MANIFEST_SHOW: &str = include_str!("../query/manifest_show.sql");

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// The way through work of a known or an unknown size.
 pub(crate) struct Progress(Option<ProgressBar>);
@@ -16,7 +16,7 @@ impl Progress {
         if total < WORTH_A_BAR || !stderr().is_terminal() {
             return Progress(None);
         }
-        let template = format!("{{bar:30}} {{pos}} of {{len}} {what}, {{per_sec}}, {{eta}} to go");
+        let template = format!("{{bar:30}} {{pos}} of {{len}} {what}, {{rate}}, {{eta}} to go");
         Progress(Some(styled(ProgressBar::new(total as u64), &template)))
     }
 
@@ -25,7 +25,7 @@ impl Progress {
         if !stderr().is_terminal() {
             return Progress(None);
         }
-        let template = format!("{{spinner}} {{pos}} {what}, {{per_sec}}");
+        let template = format!("{{spinner}} {{pos}} {what}, {{rate}}");
         Progress(Some(styled(ProgressBar::new_spinner(), &template)))
     }
 
@@ -45,7 +45,13 @@ impl Progress {
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => {
+            let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                // A bar that cannot be written shows no rate.
+                if write!(out, "{:.0}/s", state.per_sec()).is_err() {}
+            };
+            bar.with_style(style.with_key("rate", rate))
+        }
         Err(_) => bar,
     }
 }

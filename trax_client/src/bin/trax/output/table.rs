@@ -9,6 +9,9 @@ const GAP: usize = 2;
 /// A column is not made narrower than this, unless its texts are.
 const NARROWEST: usize = 8;
 
+/// Less than this of a cell at the end of a line says nothing.
+const WORTH_SHOWING: usize = 4;
+
 /// What a cell means to its reader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
@@ -168,7 +171,7 @@ fn line(cells: Vec<(&Cell, usize, Kind)>, limit: Option<usize>) -> String {
     for (i, (cell, width, kind)) in cells.into_iter().enumerate() {
         let start = if i == 0 { 0 } else { at + GAP };
         let room = limit.map_or(width, |limit| limit.saturating_sub(start).min(width));
-        if room == 0 {
+        if room < width.min(WORTH_SHOWING) {
             break;
         }
         let cut = cut(&cell.text, room);

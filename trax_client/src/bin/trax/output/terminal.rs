@@ -54,7 +54,7 @@ pub(crate) fn plain(text: &str) -> String {
         .map(|c| match c {
             '\n' => '\n',
             '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
+            c if c.is_control() => '·',
             c => c,
         })
         .collect()
@@ -66,6 +66,6 @@ mod tests {
 
     #[test]
     fn an_error_text_cannot_steer_the_terminal() {
-        assert_eq!(plain("a\tb\u{1b}[2Jc\r\nd"), "a b\u{fffd}[2Jc\u{fffd}\nd");
+        assert_eq!(plain("a\tb\u{1b}[2Jc\r\nd"), "a b·[2Jc·\nd");
     }
 }

@@ -76,11 +76,17 @@ async fn once(session: &Session, interval: Duration) -> Result<ExitCode, Failure
     let mut picture = Picture::of(first);
     picture.add(Snapshot::read(session).await?);
     let columns = u16::try_from(width().unwrap_or(100)).unwrap_or(100);
-    let mut terminal = Terminal::new(TestBackend::new(columns, 40))?;
+    let mut terminal = Terminal::new(TestBackend::new(columns, height(&picture)))?;
     let screen = Screen::default();
     terminal.draw(|frame| screen.draw(frame, &picture))?;
     say(&text_of(terminal.backend()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// As many lines as the groups need.
+fn height(picture: &Picture) -> u16 {
+    let groups = picture.now.groups.len().clamp(1, 100);
+    u16::try_from(groups).unwrap_or(1) + screen::AROUND
 }
 
 /// What a drawn screen says.

@@ -11,6 +11,9 @@ use super::data::Picture;
 use super::table::{self, rate, seconds, short};
 use crate::output::plain;
 
+/// Lines of the screen that are no rows of the list: head, rates, two of the list, foot.
+pub(super) const AROUND: u16 = 1 + 4 + 2 + 1;
+
 /// What the list shows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum View {
