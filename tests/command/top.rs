@@ -3,8 +3,12 @@
 use super::{on, trax};
 use harness::process::{run, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes, value};
-use harness::{PATIENCE, database, eventually};
-use std::process::Command;
+use harness::{PATIENCE, database, eventually, shared_server};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use trax_client::testkit::Database;
 
 #[tokio::test]
 async fn one_screen_shows_what_waits_and_runs() {
@@ -49,7 +53,66 @@ async fn without_a_terminal_it_says_what_to_type() {
     }
 }
 
-/// A terminal of 80 columns in which the program runs, driven by the keys that are written to it.
+/// The program in a terminal of its own, made by `script`.
+struct Live {
+    script: Child,
+    keys: ChildStdin,
+    seen: PathBuf,
+}
+
+impl Live {
+    fn start(database: &Database) -> Self {
+        let server = shared_server();
+        let seen = server.socket_dir().join("top.screen");
+        let program = format!(
+            "stty rows 24 cols 80; exec {} --database-url 'host={} port={} user=postgres dbname={}' top --interval 0.5",
+            trax_binary().display(),
+            server.socket_dir().display(),
+            server.port(),
+            database.name()
+        );
+        let mut script = Command::new("script")
+            .args(["-qefc", &program, "/dev/null"])
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(File::create(&seen).expect("a file can be made"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("script starts");
+        let keys = script.stdin.take().expect("it is piped");
+        Live { script, keys, seen }
+    }
+
+    fn screen(&self) -> String {
+        let bytes = std::fs::read(&self.seen).expect("it can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the screen has said `text` `times` times; lines of another style are drawn whole.
+    async fn says(&self, text: &str, times: usize) {
+        eventually(text, PATIENCE, async || {
+            let screen = self.screen();
+            if screen.matches(text).count() >= times {
+                Ok(())
+            } else {
+                Err(screen)
+            }
+        })
+        .await;
+    }
+
+    fn press(&mut self, key: &str) {
+        self.keys.write_all(key.as_bytes()).expect("it reads");
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // It has ended already when the test went well.
+        if self.script.kill().is_ok() && self.script.wait().is_err() {}
+    }
+}
+
 #[tokio::test]
 async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
     let database = database().await;
@@ -60,50 +123,34 @@ async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
         select trax.fail(job_id, token, 'no') from trax.claim_next()",
     )
     .await;
-    let url = format!(
-        "host={} port={} user=postgres dbname={}",
-        harness::shared_server().socket_dir().display(),
-        harness::shared_server().port(),
-        database.name()
+    let mut live = Live::start(&database);
+    live.says("p pause or resume the group", 1).await;
+    live.press("p");
+    live.says("Start no more jobs of group", 1).await;
+    live.press("y");
+    live.says("group \"g\" is paused", 1).await;
+    let paused = "select not enabled from trax.manifest_group where name = 'g'";
+    assert!(value::<bool>(&client, paused).await);
+    live.press("5");
+    live.says("r queue it again", 1).await;
+    live.press("r");
+    live.says("Queue dead letter 1 again?", 1).await;
+    live.press("n");
+    live.says("nothing is changed", 1).await;
+    let status = "select concat_ws(' ', status, resolution_note) from trax.dead_letter";
+    assert_eq!(
+        value::<String>(&client, status).await,
+        "awaiting_intervention"
     );
-    // Keys, a breath apart so that each meets a screen; `script` makes the terminal.
-    let program = format!(
-        "stty rows 24 cols 80; {} --database-url \"{url}\" top --interval 0.5",
-        trax_binary().display()
-    );
-    let typed = "(sleep 2; printf p; sleep 0.5; printf y; sleep 1.5; printf 5; sleep 0.5; printf r; sleep 0.5; printf n; \
-                 sleep 0.5; printf r; sleep 0.5; printf y; sleep 1.5; printf q; sleep 1)";
-    let shell = format!("{typed} | script -qec '{program}' /dev/null");
-    let done = tokio::task::spawn_blocking(move || {
-        run(Command::new("bash")
-            .args(["-c", &shell])
-            .env("TERM", "xterm"))
-    });
-    eventually("the group is paused", PATIENCE, async || {
-        let sql = "select count(*) from trax.manifest_group where name = 'g' and not enabled";
-        match value::<i64>(&client, sql).await {
-            1 => Ok(()),
-            seen => Err(seen.to_string()),
-        }
-    })
-    .await;
-    eventually("the dead letter is a job again", PATIENCE, async || {
-        let sql = "select concat_ws(' ', status, resolution_note) from trax.dead_letter";
-        match value::<String>(&client, sql).await {
-            seen if seen == "requeued trax top" => Ok(()),
-            seen => Err(seen),
-        }
-    })
-    .await;
-    let (code, screen, _) = done.await.expect("the program ends");
-    assert_eq!(code, Some(0), "{screen}");
-    assert!(
-        screen.contains("\u{1b}[?1049h"),
-        "it has a screen of its own"
-    );
-    assert!(
-        screen.contains("\u{1b}[?1049l"),
-        "and gives the terminal back"
-    );
-    assert!(screen.contains("Start no more jobs of group"), "{screen}");
+    live.press("r");
+    live.says("Queue dead letter 1 again?", 2).await;
+    live.press("y");
+    live.says("dead letter 1 is job 2 now", 1).await;
+    assert_eq!(value::<String>(&client, status).await, "requeued trax top");
+    live.press("q");
+    live.says("\u{1b}[?1049l", 1).await;
+    let ended = live.script.wait().expect("it has ended");
+    assert!(ended.success(), "{ended:?}");
+    let screen = live.screen();
+    assert!(screen.contains("\u{1b}[?1049h"), "a screen of its own");
 }
