@@ -226,6 +226,8 @@ async fn a_loop_over_wait_for_work_starts_jobs_without_polling() {
         );
     }
     looping.abort();
+    let end = looping.await.expect_err("the loop has no end of its own");
+    assert!(end.is_cancelled(), "{end}");
     let median = median("a loop over wait_for_work", delays);
     assert!(median < SOON, "{median:?}");
 }

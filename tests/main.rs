@@ -39,6 +39,7 @@ mod readme;
 mod retention;
 mod scheduler;
 mod schema;
+mod token;
 mod variance;
 mod wake;
 mod work_queue;

@@ -20,7 +20,13 @@ async fn samples_are_named_as_prometheus_names_them_and_no_two_are_the_same() {
     s.get("select trax.configure_group('g', max_active_jobs => 3); select trax.enqueue('a', group_name => 'g')")
         .await;
     let job = s.claim_one("").await;
-    s.get(&format!("select trax.complete({})", job.key())).await;
+    s.get(&format!(
+        "select trax.complete({}); select slot from trax.acquire_token('nightly', 'me', 1, '1 min')",
+        job.key()
+    ))
+    .await;
+    let held = sample(&s, "trax_tokens_held", r#"{"name": "nightly"}"#).await;
+    assert_eq!(held, "1");
     let wrong = "select name, labels from trax.metrics()
         where name !~ '^trax_[a-z0-9_]+$'
             or value is null
@@ -31,7 +37,7 @@ async fn samples_are_named_as_prometheus_names_them_and_no_two_are_the_same() {
     let labels = "select distinct k from trax.metrics(), jsonb_object_keys(labels) k order by 1";
     assert_eq!(
         s.get(labels).await.replace('\n', " "),
-        "call group kind le state table task version",
+        "call group kind le name state table task version",
         "nothing that a job brings but its task and its group"
     );
 }

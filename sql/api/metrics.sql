@@ -173,6 +173,16 @@ union all
 select 'trax_enqueued_total', '{}', q.last_value - 1 + q.is_called::int
 from trax.work_queue_job_id_seq q
 union all
+-- Names are anybody's: those that are waited for most, a hundred at most.
+select n.name, jsonb_build_object('name', l.name), n.value
+from (
+    select l.name, l.held, l.waiting
+    from trax.concurrency_limit l
+    order by l.waiting desc, l.held desc, l.name
+    limit 100
+) l
+cross join lateral (values ('trax_tokens_held', l.held), ('trax_tokens_waiting', l.waiting)) n (name, value)
+union all
 select 'trax_workers', '{}', count(*)
 from trax.worker
 union all

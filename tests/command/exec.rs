@@ -360,7 +360,7 @@ async fn a_python_program_says_when_it_is_retried_and_then_completes() {
     );
     execute(
         &client,
-        "update trax.work_queue set waits_for = null, run_at = now()",
+        "update trax.work_queue set run_at = now() - interval '1 s'; select trax.tick()",
     )
     .await;
     work();

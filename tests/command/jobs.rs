@@ -137,7 +137,7 @@ async fn show_gives_everything_of_a_job() {
         .enqueue("'twice', '{\"n\": 1}', max_retries => 1, unique_key => 'u'")
         .await;
     for error in ["first error", "second error"] {
-        s.get("update trax.work_queue set waits_for = null, run_at = now()")
+        s.get("update trax.work_queue set run_at = now() - interval '1 s'; select trax.tick()")
             .await;
         let claimed = s.claim_one("worker => 'w'").await;
         s.get(&format!(

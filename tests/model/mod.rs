@@ -4,18 +4,18 @@
 //! is paused takes no step, which costs nothing here; one that is *killed* loses its open transaction and its belief,
 //! and starts again.
 //!
-//! Every action is named after the function that it models, and does what these statements of `sql/query` do under the
-//! locks that `trax_pg` takes for them. What a transaction has done is seen by others after its `Commit`; a row that it
+//! Every action is named after the function that it models, and does what these functions of `trax_pg` and statements of
+//! `sql/query` do under the locks that they take. What a transaction has done is seen by others after its `Commit`; a row that it
 //! has locked is stepped over (`skip locked`) or waited for, which here is an action that is not possible yet.
 //!
-//! | action | module, statements | locks |
+//! | action | functions, statements | locks |
 //! |---|---|---|
-//! | `ClaimNext` | `claim`: `lane_list`, `group_room`, `key_held`, `key_block`, `lease_grant` | the group's, exclusive and not waited for; the key's, not waited for; rows, skip locked |
+//! | `ClaimNext` | `claim`: `group::room`, `limit::held_by_key`, `claim::grant`; `key_block` | the group's, exclusive and not waited for; the key's, not waited for; rows, skip locked |
 //! | `Heartbeat` | `lease`: `lease_extend` | the lease's row |
-//! | `Complete` | `outcome`: `run_complete` | the lease's row |
+//! | `Complete` | `outcome::completion` | the lease's row |
 //! | `Fail` | `outcome`: `lease_take`, `run_fail` | the lease's row |
 //! | `Release` | `lease`: `lease_release` | the lease's row |
-//! | `FreeKeys` | `limit`: `key_unblock`, after what ended a job | the key's, waited for |
+//! | `FreeKeys` | `limit::free_keys`, after what ended a job; `key_unblock` | the key's, waited for |
 //! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `key_unblock` | rows, skip locked; the key's, not waited for |
 //! | `Sweep` | `limit`: `key_sweep` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
@@ -40,7 +40,7 @@ const MAX_RETRIES: u8 = 1;
 /// What an outcome asks of the lease before it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
-    /// `where l.job_id = .. and l.token = ..`: what trax does.
+    /// `where l.job_id = .. and l.token = ..`, in statements or by hand: what trax does.
     Token,
     /// `where l.job_id = ..`: any lease of the job will do.
     JobOnly,

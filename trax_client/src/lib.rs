@@ -23,6 +23,7 @@ mod manifest;
 mod sql;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod token;
 mod worker;
 
 pub use access::Access;
@@ -32,6 +33,7 @@ pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
 pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
 pub use manifest::{Group, Manifest};
+pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use worker::{
     Cancellation, Context, Event, HandlerResult, IntoOutcome, JobError, Outcome, Reason, Shutdown,

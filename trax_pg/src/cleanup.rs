@@ -1,10 +1,10 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone and copies of lanes forgotten.
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens and copies of lanes forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free is left for the next cycle.
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{dead_letter, limit, manifest_state, registry, setting, work_queue, zone_data};
+use crate::{dead_letter, limit, manifest_state, registry, setting, token, work_queue, zone_data};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How often a backend looks after partitions, in microseconds.
@@ -66,6 +66,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     manifest_state::sweep(spi, now);
     registry::forget_gone(spi, now);
     limit::sweep(spi);
+    token::sweep(spi, now);
     work_queue::deduplicate_lanes(spi);
     cleaned
 }

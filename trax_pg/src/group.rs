@@ -192,19 +192,29 @@ pub(crate) fn advisory_lock(key: u32, mode: i32, only_if_free: bool) -> bool {
     advisory_lock_in(LOCK_CLASS, key, mode, only_if_free)
 }
 
-/// Takes the advisory lock (`class`, `key`) until the transaction ends; false when another holds it and
-/// `only_if_free`.
-pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bool) -> bool {
-    // SAFETY: reads the id of this backend's database.
-    let database = unsafe { pg_sys::MyDatabaseId };
-    let tag = pg_sys::LOCKTAG {
-        locktag_field1: database.to_u32(),
+fn lock_tag(class: i32, key: u32) -> pg_sys::LOCKTAG {
+    pg_sys::LOCKTAG {
+        // SAFETY: reads the id of this backend's database.
+        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
         locktag_field2: class as u32,
         locktag_field3: key,
         locktag_field4: LOCK_SPACE,
         locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
         locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-    };
+    }
+}
+
+/// Gives an exclusive lock back that was taken once with [`advisory_lock_in`], before the transaction ends.
+pub(crate) fn advisory_unlock_in(class: i32, key: u32) {
+    let tag = lock_tag(class, key);
+    // SAFETY: a complete tag; the lock belongs to this transaction.
+    unsafe { pg_sys::LockRelease(&raw const tag, pg_sys::ExclusiveLock as i32, false) };
+}
+
+/// Takes the advisory lock (`class`, `key`) until the transaction ends; false when another holds it and
+/// `only_if_free`.
+pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bool) -> bool {
+    let tag = lock_tag(class, key);
     // SAFETY: a complete tag; the lock belongs to the transaction and ends with it.
     let outcome = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, only_if_free) };
     outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL

@@ -28,6 +28,7 @@ mod instance;
 mod limit;
 mod manifest_state;
 mod registry;
+mod token;
 
 pub mod retry;
 pub mod schedule;

@@ -117,7 +117,7 @@ impl Spi {
         self.run(statement, arguments, Snapshot::Latest { read_only: true })
     }
 
-    /// Changes what has committed until now, whatever the isolation level of the transaction, and gives the rows.
+    /// Changes what has committed until now, whatever the isolation level of the transaction, and gives its rows.
     pub(crate) fn change_latest(
         &self,
         statement: &Statement,

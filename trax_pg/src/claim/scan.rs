@@ -18,12 +18,12 @@ use std::time::Instant;
 
 const PRIORITIES: i16 = group::HIGHEST_PRIORITY as i16 + 1;
 
-/// Steps of waiting that lift a job past all others.
-const STEPS_AT_MOST: i64 = PRIORITIES as i64 * PRIORITIES as i64;
+const HIGHEST_RANK: i32 = (PRIORITIES as i32) * (PRIORITIES as i32) - 1;
 
-/// The priorities of a group and of a job as one number.
-fn rank(group: i16, own: i16) -> i32 {
-    i32::from(group) * i32::from(PRIORITIES) + i32::from(own)
+/// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
+/// higher group.
+fn rank(lane: &Lane, priority: i16) -> i32 {
+    i32::from(lane.group_priority) * i32::from(PRIORITIES) + i32::from(priority)
 }
 
 /// Where a job stands in the order of claiming.
@@ -168,14 +168,10 @@ impl<'lanes> Queue<'lanes> {
             let since = scan
                 .number(Waiting::QueuedAt)
                 .max(scan.number(Waiting::RunAt));
-            ((self.now.0 - since).max(0) / step).min(STEPS_AT_MOST) as i16
+            ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
         });
-        // What is too much for its own priority lifts it among the groups.
-        let lifted = priority + steps;
-        let own = lifted.min(PRIORITIES - 1);
-        let group = (lane.group_priority + (lifted - own) / PRIORITIES).min(PRIORITIES - 1);
         Place {
-            rank: Reverse(rank(group, own)),
+            rank: Reverse((rank(lane, priority) + steps).min(HIGHEST_RANK)),
             job_id: scan.number(Waiting::JobId),
         }
     }
@@ -252,7 +248,7 @@ impl<'lanes> Head<'lanes> {
             Place::BEST
         } else {
             Place {
-                rank: Reverse(rank(self.lane.group_priority, priority)),
+                rank: Reverse(rank(self.lane, priority)),
                 job_id,
             }
         };

@@ -11,7 +11,7 @@ mod bell;
 mod head;
 pub(crate) mod tally;
 
-pub(crate) use bell::{Bell, LaneVersion, bell};
+pub(crate) use bell::{Bell, LaneVersion, TOKEN_CLASSES, bell};
 pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
 
 use bell::{BELLS, silent_bells};

@@ -5,13 +5,12 @@
 //! the environment. Leaves: the exit code as the outcome, standard output as the output (of a failure:
 //! as its detail) when it is JSON, the tail of standard error as the error. A failing program that
 //! prints {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives
-//! the attempt back. No more is kept in memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole
-//! process group. No program outlives the worker's orderly end.
+//! the attempt back. No more is kept in memory than is told. A cancelled, late or lost attempt gets
+//! SIGTERM, and SIGKILL after the grace, as a whole process group. No program outlives the worker's
+//! orderly end.
 
-use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -21,6 +20,7 @@ use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Outcome};
 
 use crate::print;
+use crate::process_group::Groups;
 
 /// EX_DATAERR: the input is wrong, and will be wrong again.
 const DATA_ERROR: i32 = 65;
@@ -32,9 +32,6 @@ const OUTPUT_LIMIT: usize = 1 << 20;
 const ERROR_TAIL: usize = 4096;
 /// How long pipes may stay open after the program ended (something in the background holds them).
 const PIPE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often a group whose leader has ended is looked at.
-const GROUP_LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Program {
     command: String,
@@ -77,7 +74,7 @@ impl Program {
                     _ = &mut pipes, if open => open = false,
                     status = child.wait(), if ended.is_none() => ended = Some(status?),
                     // What it started has the same grace, also when a shell in front of it has gone.
-                    () = group.is_empty(), if ended.is_some() => killed = true,
+                    () = group.gone(), if ended.is_some() => killed = true,
                     _ = ctx.cancelled(), if kill_at.is_none() => {
                         group.signal(libc::SIGTERM);
                         kill_at = Some(Instant::now() + self.grace);
@@ -108,9 +105,7 @@ impl Program {
 
     /// Kills every program that still runs: the net under handlers that were left behind.
     pub(crate) fn kill_all(&self) {
-        for group in self.running.lock().drain() {
-            signal(group, libc::SIGKILL);
-        }
+        self.running.kill_all();
     }
 
     fn start(&self, ctx: &Context) -> std::io::Result<Child> {
@@ -157,86 +152,6 @@ async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The process groups of the programs that run.
-#[derive(Default)]
-struct Groups(Mutex<HashSet<i32>>);
-
-impl Groups {
-    fn lock(&self) -> MutexGuard<'_, HashSet<i32>> {
-        // No code panics under the lock; the set is whole even if it did.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The group of a program that was just started; its leader's process id is its name.
-    fn enter(&self, leader: Option<u32>) -> Group<'_> {
-        let id = leader.and_then(|pid| i32::try_from(pid).ok());
-        self.lock().extend(id);
-        Group { id, all: self }
-    }
-}
-
-/// One of them; killed when the handler is dropped before the program's end.
-struct Group<'a> {
-    id: Option<i32>,
-    all: &'a Groups,
-}
-
-impl Group<'_> {
-    fn signal(&self, number: i32) {
-        if let Some(id) = self.id {
-            signal(id, number);
-        }
-    }
-
-    /// Returns when nothing of it is left. Nobody tells, so it is looked at.
-    async fn is_empty(&self) {
-        while self.id.is_some_and(|id| send(id, 0).is_ok()) {
-            tokio::time::sleep(GROUP_LOOK).await;
-        }
-    }
-
-    /// The program has ended by itself.
-    fn leave(mut self, kill_rest: bool) {
-        if kill_rest {
-            self.signal(libc::SIGKILL);
-        }
-        if let Some(id) = self.id.take() {
-            self.all.lock().remove(&id);
-        }
-    }
-}
-
-impl Drop for Group<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id
-            && self.all.lock().remove(&id)
-        {
-            signal(id, libc::SIGKILL);
-        }
-    }
-}
-
-fn signal(group: i32, number: i32) {
-    if let Err(error) = send(group, number) {
-        // ESRCH: it has just ended.
-        if error.raw_os_error() != Some(libc::ESRCH) {
-            print::log(
-                "trax",
-                &format!("signal {number} to process group {group}: {error}"),
-            );
-        }
-    }
-}
-
-/// Sends a signal; 0 asks whether anybody is there.
-fn send(group: i32, number: i32) -> std::io::Result<()> {
-    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
-    match unsafe { libc::kill(-group, number) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

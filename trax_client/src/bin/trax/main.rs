@@ -1,6 +1,6 @@
 //! `trax`: the command line. One file a command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock` are told there.
 
 mod address;
 mod bench;
@@ -16,12 +16,14 @@ mod grant;
 mod group;
 mod import;
 mod jobs;
+mod lock;
 mod manifest;
 mod manual;
 mod metrics;
 mod output;
 mod pause;
 mod print;
+mod process_group;
 mod run_to_come;
 mod session;
 mod status;
@@ -68,6 +70,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Claim jobs and run a program for each
     Worker(worker::Arguments),
+    /// Run a program while holding a token that only so many may hold at once
+    Lock(lock::Arguments),
     /// Queue jobs and print their ids
     Enqueue(enqueue::Arguments),
     /// Show what runs, what is missing and what to type; exit code 2 when something is wrong
@@ -131,6 +135,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Demo(arguments) => demo::run(url, arguments).await,
         Command::Worker(arguments) => worker::run(url, arguments).await,
+        Command::Lock(arguments) => lock::run(url, arguments).await,
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
@@ -155,7 +160,10 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// Help and version are asked for; everything else is a mistake.
 fn usage(error: &clap::Error) -> ExitCode {
-    if let Err(error) = error.print() {
+    // Who reads no further, as head does, has what they wanted.
+    if let Err(error) = error.print()
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
         eprintln!("trax: {error}");
     }
     match error.kind() {

@@ -38,7 +38,7 @@ use self::machine::Machine;
 use self::place::Place;
 use self::progress::Progress;
 use self::report::Report;
-use self::scenario::{SCENARIOS, Scenario};
+use self::scenario::Scenario;
 use self::sizes::{Asked, Sizes};
 use crate::address;
 use crate::failure::Failure;
@@ -79,9 +79,20 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     drop(local);
     let dropped = place.drop_database().await;
     report.borrow().end()?;
-    outcome?;
-    dropped?;
-    Ok(ExitCode::SUCCESS)
+    match (outcome, dropped) {
+        (Ok(()), Ok(())) => Ok(ExitCode::SUCCESS),
+        (Err(failure), Ok(())) => Err(failure),
+        (outcome, Err(left)) => {
+            // What went wrong first is the cause.
+            let failure = outcome
+                .err()
+                .map_or_else(|| left.to_string(), |cause| cause.to_string());
+            Err(Failure::new(failure).hint(format!(
+                "what it made is still there: drop database {}",
+                place.name()
+            )))
+        }
+    }
 }
 
 /// All scenarios, each in a fresh database.
@@ -126,5 +137,3 @@ impl Signals {
         }
     }
 }
-
-const _: () = assert!(!SCENARIOS.is_empty());

@@ -12,8 +12,8 @@ use crate::failure::Failure;
 
 /// The first part of the name of every database that a bench makes.
 pub(crate) const PREFIX: &str = "trax_bench_";
-/// How long a preloaded server may take to start the scheduler of a new database.
-const SCHEDULER_DEADLINE: Duration = Duration::from_secs(15);
+/// How long a new database may take: until it is there, and until a preloaded server has started its scheduler.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server, and the name of a database there that is the bench's own.
 #[derive(Clone)]
@@ -80,6 +80,10 @@ impl Place {
         })
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn is_preloaded(&self) -> bool {
         self.preloaded
     }
@@ -121,7 +125,7 @@ impl Place {
             if value == "running" {
                 return Ok(());
             }
-            if begun.elapsed() > SCHEDULER_DEADLINE {
+            if begun.elapsed() > PATIENCE {
                 return Err(Failure::new(format!(
                     "no scheduler started in database {}: {value}",
                     self.name
@@ -133,9 +137,22 @@ impl Place {
     }
 
     pub(crate) async fn drop_database(&self) -> Result<(), Failure> {
+        let connection = self.outside().await?;
+        // When this program was told to end while it made the database, the server still makes it.
+        let sql = "select count(*)
+            from pg_catalog.pg_stat_activity
+            where state = 'active'
+                and query like 'create database ' || $1 || ' %'";
+        let being_made = async || -> Result<i64, Failure> {
+            let name = (&self.name as _, Type::TEXT);
+            Ok(connection.query_typed_one(sql, &[name]).await?.try_get(0)?)
+        };
+        let begun = Instant::now();
+        while being_made().await? > 0 && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let sql = format!("drop database if exists {} with (force)", self.name);
-        self.outside().await?.batch_execute(&sql).await?;
-        Ok(())
+        Ok(connection.batch_execute(&sql).await?)
     }
 
     /// Databases that benches before this one left behind, which nobody uses.

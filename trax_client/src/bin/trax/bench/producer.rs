@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 const PRODUCERS: i64 = 32;
 
-const FLOOR: &str = "the same with a function that inserts an identical row into a table of the shape of trax.work_queue, and \
+const FLOOR: &str = "the same with a function (plpgsql) that inserts an identical row into a table of the shape of trax.work_queue, and \
      wakes nobody";
 
 /// What a producer calls beside its own insert.

@@ -208,10 +208,9 @@ impl Report {
             return Ok(());
         }
         if !self.results.is_empty() {
-            println!(
-                "\nMedians of the rounds; ratio: measured to floor, of each round. CPU: all processes of the"
-            );
-            println!("server. In brackets the floor's.");
+            let text = "Medians of the rounds; ratio: measured to floor, the median of the rounds' own. CPU: all \
+                 processes of the server; n/a: they are not on this machine. In brackets: the floor's.";
+            println!("\n{}", print::folded(text, 0));
         }
         for line in &self.results {
             println!("{}", print::folded(&line.meaning(), 4));
@@ -244,7 +243,7 @@ impl Line {
             n.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
             match (n.cpu_us_per_job, n.wal_bytes_per_job) {
                 // The server's processes cannot be seen from here.
-                (None, Some(_)) => "not available".to_owned(),
+                (None, Some(_)) => "n/a".to_owned(),
                 (cpu, _) => pair(cpu, n.floor_cpu_us_per_job),
             },
             pair(n.wal_bytes_per_job, n.floor_wal_bytes_per_job),
@@ -262,7 +261,7 @@ impl Line {
 
 fn columns(cells: [String; 6]) -> String {
     let [name, measured, floor, ratio, cpu, wal] = cells;
-    format!("{name:<24}{measured:>16}{floor:>16}{ratio:>7}{cpu:>14}{wal:>14}")
+    format!("{name:<20}{measured:>15}{floor:>15}{ratio:>6} {cpu:>11} {wal:>11}")
         .trim_end()
         .to_owned()
 }

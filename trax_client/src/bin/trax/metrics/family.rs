@@ -23,7 +23,7 @@ impl Kind {
 use Kind::{Counter, Gauge, Histogram, Summary};
 
 /// Every family that this version of the server gives.
-pub(super) const FAMILIES: [(&str, Kind, &str); 42] = [
+pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (
         "trax_scrape_duration_seconds",
@@ -213,6 +213,12 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 42] = [
         "trax_wraparound_age_transactions",
         Gauge,
         "Age of the database's oldest transaction id; PostgreSQL stops at two billion.",
+    ),
+    ("trax_tokens_held", Gauge, "Places of a name that are held."),
+    (
+        "trax_tokens_waiting",
+        Gauge,
+        "Callers that wait for a place of a name.",
     ),
 ];
 
