@@ -40,10 +40,11 @@ const ASKING: [&[&str]; 31] = [
 ];
 
 /// Commands that ask none, and those that need a file.
-const OTHERS: [&[&str]; 12] = [
+const OTHERS: [&[&str]; 13] = [
     &[],
     &["demo"],
     &["bench"],
+    &["lock"],
     &["jobs"],
     &["dead"],
     &["manifest"],
