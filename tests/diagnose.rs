@@ -201,22 +201,6 @@ async fn a_full_database_is_told_when_jobs_wait() {
 }
 
 #[tokio::test]
-async fn a_task_that_no_worker_takes_is_told() {
-    let (_db, s) = session().await;
-    s.get("select trax.enqueue_many('lonely', '{1, 2}')").await;
-    let waits = "update trax.work_queue set run_at = now() - interval '1 h'";
-    s.get(waits).await;
-    let told = "select detail from trax.diagnose() where cause = 'task_not_claimed'";
-    let seen = s.get(told).await;
-    assert!(seen.contains("\"lonely\""), "{seen}");
-    assert!(fix(&s, "task_not_claimed").await.contains("--task lonely"));
-    let job = s.claim_one("").await;
-    assert_eq!(s.get(told).await, "", "somebody works at it");
-    s.get(&format!("select trax.complete({})", job.key())).await;
-    assert_eq!(s.get(told).await, "", "somebody has just taken one");
-}
-
-#[tokio::test]
 async fn a_library_of_another_version_is_told() {
     let (_db, s) = session().await;
     s.get("update pg_extension set extversion = '0.0.9' where extname = 'trax'")

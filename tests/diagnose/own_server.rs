@@ -197,3 +197,21 @@ async fn a_database_that_freezing_does_not_keep_up_with_is_told() {
         "the line to type"
     );
 }
+
+#[tokio::test]
+async fn a_task_that_no_worker_takes_is_told() {
+    // A server of its own: on one with hundreds of databases not every task has a place of its own in shared memory.
+    let server = preloaded().start().expect("a server starts");
+    let s = session_on(&server).await;
+    s.get("select trax.enqueue_many('lonely', '{1, 2}')").await;
+    let waits = "update trax.work_queue set run_at = now() - interval '1 h'";
+    s.get(waits).await;
+    let told = "select detail from trax.diagnose() where cause = 'task_not_claimed'";
+    let seen = s.get(told).await;
+    assert!(seen.contains("\"lonely\""), "{seen}");
+    assert!(fix(&s, "task_not_claimed").await.contains("--task lonely"));
+    let job = s.claim_one("").await;
+    assert_eq!(s.get(told).await, "", "somebody works at it");
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    assert_eq!(s.get(told).await, "", "somebody has just taken one");
+}
