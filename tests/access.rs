@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check preview preview_cron explain_manifest";
+const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest";
 const PRODUCER: &str =
     "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
@@ -16,9 +16,11 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 41] = [
+const CALLS: [(&str, &str); 43] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
+    ("diagnose", "select count(*) from trax.diagnose()"),
+    ("metrics", "select count(*) from trax.metrics()"),
     ("enqueue", "select trax.enqueue('a')"),
     (
         "enqueue_many",

@@ -2,13 +2,17 @@
 
 mod cron;
 mod dead;
+mod doctor;
 mod enqueue;
 mod exec;
 mod group;
 mod help;
+mod import;
 mod jobs;
 mod manifest;
+mod metrics;
 mod table;
+mod top;
 
 use harness::process::{Process, run, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes, value};

@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 39] = [
+const CONTRACT: [&str; 41] = [
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
     "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
     "extend_token(name text, token uuid, ttl interval) returns boolean",
@@ -43,6 +43,8 @@ const CONTRACT: [&str; 39] = [
     "start_scheduler() returns text",
     "status() returns table(item text, value text, healthy boolean, hint text)",
     "check() returns table(rule text, detail text)",
+    "diagnose(patience interval default '00:05:00'::interval, role name default CURRENT_USER) returns table(cause text, severity text, detail text, fix text)",
+    "metrics() returns table(name text, labels jsonb, value double precision)",
     "installed() returns void",
 ];
 

@@ -1,17 +1,16 @@
 -- Who may do what. Nothing is granted to PUBLIC.
 
-create function trax.grant_access(
-    role regrole,
+create function trax.functions_of(
     level text
 )
-returns void
-language plpgsql volatile security definer
+returns text[]
+language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'preview', 'preview_cron', 'explain_manifest'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest'];
     producer_functions constant text[] := array[
         'enqueue', 'enqueue_many', 'trigger', 'cancel', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
@@ -24,6 +23,28 @@ declare
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access'
     ];
+begin
+    return case level
+        when 'reader' then reader_functions
+        when 'producer' then producer_functions
+        when 'worker' then worker_functions
+        when 'admin' then admin_functions
+    end;
+end;
+$$;
+comment on function trax.functions_of(text) is
+    'Internal. The functions that a level may call, the levels in it included; null for an unknown level.';
+
+create function trax.grant_access(
+    role regrole,
+    level text
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
     reads constant text[] := array[
         'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
         'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token',
@@ -55,12 +76,7 @@ begin
                 detail = 'The call gives null for "level".',
                 hint = 'Give one of: reader, producer, worker, admin.';
     end if;
-    granted := case level
-        when 'reader' then reader_functions
-        when 'producer' then producer_functions
-        when 'worker' then worker_functions
-        when 'admin' then admin_functions
-    end;
+    granted := trax.functions_of(level);
     if granted is null then
         raise exception 'access level "%" does not exist', level
             using errcode = '22023',
@@ -85,4 +101,4 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text) is
-    'Grants a role what a level needs: reader (tables, status, check), producer (enqueue, trigger, cancel, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';
+    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, trigger, cancel, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';

@@ -15,5 +15,5 @@ with cancelled as (
         c.task, c.group_name, c.manifest, c.input
     from cancelled c
 )
-select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key
+select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task
 from cancelled c

@@ -34,5 +34,5 @@ with expired as (
     from expired e
     on conflict do nothing
 )
-select e.job_id, e.manifest_id, e.unique_key, e.concurrency_key
+select e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.task
 from expired e

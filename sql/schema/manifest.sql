@@ -117,6 +117,7 @@ create table trax.manifest_state (
 -- The first tells an idle cycle with one probe that nothing is due; the second finds each group's share.
 create index manifest_state_due on trax.manifest_state (next_run_at) where next_run_at is not null;
 create index manifest_state_due_in_group on trax.manifest_state (group_name, next_run_at) where next_run_at is not null;
+create index manifest_state_broken on trax.manifest_state (manifest_id) where evaluation_error is not null;
 create index manifest_state_parked on trax.manifest_state (parked_since)
     where parked_on in ('group_disabled', 'dead_letter', 'queued', 'executing', 'outcome');
 comment on table trax.manifest_state is 'When each manifest is due next, or what it is parked on; one row for each manifest.';

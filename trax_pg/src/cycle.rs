@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::instance::{self, State};
 use crate::lease::{self, ReapFrom};
 use crate::spi::{self, Spi, arg};
-use crate::{cleanup, dead_letter, due, group, outcome, setting, work_queue};
+use crate::{cleanup, dead_letter, due, group, outcome, setting, tally, work_queue};
 use pgrx::pg_sys;
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);
     let cleaned = cleanup::clean_up(spi, now);
+    tally::cycle(now);
     Some(Report {
         steps: vec![
             ("cancel_timed_out", cancelled as i64),

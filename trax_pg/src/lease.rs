@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::limit::{self, Shared};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::table::columns;
+use crate::tally::{self, Stale};
 use crate::{durability, hint, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
@@ -115,6 +116,10 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
                 arg(Timestamp::now().plus(lease)),
             ],
         );
+        tally::stale(
+            Stale::Heartbeat,
+            held.job_ids.len().saturating_sub(extended.len()),
+        );
         let extended: HashMap<i64, SpiRow> = extended_by_job(extended.iter());
         // One row for each job that was asked about, in the order of asking.
         for job_id in &held.job_ids {
@@ -144,7 +149,13 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
         let rows = spi.query(&LEASE_RELEASE, &arguments);
         let Some(row) = rows.first() else {
             // A job that was asked to stop is not queued again: giving it back acknowledges that.
-            return Ok(outcome::acknowledge_cancel(spi, job_id, token, now));
+            return Ok(outcome::acknowledge_cancel(
+                spi,
+                job_id,
+                token,
+                now,
+                Stale::Release,
+            ));
         };
         if row.must(6) {
             hint::claimable(row.must(1), row.must(2), row.must(3));
@@ -223,6 +234,8 @@ pub(crate) struct Locked {
     pub(crate) concurrency_key: Option<String>,
     /// The group towards whose limit it counts.
     pub(crate) limited_group: Option<String>,
+    pub(crate) task: String,
+    pub(crate) started_at: Timestamp,
 }
 
 impl Locked {
@@ -238,6 +251,8 @@ impl Locked {
             unique_key: row.get(8),
             concurrency_key: row.get(9),
             limited_group: row.get(10),
+            task: row.must(11),
+            started_at: row.must(12),
         }
     }
 }
@@ -320,8 +335,8 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Vec<(Lo
     let mut alive: Vec<(i64, Timestamp)> = Vec::new();
     for row in rows.iter() {
         let lease = Locked::read(&row);
-        let expires_at = row.must::<Timestamp>(11);
-        let timeout_at = row.must::<Timestamp>(12);
+        let expires_at = row.must::<Timestamp>(13);
+        let timeout_at = row.must::<Timestamp>(14);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace.
         let deadline = if lease.timed_out {
             timeout_at.plus(grace)

@@ -33,6 +33,7 @@ mod token;
 pub mod retry;
 pub mod schedule;
 mod server_zone;
+mod tally;
 mod timing;
 mod wake;
 mod zone_data;

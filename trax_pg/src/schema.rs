@@ -104,14 +104,24 @@ extension_sql_file!(
     requires = ["api_run"]
 );
 extension_sql_file!(
+    "../../sql/api/metrics.sql",
+    name = "api_metrics",
+    requires = ["api_status"]
+);
+extension_sql_file!(
     "../../sql/api/explain.sql",
     name = "api_explain",
-    requires = ["api_status"]
+    requires = ["api_metrics"]
 );
 extension_sql_file!(
     "../../sql/api/access.sql",
     name = "api_access",
     requires = ["api_explain"]
+);
+extension_sql_file!(
+    "../../sql/api/diagnose.sql",
+    name = "api_diagnose",
+    requires = ["api_access"]
 );
 
 extension_sql_file!("../../sql/grants.sql", name = "grants", finalize);

@@ -29,7 +29,7 @@ use crate::spi::{self, Spi, arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
 use crate::work_queue::Waiting;
-use crate::{durability, group, hint, outcome, registry, setting, wake};
+use crate::{durability, group, hint, outcome, registry, setting, tally, wake};
 use lane::Lane;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
@@ -149,6 +149,7 @@ fn claim(
     }
     // Read under the locks of the limits: whatever made room has ended before this.
     let now = Timestamp::now();
+    tally::claimed(jobs.iter().map(|job| &job.row), now);
     grant::grant(request, &jobs, now, push)?;
     unpark_manifests(spi, &jobs);
     registry::seen(spi, &request.worker, now);

@@ -5,6 +5,7 @@ use crate::lease::{Locked, Overdue};
 use crate::manifest_state;
 use crate::retry::{Policy, Verdict};
 use crate::setting;
+use crate::tally::Outcome;
 use pgrx::pg_sys;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(super) struct Failure {
 
 /// How `trax.run` calls the end of an attempt that did not complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Error,
     LeaseExpired,
     Timeout,
@@ -33,6 +34,16 @@ impl State {
         }
     }
 
+    /// As it is counted.
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Self::Error => Outcome::Error,
+            Self::LeaseExpired => Outcome::LeaseExpired,
+            Self::Timeout => Outcome::Timeout,
+            Self::Cancelled => Outcome::Cancelled,
+        }
+    }
+
     pub(super) fn failure_kind(self) -> Option<&'static str> {
         match self {
             Self::Error => Some("error"),
@@ -44,12 +55,12 @@ impl State {
 }
 
 /// The end of one attempt that did not complete.
-pub(super) struct Ending {
-    pub(super) lease: Locked,
-    pub(super) state: State,
+pub(crate) struct Ending {
+    pub(crate) lease: Locked,
+    pub(crate) state: State,
     pub(super) error: Option<String>,
     pub(super) detail: Option<pg_sys::Datum>,
-    pub(super) retry_at: Option<Timestamp>,
+    pub(crate) retry_at: Option<Timestamp>,
     /// Why it becomes a dead letter.
     pub(super) reason: Option<&'static str>,
 }

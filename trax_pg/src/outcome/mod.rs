@@ -22,8 +22,10 @@ use crate::lease::{self, Held, Leased, Overdue, ReapFrom};
 use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
+use crate::tally::{self, Outcome, Stale};
 use crate::{hint, wake, work_queue};
-use ending::{Ending, Failure, State};
+pub(crate) use ending::Ending;
+use ending::{Failure, State};
 use pgrx::{Uuid, pg_sys};
 
 /// Error text is cut at this length.
@@ -98,6 +100,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| {
         let Some(lease) = lease::take(spi, job_id, token) else {
+            tally::stale(Stale::Fail, 1);
             return Ok("lost");
         };
         let ending = Ending::failed(lease, failure, now);
@@ -119,7 +122,15 @@ sql_function!(
         let job_id = call.required::<i64>(0, "job_id")?;
         let token = call.required::<Uuid>(1, "token")?;
         let now = Timestamp::now();
-        let held = spi::connected(|spi| Ok(acknowledge_cancel(spi, job_id, token, now)))?;
+        let held = spi::connected(|spi| {
+            Ok(acknowledge_cancel(
+                spi,
+                job_id,
+                token,
+                now,
+                Stale::AcknowledgeCancel,
+            ))
+        })?;
         Ok(call.value(held))
     }
 );
@@ -155,6 +166,8 @@ pub(crate) fn complete(
     now: Timestamp,
 ) -> Result<Vec<i64>> {
     let leases = completion::record(held, outputs, now)?;
+    tally::completed(&leases, now);
+    tally::stale(Stale::Complete, outputs.len() - leases.len());
     let ended: Vec<Ended> = leases
         .iter()
         .map(|lease| Ended {
@@ -186,8 +199,15 @@ pub(crate) fn complete(
 }
 
 /// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
-pub(crate) fn acknowledge_cancel(spi: &Spi, job_id: i64, token: Uuid, now: Timestamp) -> bool {
+pub(crate) fn acknowledge_cancel(
+    spi: &Spi,
+    job_id: i64,
+    token: Uuid,
+    now: Timestamp,
+    call: Stale,
+) -> bool {
     let Some(lease) = lease::take(spi, job_id, token) else {
+        tally::stale(call, 1);
         return false;
     };
     let ending = match (lease.cancelled, lease.timed_out) {
@@ -234,6 +254,7 @@ pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     hint::taken();
     let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
+    tally::ended_waiting(&rows, 5, Outcome::Cancelled);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
     let count = ended.len();
     settle(spi, ended, now);
@@ -268,6 +289,7 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
 pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     hint::taken();
     let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
+    tally::ended_waiting(&rows, 5, Outcome::Expired);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
     let count = ended.len();
     settle(spi, ended, now);
@@ -317,6 +339,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
         arg(now),
     ];
+    tally::ended(&endings, now);
     hint::rows_claimable(&spi.query(&RUN_FAIL, &arguments));
     if endings
         .iter()

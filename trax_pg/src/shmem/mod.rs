@@ -9,6 +9,7 @@
 
 mod bell;
 mod head;
+pub(crate) mod tally;
 
 pub(crate) use bell::{Bell, LaneVersion, TOKEN_CLASSES, bell};
 pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
@@ -17,6 +18,7 @@ use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tally::{TALLIES, empty_tallies};
 
 /// How many databases can have a scheduler or a hold at once.
 const SLOTS: usize = 128;
@@ -104,6 +106,7 @@ pub(crate) fn request() {
     use pgrx::{pg_guard, pg_shmem_init};
     pg_shmem_init!(BOARD = empty_board());
     pg_shmem_init!(BELLS = silent_bells());
+    pg_shmem_init!(TALLIES = empty_tallies());
     head::request();
     REQUESTED.store(true, Ordering::Relaxed);
 }

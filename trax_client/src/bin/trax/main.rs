@@ -8,15 +8,18 @@ mod check;
 mod cron;
 mod dead;
 mod demo;
+mod doctor;
 mod enqueue;
 mod exec;
 mod failure;
 mod grant;
 mod group;
+mod import;
 mod jobs;
 mod lock;
 mod manifest;
 mod manual;
+mod metrics;
 mod output;
 mod pause;
 mod print;
@@ -24,6 +27,7 @@ mod process_group;
 mod run_to_come;
 mod session;
 mod status;
+mod top;
 mod worker;
 mod workers;
 
@@ -74,6 +78,14 @@ enum Command {
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// Watch rates, queues, groups, workers and tasks; cancel, pause and retry by key
+    Top(top::Arguments),
+    /// Find out what is wrong, and print the line to type; exit code 2 when something is
+    Doctor(doctor::Arguments),
+    /// Print numbers for Prometheus, or serve them
+    Metrics(metrics::Arguments),
+    /// Turn crontabs and the jobs of pg_cron into manifests
+    Import(import::Arguments),
     /// List, show, cancel, retry and watch jobs
     Jobs(jobs::Arguments),
     /// List, show, requeue and acknowledge jobs that failed for good
@@ -127,6 +139,10 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Top(arguments) => top::run(url, arguments).await,
+        Command::Doctor(arguments) => doctor::run(url, arguments).await,
+        Command::Metrics(arguments) => metrics::run(url, arguments).await,
+        Command::Import(arguments) => import::run(url, arguments).await,
         Command::Jobs(arguments) => jobs::run(url, arguments).await,
         Command::Dead(arguments) => dead::run(url, arguments).await,
         Command::Manifest(arguments) => manifest::run(url, arguments).await,

@@ -1,0 +1,316 @@
+-- Causes with fixes.
+--
+-- What trax.status() finds unhealthy is a cause; the rest is what makes a healthy scheduler slow, or will stop it.
+
+create function trax.diagnose(
+    patience interval default '5 min',
+    role name default current_user
+)
+returns table (
+    cause text,
+    severity text,
+    detail text,
+    fix text
+)
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+as $$
+with clock as materialized (
+    select clock_timestamp() as now, clock_timestamp() - $1 as past
+), tally as materialized (
+    select * from trax.tallies()
+), hot as materialized (
+    select c.oid, c.relname, greatest(c.reltuples, 0) as tuples, c.reloptions
+    from pg_class c
+    where c.relnamespace = 'trax'::regnamespace
+        and c.relname in ('work_queue', 'lease', 'manifest_state')
+), lane as materialized (
+    -- Lanes with a ready job, and the first of them by the order of claiming.
+    select l.lane_id, l.group_name, l.task, h.run_at
+    from (select distinct l.lane_id, l.group_name, l.task from trax.lane l) l
+    cross join lateral (
+        select q.run_at
+        from trax.work_queue q
+        where q.lane_id = l.lane_id
+            and q.waits_for is null
+        order by q.priority desc, q.job_id
+        limit 1
+    ) h
+), group_load as materialized (
+    select
+        w.group_name,
+        w.waiting,
+        coalesce(g.enabled, true) as enabled,
+        g.max_active_jobs,
+        (select count(*) from trax.lease l where l.group_name = w.group_name and g.max_active_jobs is not null) as executed
+    from (select l.group_name, min(l.run_at) as waiting from lane l group by 1) w
+    left join trax.manifest_group g on g.name = w.group_name
+), oldest_lane as materialized (
+    -- Whoever reads them is helped by the worst.
+    select *
+    from (
+        select l.*, row_number() over (order by l.run_at) as place
+        from clock c
+        join lane l on l.run_at <= c.past
+        join group_load g on g.group_name = l.group_name
+        where g.enabled
+            and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
+            and not exists (
+                select
+                from trax.lease e
+                where e.lane_id = l.lane_id
+                    and e.started_at > c.past
+            )
+            and not exists (
+                select
+                from tally t
+                where t.name = 'trax_last_claim_timestamp_seconds'
+                    and t.labels ->> 'task' = l.task
+                    and to_timestamp(t.value) > c.past
+            )
+    ) l
+    where l.place <= 10
+), worker_process as materialized (
+    -- Background workers are all processes that are none of the server's own kinds.
+    select
+        count(*) as used,
+        count(*) filter (where a.backend_type = 'trax launcher') as launchers,
+        count(*) filter (where a.backend_type = 'trax scheduler' and a.datname = current_database()) as schedulers
+    from pg_stat_activity a
+    where a.backend_type not in (
+        'client backend', 'autovacuum launcher', 'autovacuum worker', 'walsender', 'checkpointer',
+        'background writer', 'walwriter', 'startup', 'archiver', 'logger', 'walreceiver', 'io worker',
+        'walsummarizer', 'slotsync worker', 'standalone backend'
+    )
+), unhealthy as materialized (
+    select s.item, s.value, s.hint
+    from trax.status() s
+    where not s.healthy
+)
+select
+    case
+        when u.item = 'library' then 'library_not_preloaded'
+        when u.item = 'scheduler' and u.value like 'paused%' then 'scheduler_paused'
+        when u.item = 'scheduler' and u.value = 'waiting for trax.adopt()' then 'copy_not_adopted'
+        when u.item = 'scheduler' then 'scheduler_not_running'
+        else replace(u.item, ' ', '_')
+    end,
+    case
+        when u.item in ('library', 'dead letters', 'manifests that cannot be evaluated') then 'warning'
+        else 'critical'
+    end,
+    format('%s: %s', u.item, u.value),
+    u.hint
+from unhealthy u
+union all
+select
+    'too_few_worker_processes', 'critical',
+    format('%s of %s worker processes are in use, and there is none for the scheduler of this database.',
+        w.used, current_setting('max_worker_processes')),
+    format('alter system set max_worker_processes = %s; then restart PostgreSQL',
+        current_setting('max_worker_processes')::int + 8)
+from worker_process w
+where w.schedulers = 0
+    and w.used >= current_setting('max_worker_processes')::int
+    and exists (select from unhealthy u where u.item = 'scheduler' and u.value = 'not running')
+    and not exists (select from unhealthy u where u.item = 'library')
+union all
+select
+    'scheduler_stuck', 'critical',
+    format('Its process runs, and its last cycle began %s ago.',
+        justify_interval(date_trunc('second', c.now - to_timestamp(t.value)))),
+    'See what it waits for: select pid, state, wait_event_type, wait_event, pg_blocking_pids(pid) from pg_stat_activity where backend_type = ''trax scheduler''; and the server log'
+from clock c
+join tally t on t.name = 'trax_last_cycle_timestamp_seconds'
+cross join worker_process w
+where w.schedulers > 0
+    and current_setting('trax.enabled', true) = 'on'
+    and not exists (select from unhealthy u where u.item = 'scheduler')
+    and to_timestamp(t.value) < c.past - 2 * current_setting('trax.tick_interval', true)::interval
+union all
+select
+    'version_mismatch', 'critical',
+    format('The library is version %s, the extension in this database %s.', t.labels ->> 'version', e.extversion),
+    case
+        when a.default_version is distinct from e.extversion then 'alter extension trax update; then restart PostgreSQL if that changes nothing'
+        else 'Restart PostgreSQL, so that it loads the library that is installed'
+    end
+from pg_extension e
+join tally t on t.name = 'trax_library_info'
+left join pg_available_extensions a on a.name = e.extname
+where e.extname = 'trax'
+    and e.extversion <> t.labels ->> 'version'
+union all
+select
+    'horizon_held', 'warning',
+    format('Process %s (application "%s", user "%s", database "%s", %s) has held its snapshot for %s: nothing that was deleted since can be cleaned up. It ran: %s',
+        a.pid, a.application_name, a.usename, a.datname, coalesce(a.state, a.backend_type),
+        justify_interval(date_trunc('second', c.now - a.xact_start)), left(a.query, 80)),
+    format('Let it end its transaction, or type: select pg_terminate_backend(%s); and set idle_in_transaction_session_timeout', a.pid)
+from clock c
+join pg_stat_activity a on a.xact_start <= c.past
+where a.datname = current_database()
+    and (a.backend_xmin is not null or a.backend_xid is not null)
+    and a.backend_type not in ('autovacuum worker', 'trax scheduler')
+    and a.pid <> pg_backend_pid()
+union all
+select
+    'prepared_transaction', 'warning',
+    format('Transaction "%s" of user "%s" was prepared %s ago and holds its locks and the horizon.',
+        p.gid, p.owner, justify_interval(date_trunc('second', c.now - p.prepared))),
+    format('commit prepared %s; or: rollback prepared %s', quote_literal(p.gid), quote_literal(p.gid))
+from clock c
+join pg_prepared_xacts p on p.prepared <= c.past
+where p.database = current_database()
+union all
+select
+    'replication_slot_holds_horizon', 'warning',
+    format('Replication slot "%s" (%s) keeps what %s transactions have deleted.',
+        s.slot_name, case when s.active then 'in use' else 'not in use' end, age(s.xmin)),
+    case
+        when s.active then 'Find the long query on its standby, or set hot_standby_feedback = off there'
+        else format('Start its standby, or type: select pg_drop_replication_slot(%s)', quote_literal(s.slot_name))
+    end
+from pg_replication_slots s
+where s.xmin is not null
+    and (not s.active or age(s.xmin) > 1000000)
+union all
+select
+    'dead_tuples', 'warning',
+    format('trax.%s has %s dead rows beside %s live ones; autovacuum %s.',
+        h.relname, t.n_dead_tup, t.n_live_tup,
+        coalesce('last came ' || date_trunc('second', t.last_autovacuum), 'has not come yet')),
+    format('End what holds the horizon (see the other causes), then: vacuum trax.%I', h.relname)
+from hot h
+join pg_stat_all_tables t on t.relid = h.oid
+where t.n_dead_tup > 50000 + 0.2 * greatest(h.tuples, t.n_live_tup)
+union all
+select
+    'autovacuum_off', 'critical',
+    format('The setting %s is off: dead rows stay in the queue for ever.', s.name),
+    format('alter system set %s = on; select pg_reload_conf()', s.name)
+from pg_settings s
+where s.name in ('autovacuum', 'track_counts')
+    and s.setting = 'off'
+union all
+select
+    'autovacuum_off', 'critical',
+    format('Autovacuum is off for trax.%s.', h.relname),
+    format('alter table trax.%I reset (autovacuum_enabled)', h.relname)
+from hot h
+where exists (
+    select
+    from pg_options_to_table(h.reloptions) o
+    where o.option_name = 'autovacuum_enabled'
+        and not o.option_value::boolean
+)
+union all
+select
+    'setting_refused', 'critical',
+    format('%s, line %s: %s = %s: %s', f.sourcefile, f.sourceline, f.name, quote_literal(f.setting), f.error),
+    format('alter system reset %s; or correct that line; then: select pg_reload_conf()', f.name)
+from pg_file_settings f
+where f.error is not null
+    and not f.applied
+    and (f.name like 'trax.%' or f.name in ('shared_preload_libraries', 'max_worker_processes'))
+    and not exists (
+        select
+        from pg_settings s
+        where s.name = f.name
+            and s.pending_restart
+    )
+union all
+select
+    'setting_waits_for_restart', 'warning',
+    format('The setting %s was changed and is not in force.', s.name),
+    'Restart PostgreSQL'
+from pg_settings s
+where s.pending_restart
+    and (s.name like 'trax.%' or s.name in ('shared_preload_libraries', 'max_worker_processes', 'max_connections', 'max_prepared_transactions'))
+union all
+select
+    'missing_grants', 'warning',
+    format('Role "%s" may call trax.%s() as level %s does, but not %s.', $2, m.known, m.level, m.missing),
+    format('select trax.grant_access(%s, %s)', quote_literal(quote_ident($2)), quote_literal(m.level))
+from (
+    select
+        l.level,
+        l.known,
+        string_agg(format('trax.%s()', p.proname), ', ' order by p.proname) as missing
+    from (
+        values ('reader', 'status'), ('producer', 'trigger'), ('worker', 'claim_next'), ('admin', 'schedule')
+    ) l (level, known)
+    join pg_proc p on p.pronamespace = 'trax'::regnamespace and p.proname = any (trax.functions_of(l.level))
+    where not has_function_privilege($2, p.oid, 'execute')
+        and exists (
+            select
+            from pg_proc k
+            where k.pronamespace = 'trax'::regnamespace
+                and k.proname = l.known
+                and has_function_privilege($2, k.oid, 'execute')
+        )
+    group by 1, 2
+) m
+union all
+select
+    'group_paused', 'warning',
+    format('Group "%s" is disabled, and its jobs have waited since %s.', g.group_name, date_trunc('second', g.waiting)),
+    format('select trax.configure_group(%s, enabled => true)', quote_literal(g.group_name))
+from clock c
+join group_load g on g.waiting <= c.past
+where not g.enabled
+union all
+select
+    'limit_full', 'warning',
+    format('%s of %s jobs of group "%s" are in progress, and others have waited since %s.',
+        g.executed, g.max_active_jobs, g.group_name, date_trunc('second', g.waiting)),
+    format('See what they do: select job_id, worker, task, started_at from trax.lease where group_name = %s; or: select trax.configure_group(%s, max_active_jobs => %s)',
+        quote_literal(g.group_name), quote_literal(g.group_name), 2 * g.max_active_jobs)
+from clock c
+join group_load g on g.waiting <= c.past
+where g.enabled
+    and g.executed >= g.max_active_jobs
+union all
+select
+    'limit_full', 'warning',
+    format('%s jobs of this database are in progress, as many as trax.max_active_jobs allows, and others have waited since %s.',
+        m.jobs, date_trunc('second', w.waiting)),
+    format('See what they do: select job_id, worker, task, started_at from trax.lease; or: alter database %I set trax.max_active_jobs = %s',
+        current_database(), 2 * m.jobs)
+from clock c
+cross join (select coalesce(nullif(current_setting('trax.max_active_jobs', true), '')::int, 0) as jobs) m
+join (select min(g.waiting) as waiting from group_load g where g.enabled) w on w.waiting <= c.past
+where m.jobs > 0
+    and (select count(*) from (select from trax.lease limit m.jobs) l) >= m.jobs
+union all
+select
+    'task_not_claimed', 'warning',
+    format('Jobs of task "%s" in group "%s" have waited since %s, and no worker takes them.',
+        l.task, l.group_name, date_trunc('second', l.run_at)),
+    format('Start a worker that handles it: trax worker --exec COMMAND --task %s', l.task)
+from oldest_lane l
+union all
+select
+    'runs_without_partition', 'warning',
+    'trax.run_default has rows: no partition for their day existed when they were recorded, and as long as they are there that partition cannot be made.',
+    'begin; create temp table moved on commit drop as table trax.run_default; delete from trax.run_default; select trax.make_run_partitions(d.day, 0) from (select distinct date_trunc(''day'', finished_at, ''UTC'') as day from moved) d; insert into trax.run select * from moved; commit'
+where exists (select from trax.run_default)
+union all
+select
+    'wraparound', case when w.age > 1500000000 then 'critical' else 'warning' end,
+    format('This database is %s transactions old, more than twice autovacuum_freeze_max_age (%s): freezing does not keep up, and PostgreSQL stops at 2 billion.',
+        w.age, w.freeze_max_age),
+    'End what holds the horizon (see the other causes), then in this database: vacuum (freeze)'
+from (
+    select age(d.datfrozenxid) as age, current_setting('autovacuum_freeze_max_age')::int as freeze_max_age
+    from pg_database d
+    where d.datname = current_database()
+) w
+where w.age > least(2::bigint * w.freeze_max_age, 1200000000)
+$$;
+comment on function trax.diagnose(interval, name) is
+    'Causes of trouble, each with its severity (critical or warning), what was seen and what to type; no rows when healthy. Waiting, snapshots and silence count from patience on; missing grants are looked for in role.';

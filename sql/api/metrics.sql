@@ -1,0 +1,274 @@
+-- Numbers for monitoring.
+--
+-- Nothing here reads history or all that waits: up to 1,000 pages of the queue are counted, of a larger one as many are
+-- sampled, and the first jobs of each lane are counted in any.
+
+create function trax.tallies()
+returns table (
+    name text,
+    labels jsonb,
+    value double precision
+)
+language c volatile
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_tallies';
+comment on function trax.tallies() is
+    'Internal. What was counted in shared memory since the server started; without preloading only the version of the library.';
+
+create function trax.queue_depth()
+returns table (
+    group_name text,
+    state text,
+    jobs double precision,
+    oldest timestamptz
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+-- Plans that do not depend on statistics: a queue may have filled since the last ANALYZE.
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+as $$
+with lane as materialized (
+    select distinct l.lane_id, l.group_name
+    from trax.lane l
+), size as materialized (
+    select
+        least(100, 100.0 * 1000 / greatest(pg_relation_size('trax.work_queue') / current_setting('block_size')::bigint, 1))::real
+            as percent,
+        greatest(20, 20000 / greatest((select count(*) from lane), 1)) as probed
+), sampled as materialized (
+    select
+        q.lane_id,
+        coalesce(case q.waits_for when 'time' then 'delayed' when 'key' then 'blocked' end, 'ready') as state,
+        count(*) * (100 / min(s.percent)) as jobs,
+        min(q.run_at) as oldest
+    from size s
+    cross join lateral (
+        select w.lane_id, w.waits_for, w.run_at
+        from trax.work_queue w tablesample system (s.percent) repeatable (0)
+    ) q
+    group by 1, 2
+), probed as materialized (
+    -- What a sample would miss: the first rows of each lane.
+    select l.lane_id, 'ready' as state, p.jobs, p.oldest, p.jobs < s.probed as exact
+    from size s
+    cross join lane l
+    cross join lateral (
+        select count(*) as jobs, min(h.run_at) as oldest
+        from (
+            select q.run_at
+            from trax.work_queue q
+            where q.lane_id = l.lane_id
+                and q.waits_for is null
+            order by q.priority desc, q.job_id
+            limit s.probed
+        ) h
+    ) p
+    where s.percent < 100
+)
+select
+    l.group_name,
+    k.state,
+    round(sum(case when p.exact then p.jobs else greatest(p.jobs, d.jobs, 0) end)),
+    min(least(p.oldest, d.oldest))
+from lane l
+cross join (values ('ready'), ('delayed'), ('blocked')) k (state)
+left join sampled d on d.lane_id = l.lane_id and d.state = k.state
+left join probed p on p.lane_id = l.lane_id and p.state = k.state
+group by 1, 2
+$$;
+comment on function trax.queue_depth() is
+    'Internal. How many jobs wait in each group, and since when: counted in a queue of up to 1,000 pages, estimated within some ten percent in a larger one.';
+
+create function trax.metrics()
+returns table (
+    name text,
+    labels jsonb,
+    value double precision
+)
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+as $$
+with clock as materialized (
+    select clock_timestamp() as now
+), hot (relation) as (
+    values ('work_queue'), ('lease'), ('manifest_state')
+), waiting as materialized (
+    select * from trax.queue_depth()
+), executed as materialized (
+    select
+        l.group_name,
+        count(*) as jobs,
+        count(*) filter (where l.cancel_requested) as stopping,
+        count(*) filter (where l.lease_expires_at < c.now) as expired,
+        min(l.started_at) as oldest
+    from clock c
+    cross join trax.lease l
+    group by 1
+), overdue as materialized (
+    -- The cycle should have looked at these.
+    select min(o.at) as since
+    from clock c
+    cross join lateral (
+        select (select s.next_run_at from trax.manifest_state s where s.next_run_at is not null order by s.next_run_at limit 1)
+        union all
+        select (select q.run_at from trax.work_queue q where q.waits_for = 'time' order by q.run_at limit 1)
+        union all
+        select (select l.reap_at from trax.lease l order by l.reap_at limit 1)
+    ) o (at)
+    where o.at < c.now
+)
+select t.name, t.labels, t.value
+from trax.tallies() t
+union all
+select 'trax_info', jsonb_build_object('version', e.extversion), 1
+from pg_extension e
+where e.extname = 'trax'
+union all
+select 'trax_queue_depth', jsonb_build_object('group', w.group_name, 'state', w.state), w.jobs
+from waiting w
+union all
+select 'trax_queue_oldest_age_seconds', jsonb_build_object('group', w.group_name), greatest(extract(epoch from c.now - w.oldest), 0)
+from clock c
+cross join waiting w
+where w.state = 'ready'
+    and w.oldest is not null
+union all
+select 'trax_leases', jsonb_build_object('group', g.group_name), coalesce(x.jobs, 0)
+from (
+    select w.group_name from waiting w
+    union
+    select x.group_name from executed x
+) g
+left join executed x on x.group_name = g.group_name
+union all
+select 'trax_lease_oldest_age_seconds', jsonb_build_object('group', x.group_name), greatest(extract(epoch from c.now - x.oldest), 0)
+from clock c
+cross join executed x
+union all
+select 'trax_leases_cancel_requested', '{}', coalesce(sum(x.stopping), 0)
+from executed x
+union all
+select 'trax_leases_expired', '{}', coalesce(sum(x.expired), 0)
+from executed x
+union all
+select 'trax_group_enabled', jsonb_build_object('group', g.name), g.enabled::int
+from trax.manifest_group g
+union all
+select 'trax_group_max_active_jobs', jsonb_build_object('group', g.name), g.max_active_jobs
+from trax.manifest_group g
+where g.max_active_jobs is not null
+union all
+select 'trax_max_active_jobs', '{}', m.jobs::int
+from current_setting('trax.max_active_jobs', true) m (jobs)
+where m.jobs <> '0'
+union all
+-- Every identity that was given, also to jobs that were rolled back or refused.
+select 'trax_enqueued_total', '{}', q.last_value - 1 + q.is_called::int
+from trax.work_queue_job_id_seq q
+union all
+-- Names are anybody's: those that are waited for most, a hundred at most.
+select n.name, jsonb_build_object('name', l.name), n.value
+from (
+    select l.name, l.held, l.waiting
+    from trax.concurrency_limit l
+    order by l.waiting desc, l.held desc, l.name
+    limit 100
+) l
+cross join lateral (values ('trax_tokens_held', l.held), ('trax_tokens_waiting', l.waiting)) n (name, value)
+union all
+select 'trax_workers', '{}', count(*)
+from trax.worker
+union all
+select 'trax_workers_busy', '{}', count(distinct l.worker)
+from trax.lease l
+union all
+select 'trax_scheduler_running', '{}', count(*)
+from pg_stat_activity a
+where a.backend_type = 'trax scheduler'
+    and a.datname = current_database()
+union all
+select 'trax_scheduler_paused', '{}', count(*)
+from trax.instance i
+where i.paused_at is not null
+union all
+select 'trax_scheduler_lag_seconds', '{}', coalesce(extract(epoch from c.now - o.since), 0)
+from clock c
+cross join overdue o
+union all
+select 'trax_manifests', '{}', case when m.counted < 10000 then m.counted else greatest(m.counted, m.estimated) end
+from (
+    select
+        (select count(*) from (select from trax.manifest limit 10000) m) as counted,
+        (select r.reltuples from pg_class r where r.oid = 'trax.manifest'::regclass) as estimated
+) m
+union all
+select 'trax_manifests_overdue', '{}', count(*)
+from (
+    select
+    from clock c
+    join trax.manifest_state s on s.next_run_at < c.now
+    limit 10000
+) s
+union all
+select 'trax_manifests_broken', '{}', count(*)
+from trax.manifest_state s
+where s.evaluation_error is not null
+union all
+select 'trax_dead_letters', '{}', count(*)
+from (
+    select
+    from trax.dead_letter d
+    where d.status = 'awaiting_intervention'
+    limit 100000
+) d
+union all
+select 'trax_table_dead_tuples', jsonb_build_object('table', h.relation), t.n_dead_tup
+from hot h
+join pg_stat_all_tables t on t.relid = ('trax.' || h.relation)::regclass
+union all
+select 'trax_table_bytes', jsonb_build_object('table', h.relation), pg_total_relation_size(('trax.' || h.relation)::regclass)
+from hot h
+union all
+select 'trax_table_bytes', '{"table": "run"}', coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)
+from pg_inherits i
+where i.inhparent = 'trax.run'::regclass
+union all
+select 'trax_run_default_used', '{}', (exists (select from trax.run_default))::int
+union all
+select 'trax_horizon_age_transactions', '{}', coalesce(max(h.age), 0)
+from (
+    select age(a.backend_xmin)
+    from pg_stat_activity a
+    where a.backend_xmin is not null
+        and (a.datname = current_database() or a.backend_type = 'walsender')
+        and a.pid <> pg_backend_pid()
+    union all
+    select age(p.transaction)
+    from pg_prepared_xacts p
+    where p.database = current_database()
+    union all
+    select age(s.xmin)
+    from pg_replication_slots s
+    where s.xmin is not null
+) h (age)
+union all
+select 'trax_oldest_transaction_seconds', '{}', coalesce(extract(epoch from max(c.now - a.xact_start)), 0)
+from clock c
+cross join pg_stat_activity a
+where a.datname = current_database()
+    and (a.backend_xmin is not null or a.backend_xid is not null)
+    and a.pid <> pg_backend_pid()
+union all
+select 'trax_wraparound_age_transactions', '{}', age(d.datfrozenxid)
+from pg_database d
+where d.datname = current_database()
+$$;
+comment on function trax.metrics() is
+    'Numbers for monitoring, a row for each sample, named and labelled as Prometheus does; names that end in _total and the buckets of histograms count since the server started. Cheap at any length of queue and history.';

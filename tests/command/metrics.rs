@@ -1,0 +1,271 @@
+//! `trax metrics`: what Prometheus' own tool says of it, the little HTTP server, and that dashboard and alert rules fit.
+
+use super::{bare, json, on, trax};
+use harness::process::{Process, run, send_signal};
+use harness::scheduler::{connect, execute, live_database, live_server};
+use harness::{PATIENCE, database, eventually};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use trax_client::testkit::{Server, Stop};
+
+/// A path of the project.
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+fn promtool() -> Command {
+    let unpacked = path("target/tools/promtool");
+    if unpacked.exists() {
+        Command::new(unpacked)
+    } else {
+        Command::new("promtool")
+    }
+}
+
+/// Fails when Prometheus' parser or its linter has something to say.
+fn assert_exposition(text: &str) {
+    let mut child = promtool()
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is there; scripts/setup fetches it");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(text.as_bytes()).expect("promtool reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.is_empty(), "{said}\n{text}");
+}
+
+/// A database in which everything that is counted has happened.
+async fn lived_in() -> trax_client::testkit::Database {
+    let database = database().await;
+    execute(
+        &connect(&database).await,
+        r#"select trax.configure_group('g', max_active_jobs => 3);
+        select trax.enqueue_many('a "quoted\ task', array['1', '2', '3']::jsonb[], max_retries => 0);
+        select trax.enqueue('b', group_name => 'g', run_at => now() + interval '1 h');
+        select trax.complete(job_id, token) from trax.claim_next();
+        select trax.fail(job_id, token, 'no') from trax.claim_next();
+        select trax.complete(7, gen_random_uuid());
+        select * from trax.tick()"#,
+    )
+    .await;
+    database
+}
+
+#[tokio::test]
+async fn prometheus_understands_every_line() {
+    let database = lived_in().await;
+    let (code, output, errors) = run(&mut trax(&database, &["metrics"]));
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    assert_exposition(&output);
+    assert!(
+        !output.contains("newer version"),
+        "each number is described: {output}"
+    );
+    assert!(
+        output.contains(r#"trax_completions_total{task="a \"quoted\\ task"} 1"#),
+        "{output}"
+    );
+    let (code, output, _) = run(&mut trax(&database, &["metrics", "--json"]));
+    assert_eq!(code, Some(0));
+    let samples = json(&output);
+    let samples = samples.as_array().expect("an array");
+    assert!(
+        samples
+            .iter()
+            .any(|s| s["name"] == "trax_dead_letters" && s["value"] == 1.0)
+    );
+}
+
+/// The names of all metrics in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c: char| !word(c))
+        .filter(|name| name.starts_with("trax_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn alert_rules_and_dashboard_are_valid_and_name_numbers_that_exist() {
+    let rules = path("monitoring/alerts.yml");
+    let (code, output, errors) = run(promtool().args(["check", "rules"]).arg(&rules));
+    assert_eq!(code, Some(0), "{output} {errors}");
+
+    let text = std::fs::read_to_string(path("monitoring/grafana.json")).expect("it is there");
+    let dashboard = json(&text);
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let expressions: Vec<String> = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten()
+        .map(|target| target["expr"].as_str().expect("an expression").to_owned())
+        .collect();
+    assert!(expressions.len() > 20);
+    let ids: BTreeSet<i64> = panels
+        .iter()
+        .filter_map(|panel| panel["id"].as_i64())
+        .collect();
+    assert_eq!(ids.len(), panels.len(), "each panel has an id of its own");
+    // Prometheus itself reads each expression, as a rule; Grafana puts values for its variables first.
+    let as_rules: Vec<String> = expressions
+        .iter()
+        .enumerate()
+        .map(|(i, expression)| {
+            let expression = expression
+                .replace("$__rate_interval", "5m")
+                .replace("$instance", ".*");
+            format!(
+                "  - {{record: 'panel:{i}', expr: {}}}",
+                json_text(&expression)
+            )
+        })
+        .collect();
+    let file = live_server().socket_dir().join("dashboard.yml");
+    let document = format!(
+        "groups:\n- name: panels\n  rules:\n{}\n",
+        as_rules.join("\n")
+    );
+    std::fs::write(&file, document).expect("it can be written");
+    let (code, output, errors) = run(promtool().args(["check", "rules"]).arg(&file));
+    assert_eq!(code, Some(0), "{output} {errors}");
+
+    let database = lived_in().await;
+    execute(
+        &connect(&database).await,
+        &format!(
+            "alter database {} set trax.max_active_jobs = 5",
+            database.name()
+        ),
+    )
+    .await;
+    let (_, exposition, _) = run(&mut trax(&database, &["metrics"]));
+    let there = names(&exposition);
+    let rules = std::fs::read_to_string(rules).expect("it is there");
+    let used = names(&(rules + &expressions.join("\n")));
+    let missing: Vec<&String> = used.difference(&there).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+fn json_text(text: &str) -> String {
+    serde_json::to_string(text).expect("a text is JSON")
+}
+
+/// The status line and the body of an answer.
+async fn http(port: u16, request: &str) -> Result<(String, String), String> {
+    let told = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(("127.0.0.1", port))
+        .await
+        .map_err(told)?;
+    stream.write_all(request.as_bytes()).await.map_err(told)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.map_err(told)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(answer.clone())?;
+    let length = format!("Content-Length: {}", body.len());
+    if !request.starts_with("HEAD") && !head.contains(&length) {
+        return Err(format!("{length}: {head}"));
+    }
+    let status = head.lines().next().unwrap_or("");
+    Ok((status.to_owned(), body.to_owned()))
+}
+
+/// The port that a serving program has said.
+async fn port_of(serving: &Process) -> u16 {
+    eventually("the address is said", PATIENCE, async || {
+        let said = serving.output();
+        let port = said
+            .split("http://127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split('/').next())
+            .and_then(|port| port.parse().ok());
+        port.ok_or(said)
+    })
+    .await
+}
+
+const GET: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[tokio::test]
+async fn an_address_serves_them_until_sigterm() {
+    let database = live_database().await;
+    let mut command = on(live_server(), &database);
+    command.args(["metrics", "--listen", "0"]);
+    let serving = Process::start(command);
+    let port = port_of(&serving).await;
+    let (status, body) = http(port, GET).await.expect("an answer");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(body.contains("\ntrax_up 1\n"), "{body}");
+    assert_exposition(&body);
+    for (request, wanted) in [
+        ("HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK"),
+        ("GET / HTTP/1.0\r\n\r\n", "200 OK"),
+        ("GET /metrics?x=1 HTTP/1.1\r\n\r\n", "200 OK"),
+        ("GET /secret HTTP/1.1\r\n\r\n", "404 Not Found"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+    ] {
+        let (status, _) = http(port, request).await.expect("an answer");
+        assert!(status.ends_with(wanted), "{request}: {status}");
+    }
+    let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
+    assert!(http(port, &endless).await.is_err(), "nobody reads that");
+    // A client that says nothing holds up nobody.
+    let silent = TcpStream::connect(("127.0.0.1", port))
+        .await
+        .expect("a connection");
+    let all = (0..20).map(|_| tokio::spawn(http(port, GET)));
+    for answer in all.collect::<Vec<_>>() {
+        let (status, _) = answer.await.expect("a task").expect("an answer");
+        assert_eq!(status, "HTTP/1.1 200 OK");
+    }
+    drop(silent);
+    let mut second = bare();
+    second.args(["--database-url", "host=127.0.0.1", "metrics", "--listen"]);
+    let (code, _, errors) = run(second.arg(port.to_string()));
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(errors.contains("cannot listen on"), "{errors}");
+    send_signal("TERM", serving.id());
+    eventually("the end", PATIENCE, async || {
+        if harness::process::is_alive(serving.id()) {
+            Err(serving.output())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_down_is_a_number_and_comes_back() {
+    let mut server = Server::options().fast().start().expect("a server starts");
+    let database = server.database("app").await.expect("a database is made");
+    let mut command = on(&server, &database);
+    command.args(["metrics", "--listen", "127.0.0.1:0"]);
+    let serving = Process::start(command);
+    let port = port_of(&serving).await;
+    let up = async |wanted: &str| {
+        let line = format!("\ntrax_up {wanted}\n");
+        eventually(&line, PATIENCE, async || {
+            let (_, body) = http(port, GET).await?;
+            if body.contains(&line) {
+                Ok(())
+            } else {
+                Err(body)
+            }
+        })
+        .await;
+    };
+    up("1").await;
+    server.stop(Stop::Fast).expect("it stops");
+    up("0").await;
+    server.start().expect("it starts again");
+    up("1").await;
+}

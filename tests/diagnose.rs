@@ -1,0 +1,254 @@
+//! Causes with fixes: each trouble made on purpose, told, and gone when what is told was typed.
+
+mod own_server;
+
+use harness::scheduler::{connect, live_database, live_server, status_becomes};
+use harness::session::{Session, session};
+use harness::{PATIENCE, eventually};
+use std::time::Duration;
+
+/// The details of a cause, a line each; empty when it is not there. Nothing may wait for it.
+async fn details(s: &Session, cause: &str) -> String {
+    s.get(&format!(
+        "select detail from trax.diagnose(patience => '0 s') where cause = '{cause}' order by 1"
+    ))
+    .await
+}
+
+/// What to type for a cause that is there once.
+async fn fix(s: &Session, cause: &str) -> String {
+    let seen = s
+        .get(&format!(
+            "select fix from trax.diagnose(patience => '0 s') where cause = '{cause}'"
+        ))
+        .await;
+    assert_ne!(seen, "", "{cause} is told");
+    seen
+}
+
+/// A session in a database whose scheduler runs and that has no trouble.
+async fn sound() -> Session {
+    let database = live_database().await;
+    let name = database.name().to_owned();
+    let client = connect(&database).await;
+    status_becomes(&client, "scheduler", "running", PATIENCE).await;
+    drop(client);
+    Session::of(&live_server().existing(&name)).await
+}
+
+async fn is_sound(s: &Session) {
+    eventually("no cause is left", PATIENCE, async || {
+        match s.get("select cause, detail from trax.diagnose()").await {
+            seen if seen.is_empty() => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sound_database_has_no_cause() {
+    let s = sound().await;
+    is_sound(&s).await;
+    s.get("select trax.enqueue('a'); select trax.schedule('m', 't', cron => '@daily')")
+        .await;
+    is_sound(&s).await;
+}
+
+#[tokio::test]
+async fn a_paused_scheduler_and_a_copy_are_told_apart() {
+    let s = sound().await;
+    s.get("select trax.pause('holidays')").await;
+    assert!(details(&s, "scheduler_paused").await.contains("holidays"));
+    assert!(
+        fix(&s, "scheduler_paused")
+            .await
+            .contains("select trax.resume()")
+    );
+    s.get("select trax.resume()").await;
+    is_sound(&s).await;
+    s.get("update trax.instance set system_identifier = 1")
+        .await;
+    assert!(
+        fix(&s, "copy_not_adopted")
+            .await
+            .contains("select trax.adopt()")
+    );
+    assert_eq!(details(&s, "scheduler_paused").await, "");
+    s.get("select trax.adopt()").await;
+    is_sound(&s).await;
+}
+
+#[tokio::test]
+async fn a_scheduler_whose_cycles_do_not_begin_is_stuck() {
+    let s = sound().await;
+    // Whoever has the lock of the cycle keeps all others out.
+    s.get("select trax.enqueue('a')").await;
+    let holder =
+        Session::of(&live_server().existing(&s.get("select current_database()").await)).await;
+    eventually("the lock of the cycle", PATIENCE, async || {
+        match holder.get("begin; select count(*) from trax.tick()").await {
+            seen if seen != "0" => Ok(()),
+            seen => {
+                holder.get("rollback").await;
+                Err(seen)
+            }
+        }
+    })
+    .await;
+    eventually("the trouble is told", PATIENCE, async || {
+        match details(&s, "scheduler_stuck").await {
+            seen if seen.contains("last cycle began") => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+    holder.get("rollback").await;
+    is_sound(&s).await;
+}
+
+#[tokio::test]
+async fn what_status_finds_unhealthy_is_a_cause() {
+    let (_db, s) = session().await;
+    s.get("select trax.enqueue('a', max_retries => 0);
+        select trax.fail(job_id, token, 'no') from trax.claim_next();
+        select trax.schedule('m', 't', every => '1 h');
+        update trax.manifest_state set next_run_at = now() - interval '1 min', evaluation_error = 'bad';
+        select trax.enqueue('b');
+        select from trax.claim_next();
+        update trax.lease set lease_expires_at = now() - interval '1 min'")
+        .await;
+    let seen =
+        "select string_agg(cause || ' ' || severity, ', ' order by cause) from trax.diagnose()";
+    assert_eq!(
+        s.get(seen).await,
+        "dead_letters warning, manifests_that_cannot_be_evaluated warning, overdue_leases critical, \
+         overdue_manifests critical, scheduler_not_running critical"
+    );
+    let unsaid = "select cause from trax.diagnose() where detail is null or fix is null or detail = '' or fix = ''";
+    assert_eq!(s.get(unsaid).await, "");
+}
+
+#[tokio::test]
+async fn who_holds_the_horizon_is_named() {
+    let (db, s) = session().await;
+    let holder = Session::of(&db).await;
+    holder
+        .get("set application_name = 'reporting'; begin isolation level repeatable read; select 1")
+        .await;
+    let seen = details(&s, "horizon_held").await;
+    for part in [
+        format!("Process {} ", holder.pid()),
+        "application \"reporting\"".to_owned(),
+        "user \"postgres\"".to_owned(),
+        "idle in transaction".to_owned(),
+        "begin isolation level".to_owned(),
+    ] {
+        assert!(seen.contains(&part), "{part}: {seen}");
+    }
+    let patient = "select count(*) from trax.diagnose() where cause = 'horizon_held'";
+    assert_eq!(s.number(patient).await, 0, "five minutes are allowed");
+    let typed = fix(&s, "horizon_held").await;
+    let kill = format!("select pg_terminate_backend({})", holder.pid());
+    assert!(typed.contains(&kill), "{typed}");
+    s.get(&kill).await;
+    eventually("the horizon is free", PATIENCE, async || {
+        match details(&s, "horizon_held").await {
+            seen if seen.is_empty() => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_group_that_is_off_and_a_limit_that_is_full_are_told_when_jobs_wait() {
+    let (_db, s) = session().await;
+    s.get(
+        "select trax.configure_group('off', enabled => false);
+        select trax.configure_group('full', max_active_jobs => 1)",
+    )
+    .await;
+    assert_eq!(details(&s, "group_paused").await, "");
+    s.get(
+        "select trax.enqueue('a', group_name => 'off');
+        select trax.enqueue_many('b', '{1, 2}', group_name => 'full')",
+    )
+    .await;
+    assert_eq!(s.claim("max_jobs => 5").await.len(), 1);
+    assert!(details(&s, "group_paused").await.contains("\"off\""));
+    let seen = details(&s, "limit_full").await;
+    assert!(seen.starts_with("1 of 1 jobs of group \"full\""), "{seen}");
+    let unclaimed = details(&s, "task_not_claimed").await;
+    assert_eq!(unclaimed, "", "no worker can take what may not run");
+    s.get(&fix(&s, "group_paused").await).await;
+    assert_eq!(details(&s, "group_paused").await, "");
+    s.get("select trax.configure_group('full', max_active_jobs => 2)")
+        .await;
+    assert_eq!(details(&s, "limit_full").await, "");
+}
+
+#[tokio::test]
+async fn a_full_database_is_told_when_jobs_wait() {
+    let (db, s) = session().await;
+    let set = format!("alter database {} set trax.max_active_jobs = 1", db.name());
+    s.get(&set).await;
+    let s = Session::of(&db).await;
+    s.get("select trax.enqueue_many('b', '{1, 2}')").await;
+    assert_eq!(s.claim("max_jobs => 5").await.len(), 1);
+    let seen = details(&s, "limit_full").await;
+    assert!(seen.starts_with("1 jobs of this database"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_library_of_another_version_is_told() {
+    let (_db, s) = session().await;
+    s.get("update pg_extension set extversion = '0.0.9' where extname = 'trax'")
+        .await;
+    let seen = details(&s, "version_mismatch").await;
+    assert!(seen.contains("0.0.9"), "{seen}");
+    assert!(
+        fix(&s, "version_mismatch")
+            .await
+            .starts_with("alter extension trax update")
+    );
+}
+
+#[tokio::test]
+async fn a_role_that_lacks_a_part_of_its_level_is_told_what() {
+    let (db, s) = session().await;
+    let role = format!("half_{}", db.name());
+    s.get(&format!(
+        "create role {role} login; select trax.grant_access('{role}', 'worker'); select trax.grant_access('{role}', 'reader')"
+    ))
+    .await;
+    let them = Session::as_role(&db, &role).await;
+    assert_eq!(details(&them, "missing_grants").await, "");
+    s.get(&format!("revoke execute on function trax.fail from {role}"))
+        .await;
+    let seen = details(&them, "missing_grants").await;
+    assert_eq!(
+        seen,
+        format!(
+            "Role \"{role}\" may call trax.claim_next() as level worker does, but not trax.fail()."
+        )
+    );
+    s.get(&fix(&them, "missing_grants").await).await;
+    assert_eq!(details(&them, "missing_grants").await, "");
+}
+
+#[tokio::test]
+async fn runs_that_found_no_partition_are_told_and_find_one() {
+    let (_db, s) = session().await;
+    s.get("insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, input)
+        select 7, now(), now(), '2031-05-06 07:08 UTC', 1, 0, true, 'completed', 'a', 'g', '{}'")
+        .await;
+    assert_ne!(details(&s, "runs_without_partition").await, "");
+    s.get(&fix(&s, "runs_without_partition").await).await;
+    assert_eq!(details(&s, "runs_without_partition").await, "");
+    let at = "select tableoid::regclass, job_id from trax.run";
+    assert_eq!(s.get(at).await, "trax.run_20310506|7");
+}
+
+/// How long a server may take until it has done what the test made it do.
+const LONG: Duration = Duration::from_secs(60);

@@ -1,0 +1,427 @@
+//! Crontabs, as the cron of Debian reads them.
+//!
+//! Enters: the text of a crontab, in the form of a user's or of the system's, which names a user on each line. Leaves: a
+//! job for each line that can be carried over, and for each other one why it cannot.
+//! Holds: what differs from trax in silence is changed here so that it does not: day fields that begin with * and stand
+//! beside another one, and % in commands.
+
+use std::collections::BTreeMap;
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) text: String,
+    pub(super) job: Result<Job, String>,
+}
+
+/// A command and when it runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Job {
+    /// Five fields or an @ name.
+    pub(super) schedule: String,
+    /// Days of the week on which it does not run although its schedule says so.
+    pub(super) not_on: Vec<&'static str>,
+    pub(super) timezone: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) command: String,
+    pub(super) stdin: Option<String>,
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+/// Whether lines name a user.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Form {
+    User,
+    System,
+}
+
+const DAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
+const AT_NAMES: [&str; 7] = [
+    "@yearly",
+    "@annually",
+    "@monthly",
+    "@weekly",
+    "@daily",
+    "@midnight",
+    "@hourly",
+];
+
+/// Reads a crontab. What an environment line says counts for the lines after it.
+pub(super) fn read(text: &str, form: Form) -> Vec<Line> {
+    let mut environment = BTreeMap::new();
+    let mut lines = Vec::new();
+    for (index, text) in text.lines().enumerate() {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if let Some((name, value)) = assignment(text) {
+            environment.insert(name, value);
+            continue;
+        }
+        lines.push(Line {
+            number: index + 1,
+            text: text.to_owned(),
+            job: job(text, form, &environment),
+        });
+    }
+    lines
+}
+
+/// `NAME = value`, either of which may stand in quotes.
+fn assignment(text: &str) -> Option<(String, String)> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let (name, rest) = match quote {
+        Some(quote) => text[1..].split_once(quote)?,
+        None => {
+            let end = text.find(|c: char| c == '=' || c.is_whitespace())?;
+            text.split_at(end)
+        }
+    };
+    let value = rest.trim_start().strip_prefix('=')?.trim();
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit() || "*@".contains(c)) {
+        return None;
+    }
+    let bare = ['"', '\''].iter().find_map(|quote| {
+        let inner = value.strip_prefix(*quote)?.strip_suffix(*quote)?;
+        Some(inner.to_owned())
+    });
+    Some((name.to_owned(), bare.unwrap_or_else(|| value.to_owned())))
+}
+
+/// The next word, and what stands behind it.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    (word, rest.trim_start())
+}
+
+fn job(text: &str, form: Form, environment: &BTreeMap<String, String>) -> Result<Job, String> {
+    let mut job = Job::default();
+    let mut rest = if text.starts_with('@') {
+        let (name, rest) = word(text);
+        job.schedule = at_name(name)?;
+        rest
+    } else {
+        let mut rest = text;
+        let mut fields = Vec::new();
+        for _ in 0..5 {
+            let (field, after) = word(rest);
+            fields.push(field);
+            rest = after;
+        }
+        job.take_fields(&fields)?;
+        rest
+    };
+    if form == Form::System {
+        let (user, after) = word(rest);
+        if user.is_empty() {
+            return Err(
+                "the user is missing, which the system's form has before the command".to_owned(),
+            );
+        }
+        job.user = Some(user.to_owned());
+        rest = after;
+    }
+    (job.command, job.stdin) = command(rest);
+    if job.command.trim().is_empty() {
+        return Err("there is no command".to_owned());
+    }
+    job.environment = environment.clone();
+    job.timezone = job
+        .environment
+        .remove("CRON_TZ")
+        .filter(|zone| !zone.is_empty());
+    Ok(job)
+}
+
+fn at_name(name: &str) -> Result<String, String> {
+    let lower = name.to_ascii_lowercase();
+    if AT_NAMES.contains(&lower.as_str()) {
+        return Ok(lower);
+    }
+    Err(match lower.as_str() {
+        "@reboot" => {
+            "the start of a machine is no time: let the machine's init system run it".to_owned()
+        }
+        _ => format!("{name} is no name that cron knows"),
+    })
+}
+
+/// The command, and what it gets on its standard input: an unescaped % is the end of a line.
+fn command(text: &str) -> (String, Option<String>) {
+    let mut parts = vec![String::new()];
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        let part = match c {
+            '\\' if characters.peek() == Some(&'%') => {
+                characters.next();
+                '%'
+            }
+            '%' => {
+                parts.push(String::new());
+                continue;
+            }
+            c => c,
+        };
+        if let Some(last) = parts.last_mut() {
+            last.push(part);
+        }
+    }
+    let command = parts.remove(0);
+    let stdin = (!parts.is_empty()).then(|| parts.join("\n") + "\n");
+    (command, stdin)
+}
+
+/// A field: its name, its least and greatest value, and names of values, which begin at the least.
+struct Unit {
+    name: &'static str,
+    low: u32,
+    high: u32,
+    names: &'static [&'static str],
+}
+
+const UNITS: [Unit; 5] = [
+    Unit {
+        name: "minute",
+        low: 0,
+        high: 59,
+        names: &[],
+    },
+    Unit {
+        name: "hour",
+        low: 0,
+        high: 23,
+        names: &[],
+    },
+    Unit {
+        name: "day of month",
+        low: 1,
+        high: 31,
+        names: &[],
+    },
+    Unit {
+        name: "month",
+        low: 1,
+        high: 12,
+        names: &MONTHS,
+    },
+    Unit {
+        name: "day of week",
+        low: 0,
+        high: 7,
+        names: &DAYS,
+    },
+];
+
+impl Unit {
+    fn value(&self, text: &str) -> Result<u32, String> {
+        let named = self
+            .names
+            .iter()
+            .position(|name| name.eq_ignore_ascii_case(text));
+        let value = match named {
+            Some(place) => Some(self.low + place as u32),
+            None if text.chars().all(|c| c.is_ascii_digit()) => text.parse().ok(),
+            None => None,
+        };
+        value
+            .filter(|value| (self.low..=self.high).contains(value))
+            .ok_or_else(|| format!("\"{text}\" is no {} that cron knows", self.name))
+    }
+
+    /// The values of a field.
+    fn values(&self, field: &str) -> Result<Vec<u32>, String> {
+        let mut values = Vec::new();
+        for item in field.split(',') {
+            let (range, step) = match item.split_once('/') {
+                Some((range, step)) => (range, Some(step)),
+                None => (item, None),
+            };
+            let (low, high) = match range.split_once('-') {
+                _ if range == "*" => (self.low, self.high),
+                Some((low, high)) => (self.value(low)?, self.value(high)?),
+                None if step.is_some() => {
+                    return Err(format!(
+                        "\"{item}\" means one thing to one cron and another to the next: write {range} or {range}-{}/{}",
+                        self.high,
+                        step.unwrap_or_default()
+                    ));
+                }
+                None => (self.value(range)?, self.value(range)?),
+            };
+            if low > high {
+                return Err(format!("\"{item}\" runs backwards, which cron refuses"));
+            }
+            let step = match step {
+                None => 1,
+                Some(step) => step
+                    .parse::<usize>()
+                    .ok()
+                    .filter(|step| *step > 0)
+                    .ok_or_else(|| format!("\"{item}\" has no step"))?,
+            };
+            values.extend((low..=high).step_by(step));
+        }
+        Ok(values)
+    }
+}
+
+impl Job {
+    fn take_fields(&mut self, fields: &[&str]) -> Result<(), String> {
+        if fields.iter().any(|field| field.is_empty()) {
+            return Err("it has fewer than five fields of time".to_owned());
+        }
+        for (unit, field) in UNITS.iter().zip(fields) {
+            unit.values(field)?;
+        }
+        let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+        for place in [2, 4] {
+            // Every day, said at length; without a * in front it would still be a restriction.
+            let all = UNITS[place].values(&fields[place])? == UNITS[place].values("*")?;
+            if all && fields[place].starts_with('*') {
+                fields[place] = "*".to_owned();
+            }
+        }
+        // A day field that begins with * must match as well as the other one; trax, as soon as neither is a bare *, lets
+        // either one match.
+        let (month, week) = (fields[2].clone(), fields[4].clone());
+        let both = month != "*" && week != "*";
+        if both && (month.starts_with('*') || week.starts_with('*')) {
+            let on = UNITS[4].values(&week)?;
+            let on = |day: u32| on.iter().any(|value| value % 7 == day);
+            self.not_on = (0..7)
+                .filter(|day| !on(*day))
+                .map(|day| DAYS[day as usize])
+                .collect();
+            fields[4] = "*".to_owned();
+        }
+        self.schedule = fields.join(" ");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str, form: Form) -> Result<Job, String> {
+        let mut lines = read(text, form);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines.remove(0).job
+    }
+
+    fn schedule(fields: &str) -> Result<(String, Vec<&'static str>), String> {
+        one(&format!("{fields} x"), Form::User).map(|job| (job.schedule, job.not_on))
+    }
+
+    #[test]
+    fn a_line_of_the_system_names_its_user() {
+        let job = one("17 *\t* * *\troot    cd / && x", Form::System);
+        let job = job.unwrap_or_default();
+        assert_eq!(job.schedule, "17 * * * *");
+        assert_eq!(job.user.as_deref(), Some("root"));
+        assert_eq!(job.command, "cd / && x");
+        assert!(one("17 * * * *", Form::System).is_err());
+        assert!(one("17 * * * * root", Form::System).is_err());
+    }
+
+    #[test]
+    fn environment_lines_count_for_what_follows() {
+        let text = "# c\nA = b c\n'Q N'=\" x \"\n* * * * * one\nA=\nEMPTY=''\nCRON_TZ=Asia/Tokyo\n0 0 * * * B=1 two";
+        let lines = read(text, Form::User);
+        let jobs: Vec<Job> = lines
+            .iter()
+            .filter_map(|line| line.job.clone().ok())
+            .collect();
+        let pairs = |job: &Job| -> Vec<String> {
+            let pairs = job.environment.iter();
+            pairs
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect()
+        };
+        assert_eq!(lines.iter().map(|l| l.number).collect::<Vec<_>>(), [4, 8]);
+        assert_eq!(pairs(&jobs[0]), ["A=b c", "Q N= x "]);
+        assert_eq!(pairs(&jobs[1]), ["A=", "EMPTY=", "Q N= x "]);
+        assert_eq!(jobs[0].timezone, None);
+        assert_eq!(jobs[1].timezone.as_deref(), Some("Asia/Tokyo"));
+        assert_eq!(jobs[1].command, "B=1 two");
+    }
+
+    #[test]
+    fn percent_signs_are_lines_of_standard_input() {
+        let job = one(r"0 0 * * * date +\%F | mail%To: a%%b\%", Form::User).unwrap_or_default();
+        assert_eq!(job.command, "date +%F | mail");
+        assert_eq!(job.stdin.as_deref(), Some("To: a\n\nb%\n"));
+        let job = one("0 0 * * * x %", Form::User).unwrap_or_default();
+        assert_eq!(job.stdin.as_deref(), Some("\n"));
+    }
+
+    #[test]
+    fn day_fields_that_begin_with_a_star_both_have_to_match() {
+        let same = |fields: &str| Ok((fields.to_owned(), Vec::new()));
+        assert_eq!(schedule("0 0 1,15 * 1"), same("0 0 1,15 * 1"));
+        assert_eq!(schedule("0 0 */2 * *"), same("0 0 */2 * *"));
+        assert_eq!(schedule("0 0 * * */2"), same("0 0 * * */2"));
+        assert_eq!(schedule("0 0 */1 * 1"), same("0 0 * * 1"));
+        assert_eq!(schedule("0 0 1-31 * 2"), same("0 0 1-31 * 2"));
+        let without = ["SUN", "TUE", "WED", "THU", "FRI", "SAT"];
+        assert_eq!(
+            schedule("0 0 */2 * 1"),
+            Ok(("0 0 */2 * *".to_owned(), without.to_vec()))
+        );
+        assert_eq!(
+            schedule("0 0 1-7 * */6"),
+            Ok((
+                "0 0 1-7 * *".to_owned(),
+                vec!["MON", "TUE", "WED", "THU", "FRI"]
+            ))
+        );
+        assert_eq!(
+            schedule("0 0 */2 * 7").map(|(_, not_on)| not_on.contains(&"SUN")),
+            Ok(false)
+        );
+    }
+
+    #[test]
+    fn what_cron_would_refuse_or_crons_read_otherwise_is_left_out() {
+        for (fields, word) in [
+            ("60 * * * *", "minute"),
+            ("* 24 * * *", "hour"),
+            ("* * 0 * *", "day of month"),
+            ("* * * 13 *", "month"),
+            ("* * * * 8", "day of week"),
+            ("5/15 * * * *", "5-59/15"),
+            ("30-10 * * * *", "backwards"),
+            ("*/0 * * * *", "step"),
+            ("*/x * * * *", "step"),
+            ("0~59 * * * *", "minute"),
+            ("1,,2 * * * *", "minute"),
+            ("? * * * *", "minute"),
+            ("* * L * *", "day of month"),
+        ] {
+            let said = schedule(fields);
+            assert!(
+                said.as_ref().is_err_and(|said| said.contains(word)),
+                "{fields}: {said:?}"
+            );
+        }
+        for (line, word) in [
+            ("@reboot x", "init system"),
+            ("@fortnightly x", "no name"),
+            ("* * *", "five fields"),
+            ("* * * * *", "no command"),
+        ] {
+            let said = one(line, Form::User);
+            assert!(
+                said.as_ref().is_err_and(|said| said.contains(word)),
+                "{line}: {said:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `trax import pg_cron`.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+
+use super::proposal::{How, Names, Proposal, manifest, settle};
+use super::run::Input;
+use crate::address;
+use crate::failure::Failure;
+use crate::session::Session;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The database with the table cron.job, when it is another one than that of trax
+    #[arg(long, value_name = "URL")]
+    from: Option<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Columns that came with later versions are asked for as JSON.
+const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.command::text as command, \
+    j.database::text as database, j.username::text as username, j.active as active, \
+    pg_catalog.to_jsonb(j) ->> 'jobname' as name, \
+    coalesce(nullif(pg_catalog.current_setting('cron.timezone', true), ''), 'GMT') as zone \
+    from cron.job j order by j.jobid";
+
+struct Job {
+    id: i64,
+    schedule: String,
+    command: String,
+    database: String,
+    username: String,
+    active: bool,
+    name: Option<String>,
+    zone: String,
+}
+
+impl Job {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Job {
+            id: row.try_get("id")?,
+            schedule: row.try_get("schedule")?,
+            command: row.try_get("command")?,
+            database: row.try_get("database")?,
+            username: row.try_get("username")?,
+            active: row.try_get("active")?,
+            name: row.try_get("name")?,
+            zone: row.try_get("zone")?,
+        })
+    }
+}
+
+pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.how.output).await?;
+    let from = arguments.from.as_deref().or(url.as_deref());
+    let source = address::connect(&address::from_environment(from)?).await?;
+    let rows = source.query_typed(JOBS, &[]).await.map_err(|error| {
+        let error = trax_client::Error::from(error);
+        let missing = error
+            .report()
+            .is_some_and(|report| matches!(report.sqlstate.as_str(), "42P01" | "3F000"));
+        if missing {
+            Failure::new("this database has no table cron.job")
+                .hint("name the one of pg_cron: --from postgres://host/database")
+        } else {
+            error.into()
+        }
+    })?;
+    let jobs: Vec<Job> = rows.iter().map(Job::read).collect::<Result<_, _>>()?;
+    let mut names = Names::default();
+    let proposals = jobs
+        .into_iter()
+        .map(|job| proposal(&arguments.how, &mut names, job))
+        .collect();
+    settle(&session, &arguments.how, proposals).await
+}
+
+fn proposal(how: &How, names: &mut Names, job: Job) -> Proposal {
+    let source = format!("cron.job:{}", job.id);
+    let line = format!("{} {}", job.schedule, job.command);
+    let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
+    let input = Input {
+        command: format!(
+            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --dbname={} --username={}",
+            quoted(&job.database),
+            quoted(&job.username)
+        ),
+        stdin: Some(format!("{}\n", job.command)),
+        ..Input::default()
+    };
+    let mut manifest = manifest(how, &name, json!(input));
+    let mut notes = vec![format!(
+        "psql runs it in \"{}\" as \"{}\", from the worker's machine and with its password",
+        job.database, job.username
+    )];
+    match seconds(&job.schedule) {
+        Some(seconds) => {
+            manifest["every"] = json!(format!("{seconds} s"));
+            notes.push("the seconds count from the end of a run to the next".to_owned());
+        }
+        None => {
+            manifest["cron"] = Value::String(last_day(&job.schedule));
+            manifest["timezone"] = json!(job.zone);
+        }
+    }
+    if !job.active {
+        manifest["enabled"] = json!(false);
+    }
+    let mut proposal = Proposal::of(source, line, manifest);
+    proposal.notes = notes;
+    proposal
+}
+
+/// "30 seconds", which pg_cron knows beside cron.
+fn seconds(schedule: &str) -> Option<u32> {
+    let (number, unit) = schedule.trim().split_once(char::is_whitespace)?;
+    matches!(
+        unit.trim().to_ascii_lowercase().as_str(),
+        "second" | "seconds"
+    )
+    .then(|| number.parse().ok())?
+}
+
+/// pg_cron writes $ for the last day of a month.
+fn last_day(schedule: &str) -> String {
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    let fields = fields
+        .iter()
+        .enumerate()
+        .map(|(place, field)| match (place, *field) {
+            (2, "$") => "L",
+            (_, field) => field,
+        });
+    fields.collect::<Vec<_>>().join(" ")
+}
+
+/// For the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedules_of_pg_cron_are_those_of_cron_and_two_more() {
+        assert_eq!(seconds("30 seconds"), Some(30));
+        assert_eq!(seconds("1 Second"), Some(1));
+        assert_eq!(seconds("0 3 * * *"), None);
+        assert_eq!(last_day("0 12  $ * *"), "0 12 L * *");
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_quotes() {
+        assert_eq!(quoted("a'b; rm"), r"'a'\''b; rm'");
+    }
+}

@@ -1,0 +1,162 @@
+//! `trax import run`: the program that runs imported lines, for `trax worker --exec`.
+//!
+//! Enters: an imported job's input on standard input. Leaves: what the command does, and its exit code.
+//! Holds: the command finds what cron would give it: its user, its home as the working directory, a small environment, and
+//! what stood behind % on its standard input.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output::say;
+
+/// EX_DATAERR, which a worker takes for a failure that no retry mends.
+const DATA_ERROR: u8 = 65;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Complete the job whatever the exit code, and keep that in the output: as with cron, the next run comes at its time.
+    /// Without it a command that fails waits for a person before it runs again
+    #[arg(long)]
+    like_cron: bool,
+}
+
+/// The input of an imported job.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Input {
+    /// For the shell.
+    pub(super) command: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) environment: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stdin: Option<String>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    let input: Input = match serde_json::from_str(&text) {
+        Ok(input) => input,
+        Err(error) => {
+            return Err(
+                Failure::new(format!("the input is none of an imported line: {error}"))
+                    .code(DATA_ERROR)
+                    .hint(r#"it has at least a command: {"command": "date"}"#),
+            );
+        }
+    };
+    let user = whoami(input.user.as_deref())?;
+    let mut child = command(&input, &user).spawn().map_err(|error| {
+        let program = if user.other { "runuser" } else { input.shell() };
+        Failure::new(format!("cannot start {program}: {error}"))
+    })?;
+    let stdin = child.stdin.take();
+    let feed = input.stdin.clone().unwrap_or_default();
+    // A command that reads nothing must not wait for us, nor we for it.
+    let feeder = std::thread::spawn(move || {
+        if let Some(mut stdin) = stdin
+            && stdin.write_all(feed.as_bytes()).is_err()
+        {}
+    });
+    let status = child.wait()?;
+    drop(feeder);
+    let code = status.code().or_else(|| status.signal().map(|n| 128 + n));
+    let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    if arguments.like_cron {
+        say(&json!({ "exit_code": code }).to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Somebody of this machine.
+struct User {
+    name: String,
+    home: String,
+    /// Another one than this process is.
+    other: bool,
+}
+
+/// The user of a line, or of this process; another one only root may become.
+fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mine = std::fs::metadata("/proc/self")?.uid().to_string();
+    let entry = |matches: &dyn Fn(&[&str]) -> bool| {
+        passwd
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .find(|fields| fields.len() >= 6 && matches(fields))
+            .map(|fields| {
+                (
+                    fields[0].to_owned(),
+                    fields[2].to_owned(),
+                    fields[5].to_owned(),
+                )
+            })
+    };
+    let me = entry(&|fields| fields[2] == mine);
+    let Some(wanted) = wanted else {
+        let (name, _, home) = me.unwrap_or((mine.clone(), mine, "/".to_owned()));
+        return Ok(User {
+            name,
+            home,
+            other: false,
+        });
+    };
+    let Some((name, id, home)) = entry(&|fields| fields[0] == wanted) else {
+        return Err(
+            Failure::new(format!("this machine has no user \"{wanted}\"")).code(DATA_ERROR),
+        );
+    };
+    let other = id != mine;
+    if other && mine != "0" {
+        let failure = Failure::new(format!("cannot become \"{wanted}\""));
+        return Err(failure
+            .code(DATA_ERROR)
+            .hint("run the worker as root, or as that user with --group for its lines"));
+    }
+    Ok(User { name, home, other })
+}
+
+impl Input {
+    fn shell(&self) -> &str {
+        self.environment
+            .get("SHELL")
+            .map_or("/bin/sh", String::as_str)
+    }
+}
+
+fn command(input: &Input, user: &User) -> Command {
+    let mut command = if user.other {
+        // The command's own PATH, which is also the one that is searched, lacks its directory.
+        let mut command = Command::new("/usr/sbin/runuser");
+        command.args(["-u", &user.name, "--", input.shell()]);
+        command
+    } else {
+        Command::new(input.shell())
+    };
+    command.args(["-c", &input.command]).env_clear();
+    let given = [
+        ("PATH", "/usr/bin:/bin"),
+        ("SHELL", "/bin/sh"),
+        ("HOME", &user.home),
+        ("LOGNAME", &user.name),
+        ("USER", &user.name),
+    ];
+    command.envs(given);
+    command.envs(std::env::vars().filter(|(name, _)| name.starts_with("TRAX_")));
+    command.envs(&input.environment);
+    let home = input.environment.get("HOME").unwrap_or(&user.home);
+    let home = std::path::Path::new(home);
+    command.current_dir(if home.is_dir() { home } else { "/".as_ref() });
+    command.stdin(Stdio::piped());
+    command
+}

@@ -1,0 +1,238 @@
+//! The families of samples: what each number is and says.
+
+/// How Prometheus calls a kind of number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+    Summary,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Summary => "summary",
+        }
+    }
+}
+
+use Kind::{Counter, Gauge, Histogram, Summary};
+
+/// Every family that this version of the server gives.
+pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
+    ("trax_up", Gauge, "Whether the database answered."),
+    (
+        "trax_scrape_duration_seconds",
+        Gauge,
+        "How long the database took to answer.",
+    ),
+    ("trax_info", Gauge, "Version of the installed extension."),
+    (
+        "trax_library_info",
+        Gauge,
+        "Version of the library that the server loaded.",
+    ),
+    (
+        "trax_queue_depth",
+        Gauge,
+        "Jobs that wait in a group: ready, delayed until a time, or blocked behind a key; estimated in a long queue.",
+    ),
+    (
+        "trax_queue_oldest_age_seconds",
+        Gauge,
+        "How long the oldest ready job of a group has waited.",
+    ),
+    ("trax_leases", Gauge, "Jobs of a group in progress."),
+    (
+        "trax_lease_oldest_age_seconds",
+        Gauge,
+        "How long the oldest attempt of a group has been in progress.",
+    ),
+    (
+        "trax_leases_cancel_requested",
+        Gauge,
+        "Attempts that were asked to stop.",
+    ),
+    (
+        "trax_leases_expired",
+        Gauge,
+        "Leases that are over and that no cycle has taken away yet.",
+    ),
+    (
+        "trax_group_enabled",
+        Gauge,
+        "Whether jobs of a group may be claimed.",
+    ),
+    (
+        "trax_group_max_active_jobs",
+        Gauge,
+        "Limit of a group that has one.",
+    ),
+    (
+        "trax_max_active_jobs",
+        Gauge,
+        "Limit of the database, if it has one.",
+    ),
+    (
+        "trax_enqueued_total",
+        Counter,
+        "Jobs that were given an identity, those undone or refused included.",
+    ),
+    ("trax_claims_total", Counter, "Attempts that began."),
+    (
+        "trax_last_claim_timestamp_seconds",
+        Gauge,
+        "When a job of a task was last claimed.",
+    ),
+    ("trax_completions_total", Counter, "Jobs that completed."),
+    (
+        "trax_cancellations_total",
+        Counter,
+        "Jobs that ended as cancelled.",
+    ),
+    (
+        "trax_failures_total",
+        Counter,
+        "Attempts that failed, by kind.",
+    ),
+    (
+        "trax_retries_total",
+        Counter,
+        "Attempts that were followed by another.",
+    ),
+    (
+        "trax_leases_lost_total",
+        Counter,
+        "Attempts whose lease expired without a heartbeat.",
+    ),
+    (
+        "trax_stale_calls_total",
+        Counter,
+        "Outcomes and heartbeats refused because the lease was lost.",
+    ),
+    (
+        "trax_wait_seconds",
+        Histogram,
+        "From when a job could be claimed to its claim.",
+    ),
+    (
+        "trax_run_seconds",
+        Histogram,
+        "From the claim of an attempt to its end.",
+    ),
+    (
+        "trax_workers",
+        Gauge,
+        "Workers that claimed something in the last ten minutes.",
+    ),
+    (
+        "trax_workers_busy",
+        Gauge,
+        "Workers with a job in progress.",
+    ),
+    (
+        "trax_scheduler_running",
+        Gauge,
+        "Whether the scheduler of the database has a process.",
+    ),
+    (
+        "trax_scheduler_paused",
+        Gauge,
+        "Whether the scheduler is paused by trax.pause().",
+    ),
+    (
+        "trax_scheduler_lag_seconds",
+        Gauge,
+        "How long what the cycle should have looked at has been due.",
+    ),
+    (
+        "trax_cycle_duration_seconds",
+        Summary,
+        "Cycles of the manager and how long they took.",
+    ),
+    (
+        "trax_last_cycle_duration_seconds",
+        Gauge,
+        "How long the last cycle took.",
+    ),
+    (
+        "trax_last_cycle_timestamp_seconds",
+        Gauge,
+        "When the last cycle began.",
+    ),
+    (
+        "trax_manifests",
+        Gauge,
+        "Manifests; estimated when there are many.",
+    ),
+    (
+        "trax_manifests_overdue",
+        Gauge,
+        "Manifests that are due, 10,000 at most.",
+    ),
+    (
+        "trax_manifests_broken",
+        Gauge,
+        "Manifests that cannot be evaluated.",
+    ),
+    (
+        "trax_dead_letters",
+        Gauge,
+        "Jobs that failed for good and wait for a person, 100,000 at most.",
+    ),
+    (
+        "trax_table_dead_tuples",
+        Gauge,
+        "Dead rows that vacuum has not removed yet.",
+    ),
+    (
+        "trax_table_bytes",
+        Gauge,
+        "Size of a table with its indexes; run is all history.",
+    ),
+    (
+        "trax_run_default_used",
+        Gauge,
+        "Whether history found no daily partition.",
+    ),
+    (
+        "trax_horizon_age_transactions",
+        Gauge,
+        "Age of the oldest snapshot that keeps dead rows.",
+    ),
+    (
+        "trax_oldest_transaction_seconds",
+        Gauge,
+        "Length of the longest open transaction with a snapshot or an id.",
+    ),
+    (
+        "trax_wraparound_age_transactions",
+        Gauge,
+        "Age of the database's oldest transaction id; PostgreSQL stops at two billion.",
+    ),
+    ("trax_tokens_held", Gauge, "Places of a name that are held."),
+    (
+        "trax_tokens_waiting",
+        Gauge,
+        "Callers that wait for a place of a name.",
+    ),
+];
+
+/// The family of a sample, by its name; its kind as the name says it when it is none of ours.
+pub(super) fn of(sample: &str) -> (&str, Kind, &'static str) {
+    let known = |name: &str| FAMILIES.iter().find(|(family, ..)| *family == name);
+    if let Some((family, kind, help)) = known(sample) {
+        return (family, *kind, help);
+    }
+    let parts = ["_bucket", "_sum", "_count"];
+    let base = parts.iter().find_map(|part| sample.strip_suffix(part));
+    match base.and_then(known) {
+        Some((family, kind @ (Histogram | Summary), help)) => (family, *kind, help),
+        _ if sample.ends_with("_total") => (sample, Counter, "Of a newer version of trax."),
+        _ => (sample, Gauge, "Of a newer version of trax."),
+    }
+}

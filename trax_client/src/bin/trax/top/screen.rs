@@ -1,0 +1,333 @@
+//! The screen of `trax top`: how it stands, the rates, one list, and what the keys do.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Paragraph, Sparkline, Table, TableState};
+
+use super::action::Action;
+use super::data::Picture;
+use super::table::{self, rate, seconds, short};
+use crate::output::plain;
+
+/// Lines of the screen that are no rows of the list: head, rates, two of the list, foot.
+pub(super) const AROUND: u16 = 1 + 4 + 2 + 1;
+
+/// What the list shows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum View {
+    #[default]
+    Groups,
+    Running,
+    Tasks,
+    Workers,
+    Dead,
+}
+
+impl View {
+    pub(super) const ALL: [View; 5] = [
+        View::Groups,
+        View::Running,
+        View::Tasks,
+        View::Workers,
+        View::Dead,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            View::Groups => "groups",
+            View::Running => "running",
+            View::Tasks => "tasks",
+            View::Workers => "workers",
+            View::Dead => "dead letters",
+        }
+    }
+
+    fn keys(self) -> &'static str {
+        match self {
+            View::Groups => "p pause or resume the group",
+            View::Running => "c cancel the job",
+            View::Dead => "r queue it again",
+            View::Tasks | View::Workers => "",
+        }
+    }
+
+    fn by(self, step: usize) -> View {
+        View::ALL[(self as usize + step) % View::ALL.len()]
+    }
+
+    pub(super) fn next(self) -> View {
+        self.by(1)
+    }
+
+    pub(super) fn previous(self) -> View {
+        self.by(View::ALL.len() - 1)
+    }
+}
+
+/// Where the person is.
+#[derive(Default)]
+pub(super) struct Screen {
+    pub(super) shown: View,
+    /// The chosen row of each view.
+    rows: [usize; View::ALL.len()],
+    /// What waits for a yes.
+    pub(super) asked: Option<Action>,
+    pub(super) message: Option<String>,
+}
+
+impl Screen {
+    pub(super) fn show(&mut self, view: View) {
+        self.shown = view;
+    }
+
+    pub(super) fn selected(&self) -> usize {
+        self.rows[self.shown as usize]
+    }
+
+    pub(super) fn step(&mut self, picture: &Picture, rows: isize) {
+        self.rows[self.shown as usize] = self.selected().saturating_add_signed(rows);
+        self.stay_within(picture);
+    }
+
+    /// Lists get shorter.
+    pub(super) fn stay_within(&mut self, picture: &Picture) {
+        for view in View::ALL {
+            let last = table::length(view, picture).saturating_sub(1);
+            let row = &mut self.rows[view as usize];
+            *row = (*row).min(last);
+        }
+    }
+
+    pub(super) fn draw(&self, frame: &mut Frame, picture: &Picture) {
+        let [head, rates, body, foot] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(4),
+            Constraint::Min(4),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        self.draw_head(frame, head, picture);
+        draw_rates(frame, rates, picture);
+        self.draw_list(frame, body, picture);
+        self.draw_foot(frame, foot);
+    }
+
+    fn draw_head(&self, frame: &mut Frame, area: Rect, picture: &Picture) {
+        let now = &picture.now;
+        let scheduler = match (now.scheduler, now.paused) {
+            (_, true) => Span::from("scheduler paused").yellow(),
+            (true, false) if now.lag > 5.0 => {
+                Span::from(format!("scheduler lags {}", seconds(now.lag))).yellow()
+            }
+            (true, false) => Span::from("scheduler runs").green(),
+            (false, false) => Span::from("no scheduler: trax doctor").red().bold(),
+        };
+        let dead = match now.dead_letters {
+            0.0 => Span::from("no dead letters").dim(),
+            n => Span::from(format!("{} dead letters", short(n))).red(),
+        };
+        let gap = || Span::from("   ");
+        let name = format!("trax {} ", now.version);
+        let line = Line::from(vec![
+            Span::from(name).bold(),
+            Span::from(plain(&now.database)),
+            gap(),
+            scheduler,
+            gap(),
+            Span::from(format!("{} workers", now.workers.len())),
+            gap(),
+            dead,
+        ]);
+        frame.render_widget(Paragraph::new(line), area);
+    }
+
+    fn draw_list(&self, frame: &mut Frame, area: Rect, picture: &Picture) {
+        let mut tabs = Vec::new();
+        for (place, view) in View::ALL.into_iter().enumerate() {
+            let name = format!(" {} {} ", place + 1, view.name());
+            let style = match view == self.shown {
+                true => Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
+                false => Style::new(),
+            };
+            tabs.push(Span::styled(name, style));
+        }
+        let list = table::of(self.shown, picture);
+        let nothing = list.rows.is_empty();
+        let block = Block::new().borders(Borders::TOP).title(Line::from(tabs));
+        let table = Table::new(list.rows, list.widths)
+            .header(list.header)
+            .column_spacing(1)
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+            .block(block);
+        let mut state = TableState::new().with_selected(Some(self.selected()));
+        frame.render_stateful_widget(table, area, &mut state);
+        if nothing && area.height > 2 {
+            let below = Rect {
+                y: area.y + 2,
+                height: 1,
+                ..area
+            };
+            let text = match self.shown {
+                View::Tasks if !picture.now.counted => {
+                    "tasks are counted when the library is preloaded: trax doctor"
+                }
+                View::Groups => "nothing has been enqueued",
+                View::Running => "nothing runs",
+                View::Tasks => "nothing has run since the server started",
+                View::Workers => "nobody has claimed anything lately",
+                View::Dead => "no job waits for a person",
+            };
+            frame.render_widget(Paragraph::new(text).dim(), below);
+        }
+    }
+
+    fn draw_foot(&self, frame: &mut Frame, area: Rect) {
+        let line = if let Some(action) = &self.asked {
+            let question = format!("{} y: yes, any other key: no", plain(&action.question()));
+            Line::from(question).fg(Color::Black).bg(Color::Yellow)
+        } else if let Some(message) = &self.message {
+            Line::from(plain(message)).bold()
+        } else {
+            let keys = [
+                self.shown.keys(),
+                "s scheduler",
+                "Tab list",
+                "\u{2191}\u{2193} row",
+                "q quit",
+            ];
+            let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
+            Line::from(keys.join("   ")).dim()
+        };
+        frame.render_widget(Paragraph::new(line), area);
+    }
+}
+
+/// What is in the queue, what comes and goes, and the curve of completions.
+fn draw_rates(frame: &mut Frame, area: Rect, picture: &Picture) {
+    let [left, right] =
+        Layout::horizontal([Constraint::Length(44), Constraint::Min(10)]).areas(area);
+    let now = &picture.now;
+    let waits = format!(
+        "ready {}   delayed {}   blocked {}",
+        short(now.total(|group| group.ready)),
+        short(now.total(|group| group.delayed)),
+        short(now.total(|group| group.blocked)),
+    );
+    let runs = format!("running {}", short(now.total(|group| group.running)));
+    let all = picture.all();
+    let or_zero = |text: String| {
+        if text.is_empty() {
+            "0".to_owned()
+        } else {
+            text
+        }
+    };
+    let mut rates = vec![Span::from(format!(
+        "in {}/s   ",
+        or_zero(rate(picture.enqueued()))
+    ))];
+    if now.counted {
+        let done = format!("done {}/s   ", or_zero(rate(all.completions)));
+        rates.push(Span::from(done).green());
+        let failed = format!("failed {}/s", or_zero(rate(all.failures)));
+        let failed = Span::from(failed);
+        rates.push(if all.failures > 0.0 {
+            failed.red()
+        } else {
+            failed
+        });
+    }
+    let lines = vec![
+        Line::default(),
+        Line::from(waits),
+        Line::from(runs),
+        Line::from(rates),
+    ];
+    frame.render_widget(Paragraph::new(lines), left);
+    // The newest at the right.
+    let width = usize::from(right.width);
+    let skip = picture.history.len().saturating_sub(width);
+    let newest = picture.history.iter().copied().skip(skip);
+    let curve: Vec<u64> = std::iter::repeat_n(0, width.saturating_sub(picture.history.len()))
+        .chain(newest)
+        .collect();
+    let title = Line::from("done/s").dim().right_aligned();
+    let sparkline = Sparkline::default()
+        .data(&curve)
+        .style(Style::new().fg(Color::Green))
+        .block(Block::new().title(title));
+    frame.render_widget(sparkline, right);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{data, text_of};
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn drawn(screen: &Screen, width: u16, height: u16) -> String {
+        let picture = data::tests::picture();
+        let mut terminal =
+            Terminal::new(TestBackend::new(width, height)).expect("memory is a terminal");
+        let done = terminal.draw(|frame| screen.draw(frame, &picture));
+        done.expect("memory can be drawn on");
+        text_of(terminal.backend())
+    }
+
+    #[test]
+    fn each_list_is_whole_at_80_and_at_160_columns() {
+        let expected = [
+            (View::Groups, vec!["etl", "4", "8", "1000", "RUNNING"]),
+            (
+                View::Running,
+                vec!["11", "report.build", "worker-1", "90 s", "stopping"],
+            ),
+            (
+                View::Tasks,
+                vec!["report.build", "30", "500 ms", "mail.send"],
+            ),
+            (View::Workers, vec!["worker-1", "2", "3.0 s ago"]),
+            (
+                View::Dead,
+                vec!["4", "mail.send", "2 h ago", "no such", "mailbox"],
+            ),
+        ];
+        for width in [80, 160] {
+            for (view, words) in &expected {
+                let screen = Screen {
+                    shown: *view,
+                    ..Screen::default()
+                };
+                let text = drawn(&screen, width, 24);
+                for word in words {
+                    assert!(text.contains(word), "{width} {word}:\n{text}");
+                }
+                assert!(text.contains("scheduler runs"), "{text}");
+                assert!(text.contains("done 30/s"), "{text}");
+                assert!(!text.contains('\u{1b}'), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_question_stands_where_the_keys_stood() {
+        let mut screen = Screen::default();
+        assert!(drawn(&screen, 80, 24).contains("q quit"));
+        screen.asked = Some(Action::Cancel { job_id: 12 });
+        let text = drawn(&screen, 80, 24);
+        assert!(
+            text.contains("Cancel job 12?") && !text.contains("q quit"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_tiny_terminal_breaks_nothing() {
+        for (width, height) in [(1, 1), (5, 3), (20, 6), (300, 5)] {
+            drawn(&Screen::default(), width, height);
+        }
+    }
+}

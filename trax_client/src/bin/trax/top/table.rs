@@ -1,0 +1,224 @@
+//! The lists of `trax top`.
+
+use std::time::Duration;
+
+use ratatui::layout::Constraint;
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::Text;
+use ratatui::widgets::{Cell, Row};
+
+use super::data::Picture;
+use super::screen::View;
+use crate::output::{elapsed, plain};
+
+/// A list: its header, how wide its columns are, and its rows.
+pub(super) struct List<'a> {
+    pub(super) header: Row<'a>,
+    pub(super) widths: Vec<Constraint>,
+    pub(super) rows: Vec<Row<'a>>,
+}
+
+/// A column: its name, its width, and whether it stands at the right.
+type Column = (&'static str, Constraint, bool);
+
+fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>) -> List<'static> {
+    let cell = |text: String, style: Style, right: bool| {
+        let text = Text::from(plain(&text).replace('\n', " "));
+        let text = if right { text.right_aligned() } else { text };
+        Cell::from(text).style(style)
+    };
+    let header = columns
+        .iter()
+        .map(|(name, _, right)| cell(name.to_uppercase(), Style::new(), *right));
+    let rows = rows.into_iter().map(|cells| {
+        let cells = cells.into_iter().zip(columns);
+        Row::new(cells.map(|((text, style), (_, _, right))| cell(text, style, *right)))
+    });
+    List {
+        header: Row::new(header).dim(),
+        widths: columns.iter().map(|(_, width, _)| *width).collect(),
+        rows: rows.collect(),
+    }
+}
+
+fn text(text: impl ToString) -> (String, Style) {
+    (text.to_string(), Style::new())
+}
+
+fn toned(text: impl ToString, colour: Color) -> (String, Style) {
+    (text.to_string(), Style::new().fg(colour))
+}
+
+/// Nothing for nothing.
+fn count(number: f64) -> (String, Style) {
+    match number {
+        0.0 => text(""),
+        number => text(short(number)),
+    }
+}
+
+/// "950", "12.3k", "4.5M".
+pub(super) fn short(number: f64) -> String {
+    match number {
+        n if n < 10_000.0 => format!("{n:.0}"),
+        n if n < 1_000_000.0 => format!("{:.1}k", n / 1e3),
+        n => format!("{:.1}M", n / 1e6),
+    }
+}
+
+/// "0.4", "37", "12.3k"; nothing for nothing.
+pub(super) fn rate(number: f64) -> String {
+    match number {
+        n if n <= 0.0 => String::new(),
+        n if n < 10.0 => format!("{n:.1}"),
+        n => short(n),
+    }
+}
+
+pub(super) fn seconds(seconds: f64) -> String {
+    elapsed(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default())
+}
+
+const NAME: Constraint = Constraint::Min(12);
+const NUMBER: Constraint = Constraint::Length(8);
+
+/// The rows of a view.
+pub(super) fn of(view: View, picture: &Picture) -> List<'static> {
+    match view {
+        View::Groups => groups(picture),
+        View::Running => running(picture),
+        View::Tasks => tasks(picture),
+        View::Workers => workers(picture),
+        View::Dead => dead(picture),
+    }
+}
+
+/// How many rows a view has.
+pub(super) fn length(view: View, picture: &Picture) -> usize {
+    let now = &picture.now;
+    match view {
+        View::Groups => now.groups.len(),
+        View::Running => now.running.len(),
+        View::Tasks => now.tasks.len(),
+        View::Workers => now.workers.len(),
+        View::Dead => now.dead.len(),
+    }
+}
+
+fn groups(picture: &Picture) -> List<'static> {
+    let rows = picture.now.groups.iter().map(|group| {
+        let full = group.limit.is_some_and(|limit| group.running >= limit);
+        let limit = group.limit.map_or(String::new(), short);
+        vec![
+            text(&group.name),
+            match (group.enabled, full) {
+                (false, _) => toned("paused", Color::Yellow),
+                (true, true) => toned("full", Color::Yellow),
+                (true, false) => text(""),
+            },
+            count(group.running),
+            text(limit),
+            count(group.ready),
+            count(group.delayed),
+            count(group.blocked),
+            text(group.oldest.map_or(String::new(), seconds)),
+        ]
+    });
+    let columns = [
+        ("group", NAME, false),
+        ("", Constraint::Length(6), false),
+        ("running", NUMBER, true),
+        ("limit", Constraint::Length(6), true),
+        ("ready", NUMBER, true),
+        ("delayed", NUMBER, true),
+        ("blocked", NUMBER, true),
+        ("oldest", Constraint::Length(9), true),
+    ];
+    list(&columns, rows.collect())
+}
+
+fn running(picture: &Picture) -> List<'static> {
+    let rows = picture.now.running.iter().map(|job| {
+        vec![
+            text(job.job_id),
+            text(&job.task),
+            text(&job.group),
+            text(&job.worker),
+            text(job.attempt),
+            text(seconds(job.seconds)),
+            match job.stopping {
+                true => toned("stopping", Color::Yellow),
+                false => text(""),
+            },
+        ]
+    });
+    let columns = [
+        ("job", Constraint::Length(10), true),
+        ("task", NAME, false),
+        ("group", Constraint::Max(16), false),
+        ("worker", NAME, false),
+        ("try", Constraint::Length(3), true),
+        ("for", Constraint::Length(9), true),
+        ("", Constraint::Length(8), false),
+    ];
+    list(&columns, rows.collect())
+}
+
+fn tasks(picture: &Picture) -> List<'static> {
+    let rows = picture.tasks().into_iter().map(|(task, rates)| {
+        let failures = rate(rates.failures);
+        vec![
+            text(task),
+            text(rate(rates.claims)),
+            text(rate(rates.completions)),
+            toned(failures, Color::Red),
+            text(rates.wait.map_or(String::new(), seconds)),
+            text(rates.run.map_or(String::new(), seconds)),
+        ]
+    });
+    let columns = [
+        ("task", NAME, false),
+        ("claims/s", NUMBER, true),
+        ("done/s", NUMBER, true),
+        ("failed/s", NUMBER, true),
+        ("waits", Constraint::Length(9), true),
+        ("takes", Constraint::Length(9), true),
+    ];
+    list(&columns, rows.collect())
+}
+
+fn workers(picture: &Picture) -> List<'static> {
+    let rows = picture.now.workers.iter().map(|worker| {
+        vec![
+            text(&worker.name),
+            count(worker.running as f64),
+            text(format!("{} ago", seconds(worker.seen_seconds))),
+        ]
+    });
+    let columns = [
+        ("worker", NAME, false),
+        ("running", NUMBER, true),
+        ("noted", Constraint::Length(14), true),
+    ];
+    list(&columns, rows.collect())
+}
+
+fn dead(picture: &Picture) -> List<'static> {
+    let rows = picture.now.dead.iter().map(|dead| {
+        vec![
+            text(dead.id),
+            text(&dead.task),
+            text(dead.attempts),
+            text(format!("{} ago", seconds(dead.seconds))),
+            toned(&dead.error, Color::Red),
+        ]
+    });
+    let columns = [
+        ("id", Constraint::Length(8), true),
+        ("task", Constraint::Max(24), false),
+        ("tries", Constraint::Length(5), true),
+        ("died", Constraint::Length(12), true),
+        ("error", Constraint::Min(16), false),
+    ];
+    list(&columns, rows.collect())
+}
