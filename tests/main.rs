@@ -28,6 +28,7 @@ mod outcome;
 mod overlap;
 mod plan;
 mod preview;
+mod progress;
 mod readme;
 mod retention;
 mod scheduler;

@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 34] = [
+const CONTRACT: [&str; 35] = [
     "trigger_group(group_name text) returns bigint",
     "activate(name text, input jsonb default null) returns bigint",
     "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
@@ -25,6 +25,7 @@ const CONTRACT: [&str; 34] = [
     "complete(job_id bigint, token uuid, output jsonb default null) returns boolean",
     "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
     "fail(job_id bigint, token uuid, error text, detail jsonb default null, retry_in interval default null, permanent boolean default false) returns text",
+    "report_progress(job_id bigint, token uuid, progress jsonb) returns boolean",
     "release(job_id bigint, token uuid, delay interval default null) returns boolean",
     "acknowledge_cancel(job_id bigint, token uuid) returns boolean",
     "cancel(job_id bigint) returns text",
@@ -45,7 +46,7 @@ const CONTRACT: [&str; 34] = [
 const COLUMNS: [(&str, &str); 4] = [
     (
         "job",
-        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output",
+        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output progress",
     ),
     (
         "run",

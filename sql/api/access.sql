@@ -15,7 +15,7 @@ declare
     producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
-        'enqueue_many'
+        'enqueue_many', 'report_progress'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
@@ -24,7 +24,8 @@ declare
     ];
     reads constant text[] := array[
         'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
-        'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token'
+        'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token',
+        'progress'
     ];
     granted text[];
     object regprocedure;
