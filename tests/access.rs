@@ -7,7 +7,7 @@ use trax_client::testkit::Database;
 const READER: &str = "status check preview explain_manifest";
 const PRODUCER: &str = "enqueue enqueue_many trigger cancel";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
-    activate complete_and_claim wait_for_work report_progress";
+    activate complete_and_claim wait_for_work report_progress waiting_tasks";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
@@ -15,7 +15,7 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 37] = [
+const CALLS: [(&str, &str); 38] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
     ("enqueue", "select trax.enqueue('a')"),
@@ -25,6 +25,7 @@ const CALLS: [(&str, &str); 37] = [
     ),
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
+    ("waiting_tasks", "select * from trax.waiting_tasks()"),
     ("claim_next", "select * from trax.claim_next()"),
     (
         "heartbeat",

@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 35] = [
+const CONTRACT: [&str; 36] = [
     "trigger_group(group_name text) returns bigint",
     "activate(name text, input jsonb default null) returns bigint",
     "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
@@ -25,6 +25,7 @@ const CONTRACT: [&str; 35] = [
     "complete(job_id bigint, token uuid, output jsonb default null) returns boolean",
     "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
     "fail(job_id bigint, token uuid, error text, detail jsonb default null, retry_in interval default null, permanent boolean default false) returns text",
+    "waiting_tasks(groups text[] default null) returns table(task text)",
     "report_progress(job_id bigint, token uuid, progress jsonb) returns boolean",
     "release(job_id bigint, token uuid, delay interval default null) returns boolean",
     "acknowledge_cancel(job_id bigint, token uuid) returns boolean",

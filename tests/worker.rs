@@ -3,6 +3,7 @@
 mod connection;
 mod lease;
 mod signal;
+mod task;
 
 use harness::scheduler::{connect, execute, value, violations};
 use harness::{PATIENCE, database, eventually};

@@ -15,7 +15,7 @@ declare
     producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
-        'enqueue_many', 'report_progress'
+        'enqueue_many', 'report_progress', 'waiting_tasks'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',

@@ -1,7 +1,8 @@
 //! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
 //! the caller's runtime does not lose its lease by that.
 //!
-//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing.
+//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing. What handlers say of
+//! their progress goes the same way, twice a second at most.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -18,6 +19,8 @@ use crate::error::{Error, Result};
 
 /// How many leases one call extends.
 const BATCH: usize = 1000;
+/// From one round of progress reports to the next.
+const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct Heartbeat {
@@ -80,13 +83,27 @@ impl Heart {
         let period = self.lease / 3;
         let mut backoff = Backoff::new(period);
         let mut next = Instant::now() + period;
+        let mut next_report = Instant::now();
+        let mut reported = false;
         loop {
-            let wake = self.held.earliest_end().map_or(next, |end| end.min(next));
+            let mut wake = self.held.earliest_end().map_or(next, |end| end.min(next));
+            if reported {
+                wake = wake.min(next_report);
+            }
             tokio::select! {
                 _ = stopped.changed() => return,
+                () = self.held.reported(), if !reported => reported = true,
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             self.held.expire(Instant::now());
+            if reported && Instant::now() >= next_report {
+                reported = false;
+                tokio::select! {
+                    _ = stopped.changed() => return,
+                    () = self.report(next.saturating_duration_since(Instant::now())) => {}
+                }
+                next_report = Instant::now() + REPORT_PERIOD;
+            }
             if Instant::now() < next {
                 continue;
             }
@@ -104,6 +121,44 @@ impl Heart {
                 Err(error) => self.failed(&error, backoff.next()),
             };
             next = Instant::now() + wait;
+        }
+    }
+
+    /// Tells what handlers reported, if that is done before the next heartbeat. A report that does not arrive is
+    /// followed by the next one, so nothing is tried again.
+    async fn report(&mut self, limit: Duration) {
+        let Some(connection) = self.connection.take() else {
+            return self.report_on_a_new_one(limit).await;
+        };
+        self.report_on(connection, limit).await;
+    }
+
+    async fn report_on_a_new_one(&mut self, limit: Duration) {
+        if let Ok(Ok(connection)) = tokio::time::timeout(limit, open(&self.config)).await {
+            self.report_on(connection, limit).await;
+        }
+    }
+
+    async fn report_on(&mut self, connection: Connection, limit: Duration) {
+        let reports = self.held.take_reports();
+        let client = Client::new(&connection);
+        let told = async {
+            for (job_id, token, progress) in &reports {
+                match client.report_progress(*job_id, *token, progress).await {
+                    Ok(true) => {}
+                    Ok(false) => self.held.lost(*job_id, *token),
+                    Err(error @ Error::Connection(_)) => return Err(error),
+                    Err(error) => self.events.tell(Event::ProgressRefused {
+                        job_id: *job_id,
+                        error: error.to_string(),
+                    }),
+                }
+            }
+            Ok(())
+        };
+        // Only a connection that answered is kept.
+        if let Ok(Ok(())) = tokio::time::timeout(limit, told).await {
+            self.connection = Some(connection);
         }
     }
 
