@@ -20,6 +20,7 @@ mod explain;
 mod fair;
 mod group;
 mod guard;
+mod language;
 mod lease;
 mod limit;
 mod manifest;
