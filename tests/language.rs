@@ -1,7 +1,7 @@
 //! Workers in other languages (`trax_client/examples`): their jobs end once, a heartbeat keeps them, signals end them,
 //! and what a killed one leaves behind is done by the next.
 
-use harness::process::{Process, is_alive, send_signal};
+use harness::process::{Process, send_signal};
 use harness::scheduler::{connect, execute, live_database, live_server, value, violations};
 use harness::{PATIENCE, eventually};
 use std::path::{Path, PathBuf};
@@ -119,15 +119,9 @@ async fn is_a_correct_worker(script: &str) {
     // The second one gives the job back, and spends no attempt.
     let mut two = worker(script, &database, "1.5");
     becomes(&client, left, "1 in_progress", &two).await;
-    // Two that come together are one to the kernel: signals until it is gone.
-    eventually("the end after more signals", PATIENCE, async || {
-        send_signal("TERM", two.id());
-        match is_alive(two.id()) {
-            true => Err(two.output()),
-            false => Ok(()),
-        }
-    })
-    .await;
+    send_signal("TERM", two.id());
+    two.says("stopping", PATIENCE).await;
+    send_signal("TERM", two.id());
     let status = two.ends(Duration::from_secs(10)).await;
     assert!(status.success(), "{status}: {}", two.output());
     becomes(&client, left, "0 queued", &two).await;

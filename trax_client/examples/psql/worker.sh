@@ -5,7 +5,7 @@ LEASE=${LEASE:-30} # seconds
 NAME=$(hostname):$$
 TASK=count.words
 signals=0 child=
-trap 'signals=$((signals + 1)); [ "$signals" -gt 1 ] && [ -n "$child" ] && kill "$child" 2>/dev/null' TERM INT
+trap 'signals=$((signals + 1)); echo "stopping, signal $signals"; [ "$signals" -gt 1 ] && [ -n "$child" ] && kill "$child" 2>/dev/null' TERM INT
 
 # Values go in as variables, which psql quotes; statements come on standard input.
 sql() { psql -XqAt -F ' ' -v ON_ERROR_STOP=1 -v worker="$NAME" -v task="$TASK" -v lease="$LEASE" "$@" "$DATABASE_URL"; }

@@ -19,6 +19,7 @@ TASKS = {"count.words": count_words}
 
 def on_signal(number, frame):
     signals.append(number)
+    print("stopping: the job in hand", "goes back" if len(signals) > 1 else "may end", flush=True)
     len(signals) > 1 and gone.set()
 
 def heartbeat(job_id, token, done):  # on its own thread and connection, three times a lease
