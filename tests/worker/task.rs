@@ -1,6 +1,6 @@
 //! Tasks as types, extractors, schedules beside their handlers, progress, and what a worker says at its start.
 
-use super::{run, start, state_becomes, worker};
+use super::{run, start, state_becomes, worker, worker_config};
 use harness::scheduler::{connect, execute, value};
 use harness::{PATIENCE, database, eventually};
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ async fn a_task_is_tied_to_its_handler_its_name_and_its_options() {
     let app = App {
         greeting: Greeting("hello"),
     };
-    let worker = Worker::with_state(database.config(), app)
+    let worker = Worker::with_state(worker_config(&database), app)
         .without_signals()
         .on_event(|_| ())
         .task(greet)
@@ -164,7 +164,7 @@ async fn the_tasks_that_wait_without_a_handler_are_told_at_the_start_and_left_al
     let worker = {
         let events = Arc::clone(&told);
         // The level worker is enough.
-        let mut config = database.config();
+        let mut config = worker_config(&database);
         config.user("only_a_worker_of_tasks");
         Worker::new(config)
             .without_signals()

@@ -267,7 +267,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         } else {
             None
         };
-        let config = hardened(config, &name);
+        let config = hardened(config, &name, setup.lease);
         let held = Arc::new(Held::default());
         let heartbeat = Heartbeat::start(
             config.clone(),
