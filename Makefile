@@ -1,5 +1,6 @@
 # make demo      see it work, on a private throw-away server
 # make test      everything that is checked
+# make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one
 # make install   into the PostgreSQL that PG_CONFIG names
 
 PG_CONFIG ?= pg_config
@@ -8,7 +9,7 @@ export PGRX_HOME := $(CURDIR)/target/pgrx
 
 TRAX := target/debug/trax
 
-.PHONY: demo test install setup lint
+.PHONY: demo test proof install setup lint
 
 demo: install $(TRAX)
 	$(TRAX) demo
@@ -17,6 +18,9 @@ test: setup lint install $(TRAX)
 	cargo test --package trax_pg --lib
 	cargo test --package trax_client --features cli,testkit
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
+
+proof: install
+	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture sweep:: late:: model::
 
 install: setup
 	cargo pgrx install --release --package trax_pg --pg-config "$$(command -v $(PG_CONFIG))"

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check preview explain_manifest";
-const PRODUCER: &str = "enqueue enqueue_many trigger cancel";
+const PRODUCER: &str =
+    "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
-    activate complete_and_claim wait_for_work report_progress waiting_tasks";
+    activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
+    report_progress waiting_tasks";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
@@ -15,7 +17,7 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 38] = [
+const CALLS: [(&str, &str); 42] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
     ("enqueue", "select trax.enqueue('a')"),
@@ -77,6 +79,22 @@ const CALLS: [(&str, &str); 38] = [
         "select * from trax.complete_and_claim(array[{job}], array[{token}])",
     ),
     ("wait_for_work", "call trax.wait_for_work('1 ms')"),
+    (
+        "acquire_token",
+        "select * from trax.acquire_token('n', 'h', 1, '30 s')",
+    ),
+    (
+        "await_token",
+        "call trax.await_token('n', 'h', 1, '30 s', '1 s', null, null, null)",
+    ),
+    (
+        "extend_token",
+        "select trax.extend_token('n', gen_random_uuid(), '30 s')",
+    ),
+    (
+        "release_token",
+        "select trax.release_token('n', gen_random_uuid())",
+    ),
     ("activate", "select trax.activate('m')"),
     ("tick", "select * from trax.tick()"),
     ("pause", "select trax.pause('why')"),
@@ -163,7 +181,9 @@ async fn assert_level(level: &str) {
             // Only inside the run of a declared parent.
             (Err(refusal), true) if function == "activate" && refusal.code == "55000" => {}
             // Refused inside a transaction block, which this test is in.
-            (Err(refusal), true) if function == "wait_for_work" && refusal.code == "25001" => {}
+            (Err(refusal), true)
+                if matches!(function, "wait_for_work" | "await_token")
+                    && refusal.code == "25001" => {}
             // The shared server leaves its databases out of trax.databases.
             (Err(refusal), true) if function == "start_scheduler" && refusal.code == "55000" => {}
             (seen, may) => panic!("{call}\n  as {level:?}, which may: {may}, gave {seen:?}"),

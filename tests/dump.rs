@@ -23,7 +23,6 @@ const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') fr
     union all select 'manifest_group ' || x::text from trax.manifest_group x
     union all select 'lane ' || x::text from trax.lane x
     union all select 'unique_key ' || x::text from trax.unique_key x
-    union all select 'concurrency_limit ' || x::text from trax.concurrency_limit x
     union all select 'concurrency_token ' || x::text from trax.concurrency_token x
     union all select 'worker ' || x::text from trax.worker x
     union all select 'partition ' || inhrelid::regclass || pg_get_expr(c.relpartbound, c.oid)
@@ -50,6 +49,7 @@ async fn fill(client: &Client) {
         select trax.schedule('nightly', 'report', cron => '0 2 * * *', max_retries => 2);
         select trax.schedule('off', 'report', every => '1 h', enabled => false);
         select trax.schedule('due', 'due', every => '1 h');
+        select trax.acquire_token('migration', 'h', 1, '1 h');
         insert into trax.worker (name, started_at, last_seen_at) values ('idle', now(), now())",
     )
     .await;

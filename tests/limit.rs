@@ -6,4 +6,6 @@ mod exact;
 mod group;
 mod key;
 mod key_freed;
+mod manifest;
 mod race;
+mod sweep;

@@ -1,6 +1,7 @@
 //! Real servers, real clients: one file for each stage.
 
 mod access;
+mod aging;
 mod apply;
 mod bad_row;
 mod bulk_dead_letter;
@@ -20,13 +21,17 @@ mod explain;
 mod fair;
 mod group;
 mod guard;
+mod idle;
 mod language;
+mod late;
 mod lease;
 mod limit;
 mod manifest;
 mod misfire;
+mod model;
 mod outcome;
 mod overlap;
+mod pair;
 mod plan;
 mod preview;
 mod progress;
@@ -34,6 +39,7 @@ mod readme;
 mod retention;
 mod scheduler;
 mod schema;
+mod token;
 mod variance;
 mod wake;
 mod work_queue;

@@ -4,7 +4,11 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 36] = [
+const CONTRACT: [&str; 40] = [
+    "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
+    "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
+    "extend_token(name text, token uuid, ttl interval) returns boolean",
+    "release_token(name text, token uuid) returns boolean",
     "trigger_group(group_name text) returns bigint",
     "activate(name text, input jsonb default null) returns bigint",
     "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
@@ -73,7 +77,7 @@ async fn the_functions_are_those_of_the_contract() {
     let (_db, s) = session().await;
     let sql = r"select p.proname || '(' || regexp_replace(replace(replace(pg_get_function_arguments(p.oid),
             'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::[a-z]+(\[\])?', '\1', 'g')
-            || ') returns ' || replace(replace(pg_get_function_result(p.oid),
+            || ') returns ' || replace(replace(coalesce(pg_get_function_result(p.oid), 'nothing'),
             'integer', 'int'), 'timestamp with time zone', 'timestamptz')
         from pg_proc p
         where p.pronamespace = 'trax'::regnamespace";
@@ -226,12 +230,16 @@ async fn every_security_definer_has_a_fixed_search_path() {
     let sql = "select p.proname from pg_proc p
                where p.pronamespace = 'trax'::regnamespace
                    and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)";
-    // It must be able to end its snapshot, which neither kind may, and reads no table.
-    assert_eq!(s.get(sql).await, "wait_for_work");
+    // They must be able to end their transaction, which neither kind may: one reads no table, the other takes both on
+    // for each of its steps.
+    assert_eq!(
+        s.get(&format!("{sql} order by 1")).await,
+        "await_token\nwait_for_work"
+    );
     let not_definer = "select p.proname from pg_proc p
                        where p.pronamespace = 'trax'::regnamespace
                            and not p.prosecdef
-                           and p.proname <> 'wait_for_work'
+                           and p.proname not in ('await_token', 'wait_for_work')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
     assert_eq!(s.get(not_definer).await, "");
 }

@@ -12,10 +12,13 @@ as $$
 declare
     -- What each level may call beyond the level before it.
     reader_functions constant text[] := array['status', 'check', 'preview', 'explain_manifest'];
-    producer_functions constant text[] := array['enqueue', 'enqueue_many', 'trigger', 'cancel'];
+    producer_functions constant text[] := array[
+        'enqueue', 'enqueue_many', 'trigger', 'cancel', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+    ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
-        'enqueue_many', 'report_progress', 'waiting_tasks'
+        'enqueue_many', 'acquire_token', 'await_token', 'extend_token', 'release_token',
+        'report_progress', 'waiting_tasks'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
@@ -25,6 +28,7 @@ declare
     reads constant text[] := array[
         'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
         'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token',
+        'concurrency_waiter',
         'progress'
     ];
     granted text[];
@@ -83,4 +87,4 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text) is
-    'Grants a role what a level needs: reader (tables, status, check), producer (enqueue, trigger, cancel), worker (claim and outcomes, enqueue), admin (everything).';
+    'Grants a role what a level needs: reader (tables, status, check), producer (enqueue, trigger, cancel, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';

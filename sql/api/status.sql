@@ -92,7 +92,7 @@ select 'waiting, delayed', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for = 'time' limit 1000000) q
 union all
 select 'waiting, behind a key', count(*)::text, true, null
-from (select from trax.work_queue q where q.waits_for = 'key' limit 1000000) q
+from (select from trax.work_queue q where q.waits_for in ('key', 'manifest') limit 1000000) q
 union all
 select 'in progress', count(*)::text, true, null
 from trax.lease
@@ -282,6 +282,17 @@ where s.parked_on in ('outcome', 'executing', 'queued')
         where d.manifest_id = m.manifest_id
             and d.status = 'awaiting_intervention'
     )
+union all
+select 'no more tokens are held than the last call allowed', format('name "%s": %s held', t.name, count(*))
+from trax.concurrency_token t
+where t.expires_at > clock_timestamp()
+group by t.name
+having count(*) > max(t.max_holders)
+union all
+select 'a grant has a token of its own', format('token %s', t.token)
+from trax.concurrency_token t
+group by t.token
+having count(*) > 1
 union all
 select 'a job that failed for good has a dead letter', format('job %s', r.job_id)
 from trax.run r

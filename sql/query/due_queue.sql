@@ -12,3 +12,4 @@ select
 from unnest($1, $2, $3) as d (manifest_id, scheduled_for, lane_id)
 join trax.manifest m on m.manifest_id = d.manifest_id
 on conflict (manifest_id) where scheduled do nothing
+returning lane_id, priority, job_id

@@ -18,3 +18,4 @@ where q.ctid = any (array(
     limit $1
     for update of f skip locked
 ))
+returning q.lane_id, q.priority, q.job_id

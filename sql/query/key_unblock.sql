@@ -1,12 +1,32 @@
 -- Lets the next jobs of a concurrency key into their lanes, up to $2 of each lane. $1 key
+-- The lanes that have such jobs are found one after the other: there may be ten thousand that have none.
+with recursive blocked_lane as (
+    (
+        select b.lane_id
+        from trax.work_queue b
+        where b.waits_for = 'key'
+            and b.concurrency_key = $1
+        order by b.lane_id
+        limit 1
+    )
+    union all
+    select (
+        select b.lane_id
+        from trax.work_queue b
+        where b.waits_for = 'key'
+            and b.concurrency_key = $1
+            and b.lane_id > l.lane_id
+        order by b.lane_id
+        limit 1
+    )
+    from blocked_lane l
+    where l.lane_id is not null
+)
 update trax.work_queue q
 set waits_for = null
 where q.ctid = any (array(
     select n.ctid
-    from (
-        select distinct l.lane_id
-        from trax.lane l
-    ) l
+    from blocked_lane l
     cross join lateral (
         select b.ctid
         from trax.work_queue b
@@ -18,3 +38,4 @@ where q.ctid = any (array(
         for update skip locked
     ) n
 ))
+returning q.lane_id, q.priority, q.job_id

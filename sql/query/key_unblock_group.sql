@@ -10,3 +10,4 @@ where q.ctid = any (array(
     order by b.job_id
     for update skip locked
 ))
+returning q.lane_id, q.priority, q.job_id

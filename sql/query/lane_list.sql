@@ -1,21 +1,6 @@
--- The lanes that a claim may pick from, with the priority of their group and whether the group has a limit; those of
--- groups whose limit is used up are left out. $1 tasks, $2 groups; null is all.
+-- The lanes that a claim may pick from, with the priority of their group and whether the group has a limit. $1 tasks,
+-- $2 groups, $3 lanes; null is all.
 -- Subqueries, not a join: planned while both tables are empty, a join would read all groups for each lane.
-with full_group as materialized (
-    select g.name
-    from trax.manifest_group g
-    where g.max_active_jobs is not null
-        and g.max_active_jobs <= (
-            select count(*)
-            from (
-                select
-                from trax.lease a
-                where a.group_name = g.name
-                    and a.limited
-                limit g.max_active_jobs
-            ) a
-        )
-)
 select
     l.lane_id,
     coalesce((select g.priority from trax.manifest_group g where g.name = l.group_name), 0::smallint),
@@ -30,4 +15,5 @@ from trax.lane l
 where coalesce((select g.enabled from trax.manifest_group g where g.name = l.group_name), true)
     and ($1 is null or l.task = any ($1))
     and ($2 is null or l.group_name = any ($2))
-    and l.group_name <> all (array(select f.name from full_group f))
+    and ($3 is null or l.lane_id = any ($3))
+order by l.lane_id

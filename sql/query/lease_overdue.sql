@@ -1,7 +1,7 @@
 -- Locks leases that the reaper has to look at. $1 now, $2 at most
 select
     l.job_id, l.attempt, l.max_retries, l.retry_delay, l.cancelled, l.timed_out, l.manifest_id, l.unique_key,
-    l.concurrency_key, l.limited, l.lease_expires_at, l.timeout_at
+    l.concurrency_key, case when l.limited then l.group_name end as limited_group, l.lease_expires_at, l.timeout_at
 from trax.lease l
 where l.reap_at <= $1
 order by l.reap_at

@@ -19,4 +19,4 @@ select
     r.manifest_id, r.attempt - 1, r.max_retries, r.priority, r.task, r.group_name, r.manifest, r.timeout,
     r.retry_delay, r.unique_key, r.concurrency_key, r.input, r.trace
 from released r
-returning concurrency_key
+returning lane_id, priority, job_id, concurrency_key, group_name, waits_for is null, manifest_id

@@ -1,7 +1,7 @@
 -- Locks the lease of one job for its outcome. $1 job, $2 token
 select
     l.job_id, l.attempt, l.max_retries, l.retry_delay, l.cancelled, l.timed_out, l.manifest_id, l.unique_key,
-    l.concurrency_key, l.limited
+    l.concurrency_key, case when l.limited then l.group_name end as limited_group
 from trax.lease l
 where l.job_id = $1
     and l.token = $2

@@ -10,3 +10,4 @@ where q.ctid = any (array(
     limit $2
     for update skip locked
 ))
+returning q.lane_id, q.priority, q.job_id

@@ -1,6 +1,6 @@
 -- Records attempts that did not complete, whose leases are locked; queues again those with a time, buries the rest.
 -- Side by side: $1 jobs, $2 states, $3 failure kinds, $4 errors, $5 details, $6 retry times or null, $7 reasons for
--- a dead letter or null. $8 now
+-- a dead letter or null. $8 now. Gives what can be claimed again at once.
 with ended as (
     delete from trax.lease l
     using unnest($1, $2, $3, $4, $5, $6, $7)
@@ -45,5 +45,6 @@ with ended as (
     where e.reason is not null
     on conflict do nothing
 )
-select count(*)
+select e.lane_id, e.priority, e.job_id
 from ended e
+where e.retry_at <= $8

@@ -1,42 +1,90 @@
--- limit: a limit of N is N token rows.
-
-create table trax.concurrency_limit (
-    limit_id bigint generated always as identity,
-    kind text not null,
-    name text collate "C" not null,
-    max_holders int not null,
-    constraint concurrency_limit_pkey primary key (limit_id),
-    constraint concurrency_limit_name_key unique (kind, name),
-    constraint concurrency_limit_kind_known check (kind in ('database', 'group', 'manifest', 'key', 'named')),
-    constraint concurrency_limit_max_holders_not_negative check (max_holders >= 0)
-);
+-- limit: who holds one of the places of a name, and who waits for one. A place that nobody holds has no row, so that
+-- names that nobody uses cost nothing. The token of a job is its lease.
 
 create table trax.concurrency_token (
-    limit_id bigint not null,
+    name text collate "C" not null,
     slot int not null,
-    token uuid,
-    holder text,
-    job_id bigint,
-    acquired_at timestamptz,
-    expires_at timestamptz,
-    constraint concurrency_token_pkey primary key (limit_id, slot),
-    constraint concurrency_token_slot_positive check (slot > 0)
+    max_holders int not null,
+    token uuid not null,
+    holder text not null,
+    acquired_at timestamptz not null,
+    expires_at timestamptz not null,
+    constraint concurrency_token_pkey primary key (name, slot),
+    constraint concurrency_token_slot_within_limit check (slot between 1 and max_holders)
 ) with (fillfactor = 70);
 
-comment on table trax.concurrency_limit is 'Limits on how many may hold something at once: the database, a group, a manifest, a concurrency key, or a name of the user''s own.';
-comment on column trax.concurrency_limit.limit_id is 'Identity of the limit.';
-comment on column trax.concurrency_limit.kind is 'database, group, manifest, key or named.';
-comment on column trax.concurrency_limit.name is 'What is limited.';
-comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once.';
-comment on table trax.concurrency_token is 'The tokens of each limit, a row for each slot.';
-comment on column trax.concurrency_token.limit_id is 'The limit.';
-comment on column trax.concurrency_token.slot is 'Number of the slot, from 1.';
-comment on column trax.concurrency_token.token is 'Fencing token of the holder; null while free.';
-comment on column trax.concurrency_token.holder is 'Who holds it.';
-comment on column trax.concurrency_token.job_id is 'The job that holds it.';
-comment on column trax.concurrency_token.acquired_at is 'When it was taken.';
-comment on column trax.concurrency_token.expires_at is 'When it is free again unless extended.';
+create table trax.concurrency_waiter (
+    waiter_id bigint generated always as identity,
+    name text collate "C" not null,
+    max_holders int not null,
+    holder text not null,
+    pid int not null,
+    waiting_since timestamptz not null,
+    constraint concurrency_waiter_pkey primary key (waiter_id),
+    constraint concurrency_waiter_max_holders_positive check (max_holders > 0)
+) with (fillfactor = 70);
 
-select pg_catalog.pg_extension_config_dump('trax.concurrency_limit', '');
-select pg_catalog.pg_extension_config_dump('trax.concurrency_limit_limit_id_seq', '');
+create index concurrency_waiter_name on trax.concurrency_waiter (name, waiter_id);
+
+create view trax.concurrency_limit as
+select
+    u.name,
+    coalesce(
+        (
+            select w.max_holders
+            from trax.concurrency_waiter w
+            where w.name operator(pg_catalog.=) u.name
+            order by w.waiter_id desc
+            limit 1
+        ),
+        (
+            select t.max_holders
+            from trax.concurrency_token t
+            where t.name operator(pg_catalog.=) u.name
+            order by t.acquired_at desc, t.slot
+            limit 1
+        )
+    ) as max_holders,
+    (
+        select pg_catalog.count(*)
+        from trax.concurrency_token t
+        where t.name operator(pg_catalog.=) u.name
+            and t.expires_at operator(pg_catalog.>) pg_catalog.clock_timestamp()
+    ) as held,
+    (
+        select pg_catalog.count(*)
+        from trax.concurrency_waiter w
+        where w.name operator(pg_catalog.=) u.name
+    ) as waiting
+from (
+    select t.name
+    from trax.concurrency_token t
+    union
+    select w.name
+    from trax.concurrency_waiter w
+) u;
+
+comment on table trax.concurrency_token is 'The tokens that are held, a row for each: of trax.acquire_token and trax.await_token. One past expires_at is held no more.';
+comment on column trax.concurrency_token.name is 'What is limited.';
+comment on column trax.concurrency_token.slot is 'Number of the place, from 1; the lowest free one is given.';
+comment on column trax.concurrency_token.max_holders is 'How many could hold the name at once when it was granted.';
+comment on column trax.concurrency_token.token is 'Fencing token of this grant.';
+comment on column trax.concurrency_token.holder is 'Who holds it.';
+comment on column trax.concurrency_token.acquired_at is 'When it was granted.';
+comment on column trax.concurrency_token.expires_at is 'When it is free again unless extended.';
+comment on table trax.concurrency_waiter is 'Who waits in trax.await_token, a row for each. A row whose session no longer waits counts for nothing and is removed by whoever meets it, and by the cycle.';
+comment on column trax.concurrency_waiter.waiter_id is 'Place in the queue: the lowest of a name is served first.';
+comment on column trax.concurrency_waiter.name is 'What is limited.';
+comment on column trax.concurrency_waiter.max_holders is 'How many may hold the name at once, as the last call said.';
+comment on column trax.concurrency_waiter.holder is 'Who waits.';
+comment on column trax.concurrency_waiter.pid is 'Process of the session that waits.';
+comment on column trax.concurrency_waiter.waiting_since is 'Since when it waits.';
+comment on view trax.concurrency_limit is 'The names that are held or waited for.';
+comment on column trax.concurrency_limit.name is 'What is limited.';
+comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as a late call said.';
+comment on column trax.concurrency_limit.held is 'How many hold it.';
+comment on column trax.concurrency_limit.waiting is 'How many wait for it.';
+
 select pg_catalog.pg_extension_config_dump('trax.concurrency_token', '');
+select pg_catalog.pg_extension_config_dump('trax.concurrency_waiter', '');
+select pg_catalog.pg_extension_config_dump('trax.concurrency_waiter_waiter_id_seq', '');

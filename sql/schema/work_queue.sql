@@ -23,7 +23,7 @@ create table trax.work_queue (
     input jsonb not null,
     trace jsonb,
     constraint work_queue_pkey primary key (job_id),
-    constraint work_queue_waits_for_known check (waits_for in ('time', 'key')),
+    constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest')),
     constraint work_queue_priority_range check (priority between 0 and 31),
     constraint work_queue_attempts_not_negative check (attempts >= 0),
     constraint work_queue_max_retries_not_negative check (max_retries >= 0),
@@ -39,9 +39,11 @@ create table trax.work_queue (
 -- The order in which a claim reads one lane, exactly.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;
 create index work_queue_delayed on trax.work_queue (run_at) where waits_for = 'time';
--- The jobs behind a concurrency key, in the order in which they come out of each lane.
+-- The jobs behind a concurrency key or behind their manifest, in the order in which they come out of each lane.
 create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, priority desc, job_id)
     where waits_for = 'key';
+create index work_queue_blocked_by_manifest on trax.work_queue (manifest_id, lane_id, priority desc, job_id)
+    where waits_for = 'manifest';
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;
 create index work_queue_manifest on trax.work_queue (manifest_id) where manifest_id is not null;
 -- A second scheduled entry of one manifest is impossible, even without the cycle's lock. Triggers by hand, retries
@@ -60,7 +62,7 @@ comment on column trax.work_queue.attempts is 'How many attempts have ended.';
 comment on column trax.work_queue.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
 comment on column trax.work_queue.priority is '0 to 31; within a group a higher one is claimed first.';
 comment on column trax.work_queue.scheduled is 'True: the entry that the cycle queued for its manifest, until it is claimed.';
-comment on column trax.work_queue.waits_for is 'What keeps it from being claimed: time (until run_at) or key (until a job with its concurrency key ends); null when it is ready.';
+comment on column trax.work_queue.waits_for is 'What keeps it from being claimed: time (until run_at) key (until a job with its concurrency key ends) or manifest (until another job of its manifest ends); null when it is ready.';
 comment on column trax.work_queue.task is 'The task that runs.';
 comment on column trax.work_queue.group_name is 'The group it belongs to.';
 comment on column trax.work_queue.manifest is 'Name of the manifest it came from.';

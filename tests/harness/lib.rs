@@ -9,6 +9,7 @@ pub mod proxy;
 pub mod scheduler;
 pub mod session;
 pub mod standby;
+pub mod sweep;
 
 use std::future::Future;
 use std::sync::OnceLock;

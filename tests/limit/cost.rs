@@ -16,13 +16,11 @@ fn assert_same(what: &str, before: i64, after: i64) {
     );
 }
 
-/// Waiting jobs of an existing lane.
+/// Waiting jobs of the task `a`, before all others.
 async fn load(s: &Session, count: i64, group: &str, key: &str) {
     s.get(&format!(
-        "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, priority, concurrency_key, input)
-         select l.lane_id, now(), now(), l.task, l.group_name, 31, {key}, '{{}}'
-         from trax.lane l, generate_series(1, {count}) n
-         where l.group_name = '{group}'"
+        "select count(*) from trax.enqueue_many('a', array_fill('{{}}'::jsonb, array[{count}]),
+             group_name => '{group}', concurrency_key => {key}, priority => 31)"
     ))
     .await;
 }
@@ -64,7 +62,7 @@ async fn clear(s: &Session) {
     let front = "select count(*) from trax.work_queue where waits_for is null and concurrency_key is not null";
     let mut claims = 0;
     while s.number(front).await > 0 {
-        assert!(claims < 30, "{claims} claims and keys are still in front");
+        assert!(claims < 60, "{claims} claims and keys are still in front");
         s.get(CLAIM).await;
         claims += 1;
     }
@@ -92,7 +90,6 @@ async fn a_hundred_thousand_jobs_behind_a_key_leave_their_lane_and_cost_nothing(
 }
 
 #[tokio::test]
-#[ignore = "not reached yet: dead index entries at the head of a lane are read by every claim until a vacuum"]
 async fn a_claim_soon_after_many_left_their_lane_does_not_read_what_they_left() {
     let (before, after) = cost_behind_a_key("select 1").await;
     assert_same("100,000 just left", before, after);

@@ -24,6 +24,7 @@ mod operate;
 mod sql;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod token;
 mod worker;
 
 pub use access::Access;
@@ -34,6 +35,7 @@ pub use id::{JobId, Token};
 pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
 pub use manifest::{Group, Manifest};
 pub use operate::{Change, DeadLetters, Explanation, Upcoming};
+pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use worker::{
     Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,

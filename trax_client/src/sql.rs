@@ -152,6 +152,19 @@ impl<'p> Call<'p> {
         Ok(())
     }
 
+    /// Calls a procedure with OUT arguments, named in `results`: their row.
+    pub(crate) async fn procedure_with_results<C: GenericClient + Sync>(
+        self,
+        db: &C,
+        results: &str,
+    ) -> Result<Vec<Row>> {
+        let places = results.replace(',', " => null,");
+        let text = self.text();
+        let inputs = text.trim_end_matches(')');
+        let sql = format!("call {inputs}, {places} => null)");
+        Ok(db.query_typed(&sql, &self.values).await?)
+    }
+
     /// Calls it for its effect, whatever it returns.
     pub(crate) async fn run<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
         let sql = format!("select {}", self.text());

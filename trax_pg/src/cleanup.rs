@@ -1,11 +1,11 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone and copies of lanes forgotten.
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens and copies of lanes forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free is left for the next cycle.
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
 use crate::{
-    dead_letter, limit, manifest_state, progress, registry, setting, work_queue, zone_data,
+    dead_letter, limit, manifest_state, progress, registry, setting, token, work_queue, zone_data,
 };
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -69,6 +69,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     registry::forget_gone(spi, now);
     limit::sweep(spi);
     progress::sweep(spi, now);
+    token::sweep(spi, now);
     work_queue::deduplicate_lanes(spi);
     cleaned
 }

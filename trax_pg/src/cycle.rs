@@ -30,7 +30,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
         }
         if let Some(report) = run(spi, Timestamp::now()) {
             for (step, affected) in report.steps {
-                rows.push(&mut [arg(step), arg(affected)]);
+                rows.push(&[arg(step), arg(affected)]);
             }
         }
         Ok(())

@@ -123,6 +123,12 @@ impl Call {
         self.optional_length(index, name, 0, "zero or longer")
     }
 
+    /// As [`optional_positive`](Self::optional_positive); null is 22004.
+    pub(crate) fn positive(&self, index: usize, name: &str) -> Result<i64> {
+        self.optional_positive(index, name)?
+            .ok_or_else(|| Error::null_argument(name))
+    }
+
     fn optional_length(
         &self,
         index: usize,
@@ -181,6 +187,36 @@ impl Call {
         }
     }
 
+    /// The owner of the function that is called.
+    pub(crate) fn owner(&self) -> pg_sys::Oid {
+        // SAFETY: a call of a SQL function says which it is.
+        let function = unsafe { (*(*self.fcinfo).flinfo).fn_oid };
+        pgrx::pg_catalog::pg_proc::PgProc::new(function)
+            .expect("a function that runs is in the catalog")
+            .proowner()
+    }
+
+    /// One row in the shape of the declared OUT arguments.
+    pub(crate) fn record(&self, values: &mut [Option<pg_sys::Datum>]) -> pg_sys::Datum {
+        let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
+        let mut datums: Vec<pg_sys::Datum> = values
+            .iter()
+            .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+            .collect();
+        let mut shape: pg_sys::TupleDesc = std::ptr::null_mut();
+        // SAFETY: the declaration has OUT arguments; one value and one flag for each, as is checked.
+        unsafe {
+            pg_sys::get_call_result_type(self.fcinfo, std::ptr::null_mut(), &raw mut shape);
+            assert!(
+                !shape.is_null() && (*shape).natts as usize == datums.len(),
+                "a value for each OUT argument"
+            );
+            let shape = pg_sys::BlessTupleDesc(shape);
+            let tuple = pg_sys::heap_form_tuple(shape, datums.as_mut_ptr(), nulls.as_mut_ptr());
+            pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
+        }
+    }
+
     pub(crate) fn null(&self) -> pg_sys::Datum {
         // SAFETY: marks the result of this call as null.
         unsafe { pgrx::fcinfo::pg_return_null(self.fcinfo) }
@@ -213,7 +249,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Adds one row; `values` are in the order of the declared columns.
-    pub(crate) fn push(&mut self, values: &mut [Option<pg_sys::Datum>]) {
+    pub(crate) fn push(&mut self, values: &[Option<pg_sys::Datum>]) {
         let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
         let mut datums: Vec<pg_sys::Datum> = values
             .iter()
@@ -233,12 +269,6 @@ impl Rows {
                 nulls.as_mut_ptr(),
             );
         }
-    }
-
-    /// Adds one row that a statement has returned in the declared shape.
-    pub(crate) fn push_tuple(&mut self, tuple: pg_sys::HeapTuple) {
-        // SAFETY: the tuple is alive while its statement's rows are; the store copies it.
-        unsafe { pg_sys::tuplestore_puttuple(self.store, tuple) }
     }
 
     pub(crate) fn end(self) -> pg_sys::Datum {

@@ -7,9 +7,10 @@
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::limit::{self, Room};
+use crate::limit::{self, Counter, Room};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{outcome, wake};
+use crate::table::columns;
+use crate::{hint, outcome};
 use pgrx::pg_sys;
 
 /// First key of our advisory locks: "trax" in ASCII.
@@ -19,7 +20,19 @@ const LOCK_SPACE: u16 = 0x7472;
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
-statement!(GROUP_ROOM, "group_room.sql", TEXTOID);
+columns!(
+    /// Columns of a group.
+    Group in c"manifest_group" {
+        Name: c"name",
+        Enabled: c"enabled",
+        Priority: c"priority",
+        MaxActiveJobs: c"max_active_jobs",
+        MaxPerKey: c"max_per_key",
+        CreatedAt: c"created_at",
+        UpdatedAt: c"updated_at",
+    }
+);
+
 statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTOID);
 statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
 statement!(GROUP_KNOWN, "group_known.sql", TEXTOID);
@@ -71,7 +84,7 @@ pub(crate) struct Settings {
 /// Writes the settings of a group once no claim of its jobs is under way.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     lock(&settings.name, pg_sys::ExclusiveLock as i32, false);
-    wake::mark(wake::WORK);
+    hint::group_configured(&settings.name);
     spi.execute(
         &GROUP_CONFIGURE,
         &[
@@ -85,7 +98,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     );
     if settings.max_active_jobs.is_some_and(|limit| limit > 0) {
         // What runs already counts: no claim of the group is under way.
-        spi.execute_latest(&LEASE_COUNT_LIMITED, &[arg(settings.name.as_str())]);
+        spi.change_latest(&LEASE_COUNT_LIMITED, &[arg(settings.name.as_str())]);
     }
     if settings.max_per_key.is_some() {
         limit::unblock_group(spi, &settings.name);
@@ -123,7 +136,9 @@ pub(crate) fn unpark(spi: &Spi, settings: &Settings) {
 
 /// How many jobs of this group a claim may take now; none when it is switched off. What it says holds until the
 /// transaction ends. `limited` is whether the group had a limit when the claim looked at the lanes.
-pub(crate) fn room(spi: &Spi, group: &str, limited: bool) -> Room {
+pub(crate) fn room(counter: &Counter, group: &str, limited: bool, now: Timestamp) -> Room {
+    let gate = hint::gate(group);
+    let changes = gate.changes();
     // The lock comes first: only a snapshot taken under it is sure to see what has committed. Claims of a group with a
     // limit follow each other; others go side by side.
     let mode = if limited {
@@ -134,26 +149,35 @@ pub(crate) fn room(spi: &Spi, group: &str, limited: bool) -> Room {
     if !lock(group, mode as i32, true) {
         return Room::Busy;
     }
-    let rows = spi.query_latest(&GROUP_ROOM, &[arg(group)]);
-    match rows
-        .first()
-        .map(|row| (row.must::<bool>(1), row.get::<i64>(2)))
-    {
-        Some((false, _)) => Room::For(0),
-        // It has got its limit since: the next claim knows.
-        Some((true, Some(_))) if !limited => Room::Busy,
-        Some((true, Some(left))) => Room::For(left),
-        Some((true, None)) | None => Room::Unlimited,
+    let Some(row) = counter.group(group) else {
+        return Room::Unlimited;
+    };
+    if row.get(Group::Enabled) != Some(true) {
+        return Room::For(0);
     }
+    let Some(limit) = row.get::<i32>(Group::MaxActiveJobs).map(i64::from) else {
+        return Room::Unlimited;
+    };
+    if !limited {
+        // It has got its limit since: the next claim knows.
+        return Room::Busy;
+    }
+    let left = limit - counter.of_group(group, limit);
+    if left <= 0 {
+        gate.close(changes, now.0);
+    }
+    Room::For(left)
 }
 
 /// Whether this group is switched off. True holds until the transaction ends.
-pub(crate) fn stays_disabled(spi: &Spi, group: &str) -> bool {
-    lock(group, pg_sys::ShareLock as i32, true)
-        && spi
-            .query_latest(&GROUP_ROOM, &[arg(group)])
-            .first()
-            .is_some_and(|row| !row.must::<bool>(1))
+pub(crate) fn stays_disabled(group: &str) -> bool {
+    if !lock(group, pg_sys::ShareLock as i32, true) {
+        return false;
+    }
+    let counter = Counter::open();
+    let enabled = counter.group(group).and_then(|row| row.get(Group::Enabled));
+    counter.close();
+    enabled == Some(false)
 }
 
 /// Takes the group's lock until the transaction ends; false when another holds it and `only_if_free`.
@@ -168,19 +192,29 @@ pub(crate) fn advisory_lock(key: u32, mode: i32, only_if_free: bool) -> bool {
     advisory_lock_in(LOCK_CLASS, key, mode, only_if_free)
 }
 
-/// Takes the advisory lock (`class`, `key`) until the transaction ends; false when another holds it and
-/// `only_if_free`.
-pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bool) -> bool {
-    // SAFETY: reads the id of this backend's database.
-    let database = unsafe { pg_sys::MyDatabaseId };
-    let tag = pg_sys::LOCKTAG {
-        locktag_field1: database.to_u32(),
+fn lock_tag(class: i32, key: u32) -> pg_sys::LOCKTAG {
+    pg_sys::LOCKTAG {
+        // SAFETY: reads the id of this backend's database.
+        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
         locktag_field2: class as u32,
         locktag_field3: key,
         locktag_field4: LOCK_SPACE,
         locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
         locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-    };
+    }
+}
+
+/// Gives an exclusive lock back that was taken once with [`advisory_lock_in`], before the transaction ends.
+pub(crate) fn advisory_unlock_in(class: i32, key: u32) {
+    let tag = lock_tag(class, key);
+    // SAFETY: a complete tag; the lock belongs to this transaction.
+    unsafe { pg_sys::LockRelease(&raw const tag, pg_sys::ExclusiveLock as i32, false) };
+}
+
+/// Takes the advisory lock (`class`, `key`) until the transaction ends; false when another holds it and
+/// `only_if_free`.
+pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bool) -> bool {
+    let tag = lock_tag(class, key);
     // SAFETY: a complete tag; the lock belongs to the transaction and ends with it.
     let outcome = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, only_if_free) };
     outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL

@@ -10,14 +10,51 @@
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
+use crate::limit::{self, Shared};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
-use crate::{limit, outcome, setting, wake};
+use crate::table::columns;
+use crate::{durability, hint, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
 
 /// Most overdue leases looked at in one cycle; the next cycle follows at once.
 pub(crate) const OVERDUE_AT_MOST: i64 = 1000;
+
+columns!(
+    /// Columns of a lease.
+    Leased in c"lease" {
+        JobId: c"job_id",
+        LaneId: c"lane_id",
+        Token: c"token",
+        StartedAt: c"started_at",
+        LeaseExpiresAt: c"lease_expires_at",
+        TimeoutAt: c"timeout_at",
+        ReapAt: c"reap_at",
+        QueuedAt: c"queued_at",
+        RunAt: c"run_at",
+        ScheduledFor: c"scheduled_for",
+        ExpiresAt: c"expires_at",
+        ManifestId: c"manifest_id",
+        Attempt: c"attempt",
+        MaxRetries: c"max_retries",
+        Priority: c"priority",
+        CancelRequested: c"cancel_requested",
+        Cancelled: c"cancelled",
+        TimedOut: c"timed_out",
+        Limited: c"limited",
+        Worker: c"worker",
+        Task: c"task",
+        GroupName: c"group_name",
+        Manifest: c"manifest",
+        Timeout: c"timeout",
+        RetryDelay: c"retry_delay",
+        UniqueKey: c"unique_key",
+        ConcurrencyKey: c"concurrency_key",
+        Input: c"input",
+        Trace: c"trace",
+    }
+);
 
 statement!(
     LEASE_EXTEND,
@@ -50,6 +87,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let lease = call
         .optional_positive(2, "lease")?
         .unwrap_or_else(|| micros(setting::default_lease()));
+    let untouched = durability::is_untouched();
     let mut rows = call.rows();
     spi::connected(|spi| {
         let sorted = held.sorted();
@@ -64,14 +102,17 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         let extended: HashMap<i64, SpiRow> = extended_by_job(extended.iter());
         // One row for each job that was asked about, in the order of asking.
         for job_id in &held.job_ids {
-            let mut row = match extended.get(job_id) {
+            let row = match extended.get(job_id) {
                 Some(row) => [arg(*job_id), arg(true), row.datum(2), row.datum(3)],
                 None => [arg(*job_id), arg(false), arg(false), None],
             };
-            rows.push(&mut row);
+            rows.push(&row);
         }
         Ok(())
     })?;
+    if untouched {
+        durability::may_be_lost();
+    }
     Ok(rows.end())
 });
 
@@ -89,7 +130,12 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
             // A job that was asked to stop is not queued again: giving it back acknowledges that.
             return Ok(outcome::acknowledge_cancel(spi, job_id, token, now));
         };
-        limit::free_keys(spi, row.get::<String>(1).into_iter().collect(), true);
+        if row.must(6) {
+            hint::claimable(row.must(1), row.must(2), row.must(3));
+        }
+        // Whether it has a limit: the gate is opened at most once too often.
+        hint::group_changed(&row.must::<String>(5));
+        limit::free(spi, Shared::of(row.get(4), row.get(7)), true);
         Ok(true)
     })?;
     Ok(call.value(released))
@@ -159,8 +205,8 @@ pub(crate) struct Locked {
     pub(crate) manifest_id: Option<i64>,
     pub(crate) unique_key: Option<String>,
     pub(crate) concurrency_key: Option<String>,
-    /// It counts towards the limit of its group.
-    pub(crate) limited: bool,
+    /// The group towards whose limit it counts.
+    pub(crate) limited_group: Option<String>,
 }
 
 impl Locked {
@@ -175,7 +221,7 @@ impl Locked {
             manifest_id: row.get(7),
             unique_key: row.get(8),
             concurrency_key: row.get(9),
-            limited: row.must(10),
+            limited_group: row.get(10),
         }
     }
 }

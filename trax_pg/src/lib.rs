@@ -25,10 +25,12 @@ mod cycle;
 mod dependency;
 mod fair;
 mod group;
+mod hint;
 mod instance;
 mod limit;
 mod manifest_state;
 mod registry;
+mod token;
 
 pub mod retry;
 pub mod schedule;
@@ -38,6 +40,7 @@ mod wake;
 mod zone_data;
 
 mod clock;
+mod durability;
 mod entry;
 mod error;
 mod json;
@@ -45,6 +48,7 @@ mod schema;
 pub mod setting;
 mod shmem;
 mod spi;
+mod table;
 mod worker;
 
 ::pgrx::pg_module_magic!();

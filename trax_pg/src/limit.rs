@@ -1,4 +1,4 @@
-//! Limits: how many jobs may run at once, of the database, of a group, of a concurrency key.
+//! Limits: how many jobs may run at once, of the database, of a group, of a manifest, of a concurrency key.
 //!
 //! A lease is the token: it is there exactly while the job runs, it goes with the outcome or with the reaper, and it
 //! crashes with the transaction. A claim counts the leases that have committed while it holds a lock on what is limited,
@@ -9,28 +9,80 @@
 //! shrinks. The price is that claims of one limited group follow each other, commit by commit; one that finds the lock
 //! taken steps over the group.
 //!
-//! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key is taken out of its
-//! lane by the first claim that meets it (`waits_for = 'key'`), and the outcome that frees the key lets the next one in.
+//! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key or its
+//! manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the outcome that makes room lets
+//! the next one in.
 
-use crate::group;
-use crate::spi::{Spi, arg, statement};
-use crate::{setting, wake, work_queue};
+use crate::group::{self, Group};
+use crate::lease::Leased;
+use crate::spi::{Spi, arg, array_arg, statement};
+use crate::table::{Index, Key, Row, Table, View};
+use crate::{hint, setting, wake, work_queue};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
-/// First keys of the advisory locks on the database's limit and on concurrency keys.
+/// First keys of the advisory locks on the database's limit and on what jobs share.
 const DATABASE_CLASS: i32 = group::LOCK_CLASS + 3;
-const KEY_CLASS: i32 = group::LOCK_CLASS + 4;
-/// Most keys that one sweep looks at.
+const SHARED_CLASS: i32 = group::LOCK_CLASS + 4;
+/// Most keys, and most manifests, that one sweep looks at.
 const SWEEP_AT_MOST: i64 = 1000;
 
 statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
-statement!(KEY_HELD, "key_held.sql", TEXTOID);
-statement!(GROUP_MAX_PER_KEY, "group_max_per_key.sql", TEXTOID);
-statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID);
+statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID, TEXTARRAYOID);
 statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
 statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
 statement!(KEY_SWEEP, "key_sweep.sql", INT8OID);
+statement!(MANIFEST_CONCURRENCY, "manifest_concurrency.sql", INT8OID);
+statement!(MANIFEST_UNBLOCK, "manifest_unblock.sql", INT8OID, INT8OID);
+statement!(
+    MANIFEST_SWEEP_BLOCKED,
+    "manifest_sweep_blocked.sql",
+    INT8OID
+);
+
+/// What jobs share that lets only so many of them run at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Shared {
+    /// A concurrency key.
+    Key(String),
+    Manifest(i64),
+}
+
+impl Shared {
+    /// What a row has of the two.
+    pub(crate) fn of(key: Option<String>, manifest_id: Option<i64>) -> impl Iterator<Item = Self> {
+        let manifest = manifest_id.map(Self::Manifest);
+        key.map(Self::Key).into_iter().chain(manifest)
+    }
+
+    /// What `waits_for` says of a job behind it.
+    pub(crate) fn waits_for(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "key",
+            Self::Manifest(_) => "manifest",
+        }
+    }
+
+    /// Which lock stands for it; several may share one.
+    fn lock_number(&self) -> u32 {
+        let hash = match self {
+            Self::Key(key) => work_queue::name_hash(&[key]),
+            // Beside the hashes of keys, not among them in any order that matters.
+            Self::Manifest(id) => work_queue::name_hash(&["manifest", &id.to_string()]),
+        };
+        (hash % LOCKS) as u32
+    }
+
+    /// Takes its lock until the transaction ends; false when another holds it and `only_if_free`.
+    fn lock(&self, only_if_free: bool) -> bool {
+        let mode = pg_sys::ExclusiveLock as i32;
+        group::advisory_lock_in(SHARED_CLASS, self.lock_number(), mode, only_if_free)
+    }
+}
+
+/// What jobs share has so many locks: a transaction that meets any number of keys takes no more than these of the server's
+/// lock table. Two keys that have one lock stand back from each other for a moment.
+const LOCKS: u64 = 512;
 
 /// How many more jobs a claim may take of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,73 +129,159 @@ pub(crate) fn room_in_database(spi: &Spi) -> Room {
     )
 }
 
-/// How many jobs of a concurrency key run. What it says holds until the transaction ends; `None` when another
-/// transaction is claiming or ending jobs of the key.
-pub(crate) fn held_by_key(spi: &Spi, key: &str) -> Option<i64> {
-    if !lock_key(key, true) {
-        return None;
+/// What limits and what counts towards them, open for reading. What it says is what has committed until now: it holds
+/// until the transaction ends where the caller has locked what it asks about.
+pub(crate) struct Counter {
+    groups: Table,
+    group_by_name: Index,
+    leases: Table,
+    by_group: Index,
+    by_key: Index,
+    by_manifest: Index,
+}
+
+impl Counter {
+    pub(crate) fn open() -> Self {
+        let groups = Table::open(Group::TABLE, Group::ALL);
+        let leases = Table::open(Leased::TABLE, Leased::ALL);
+        Self {
+            group_by_name: Index::open(&groups, c"manifest_group_pkey"),
+            by_group: Index::open(&leases, c"lease_limited"),
+            by_key: Index::open(&leases, c"lease_concurrency_key"),
+            by_manifest: Index::open(&leases, c"lease_manifest"),
+            groups,
+            leases,
+        }
     }
-    let rows = spi.query_latest(&KEY_HELD, &[arg(key)]);
-    Some(rows.first().expect("an aggregate gives one row").must(1))
+
+    /// The row of a group; one without a row has the defaults.
+    pub(crate) fn group(&self, name: &str) -> Option<Row> {
+        let view = View::latest();
+        let scan = self.group_by_name.scan(&view, 1);
+        scan.seek([Key::equals_text(1, name)]);
+        let row = scan.next().then(|| scan.row());
+        scan.end();
+        view.end();
+        row
+    }
+
+    /// How many jobs of a group run that count towards its limit, up to `limit`.
+    pub(crate) fn of_group(&self, name: &str, limit: i64) -> i64 {
+        Self::count(&self.by_group, Key::equals_text(1, name), limit)
+    }
+
+    /// How many jobs run that share this. The caller has its lock.
+    fn of_shared(&self, shared: &Shared) -> i64 {
+        match shared {
+            Shared::Key(key) => Self::count(&self.by_key, Key::equals_text(1, key), i64::MAX),
+            Shared::Manifest(id) => Self::count(&self.by_manifest, Key::equals(1, *id), i64::MAX),
+        }
+    }
+
+    fn count(index: &Index, key: Key, limit: i64) -> i64 {
+        let view = View::latest();
+        let scan = index.scan(&view, 1);
+        scan.seek([key]);
+        let count = scan.count(limit);
+        scan.end();
+        view.end();
+        count
+    }
+
+    pub(crate) fn close(self) {
+        self.by_manifest.close();
+        self.by_key.close();
+        self.by_group.close();
+        self.leases.close();
+        self.group_by_name.close();
+        self.groups.close();
+    }
 }
 
-/// How many jobs of one concurrency key a group allows.
-pub(crate) fn max_per_key(spi: &Spi, group: &str) -> i64 {
-    let rows = spi.query_latest(&GROUP_MAX_PER_KEY, &[arg(group)]);
-    i64::from(
-        rows.first()
-            .expect("a select without a table gives one row")
-            .must::<i32>(1),
-    )
+/// How many jobs run that share this. What it says holds until the transaction ends; `None` when another transaction is
+/// claiming or ending such jobs.
+pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<i64> {
+    shared.lock(true).then(|| counter.of_shared(shared))
 }
 
-/// Takes rows out of their lanes whose key has no room; the caller has locked rows and keys.
-pub(crate) fn block(spi: &Spi, tids: Option<pg_sys::Datum>) {
-    spi.execute(&KEY_BLOCK, &[tids]);
+/// How many jobs that share this may run at once, in a group.
+pub(crate) fn allowed(spi: &Spi, counter: &Counter, shared: &Shared, group: &str) -> i64 {
+    match shared {
+        Shared::Key(_) => counter
+            .group(group)
+            .and_then(|row| row.get::<i32>(Group::MaxPerKey))
+            .map_or(1, i64::from),
+        // Jobs outlive a manifest that is unscheduled.
+        Shared::Manifest(id) => spi
+            .query_latest(&MANIFEST_CONCURRENCY, &[arg(*id)])
+            .first()
+            .map_or(i64::MAX, |row| i64::from(row.must::<i32>(1))),
+    }
 }
 
-/// Lets the next jobs of concurrency keys in after jobs of them have ended, as many as have ended of each lane: the next
-/// of one lane may be held back by its group, or wanted by nobody; claims sort out what is too many.
+/// A row, locked by this transaction, and what it waits behind.
+pub(crate) struct Blocked {
+    pub(crate) tid: pg_sys::ItemPointerData,
+    pub(crate) waits_for: &'static str,
+}
+
+/// Takes rows out of their lanes that share what has no room; the caller has locked both.
+pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
+    hint::taken();
+    let tids: Vec<Option<pg_sys::Datum>> = rows
+        .iter()
+        .map(|row| Some(pg_sys::Datum::from(&raw const row.tid)))
+        .collect();
+    let reasons: Vec<Option<pg_sys::Datum>> = rows.iter().map(|row| arg(row.waits_for)).collect();
+    let (tids, reasons) = (
+        array_arg(pg_sys::TIDOID, &tids),
+        array_arg(pg_sys::TEXTOID, &reasons),
+    );
+    spi.execute(&KEY_BLOCK, &[tids, reasons]);
+}
+
+/// Lets the next jobs in after jobs with which they share something have ended, as many as have ended of each lane: the
+/// next of one lane may be held back by its group, or wanted by nobody; claims sort out what is too many.
 ///
-/// A claim that is blocking jobs of a key holds its lock: we wait for it, so that what it blocks is seen. With `patient`
-/// false a key whose lock is taken is left to whoever has it and to the sweep: the cycle must not wait for a worker's
-/// open transaction.
-pub(crate) fn free_keys(spi: &Spi, ended: Vec<String>, patient: bool) {
+/// A claim that is blocking such jobs holds the lock: we wait for it, so that what it blocks is seen. With `patient` false
+/// what is locked is left to whoever has it and to the sweep: the cycle must not wait for a worker's open transaction.
+pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
     // In ascending order of their locks, as every transaction takes them.
-    let mut keys: BTreeMap<(u32, String), i64> = BTreeMap::new();
-    for key in ended {
-        *keys.entry((lock_number(&key), key)).or_default() += 1;
+    let mut freed: BTreeMap<(u32, Shared), i64> = BTreeMap::new();
+    for shared in ended {
+        *freed.entry((shared.lock_number(), shared)).or_default() += 1;
     }
-    for ((_, key), count) in keys {
-        // A claim that found the lock taken has left jobs of the key where they are.
+    for ((_, shared), count) in freed {
+        // A claim that found the lock taken has left such jobs where they are.
         wake::mark(wake::WORK);
-        if lock_key(&key, !patient) {
-            spi.execute_latest(&KEY_UNBLOCK, &[arg(key), arg(count)]);
+        if shared.lock(!patient) {
+            unblock(spi, shared, Some(count));
         }
     }
 }
 
+fn unblock(spi: &Spi, shared: Shared, at_most: Option<i64>) {
+    let at_most = at_most.and_then(arg);
+    let rows = match shared {
+        Shared::Key(key) => spi.change_latest(&KEY_UNBLOCK, &[arg(key), at_most]),
+        Shared::Manifest(id) => spi.change_latest(&MANIFEST_UNBLOCK, &[arg(id), at_most]),
+    };
+    hint::rows_claimable(&rows);
+}
+
+/// Lets all blocked jobs of a manifest in: the number that may run has changed.
+pub(crate) fn unblock_manifest(spi: &Spi, manifest_id: i64) {
+    unblock(spi, Shared::Manifest(manifest_id), None);
+}
+
 /// Lets all blocked jobs of a group in: the number that may run has changed.
 pub(crate) fn unblock_group(spi: &Spi, group: &str) {
-    spi.execute_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]);
+    hint::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
 }
 
-/// Lets the first job of each key in that has room.
+/// Lets the first job of each key and of each manifest in that has room.
 pub(crate) fn sweep(spi: &Spi) {
-    if spi.execute(&KEY_SWEEP, &[arg(SWEEP_AT_MOST)]) > 0 {
-        wake::mark(wake::WORK);
+    for sweep in [&KEY_SWEEP, &MANIFEST_SWEEP_BLOCKED] {
+        hint::rows_claimable(&spi.query(sweep, &[arg(SWEEP_AT_MOST)]));
     }
-}
-
-/// Keys share this many locks: a transaction that meets any number of keys takes no more than these of the server's lock
-/// table. Two keys that share one stand back from each other for a moment.
-const KEY_LOCKS: u64 = 512;
-
-fn lock_number(key: &str) -> u32 {
-    (work_queue::name_hash(&[key]) % KEY_LOCKS) as u32
-}
-
-fn lock_key(key: &str, only_if_free: bool) -> bool {
-    let mode = pg_sys::ExclusiveLock as i32;
-    group::advisory_lock_in(KEY_CLASS, lock_number(key), mode, only_if_free)
 }

@@ -89,9 +89,14 @@ extension_sql_file!(
     requires = ["api_dead_letter"]
 );
 extension_sql_file!(
+    "../../sql/api/token.sql",
+    name = "api_token",
+    requires = ["api_cycle"]
+);
+extension_sql_file!(
     "../../sql/api/scheduler.sql",
     name = "api_scheduler",
-    requires = ["api_cycle"]
+    requires = ["api_token"]
 );
 extension_sql_file!(
     "../../sql/api/run.sql",

@@ -81,6 +81,23 @@ pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     result
 }
 
+/// Commits as COMMIT in a procedure does; a new transaction follows. Only in a procedure that was called outside a
+/// transaction block.
+pub(crate) fn commit() {
+    // SAFETY: the caller is such a procedure, so SPI may end its transaction; the connection is finished here, and by an
+    // aborting transaction when the commit raises.
+    unsafe {
+        let code = pg_sys::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as i32);
+        assert_eq!(
+            code,
+            pg_sys::SPI_OK_CONNECT as i32,
+            "SPI connects inside a procedure"
+        );
+        pg_sys::SPI_commit();
+        pg_sys::SPI_finish();
+    }
+}
+
 impl Spi {
     /// Runs a statement with a new snapshot and gives its rows. Assigns no transaction id by itself.
     pub(crate) fn query(
@@ -100,14 +117,13 @@ impl Spi {
         self.run(statement, arguments, Snapshot::Latest { read_only: true })
     }
 
-    /// Changes what has committed until now, whatever the isolation level of the transaction; gives how many rows.
-    pub(crate) fn execute_latest(
+    /// Changes what has committed until now, whatever the isolation level of the transaction, and gives its rows.
+    pub(crate) fn change_latest(
         &self,
         statement: &Statement,
         arguments: &[Option<pg_sys::Datum>],
-    ) -> usize {
+    ) -> SpiRows<'_> {
         self.run(statement, arguments, Snapshot::Latest { read_only: false })
-            .count
     }
 
     fn run(
@@ -240,10 +256,6 @@ impl SpiRow<'_> {
             pg_sys::SPI_getbinval(self.tuple, self.shape, index as i32, &raw mut is_null)
         };
         (!is_null).then_some(datum)
-    }
-
-    pub(crate) fn tuple(&self) -> pg_sys::HeapTuple {
-        self.tuple
     }
 }
 
@@ -427,6 +439,12 @@ macro_rules! statement {
     };
 }
 pub(crate) use statement;
+
+/// Whether later statements see no more than the first one of the transaction.
+pub(crate) fn keeps_snapshot() -> bool {
+    // SAFETY: a plain number of this backend.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
 
 /// Refuses where only the primary may write, with words better than the server's.
 pub(crate) fn require_primary() -> Result<()> {

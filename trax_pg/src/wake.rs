@@ -12,8 +12,10 @@
 use crate::clock::interval_micros;
 use crate::entry::sql_function;
 use crate::error::Error;
+use crate::hint;
 use crate::shmem::{self, Bell};
 use crate::spi::{self, statement};
+use crate::work_queue::name_hash;
 use pgrx::datum::Interval;
 use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -46,12 +48,52 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 /// Whether something was left to others then.
 static STOOD_BACK: AtomicBool = AtomicBool::new(false);
 
+/// Classes of names, a bit for each, of whose tokens this transaction has given some back, or taken some.
+static TOKENS_FREED: AtomicU64 = AtomicU64::new(0);
+static TOKENS_TAKEN: AtomicU64 = AtomicU64::new(0);
+
 /// Notes what this transaction makes; the bell is rung when it has committed.
 pub(crate) fn mark(what: u32) {
     if !shmem::available() {
         return;
     }
     MARKED.fetch_or(what, Ordering::Relaxed);
+    hear_of_the_end();
+}
+
+/// The class of a name of tokens.
+pub(crate) fn token_class(name: &str) -> usize {
+    (name_hash(&[name]) % shmem::TOKEN_CLASSES as u64) as usize
+}
+
+/// A token may be had once this transaction has committed.
+pub(crate) fn token_freed(name: &str) {
+    if shmem::available() {
+        TOKENS_FREED.fetch_or(1 << token_class(name), Ordering::Relaxed);
+        hear_of_the_end();
+    }
+}
+
+/// A token may be had again if this transaction is undone.
+pub(crate) fn token_taken(name: &str) {
+    if shmem::available() {
+        TOKENS_TAKEN.fetch_or(1 << token_class(name), Ordering::Relaxed);
+        hear_of_the_end();
+    }
+}
+
+fn tokens_at_end(committed: bool) {
+    let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
+    let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
+    let classes = if committed { freed } else { taken };
+    if classes != 0
+        && let Some(bell) = shmem::bell()
+    {
+        bell.ring_tokens(classes);
+    }
+}
+
+fn hear_of_the_end() {
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callback lives as long as the library, which is never unloaded.
         unsafe {
@@ -69,7 +111,9 @@ unsafe extern "C-unwind" fn at_end(
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
     match event {
         XACT_EVENT_COMMIT => {
+            tokens_at_end(true);
             let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
+            hint::committed();
             if marked != 0
                 && let Some(bell) = shmem::bell()
             {
@@ -81,8 +125,17 @@ unsafe extern "C-unwind" fn at_end(
                 }
             }
         }
-        XACT_EVENT_ABORT => undone(MARKED.swap(0, Ordering::Relaxed)),
-        XACT_EVENT_PREPARE => MARKED.store(0, Ordering::Relaxed),
+        XACT_EVENT_ABORT => {
+            tokens_at_end(false);
+            hint::undone(true);
+            undone(MARKED.swap(0, Ordering::Relaxed));
+        }
+        XACT_EVENT_PREPARE => {
+            hint::undone(true);
+            MARKED.store(0, Ordering::Relaxed);
+            TOKENS_FREED.store(0, Ordering::Relaxed);
+            TOKENS_TAKEN.store(0, Ordering::Relaxed);
+        }
         _ => {}
     }
 }
@@ -95,6 +148,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     _argument: *mut std::ffi::c_void,
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        hint::undone(false);
         undone(MARKED.load(Ordering::Relaxed));
     }
 }
@@ -154,19 +208,23 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
             .hint("Give an interval, for example: call trax.wait_for_work('30 s')"));
     }
     if call.is_atomic() {
-        return Err(in_transaction_block());
+        return Err(in_transaction_block(
+            "trax.wait_for_work()",
+            "trax.wait_for_work()",
+        ));
     }
     wait(Duration::from_micros(timeout as u64));
     Ok(call.null())
 });
 
-fn in_transaction_block() -> Error {
+/// 25001: a procedure that waits was called where it may not end its transaction.
+pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
     Error::new(
         PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
-        "trax.wait_for_work() cannot run inside a transaction block",
+        format!("{procedure} cannot run inside a transaction block"),
     )
     .detail("It would hold the transaction's snapshot for as long as it waits.")
-    .hint("Commit first, then type: call trax.wait_for_work()")
+    .hint(format!("Commit first, then type: call {example}"))
 }
 
 /// Returns when work may exist that this session has not looked for, or when the time is up.
@@ -192,6 +250,18 @@ fn wait(timeout: Duration) {
 
 /// Gives up the snapshots of the CALL, so that the wait holds back no vacuum.
 fn drop_snapshots() {
+    // SAFETY: plain values of this backend.
+    let (of_transaction, wrote) = unsafe {
+        (
+            pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32,
+            pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
+        )
+    };
+    // That of a REPEATABLE READ transaction goes with the transaction only. What a caller's loop has written is its own
+    // to commit.
+    if of_transaction && !wrote {
+        spi::commit();
+    }
     // SAFETY: outside a transaction block nothing after the CALL needs them; this is what COMMIT in a procedure does, so
     // that portals know that theirs is gone.
     unsafe {
@@ -200,7 +270,8 @@ fn drop_snapshots() {
     }
 }
 
-fn sleep(timeout: Duration) {
+/// Waits on this process's own latch. An interrupt ends it with an error.
+pub(crate) fn sleep(timeout: Duration) {
     let deadline = Instant::now() + timeout;
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     loop {

@@ -13,34 +13,43 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::group::{DEFAULT_GROUP, HIGHEST_PRIORITY};
 use crate::setting;
-use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
-use crate::wake;
+use crate::spi::{self, Spi, arg, array_elements, statement, value_bytes};
+use crate::table::{self, Inserter, Table, columns};
+use crate::{hint, wake};
 use pgrx::pg_sys;
 
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
 
+columns!(
+    /// Columns of a waiting job.
+    Waiting in c"work_queue" {
+        JobId: c"job_id",
+        LaneId: c"lane_id",
+        QueuedAt: c"queued_at",
+        RunAt: c"run_at",
+        ScheduledFor: c"scheduled_for",
+        ExpiresAt: c"expires_at",
+        ManifestId: c"manifest_id",
+        Attempts: c"attempts",
+        MaxRetries: c"max_retries",
+        Priority: c"priority",
+        Scheduled: c"scheduled",
+        WaitsFor: c"waits_for",
+        Task: c"task",
+        GroupName: c"group_name",
+        Manifest: c"manifest",
+        Timeout: c"timeout",
+        RetryDelay: c"retry_delay",
+        UniqueKey: c"unique_key",
+        ConcurrencyKey: c"concurrency_key",
+        Input: c"input",
+        Trace: c"trace",
+    }
+);
+
 statement!(LANE_ADD, "lane_add.sql", INT8OID, TEXTOID, TEXTOID);
 statement!(LANE_DEDUPLICATE, "lane_deduplicate.sql");
-statement!(
-    QUEUE_INSERT,
-    "queue_insert.sql",
-    JSONBARRAYOID,
-    INT8OID,
-    TEXTOID,
-    TEXTOID,
-    INT4OID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID,
-    INT4OID,
-    INTERVALOID,
-    TEXTOID,
-    TEXTOID,
-    JSONBOID,
-    INT8OID,
-    TEXTOID,
-    INTERVALOID
-);
 statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
 statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
 statement!(QUEUE_NEXT_DUE, "queue_next_due.sql");
@@ -71,7 +80,7 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
     let mut rows = call.rows();
     if !inputs.is_empty() {
         for id in spi::connected(|spi| Ok(enqueue(spi, &job, &inputs)))? {
-            rows.push(&mut [arg(id)]);
+            rows.push(&[arg(id)]);
         }
     }
     Ok(rows.end())
@@ -151,58 +160,77 @@ fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Da
         if spi.execute(&UNIQUE_KEY_TAKE, &[arg(key), arg(id)]) == 1 {
             return id;
         }
+        hint::taken();
         spi.execute(&QUEUE_REMOVE, &[arg(id)]);
     }
 }
 
 fn insert(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
-    wake::mark(if job.run_at > job.now {
-        wake::DUE
-    } else {
-        wake::WORK
-    });
+    let delayed = job.run_at > job.now;
     let lane = ensure_lane(spi, &job.group, &job.task);
-    let (manifest_id, manifest) = match &job.manifest {
-        Some((id, name)) => (arg(*id), arg(name.as_str())),
-        None => (None, None),
-    };
-    let ids = spi.query(
-        &QUEUE_INSERT,
-        &[
-            array_arg(pg_sys::JSONBOID, inputs),
-            arg(lane),
-            arg(job.task.as_str()),
-            arg(job.group.as_str()),
-            arg(job.priority),
-            arg(job.run_at),
-            arg(job.now),
-            job.max_retries.and_then(arg),
-            job.timeout,
-            job.unique_key.as_deref().and_then(arg),
+    let same = [
+        (Waiting::LaneId, arg(lane)),
+        (Waiting::QueuedAt, arg(job.now)),
+        (Waiting::RunAt, arg(job.run_at)),
+        (
+            Waiting::ManifestId,
+            job.manifest.as_ref().and_then(|(id, _)| arg(*id)),
+        ),
+        (Waiting::Attempts, arg(0)),
+        (Waiting::MaxRetries, job.max_retries.and_then(arg)),
+        (Waiting::Priority, arg(job.priority as i16)),
+        (Waiting::Scheduled, arg(false)),
+        (Waiting::WaitsFor, if delayed { arg("time") } else { None }),
+        (Waiting::Task, arg(job.task.as_str())),
+        (Waiting::GroupName, arg(job.group.as_str())),
+        (
+            Waiting::Manifest,
+            job.manifest
+                .as_ref()
+                .and_then(|(_, name)| arg(name.as_str())),
+        ),
+        (Waiting::Timeout, job.timeout),
+        (Waiting::RetryDelay, job.retry_delay),
+        (Waiting::UniqueKey, job.unique_key.as_deref().and_then(arg)),
+        (
+            Waiting::ConcurrencyKey,
             job.concurrency_key.as_deref().and_then(arg),
-            job.trace,
-            manifest_id,
-            manifest,
-            job.retry_delay,
-        ],
-    );
-    ids.iter().map(|row| row.must(1)).collect()
+        ),
+        (Waiting::Trace, job.trace),
+    ];
+    let table = Table::open(Waiting::TABLE, Waiting::ALL);
+    let ids = table::next_ids(c"work_queue_job_id_seq", inputs.len());
+    if delayed {
+        wake::mark(wake::DUE);
+    } else if let Some(first) = ids.first() {
+        hint::claimable(lane, job.priority as i16, *first);
+    }
+    let mut rows = Inserter::begin(&table);
+    for (id, input) in ids.iter().zip(inputs) {
+        let mut row = rows.row();
+        for (column, value) in same {
+            row.set(column, value);
+        }
+        row.set(Waiting::JobId, arg(*id));
+        row.set(Waiting::Input, *input);
+    }
+    rows.end();
+    table.close();
+    ids
 }
 
 /// The lane of a group and a task, registered if it is new.
 pub(crate) fn ensure_lane(spi: &Spi, group: &str, task: &str) -> i64 {
     let lane = name_hash(&[group, task]) as i64;
-    spi.execute(&LANE_ADD, &[arg(lane), arg(group), arg(task)]);
+    if spi.execute(&LANE_ADD, &[arg(lane), arg(group), arg(task)]) > 0 {
+        hint::lane_added(lane);
+    }
     lane
 }
 
 /// Makes delayed jobs claimable whose time has come; gives how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
-    let promoted = spi.execute(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]);
-    if promoted > 0 {
-        wake::mark(wake::WORK);
-    }
-    promoted
+    hint::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
 }
 
 pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {

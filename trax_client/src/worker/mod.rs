@@ -7,7 +7,7 @@
 //! of the worker: run such code under `tokio::task::block_in_place` or `spawn_blocking`.
 
 mod cancellation;
-mod connection;
+pub(crate) mod connection;
 mod context;
 mod deadline;
 mod dispatch;

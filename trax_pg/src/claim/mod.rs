@@ -16,49 +16,43 @@
 //! work_queue`, then `Insert on lease`. With 1,000,000 waiting instead of 1,000 a claim of 20 touches 4 more: one more
 //! level of the index. Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
+mod grant;
+mod lane;
 mod scan;
 
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::lease::Held;
-use crate::limit::{self, Room};
-use crate::spi::{self, Spi, SpiRow, SpiRows, arg, array_arg, statement};
+use crate::limit::{self, Blocked, Counter, Room, Shared};
+use crate::spi::{self, Spi, arg, statement};
+use crate::table::{Row, Scan};
 use crate::wake::Look;
-use crate::{group, outcome, registry, setting, wake};
+use crate::work_queue::Waiting;
+use crate::{durability, group, hint, outcome, registry, setting, wake};
+use lane::Lane;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
-use scan::QueueScan;
+use scan::Queue;
 use std::collections::HashMap;
 
 const MAX_JOBS: i32 = 1000;
-/// Most jobs behind concurrency keys that one claim takes out of their lanes.
-const BLOCK_AT_MOST: usize = 10_000;
+/// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
+const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
-/// Columns of `trax.work_queue`, by position.
-const JOB_ID_COLUMN: i32 = 1;
-const PRIORITY_COLUMN: i32 = 10;
-const CONCURRENCY_KEY_COLUMN: i32 = 19;
 
-statement!(LANE_LIST, "lane_list.sql", TEXTARRAYOID, TEXTARRAYOID);
 statement!(CLAIM_UNPARK, "claim_unpark.sql", TEXTARRAYOID);
-statement!(
-    LEASE_GRANT,
-    "lease_grant.sql",
-    TIDARRAYOID,
-    TEXTOID,
-    TIMESTAMPTZOID,
-    INTERVALOID,
-    INTERVALOID,
-    TEXTARRAYOID
-);
 
 sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
     spi::require_primary()?;
     let request = Request::from_call(call, 0)?;
+    let untouched = durability::is_untouched();
     let mut rows = call.rows();
-    spi::connected(|spi| claim(spi, &request, |job| rows.push_tuple(job.tuple())))?;
+    let claimed = spi::connected(|spi| claim(spi, &request, |job| rows.push(job)))?;
+    if untouched && claimed == Claimed::Free {
+        durability::may_be_lost();
+    }
     Ok(rows.end())
 });
 
@@ -71,24 +65,35 @@ sql_function!(
         let held = Held::from_call(call)?;
         let outputs = outcome::outputs(call, 2, held.job_ids.len())?;
         let request = Request::from_call(call, 3)?;
+        let untouched = durability::is_untouched() && held.job_ids.is_empty();
         let mut rows = call.rows();
-        spi::connected(|spi| {
-            for job_id in outcome::complete(spi, &held, &outputs, now) {
+        let claimed = spi::connected(|spi| {
+            for job_id in outcome::complete(spi, &held, &outputs, now)? {
                 let mut row = [None; 1 + COLUMNS];
                 row[0] = arg(job_id);
-                rows.push(&mut row);
+                rows.push(&row);
             }
             claim(spi, &request, |job| {
                 let mut row = [None; 1 + COLUMNS];
-                for (index, value) in row.iter_mut().enumerate().skip(1) {
-                    *value = job.datum(index);
-                }
-                rows.push(&mut row);
+                row[1..].copy_from_slice(job);
+                rows.push(&row);
             })
         })?;
+        if untouched && claimed == Claimed::Free {
+            durability::may_be_lost();
+        }
         Ok(rows.end())
     }
 );
+
+/// What a claim has taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claimed {
+    /// Nothing, or jobs that run under no limit: were the claim undone by a crash, another attempt beside the worker's
+    /// would be one too many for nobody.
+    Free,
+    Limited,
+}
 
 /// What a worker asks for.
 struct Request {
@@ -119,19 +124,15 @@ impl Request {
 }
 
 /// Grants a lease for each of the best waiting jobs and gives their rows to `push`, in the order of claiming.
-fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<()> {
+fn claim(
+    spi: &Spi,
+    request: &Request,
+    push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
+) -> Result<Claimed> {
     let state = wake::state();
     let mut pick = Pick::begin(spi, request);
-    let mut lanes = if pick.is_full() {
-        Vec::new()
-    } else {
-        lanes(spi, request)
-    };
-    while let Some(class) = next_class(&mut lanes) {
-        pick.take_from(spi, class);
-        if pick.is_full() {
-            break;
-        }
+    if !pick.is_full() {
+        pick.take_from(spi, &lane::lanes(spi, request));
     }
     pick.block(spi);
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
@@ -140,46 +141,26 @@ fn claim(spi: &Spi, request: &Request, mut push: impl FnMut(SpiRow)) -> Result<(
         (false, _) => Look::Part,
     };
     wake::looked(look);
-    if !pick.jobs.is_empty() || !pick.blocked.is_empty() {
-        wake::mark(wake::CLAIMED);
-    }
-    let Pick {
-        jobs: picked,
-        limited_groups,
-        ..
-    } = pick;
-    if picked.is_empty() {
-        return Ok(());
+    let claimed = pick.claimed();
+    let Pick { counter, jobs, .. } = pick;
+    counter.close();
+    if jobs.is_empty() {
+        return Ok(claimed);
     }
     // Read under the locks of the limits: whatever made room has ended before this.
     let now = Timestamp::now();
-    let granted = spi.query(
-        &LEASE_GRANT,
-        &[
-            tid_array(&picked),
-            arg(request.worker.as_str()),
-            arg(now),
-            arg(interval(request.lease_micros)?),
-            arg(interval(micros(setting::default_timeout()))?),
-            arg(limited_groups),
-        ],
-    );
-    unpark_manifests(spi, &granted);
+    grant::grant(request, &jobs, now, push)?;
+    unpark_manifests(spi, &jobs);
     registry::seen(spi, &request.worker, now);
-    let by_job: HashMap<i64, usize> = granted
-        .iter()
-        .enumerate()
-        .map(|(index, row)| (row.must(1), index))
-        .collect();
-    for job in &picked {
-        push(granted.row(by_job[&job.job_id]));
-    }
-    Ok(())
+    Ok(claimed)
 }
 
 /// Lets manifests go on that may overlap and waited for their entry to be claimed.
-fn unpark_manifests(spi: &Spi, granted: &SpiRows) {
-    let mut names: Vec<String> = granted.iter().filter_map(|row| row.get(6)).collect();
+fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
+    let mut names: Vec<String> = picked
+        .iter()
+        .filter_map(|job| job.row.get(Waiting::Manifest))
+        .collect();
     if names.is_empty() {
         return;
     }
@@ -190,62 +171,27 @@ fn unpark_manifests(spi: &Spi, granted: &SpiRows) {
     }
 }
 
-struct Lane {
-    id: i64,
-    group_priority: i16,
-    group: String,
-    /// Whether the group has a limit.
-    limited: bool,
-}
-
-fn lanes(spi: &Spi, request: &Request) -> Vec<Lane> {
-    let rows = spi.query(
-        &LANE_LIST,
-        &[
-            request.tasks.clone().and_then(arg),
-            request.groups.clone().and_then(arg),
-        ],
-    );
-    let mut lanes: Vec<Lane> = rows
-        .iter()
-        .map(|row| Lane {
-            id: row.must(1),
-            group_priority: row.must(2),
-            group: row.must(3),
-            limited: row.must(4),
-        })
-        .collect();
-    lanes.sort_by_key(|lane| (lane.group_priority, lane.id));
-    // The same lane may be registered twice.
-    lanes.dedup_by_key(|lane| lane.id);
-    lanes
-}
-
-/// Splits off the lanes of the highest group priority that is left.
-fn next_class(lanes: &mut Vec<Lane>) -> Option<Vec<Lane>> {
-    let highest = lanes.last()?.group_priority;
-    let start = lanes.partition_point(|lane| lane.group_priority < highest);
-    Some(lanes.split_off(start))
-}
-
-/// A waiting row that this transaction has locked.
+/// A job that this transaction has taken from the queue.
 struct Picked {
-    job_id: i64,
-    tid: pg_sys::ItemPointerData,
+    row: Row,
+    /// It counts towards the limit of its group.
+    limited: bool,
 }
 
 /// What a claim takes, under all limits.
 struct Pick {
+    counter: Counter,
+    now: Timestamp,
     jobs: Vec<Picked>,
     max_jobs: usize,
     groups: HashMap<String, Room>,
-    /// How many jobs of a concurrency key run, those taken here included; `None` for one that is left alone.
-    keys: HashMap<String, Option<i64>>,
-    /// How many jobs of one key each group allows.
-    per_key: HashMap<String, i64>,
-    /// Rows whose concurrency key has no room: they leave their lanes.
-    blocked: Vec<Picked>,
-    limited_groups: Vec<String>,
+    /// How many jobs run that share something, those taken here included; `None` for what is left alone.
+    shared: HashMap<Shared, Option<i64>>,
+    /// How many of them each group allows.
+    allowed: HashMap<(Shared, String), i64>,
+    /// Rows that share what has no room: they leave their lanes.
+    blocked: Vec<Blocked>,
+    in_limited_database: bool,
     /// Nothing was left out because another transaction is claiming of it.
     saw_all: bool,
 }
@@ -259,125 +205,144 @@ impl Pick {
             Room::Busy => 0,
         };
         Self {
+            counter: Counter::open(),
+            now: Timestamp::now(),
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
             groups: HashMap::new(),
-            keys: HashMap::new(),
-            per_key: HashMap::new(),
+            shared: HashMap::new(),
+            allowed: HashMap::new(),
             blocked: Vec::new(),
-            limited_groups: Vec::new(),
+            in_limited_database: room != Room::Unlimited,
             saw_all: room != Room::Busy,
         }
     }
 
     fn is_full(&self) -> bool {
-        self.jobs.len() >= self.max_jobs || self.blocked.len() >= BLOCK_AT_MOST
+        self.jobs.len() >= self.max_jobs
     }
 
-    /// Locks the best rows of lanes whose groups have one priority.
-    fn take_from(&mut self, spi: &Spi, class: Vec<Lane>) {
-        let queue = QueueScan::open();
-        let mut heads = queue.heads(&class);
+    fn claimed(&self) -> Claimed {
+        let limited = self.in_limited_database
+            || self.jobs.iter().any(|job| {
+                job.limited
+                    || job.row.value(Waiting::ConcurrencyKey).is_some()
+                    || job.row.value(Waiting::ManifestId).is_some()
+            });
+        if limited {
+            Claimed::Limited
+        } else {
+            Claimed::Free
+        }
+    }
+
+    /// Takes the best rows of these lanes.
+    fn take_from(&mut self, spi: &Spi, lanes: &[Lane]) {
+        hint::tell_own();
+        let selfish = hint::has_taken() || spi::keeps_snapshot();
+        let aging = setting::priority_aging().map(micros);
+        let mut queue = Queue::open(lanes, self.now, aging);
         while !self.is_full() {
-            let Some(mut head) = heads.pop() else { break };
-            if self.group_room(spi, head.lane).is_none() {
+            let Some(head) = queue.next() else { break };
+            if self.group_room(head.lane).is_none() {
                 head.end();
                 continue;
             }
-            let (job_id, lane) = (head.key.job_id, head.lane);
-            let Some(cursor) = head.cursor(&queue) else {
-                continue;
-            };
-            let key = cursor.concurrency_key();
-            let room = self.key_room(spi, lane, key.as_deref());
-            // A row of a key that is left alone is not even locked.
-            if room != Room::Busy && queue.lock(cursor) {
-                let job = Picked {
-                    job_id,
-                    tid: cursor.tid(),
-                };
-                if room.is_none() {
-                    self.blocked.push(job);
-                } else {
-                    self.take(lane, job, key.as_deref());
-                }
+            if let Some(scan) = head.scan() {
+                self.take(spi, &queue, head.lane, scan);
             }
-            if head.advance() {
-                heads.push(head);
-            } else {
-                head.end();
-            }
+            queue.advance(head);
         }
-        for head in heads {
-            head.end();
+        queue.close(selfish);
+        if !self.jobs.is_empty() {
+            hint::taken();
         }
-        // Blocking a flood of jobs behind one key takes several claims.
-        self.saw_all &= self.blocked.len() < BLOCK_AT_MOST;
-        queue.close();
     }
 
-    fn group_room(&mut self, spi: &Spi, lane: &Lane) -> Room {
+    /// Takes the row that `scan` shows, or blocks it, or leaves it to whoever has it or its key.
+    fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) {
+        let shares: Vec<Shared> = Shared::of(
+            scan.get(Waiting::ConcurrencyKey),
+            scan.get(Waiting::ManifestId),
+        )
+        .collect();
+        for shared in &shares {
+            match self.shared_room(spi, lane, shared) {
+                // A row that is left alone is not even locked.
+                Room::Busy => return,
+                // A flood behind one key leaves its lane over several claims; each steps over the rest.
+                room if room.is_none() => {
+                    if self.blocked.len() < BLOCK_AT_MOST
+                        && queue.table.lock_if_free(scan.tid(), &queue.view)
+                    {
+                        self.blocked.push(Blocked {
+                            tid: scan.tid(),
+                            waits_for: shared.waits_for(),
+                        });
+                    }
+                    return;
+                }
+                _ => {}
+            }
+        }
+        if !queue.table.delete_if_free(scan.tid(), &queue.view) {
+            return;
+        }
+        for shared in &shares {
+            if let Some(Some(held)) = self.shared.get_mut(shared) {
+                *held += 1;
+            }
+        }
+        let room = self.groups.get_mut(&lane.group);
+        let limited = matches!(room, Some(Room::For(_)));
+        if let Some(room) = room {
+            room.take();
+        }
+        self.jobs.push(Picked {
+            row: scan.row(),
+            limited,
+        });
+    }
+
+    fn group_room(&mut self, lane: &Lane) -> Room {
         if let Some(room) = self.groups.get(&lane.group) {
             return *room;
         }
-        let room = group::room(spi, &lane.group, lane.limited);
+        let room = group::room(&self.counter, &lane.group, lane.limited, self.now);
         self.saw_all &= room != Room::Busy;
-        if matches!(room, Room::For(_)) {
-            self.limited_groups.push(lane.group.clone());
+        if matches!(room, Room::For(1..)) {
+            hint::group_changed(&lane.group);
         }
         self.groups.insert(lane.group.clone(), room);
         room
     }
 
-    fn key_room(&mut self, spi: &Spi, lane: &Lane, key: Option<&str>) -> Room {
-        let Some(key) = key else {
-            return Room::Unlimited;
-        };
-        let held = match self.keys.get(key) {
+    fn shared_room(&mut self, spi: &Spi, lane: &Lane, shared: &Shared) -> Room {
+        let held = match self.shared.get(shared) {
             Some(held) => *held,
             None => {
-                let held = limit::held_by_key(spi, key);
-                // Whoever holds the key's lock still has it when its commit rings the bell.
+                let held = limit::held(&self.counter, shared);
+                // Whoever holds the lock still has it when its commit rings the bell.
                 self.saw_all &= held.is_some();
-                self.keys.insert(key.to_string(), held);
+                self.shared.insert(shared.clone(), held);
                 held
             }
         };
         let Some(held) = held else { return Room::Busy };
-        let allowed = match self.per_key.get(&lane.group) {
-            Some(allowed) => *allowed,
-            None => {
-                let allowed = limit::max_per_key(spi, &lane.group);
-                self.per_key.insert(lane.group.clone(), allowed);
-                allowed
-            }
-        };
+        let place = (shared.clone(), lane.group.clone());
+        let counter = &self.counter;
+        let allowed = *self
+            .allowed
+            .entry(place)
+            .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
         Room::For(allowed - held)
-    }
-
-    fn take(&mut self, lane: &Lane, job: Picked, key: Option<&str>) {
-        if let Some(Some(held)) = key.and_then(|key| self.keys.get_mut(key)) {
-            *held += 1;
-        }
-        if let Some(room) = self.groups.get_mut(&lane.group) {
-            room.take();
-        }
-        self.jobs.push(job);
     }
 
     fn block(&self, spi: &Spi) {
         if !self.blocked.is_empty() {
-            limit::block(spi, tid_array(&self.blocked));
+            limit::block(spi, &self.blocked);
         }
     }
-}
-
-fn tid_array(picked: &[Picked]) -> Option<pg_sys::Datum> {
-    let datums: Vec<Option<pg_sys::Datum>> = picked
-        .iter()
-        .map(|job| Some(pg_sys::Datum::from(&raw const job.tid)))
-        .collect();
-    array_arg(pg_sys::TIDOID, &datums)
 }
 
 /// An interval of so many microseconds.

@@ -1,248 +1,293 @@
-//! The scan behind a pick: `trax.work_queue` through its index `work_queue_ready`, a range for each lane.
+//! The scan behind a pick: the best rows of many lanes, in the order of claiming.
+//!
+//! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready`, in order of age. A *head* is
+//! what is known of the next row of a lane or a section: a lower bound of its place until somebody has looked.
+//!
+//! Heads wait in a heap. The best one is looked at when it comes up, and goes back with its true place: so a claim
+//! reads the index for no more lanes than may have what it takes.
 
-use super::{CONCURRENCY_KEY_COLUMN, JOB_ID_COLUMN, Lane, PRIORITY_COLUMN};
-use pgrx::datum::FromDatum;
-use pgrx::pg_sys;
+use super::lane::Lane;
+use crate::clock::Timestamp;
+use crate::group;
+use crate::shmem::{Finding, Found, Hint};
+use crate::table::{Index, Key, Scan, Table, View};
+use crate::work_queue::Waiting;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::time::Instant;
 
-/// Where a job stands within its class: priority first, then age.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    priority: Reverse<i16>,
-    pub(super) job_id: i64,
+const PRIORITIES: i16 = group::HIGHEST_PRIORITY as i16 + 1;
+
+const HIGHEST_RANK: i32 = (PRIORITIES as i32) * (PRIORITIES as i32) - 1;
+
+/// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
+/// higher group.
+fn rank(lane: &Lane, priority: i16) -> i32 {
+    i32::from(lane.group_priority) * i32::from(PRIORITIES) + i32::from(priority)
 }
 
-/// `trax.work_queue` and its index, open for one pick. Everything here belongs to the resource owner of the
-/// transaction, so that an error on the way leaks nothing.
-pub(super) struct QueueScan {
-    table: pg_sys::Relation,
-    index: pg_sys::Relation,
-    snapshot: pg_sys::Snapshot,
-    lock_slot: *mut pg_sys::TupleTableSlot,
+/// Where a job stands in the order of claiming.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    rank: Reverse<i32>,
+    job_id: i64,
 }
 
-impl QueueScan {
-    pub(super) fn open() -> Self {
-        // SAFETY: names of ours; the schema exists while this function does. The pushed snapshot stays active
-        // until `close`.
-        unsafe {
-            let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), false);
-            let table = pg_sys::table_open(
-                pg_sys::get_relname_relid(c"work_queue".as_ptr(), schema),
-                pg_sys::RowExclusiveLock as i32,
-            );
-            let index = pg_sys::index_open(
-                pg_sys::get_relname_relid(c"work_queue_ready".as_ptr(), schema),
-                pg_sys::RowExclusiveLock as i32,
-            );
-            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-            let lock_slot = pg_sys::table_slot_create(table, std::ptr::null_mut());
-            Self {
-                table,
-                index,
-                snapshot: pg_sys::GetActiveSnapshot(),
-                lock_slot,
-            }
-        }
-    }
+/// `trax.work_queue` and its index, open for one pick.
+pub(super) struct Queue<'lanes> {
+    pub(super) table: Table,
+    index: Index,
+    pub(super) view: View,
+    /// By section, and by all priorities of a lane below one.
+    of_section: Scan,
+    below: Scan,
+    heads: BinaryHeap<Head<'lanes>>,
+    findings: Vec<Finding>,
+    now: Timestamp,
+    /// How much waiting is worth a step of priority, in microseconds.
+    aging: Option<i64>,
+}
 
-    /// The best row of each lane that has one. One scan looks at all of them: a scan of its own, 30 kB of memory, is
-    /// for lanes that the claim takes from.
-    pub(super) fn heads<'lane>(&self, lanes: &'lane [Lane]) -> BinaryHeap<Head<'lane>> {
-        let probe = Cursor::begin(self);
+impl<'lanes> Queue<'lanes> {
+    /// Opens the queue over these lanes.
+    pub(super) fn open(lanes: &'lanes [Lane], now: Timestamp, aging: Option<i64>) -> Self {
+        // What is known is read before the snapshot is taken, so that findings can be told from news.
         let heads = lanes
             .iter()
-            .filter_map(|lane| {
-                probe.go_to(lane);
-                probe.next().map(|key| Head {
-                    lane,
-                    key,
-                    cursor: None,
-                })
-            })
-            .collect();
-        probe.end();
-        heads
+            .filter(|lane| !lane.gate.is_closed(now.0))
+            .filter_map(|lane| Head::of_lane(lane, now, aging.is_some()))
+            .collect::<Vec<_>>();
+        let table = Table::open(Waiting::TABLE, Waiting::ALL);
+        let index = Index::open(&table, c"work_queue_ready");
+        let view = View::of_transaction();
+        Self {
+            of_section: index.scan(&view, 3),
+            below: index.scan(&view, 2),
+            table,
+            index,
+            view,
+            heads: BinaryHeap::from(heads),
+            findings: Vec::new(),
+            now,
+            aging,
+        }
     }
 
-    /// Locks the row that `cursor` shows; false when another transaction holds, took or changed it.
-    pub(super) fn lock(&self, cursor: &Cursor) -> bool {
-        let mut tid = cursor.tid();
-        let mut failure = pg_sys::TM_FailureData::default();
-        // SAFETY: the tid is that of a row of the open table which the snapshot sees; the slot is of its kind.
-        let outcome = unsafe {
-            pg_sys::table_tuple_lock(
-                self.table,
-                &raw mut tid,
-                self.snapshot,
-                self.lock_slot,
-                pg_sys::GetCurrentCommandId(true),
-                pg_sys::LockTupleMode::LockTupleExclusive,
-                pg_sys::LockWaitPolicy::LockWaitSkip,
-                0,
-                &raw mut failure,
-            )
+    /// The head of the best row that has not been looked at, with its scan at that row.
+    pub(super) fn next(&mut self) -> Option<Head<'lanes>> {
+        loop {
+            let mut head = self.heads.pop()?;
+            match head.stage {
+                Stage::Row(priority) => {
+                    if head.scan.is_none() {
+                        let scan = self.index.scan(&self.view, 3);
+                        scan.seek(section(head.lane, priority, head.place.job_id));
+                        // It was seen under the same snapshot.
+                        if !scan.next() {
+                            scan.end();
+                            continue;
+                        }
+                        head.scan = Some(scan);
+                    }
+                    return Some(head);
+                }
+                Stage::Lane => self.open_lane(&head),
+                Stage::Section(priority, bound) => self.look_at_section(&head, priority, bound),
+                Stage::Below(limit) => self.look_below(&head, limit),
+            }
+        }
+    }
+
+    /// Goes on after the row of `head`.
+    pub(super) fn advance(&mut self, mut head: Head<'lanes>) {
+        match (&head.scan, head.stage) {
+            (Some(scan), Stage::Row(priority)) if scan.next() => {
+                head.place = self.place(head.lane, priority, scan);
+                self.heads.push(head);
+            }
+            _ => head.end(),
+        }
+    }
+
+    fn open_lane(&mut self, head: &Head<'lanes>) {
+        let (bounds, known) = head.lane.key.bounds();
+        for (priority, bound) in bounds {
+            let stage = Stage::Section(priority, bound);
+            self.heads
+                .push(head.at(stage, priority, bound, self.aging.is_some()));
+        }
+        if known > 0 {
+            let stage = Stage::Below(known);
+            self.heads
+                .push(head.at(stage, known - 1, 0, self.aging.is_some()));
+        }
+    }
+
+    fn look_at_section(&mut self, head: &Head<'lanes>, priority: i16, bound: i64) {
+        self.of_section.seek(section(head.lane, priority, bound));
+        let first = self.of_section.next().then(|| {
+            let place = self.place(head.lane, priority, &self.of_section);
+            self.heads.push(head.moved(Stage::Row(priority), place));
+            place.job_id
+        });
+        if first != Some(bound) {
+            self.find(head, Found::Of(priority, first));
+        }
+    }
+
+    fn look_below(&mut self, head: &Head<'lanes>, limit: i16) {
+        let began = Instant::now();
+        self.below
+            .seek([Key::equals(1, head.lane.id), Key::less_small(2, limit)]);
+        let first = self.below.next().then(|| {
+            let priority = self.below.number(Waiting::Priority) as i16;
+            let place = self.place(head.lane, priority, &self.below);
+            self.heads.push(head.moved(Stage::Row(priority), place));
+            (priority, place.job_id)
+        });
+        let took = began.elapsed().as_micros() as i64;
+        self.find(head, Found::Below(limit, first, took));
+        if let Some((priority @ 1.., _)) = first {
+            let stage = Stage::Below(priority);
+            self.heads
+                .push(head.at(stage, priority - 1, 0, self.aging.is_some()));
+        }
+    }
+
+    fn find(&mut self, head: &Head, found: Found) {
+        self.findings.push(Finding {
+            lane: head.lane.key,
+            changes: head.changes,
+            found,
+        });
+    }
+
+    /// Where the row that `scan` shows stands now.
+    fn place(&self, lane: &Lane, priority: i16, scan: &Scan) -> Place {
+        let steps = self.aging.map_or(0, |step| {
+            let since = scan
+                .number(Waiting::QueuedAt)
+                .max(scan.number(Waiting::RunAt));
+            ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
+        });
+        Place {
+            rank: Reverse((rank(lane, priority) + steps).min(HIGHEST_RANK)),
+            job_id: scan.number(Waiting::JobId),
+        }
+    }
+
+    /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction sees less than others.
+    pub(super) fn close(self, selfish: bool) {
+        for head in self.heads {
+            head.end();
+        }
+        self.of_section.end();
+        self.below.end();
+        self.view.end();
+        self.index.close();
+        self.table.close();
+        if !selfish {
+            crate::shmem::raise(&self.findings, self.now.0);
+        }
+    }
+}
+
+/// The conditions of a section, from a job on.
+fn section(lane: &Lane, priority: i16, job_id: i64) -> [Key; 3] {
+    [
+        Key::equals(1, lane.id),
+        Key::equals_small(2, priority),
+        Key::at_least(3, job_id),
+    ]
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Nothing has been read but the best bound of the lane.
+    Lane,
+    /// Rows of this priority, from this job on.
+    Section(i16, i64),
+    /// Rows of all priorities below this one.
+    Below(i16),
+    /// A row of this priority has been seen.
+    Row(i16),
+}
+
+/// The next row of a lane or a section.
+pub(super) struct Head<'lanes> {
+    place: Place,
+    pub(super) lane: &'lanes Lane,
+    /// The count of changes of the lane before the snapshot.
+    changes: u64,
+    stage: Stage,
+    /// At the row, once the head has come up.
+    scan: Option<Scan>,
+}
+
+impl<'lanes> Head<'lanes> {
+    fn of_lane(lane: &'lanes Lane, now: Timestamp, ages: bool) -> Option<Self> {
+        let known = lane.key.known(now.0);
+        let (stage, priority, job_id) = match known.hint {
+            Hint::Empty => return None,
+            Hint::Best(priority, job_id) => (Stage::Lane, priority, job_id),
+            Hint::Nothing => (Stage::Below(PRIORITIES), PRIORITIES - 1, 0),
         };
-        outcome == pg_sys::TM_Result::TM_Ok
+        let unplaced = Self {
+            place: Place::BEST,
+            lane,
+            changes: known.changes,
+            stage,
+            scan: None,
+        };
+        Some(unplaced.at(stage, priority, job_id, ages))
     }
 
-    pub(super) fn close(self) {
-        // SAFETY: closes what `open` opened, in reverse; the locks stay until the transaction ends.
-        unsafe {
-            pg_sys::ExecDropSingleTupleTableSlot(self.lock_slot);
-            pg_sys::PopActiveSnapshot();
-            pg_sys::index_close(self.index, pg_sys::NoLock as i32);
-            pg_sys::table_close(self.table, pg_sys::NoLock as i32);
-        }
-    }
-}
-
-#[cfg(not(feature = "pg18"))]
-unsafe fn begin_index_scan(
-    table: pg_sys::Relation,
-    index: pg_sys::Relation,
-    snapshot: pg_sys::Snapshot,
-) -> pg_sys::IndexScanDesc {
-    // SAFETY: as the caller says.
-    unsafe { pg_sys::index_beginscan(table, index, snapshot, 1, 0) }
-}
-
-#[cfg(feature = "pg18")]
-unsafe fn begin_index_scan(
-    table: pg_sys::Relation,
-    index: pg_sys::Relation,
-    snapshot: pg_sys::Snapshot,
-) -> pg_sys::IndexScanDesc {
-    // SAFETY: as the caller says; no instrumentation.
-    unsafe { pg_sys::index_beginscan(table, index, snapshot, std::ptr::null_mut(), 1, 0) }
-}
-
-/// A scan of the index with the row that it shows.
-pub(super) struct Cursor {
-    scan: pg_sys::IndexScanDesc,
-    slot: *mut pg_sys::TupleTableSlot,
-}
-
-impl Cursor {
-    fn begin(queue: &QueueScan) -> Self {
-        // SAFETY: table, index and snapshot are open until after `end`.
-        unsafe {
-            Self {
-                scan: begin_index_scan(queue.table, queue.index, queue.snapshot),
-                slot: pg_sys::table_slot_create(queue.table, std::ptr::null_mut()),
+    /// A head of the same lane whose row has this priority and this job at best; with aging it may stand anywhere.
+    fn at(&self, stage: Stage, priority: i16, job_id: i64, ages: bool) -> Self {
+        let place = if ages {
+            Place::BEST
+        } else {
+            Place {
+                rank: Reverse(rank(self.lane, priority)),
+                job_id,
             }
+        };
+        self.moved(stage, place)
+    }
+
+    fn moved(&self, stage: Stage, place: Place) -> Self {
+        Self {
+            place,
+            lane: self.lane,
+            changes: self.changes,
+            stage,
+            scan: None,
         }
     }
 
-    /// Begins again, before the first row of a lane.
-    fn go_to(&self, lane: &Lane) {
-        // SAFETY: the index is on (lane_id, priority desc, job_id), so one equality key on bigint bounds the lane
-        // and a forward scan gives the order of claiming; the scan copies the key.
-        unsafe {
-            let mut key = pg_sys::ScanKeyData::default();
-            pg_sys::ScanKeyInit(
-                &raw mut key,
-                1,
-                pg_sys::BTEqualStrategyNumber as u16,
-                pg_sys::Oid::from(pg_sys::F_INT8EQ),
-                pg_sys::Datum::from(lane.id),
-            );
-            pg_sys::index_rescan(self.scan, &raw mut key, 1, std::ptr::null_mut(), 0);
-        }
-    }
-
-    /// Goes to the next row of the lane that the snapshot sees; `None` at its end.
-    fn next(&self) -> Option<Key> {
-        // SAFETY: the scan and its slot are open; the columns are declared not null with these types.
-        unsafe {
-            if !pg_sys::index_getnext_slot(
-                self.scan,
-                pg_sys::ScanDirection::ForwardScanDirection,
-                self.slot,
-            ) {
-                return None;
-            }
-            let mut is_null = false;
-            let job_id = pg_sys::slot_getattr(self.slot, JOB_ID_COLUMN, &raw mut is_null);
-            let priority = pg_sys::slot_getattr(self.slot, PRIORITY_COLUMN, &raw mut is_null);
-            Some(Key {
-                priority: Reverse(priority.value() as i16),
-                job_id: job_id.value() as i64,
-            })
-        }
-    }
-
-    /// The concurrency key of the row that it shows.
-    pub(super) fn concurrency_key(&self) -> Option<String> {
-        // SAFETY: the slot holds a row of the table, whose column this is is text.
-        unsafe {
-            let mut is_null = false;
-            let key = pg_sys::slot_getattr(self.slot, CONCURRENCY_KEY_COLUMN, &raw mut is_null);
-            String::from_polymorphic_datum(key, is_null, pg_sys::TEXTOID)
-        }
-    }
-
-    pub(super) fn tid(&self) -> pg_sys::ItemPointerData {
-        // SAFETY: the slot holds a row of the table.
-        unsafe { (*self.slot).tts_tid }
+    /// The row.
+    pub(super) fn scan(&self) -> Option<&Scan> {
+        self.scan.as_ref()
     }
 
     pub(super) fn end(self) {
-        // SAFETY: ends what `begin` began.
-        unsafe {
-            pg_sys::index_endscan(self.scan);
-            pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+        if let Some(scan) = self.scan {
+            scan.end();
         }
     }
 }
 
-/// The best row of one lane that has not been looked at yet.
-pub(super) struct Head<'lane> {
-    pub(super) lane: &'lane Lane,
-    pub(super) key: Key,
-    /// Open once the claim has looked at a row of the lane.
-    cursor: Option<Cursor>,
+impl Place {
+    const BEST: Self = Self {
+        rank: Reverse(i32::MAX),
+        job_id: i64::MIN,
+    };
 }
 
-impl Head<'_> {
-    /// The lane's own scan, at the row of `key`.
-    pub(super) fn cursor(&mut self, queue: &QueueScan) -> Option<&Cursor> {
-        if self.cursor.is_none() {
-            let cursor = Cursor::begin(queue);
-            cursor.go_to(self.lane);
-            // The probe saw this row under the same snapshot.
-            if cursor.next().is_none() {
-                cursor.end();
-                return None;
-            }
-            self.cursor = Some(cursor);
-        }
-        self.cursor.as_ref()
-    }
-
-    /// Goes to the next row of the lane; false at its end.
-    pub(super) fn advance(&mut self) -> bool {
-        match self.cursor.as_ref().and_then(Cursor::next) {
-            Some(key) => {
-                self.key = key;
-                true
-            }
-            None => false,
-        }
-    }
-
-    pub(super) fn end(self) {
-        if let Some(cursor) = self.cursor {
-            cursor.end();
-        }
-    }
-}
-
-/// `BinaryHeap` gives its greatest element first: the head with the smallest key.
+/// `BinaryHeap` gives its greatest element first: the head with the smallest place.
 impl Ord for Head<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.key.cmp(&self.key)
+        other.place.cmp(&self.place)
     }
 }
 
@@ -254,7 +299,7 @@ impl PartialOrd for Head<'_> {
 
 impl PartialEq for Head<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
+        self.place == other.place
     }
 }
 

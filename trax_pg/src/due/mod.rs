@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::fair::{self, DueGroup};
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::spi::{self, Spi, SpiRows, arg, array_arg, statement};
-use crate::{dependency, group, setting, wake, work_queue};
+use crate::{dependency, group, hint, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
@@ -82,7 +82,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let rows = spi.query(&DUE_JUDGE, &[arg(locked.clone())]);
     let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
     forget_orphans(spi, &locked, &due);
-    due.retain(|due| is_settled(spi, due));
+    due.retain(is_settled);
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
     let queued = queue(spi, &due, &mut decisions, now);
@@ -111,8 +111,8 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
 
 /// Whether it can be decided now. A group that is just being configured may be on again before we commit, and would not
 /// wake what we park: its manifests wait for the next cycle.
-fn is_settled(spi: &Spi, due: &Due) -> bool {
-    due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(spi, &due.group)
+fn is_settled(due: &Due) -> bool {
+    due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(&due.group)
 }
 
 /// How many manifests are due, up to a number: one index probe tells that none is.
@@ -220,7 +220,7 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
         entries.iter().map(|entry| arg(entry.occurrence)).collect();
     let lanes: Vec<i64> = entries.iter().map(|entry| entry.lane_id).collect();
     spi::isolated(|| {
-        Ok(spi.execute(
+        let queued = spi.query(
             &DUE_QUEUE,
             &[
                 arg(ids),
@@ -229,7 +229,8 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
                 arg(now),
                 arg(setting::dependent_priority_boost()),
             ],
-        ))
+        );
+        Ok(hint::rows_claimable(&queued))
     })
 }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::manifest_state::{self, NextRun, ParkedOn};
 use crate::spi::{self, Spi, arg, statement};
 use crate::work_queue::{self, NewJob};
-use crate::{dependency, group, outcome, setting};
+use crate::{dependency, group, limit, outcome, setting};
 use change::Change;
 use definition::{Definition, find, lock, must_lock};
 use pgrx::pg_sys;
@@ -148,6 +148,9 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     // It may have moved to a group that is enabled; the next cycle looks.
     manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
     work_queue::ensure_lane(spi, &after.group, &after.task);
+    if change.max_concurrency.is_some() {
+        limit::unblock_manifest(spi, id);
+    }
     Ok(id)
 }
 

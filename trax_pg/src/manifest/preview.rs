@@ -129,7 +129,7 @@ fn add_note(run: &mut Occurrence, text: &str) {
 
 fn push(rows: &mut Rows, plan: &Plan, run: &Occurrence) {
     let local = local_time(plan, run.at);
-    rows.push(&mut [arg(run.at), arg(local), run.note.as_deref().and_then(arg)]);
+    rows.push(&[arg(run.at), arg(local), run.note.as_deref().and_then(arg)]);
 }
 
 /// An instant in the manifest's zone, with its distance from UTC: `2026-03-29 03:00:00 +02:00`.

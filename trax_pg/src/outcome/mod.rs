@@ -12,15 +12,17 @@
 //! Cost of recording 100 completions with warm caches: 809 buffers, 8 a job, at any length of history: `Index Scan using
 //! lease_pkey` for each, `Delete on lease`, `Insert on run` into the partition of the day.
 
+mod completion;
 mod ending;
 
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::lease::{self, Held, Overdue};
+use crate::lease::{self, Held, Leased, Overdue};
+use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
-use crate::{limit, wake, work_queue};
+use crate::{hint, wake, work_queue};
 use ending::{Ending, Failure, State};
 use pgrx::{Uuid, pg_sys};
 
@@ -29,14 +31,6 @@ const ERROR_BYTES: usize = 64 * 1024;
 /// Most queued jobs that one cycle ends because they waited too long.
 pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
-statement!(
-    RUN_COMPLETE,
-    "run_complete.sql",
-    INT8ARRAYOID,
-    UUIDARRAYOID,
-    JSONBARRAYOID,
-    TIMESTAMPTZOID
-);
 statement!(
     RUN_FAIL,
     "run_fail.sql",
@@ -77,7 +71,7 @@ sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
     };
     let output = call.datum(2);
     output.map_or(Ok(()), work_queue::check_input)?;
-    let recorded = spi::connected(|spi| Ok(complete(spi, &held, &[output], Timestamp::now())))?;
+    let recorded = spi::connected(|spi| complete(spi, &held, &[output], Timestamp::now()))?;
     Ok(call.value(!recorded.is_empty()))
 });
 
@@ -85,8 +79,8 @@ sql_function!(trax_complete_many, pg_finfo_trax_complete_many, |call| {
     let held = Held::from_call(call)?;
     let outputs = outputs(call, 2, held.job_ids.len())?;
     let mut rows = call.rows();
-    for job_id in spi::connected(|spi| Ok(complete(spi, &held, &outputs, Timestamp::now())))? {
-        rows.push(&mut [arg(job_id)]);
+    for job_id in spi::connected(|spi| complete(spi, &held, &outputs, Timestamp::now()))? {
+        rows.push(&[arg(job_id)]);
     }
     Ok(rows.end())
 });
@@ -159,26 +153,36 @@ pub(crate) fn complete(
     held: &Held,
     outputs: &[Option<pg_sys::Datum>],
     now: Timestamp,
-) -> Vec<i64> {
-    let order = held.order();
-    let job_ids: Vec<i64> = order.iter().map(|&index| held.job_ids[index]).collect();
-    let tokens: Vec<Uuid> = order.iter().map(|&index| held.tokens[index]).collect();
-    let outputs: Vec<Option<pg_sys::Datum>> = order.iter().map(|&index| outputs[index]).collect();
-    let rows = spi.query(
-        &RUN_COMPLETE,
-        &[
-            arg(job_ids),
-            arg(tokens),
-            array_arg(pg_sys::JSONBOID, &outputs),
-            arg(now),
-        ],
-    );
-    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, true, true)).collect();
+) -> Result<Vec<i64>> {
+    let leases = completion::record(held, outputs, now)?;
+    let ended: Vec<Ended> = leases
+        .iter()
+        .map(|lease| Ended {
+            job_id: lease.number(Leased::JobId),
+            manifest_id: lease.get(Leased::ManifestId),
+            unique_key: lease.get(Leased::UniqueKey),
+            succeeded: true,
+            done: true,
+        })
+        .collect();
     let job_ids = ended.iter().map(|job| job.job_id).collect();
     settle(spi, ended, now);
-    let keys = rows.iter().filter_map(|row| row.get(4)).collect();
-    make_room(spi, keys, rows.iter().any(|row| row.must(5)), true);
-    job_ids
+    let shared = leases
+        .iter()
+        .flat_map(|lease| {
+            Shared::of(
+                lease.get(Leased::ConcurrencyKey),
+                lease.get(Leased::ManifestId),
+            )
+        })
+        .collect();
+    let groups: Vec<String> = leases
+        .iter()
+        .filter(|lease| lease.get(Leased::Limited) == Some(true))
+        .filter_map(|lease| lease.get(Leased::GroupName))
+        .collect();
+    make_room(spi, shared, &groups, true);
+    Ok(job_ids)
 }
 
 /// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
@@ -228,16 +232,16 @@ pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
 
 /// Cancels those of the jobs that wait; gives how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    hint::taken();
     let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
     let count = ended.len();
     settle(spi, ended, now);
     // It may have been the one that was let in.
-    limit::free_keys(
-        spi,
-        rows.iter().filter_map(|row| row.get(4)).collect(),
-        true,
-    );
+    let freed = rows
+        .iter()
+        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
+    limit::free(spi, freed, true);
     count
 }
 
@@ -262,15 +266,15 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
 
 /// Ends jobs that waited longer than they may; gives how many.
 pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
+    hint::taken();
     let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
     let count = ended.len();
     settle(spi, ended, now);
-    limit::free_keys(
-        spi,
-        rows.iter().filter_map(|row| row.get(4)).collect(),
-        false,
-    );
+    let freed = rows
+        .iter()
+        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
+    limit::free(spi, freed, false);
     count
 }
 
@@ -313,19 +317,24 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
         arg(now),
     ];
-    spi.query(&RUN_FAIL, &arguments);
-    for ending in &endings {
-        match ending.retry_at {
-            Some(at) if at > now => wake::mark(wake::DUE),
-            Some(_) => wake::mark(wake::WORK),
-            None => {}
-        }
-    }
-    let keys = endings
+    hint::rows_claimable(&spi.query(&RUN_FAIL, &arguments));
+    if endings
         .iter()
-        .filter_map(|ending| ending.lease.concurrency_key.clone())
+        .any(|ending| ending.retry_at.is_some_and(|at| at > now))
+    {
+        wake::mark(wake::DUE);
+    }
+    let shared = endings
+        .iter()
+        .flat_map(|ending| {
+            let lease = &ending.lease;
+            Shared::of(lease.concurrency_key.clone(), lease.manifest_id)
+        })
         .collect();
-    let limited = endings.iter().any(|ending| ending.lease.limited);
+    let groups: Vec<String> = endings
+        .iter()
+        .filter_map(|ending| ending.lease.limited_group.clone())
+        .collect();
     let ended = endings
         .into_iter()
         .filter(|ending| ending.retry_at.is_none())
@@ -338,17 +347,17 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         })
         .collect();
     settle(spi, ended, now);
-    make_room(spi, keys, limited, patient);
+    make_room(spi, shared, &groups, patient);
 }
 
 /// What follows when jobs no longer run: others may that were held back by a limit.
-fn make_room(spi: &Spi, keys: Vec<String>, limited: bool, patient: bool) {
-    wake::mark(if limited {
-        wake::ENDED | wake::WORK
-    } else {
-        wake::ENDED
-    });
-    limit::free_keys(spi, keys, patient);
+fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
+    wake::mark(wake::ENDED);
+    for group in limited_groups {
+        wake::mark(wake::WORK);
+        hint::group_changed(group);
+    }
+    limit::free(spi, shared.into_iter(), patient);
 }
 
 /// What follows when jobs have ended for good: their keys are free, their manifests go on.

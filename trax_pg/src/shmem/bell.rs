@@ -1,10 +1,10 @@
 //! Bells: how the sessions of one database tell each other and its scheduler that something happened.
 
-use super::{SLOTS, available};
+use super::available;
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where one database says that something happened; see `wake.rs`.
@@ -14,16 +14,37 @@ pub(crate) struct Bell {
     count: AtomicU64,
     /// What rang since the scheduler looked.
     rung: AtomicU32,
-    waiters: AtomicU32,
+    /// How many lanes were added, and the last of them.
+    lanes: AtomicU64,
+    added: [AtomicI64; ADDED],
+    /// How often a group was configured.
+    configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
     full: AtomicBool,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
-    condition: UnsafeCell<pg_sys::ConditionVariable>,
+    work: Sleepers,
+    /// How often tokens of a class of names came free, or waiters of them went.
+    tokens: [AtomicU64; TOKEN_CLASSES],
+    token: Sleepers,
 }
 
+/// How many databases can have a bell.
+const BELLS_AT_MOST: usize = 1024;
+/// How many of the lanes last added a bell remembers.
+const ADDED: usize = 64;
+
+/// The state of the lanes and groups of a database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaneVersion {
+    added: u64,
+    configured: u64,
+}
+/// Names of tokens share this many counts: who waits for another name of the class wakes for nothing.
+pub(crate) const TOKEN_CLASSES: usize = 64;
+
 /// The bells, by place: a bell once given to a database stays its own until the server restarts.
-pub(super) struct Bells([Bell; SLOTS]);
+pub(super) struct Bells([Bell; BELLS_AT_MOST]);
 
 // SAFETY: atomics, and a condition variable with a lock of its own.
 unsafe impl PGRXSharedMemory for Bells {}
@@ -39,11 +60,14 @@ pub(super) fn silent_bells() -> Bells {
         database: AtomicU32::new(0),
         count: AtomicU64::new(0),
         rung: AtomicU32::new(0),
-        waiters: AtomicU32::new(0),
+        lanes: AtomicU64::new(0),
+        added: std::array::from_fn(|_| AtomicI64::new(0)),
+        configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
-        // Made valid when the bell is given to a database.
-        condition: UnsafeCell::new(pg_sys::ConditionVariable::default()),
+        work: Sleepers::none(),
+        tokens: std::array::from_fn(|_| AtomicU64::new(0)),
+        token: Sleepers::none(),
     }))
 }
 
@@ -67,8 +91,8 @@ pub(crate) fn bell() -> Option<&'static Bell> {
         Some(bell) => bell,
         None => {
             let free = bells.0.iter().find(|bell| holds(bell, 0))?;
-            // SAFETY: nobody uses a bell that has no database, and the lock is held.
-            unsafe { pg_sys::ConditionVariableInit(free.condition.get()) };
+            free.work.begin();
+            free.token.begin();
             free.database.store(database, Ordering::Relaxed);
             free
         }
@@ -88,10 +112,7 @@ impl Bell {
     pub(crate) fn ring(&self, what: u32) {
         if what & crate::wake::WORK != 0 {
             self.count.fetch_add(1, Ordering::SeqCst);
-            if self.waiters.load(Ordering::SeqCst) > 0 {
-                // SAFETY: initialized when the bell was given.
-                unsafe { pg_sys::ConditionVariableBroadcast(self.condition.get()) };
-            }
+            self.work.wake();
         }
         let before = self.rung.fetch_or(what, Ordering::SeqCst);
         let scheduler = self.scheduler.load(Ordering::SeqCst);
@@ -99,6 +120,42 @@ impl Bell {
             // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for nothing.
             unsafe { pg_sys::SetLatch(scheduler) };
         }
+    }
+
+    /// How many lanes were added, and how often a group was configured.
+    pub(crate) fn lanes(&self) -> LaneVersion {
+        LaneVersion {
+            added: self.lanes.load(Ordering::SeqCst),
+            configured: self.configured.load(Ordering::SeqCst),
+        }
+    }
+
+    /// The lanes added since `version`; `None` when that is too many or groups were configured since.
+    pub(crate) fn lanes_since(&self, version: LaneVersion) -> Option<Vec<i64>> {
+        let _adding = BELLS.share();
+        let now = self.lanes();
+        let count = now.added.wrapping_sub(version.added);
+        (now.configured == version.configured && count <= ADDED as u64).then(|| {
+            (0..count)
+                .map(|back| now.added.wrapping_sub(back + 1) as usize % ADDED)
+                .map(|place| self.added[place].load(Ordering::Relaxed))
+                .collect()
+        })
+    }
+
+    /// Lanes were added.
+    pub(crate) fn add_lanes(&self, lanes: &[i64]) {
+        let _adding = BELLS.exclusive();
+        for lane in lanes {
+            let place = self.lanes.load(Ordering::Relaxed) as usize % ADDED;
+            self.added[place].store(*lane, Ordering::Relaxed);
+            self.lanes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A group was configured.
+    pub(crate) fn configure(&self) {
+        self.configured.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A claim is about to count under the database's limit.
@@ -125,13 +182,67 @@ impl Bell {
 
     /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it with an error.
     pub(crate) fn wait_while(&self, count: u64, timeout: Duration) {
+        self.work.wait_while(|| self.count() == count, timeout);
+    }
+
+    /// How often it has rung for a class of names of tokens.
+    pub(crate) fn token_count(&self, class: usize) -> u64 {
+        self.tokens[class].load(Ordering::SeqCst)
+    }
+
+    /// Wakes who waits for tokens of the classes in `classes`, a bit for each.
+    pub(crate) fn ring_tokens(&self, classes: u64) {
+        for (class, count) in self.tokens.iter().enumerate() {
+            if classes & (1 << class) != 0 {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        self.token.wake();
+    }
+
+    /// Waits while the bell has rung `count` times for a class of names, at most for `timeout`. An interrupt ends it with
+    /// an error.
+    pub(crate) fn wait_for_token(&self, class: usize, count: u64, timeout: Duration) {
+        self.token
+            .wait_while(|| self.token_count(class) == count, timeout);
+    }
+}
+
+/// Who sleeps until something is rung.
+struct Sleepers {
+    waiters: AtomicU32,
+    condition: UnsafeCell<pg_sys::ConditionVariable>,
+}
+
+impl Sleepers {
+    fn none() -> Self {
+        Self {
+            waiters: AtomicU32::new(0),
+            // Made valid when the bell is given to a database.
+            condition: UnsafeCell::new(pg_sys::ConditionVariable::default()),
+        }
+    }
+
+    fn begin(&self) {
+        // SAFETY: nobody uses a bell that has no database, and the caller holds the lock.
+        unsafe { pg_sys::ConditionVariableInit(self.condition.get()) };
+    }
+
+    fn wake(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            // SAFETY: initialized when the bell was given.
+            unsafe { pg_sys::ConditionVariableBroadcast(self.condition.get()) };
+        }
+    }
+
+    fn wait_while(&self, silent: impl Fn() -> bool, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let condition = self.condition.get();
-        let waiting = Waiting::begin(self);
-        // SAFETY: initialized when the bell was given; an error on the way ends the sleep at abort.
+        let waiting = Waiting::begin(&self.waiters);
+        // SAFETY: initialized when the bell was given.
         unsafe {
             pg_sys::ConditionVariablePrepareToSleep(condition);
-            while self.count() == count {
+            while silent() {
                 let left = deadline
                     .saturating_duration_since(Instant::now())
                     .as_millis();
@@ -148,24 +259,26 @@ impl Bell {
                     break;
                 }
             }
-            pg_sys::ConditionVariableCancelSleep();
         }
         drop(waiting);
     }
 }
 
-/// Counts a waiter for as long as it lives, also while an error unwinds.
-struct Waiting<'a>(&'a Bell);
+/// Counts a waiter for as long as it lives, also while an error unwinds: outside a transaction nothing else would end
+/// its sleep.
+struct Waiting<'a>(&'a AtomicU32);
 
 impl<'a> Waiting<'a> {
-    fn begin(bell: &'a Bell) -> Self {
-        bell.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(bell)
+    fn begin(waiters: &'a AtomicU32) -> Self {
+        waiters.fetch_add(1, Ordering::SeqCst);
+        Self(waiters)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: ends the sleep of this process, if there is one.
+        unsafe { pg_sys::ConditionVariableCancelSleep() };
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

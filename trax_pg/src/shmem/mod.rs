@@ -1,4 +1,4 @@
-//! Shared memory: which database has which scheduler, now.
+//! Shared memory: which database has which scheduler, now; bells; where lanes begin.
 //!
 //! Only hints that the launcher can rebuild, and only when the library is preloaded: see
 //! [`available`]. A *slot* stands for one database that has a scheduler, or that somebody *holds*
@@ -8,8 +8,10 @@
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
 mod bell;
+mod head;
 
-pub(crate) use bell::{Bell, bell};
+pub(crate) use bell::{Bell, LaneVersion, TOKEN_CLASSES, bell};
+pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
 
 use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
@@ -102,6 +104,7 @@ pub(crate) fn request() {
     use pgrx::{pg_guard, pg_shmem_init};
     pg_shmem_init!(BOARD = empty_board());
     pg_shmem_init!(BELLS = silent_bells());
+    head::request();
     REQUESTED.store(true, Ordering::Relaxed);
 }
 

@@ -26,9 +26,12 @@ const INSTALL_WAIT: Duration = Duration::from_secs(10);
 /// How long it sleeps between two looks while it waits for either.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The least time between two cycles, or two notifications, that others asked for: a thousand commits a second wake the
-/// scheduler a hundred times.
+/// The least time between two cycles that others asked for, and between two notifications that several asked for: a
+/// thousand commits a second wake the scheduler a hundred times.
 const WAKE_SPACING: Duration = Duration::from_millis(10);
+
+/// How many times as long as a notification took the next one waits at least: a fifth of one core goes into them at most.
+const NOTICE_SHARE: u32 = 4;
 
 /// The version of the SQL that this library belongs to.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -118,6 +121,8 @@ fn settle_session() {
         (c"idle_in_transaction_session_timeout", c"0"),
         #[cfg(any(feature = "pg17", feature = "pg18"))]
         (c"transaction_timeout", c"0"),
+        // A cycle that a crash undoes is done again by the next; whatever follows from it is later in the WAL.
+        (c"synchronous_commit", c"off"),
         (c"default_transaction_isolation", c"read committed"),
         (c"default_transaction_read_only", c"off"),
     ];
@@ -189,12 +194,19 @@ impl Connected {
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;
         let mut next_notice = next_cycle;
+        let mut noticed = next_cycle;
         let mut rung = 0;
+        let mut heard = 0;
         loop {
             if reload_if_asked() {
                 next_cycle = Instant::now();
             }
             rung |= shmem::bell().map_or(0, shmem::Bell::take);
+            let count = shmem::bell().map_or(0, shmem::Bell::count);
+            // One that comes alone is passed on at once; many together wait for each other.
+            if count.wrapping_sub(heard) > 1 {
+                next_notice = next_notice.max(noticed + WAKE_SPACING);
+            }
             let now = Instant::now();
             if rung & wake::DUE != 0 {
                 next_cycle = next_cycle.min(self.last_cycle + WAKE_SPACING);
@@ -212,7 +224,9 @@ impl Connected {
                 }
                 if due.notice {
                     rung &= !wake::WORK;
-                    next_notice = end + WAKE_SPACING;
+                    heard = count;
+                    noticed = end;
+                    next_notice = end + now.elapsed() * NOTICE_SHARE;
                 }
                 if let Some(sleep) = sleep {
                     rung &= !wake::DUE;

@@ -6,10 +6,8 @@
 //! the error. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole
 //! process group. No program outlives the worker's orderly end.
 
-use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -19,6 +17,7 @@ use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Outcome};
 
 use crate::print;
+use crate::process_group::Groups;
 
 /// EX_DATAERR: the input is wrong, and will be wrong again.
 const DATA_ERROR: i32 = 65;
@@ -97,9 +96,7 @@ impl Program {
 
     /// Kills every program that still runs: the net under handlers that were left behind.
     pub(crate) fn kill_all(&self) {
-        for group in self.running.lock().drain() {
-            signal(group, libc::SIGKILL);
-        }
+        self.running.kill_all();
     }
 
     fn start(&self, ctx: &Context) -> std::io::Result<Child> {
@@ -132,73 +129,6 @@ async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The process groups of the programs that run.
-#[derive(Default)]
-struct Groups(Mutex<HashSet<i32>>);
-
-impl Groups {
-    fn lock(&self) -> MutexGuard<'_, HashSet<i32>> {
-        // No code panics under the lock; the set is whole even if it did.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The group of a program that was just started; its leader's process id is its name.
-    fn enter(&self, leader: Option<u32>) -> Group<'_> {
-        let id = leader.and_then(|pid| i32::try_from(pid).ok());
-        self.lock().extend(id);
-        Group { id, all: self }
-    }
-}
-
-/// One of them; killed when the handler is dropped before the program's end.
-struct Group<'a> {
-    id: Option<i32>,
-    all: &'a Groups,
-}
-
-impl Group<'_> {
-    fn signal(&self, number: i32) {
-        if let Some(id) = self.id {
-            signal(id, number);
-        }
-    }
-
-    /// The program has ended by itself.
-    fn leave(mut self, kill_rest: bool) {
-        if kill_rest {
-            self.signal(libc::SIGKILL);
-        }
-        if let Some(id) = self.id.take() {
-            self.all.lock().remove(&id);
-        }
-    }
-}
-
-impl Drop for Group<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id
-            && self.all.lock().remove(&id)
-        {
-            signal(id, libc::SIGKILL);
-        }
-    }
-}
-
-fn signal(group: i32, number: i32) {
-    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
-    let sent = unsafe { libc::kill(-group, number) };
-    if sent != 0 {
-        let error = std::io::Error::last_os_error();
-        // ESRCH: it has just ended.
-        if error.raw_os_error() != Some(libc::ESRCH) {
-            print::log(
-                "trax",
-                &format!("signal {number} to process group {group}: {error}"),
-            );
-        }
     }
 }
 

@@ -1,14 +1,17 @@
 //! `trax`: the command line. One file a command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 64 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 64 wrong usage; those of `trax lock` are told there.
 
 mod address;
+mod bench;
 mod check;
 mod demo;
 mod enqueue;
 mod exec;
 mod failure;
+mod lock;
 mod print;
+mod process_group;
 mod status;
 mod worker;
 
@@ -37,12 +40,16 @@ enum Command {
     Demo(demo::Arguments),
     /// Claim jobs and run a program for each
     Worker(worker::Arguments),
+    /// Run a program while holding a token that only so many may hold at once
+    Lock(lock::Arguments),
     /// Queue jobs and print their ids
     Enqueue(enqueue::Arguments),
     /// Show what runs, what is missing and what to type; exit code 2 when something is wrong
     Status(status::Arguments),
     /// Verify every invariant; exit code 2 when one is violated
     Check(check::Arguments),
+    /// Measure this server, beside what PostgreSQL itself can do there
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -68,9 +75,11 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Demo(arguments) => demo::run(url, arguments).await,
         Command::Worker(arguments) => worker::run(url, arguments).await,
+        Command::Lock(arguments) => lock::run(url, arguments).await,
         Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
         Command::Status(arguments) => status::run(url, arguments).await,
         Command::Check(arguments) => check::run(url, arguments).await,
+        Command::Bench(arguments) => bench::run(url, arguments).await,
     }
 }
 

@@ -41,7 +41,7 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
         kept_if(|| Ok((apply(spi, &document, prune)?, false)))
     })?;
     for action in actions {
-        rows.push(&mut [
+        rows.push(&[
             arg(action.action),
             arg(action.kind),
             arg(action.name),

@@ -1,0 +1,8 @@
+-- Removes waiters, but not those that another transaction is about to remove or change. $1 waiters
+delete from trax.concurrency_waiter w
+where w.ctid = any (array(
+    select o.ctid
+    from trax.concurrency_waiter o
+    where o.waiter_id = any ($1)
+    for update skip locked
+))

@@ -1,0 +1,264 @@
+//! Whoever waits holds nothing that others need, and starts soon when there is something to do.
+
+use harness::scheduler::{connect, execute, live_database, value};
+use harness::session::Session;
+use harness::{PATIENCE, eventually};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_postgres::Client;
+use trax_client::testkit::Database;
+use trax_client::{Context, Worker};
+
+/// A poll interval that no test waits for.
+const NEVER: Duration = Duration::from_secs(600);
+/// Jobs whose start is measured.
+const STARTS: usize = 50;
+/// For two busy cores; an idle machine needs a millisecond or less.
+const SOON: Duration = Duration::from_millis(20);
+
+/// A worker of the Rust client that tells when it starts a job; one of `'hold'` it never ends.
+fn worker(database: &Database) -> mpsc::UnboundedReceiver<Instant> {
+    let (tell, starts) = mpsc::unbounded_channel();
+    let held = tell.clone();
+    let worker = Worker::new(database.config())
+        .without_signals()
+        .poll_interval(NEVER)
+        .handle("now", move |(): (), _: Context| {
+            let told = tell.send(Instant::now());
+            async move { Ok(told?) }
+        })
+        .handle("hold", move |(): (), _: Context| {
+            let told = held.send(Instant::now());
+            async move {
+                told?;
+                std::future::pending::<()>().await;
+                Ok(())
+            }
+        });
+    tokio::spawn(async move {
+        if let Err(error) = worker.run().await {
+            eprintln!("the worker ended: {error}");
+        }
+    });
+    starts
+}
+
+async fn started(starts: &mut mpsc::UnboundedReceiver<Instant>) -> Instant {
+    let start = tokio::time::timeout(PATIENCE, starts.recv()).await;
+    start.expect("a job is started").expect("the worker lives")
+}
+
+/// Sessions of this database that wait as they should, then all that hold a snapshot or a transaction.
+const WAITING: &str = "
+    select
+        format('%s workers, %s listeners, %s waiters, %s loops, %s schedulers',
+            count(*) filter (where application_name like 'trax worker%' and state = 'idle'),
+            count(*) filter (where query = 'listen trax_work' and application_name = 'listener' and state = 'idle'),
+            count(*) filter (where query like 'call trax.wait_for_work%' and wait_event_type = 'Extension'),
+            count(*) filter (where query like 'do %' and wait_event_type = 'Extension'),
+            count(*) filter (where backend_type = 'trax scheduler' and wait_event_type in ('Extension', 'Activity'))),
+        coalesce(string_agg(format('%s %s: %s', backend_type, state, query), '; ') filter (
+            where backend_xmin is not null or backend_xid is not null or state like 'idle in transaction%'), 'none')
+    from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid()";
+
+/// Waits until all of `expected` wait and nobody holds anything; gives how many sessions there are.
+async fn nobody_holds(s: &Session, expected: &str) {
+    eventually("waits that hold nothing", PATIENCE, async || {
+        let seen = s.get(WAITING).await;
+        if seen == format!("{expected}|none") {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+}
+
+/// Runs a statement that waits, in a session of its own.
+async fn wait_in(database: &Database, before: &str, wait: &'static str) {
+    let session = Session::of(database).await;
+    session.get(before).await;
+    session.spawn(wait);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_waits_holds_a_snapshot_and_vacuum_removes_what_died_meanwhile() {
+    let database = live_database().await;
+    let s = Session::of(&database).await;
+    let mut starts = worker(&database);
+    // It has run one job, and has another in hand.
+    s.get("select trax.enqueue('now', 'null'); select trax.enqueue('hold', 'null')")
+        .await;
+    started(&mut starts).await;
+    started(&mut starts).await;
+    let listener = Session::of(&database).await;
+    listener.get("set application_name = 'listener'").await;
+    listener.get("listen trax_work").await;
+    let looked = "select * from trax.claim_next()";
+    wait_in(&database, looked, "call trax.wait_for_work('10 min')").await;
+    let repeatable =
+        "set default_transaction_isolation = 'repeatable read'; select * from trax.claim_next()";
+    wait_in(&database, repeatable, "call trax.wait_for_work('10 min')").await;
+    wait_in(
+        &database,
+        looked,
+        "do $$ begin call trax.wait_for_work('10 min'); end $$",
+    )
+    .await;
+    wait_in(
+        &database,
+        looked,
+        "do $$ begin perform trax.claim_next(); commit; call trax.wait_for_work('10 min'); end $$",
+    )
+    .await;
+    let workers = s
+        .number("select count(*) from pg_stat_activity where datname = current_database() and application_name like 'trax worker%'")
+        .await;
+    assert!(workers > 0);
+    nobody_holds(
+        &s,
+        &format!("{workers} workers, 1 listeners, 2 waiters, 2 loops, 1 schedulers"),
+    )
+    .await;
+
+    // The same, seen by who suffers from it.
+    s.get("create table litter as select n from generate_series(1, 10000) n")
+        .await;
+    s.get("delete from litter").await;
+    eventually("an empty table after a vacuum", PATIENCE, async || {
+        s.get("vacuum litter").await;
+        match s.get("select pg_relation_size('litter')").await.as_str() {
+            "0" => Ok(()),
+            size => Err(format!("{size} bytes; {}", s.get(WAITING).await)),
+        }
+    })
+    .await;
+}
+
+/// The middle of the delays between the commit of an enqueue and the start of its job.
+fn median(what: &str, mut delays: Vec<Duration>) -> Duration {
+    delays.sort();
+    let median = delays[delays.len() / 2];
+    println!(
+        "{what}: half start within {median:?}, all within {:?}",
+        delays[delays.len() - 1]
+    );
+    median
+}
+
+/// Waits until nothing waits or runs, and the sessions that claim have been asleep for longer than wake-ups are apart.
+async fn is_idle(client: &Client, asleep: &str) {
+    eventually("an idle database", PATIENCE, async || {
+        let sql = format!(
+            "select (select count(*) from trax.lease) + (select count(*) from trax.work_queue) = 0
+                 and (select coalesce(bool_and(state_change < clock_timestamp() - interval '20 ms' and {asleep}), false)
+                      from pg_stat_activity
+                      where datname = current_database() and pid <> pg_backend_pid()
+                          and backend_type = 'client backend')"
+        );
+        if value::<bool>(client, &sql).await { Ok(()) } else { Err("busy".to_owned()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listening_worker_starts_jobs_without_polling() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let mut starts = worker(&database);
+    execute(&client, "select trax.enqueue('now', 'null')").await;
+    started(&mut starts).await;
+    let mut delays = Vec::new();
+    for _ in 0..STARTS {
+        is_idle(
+            &client,
+            "application_name like 'trax worker%' and state = 'idle'",
+        )
+        .await;
+        execute(&client, "select trax.enqueue('now', 'null')").await;
+        let committed = Instant::now();
+        delays.push(
+            started(&mut starts)
+                .await
+                .saturating_duration_since(committed),
+        );
+    }
+    let median = median("a worker that listens", delays);
+    assert!(median < SOON, "{median:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loop_over_wait_for_work_starts_jobs_without_polling() {
+    let database = live_database().await;
+    let (client, worker) = (connect(&database).await, connect(&database).await);
+    let (tell, mut starts) = mpsc::unbounded_channel();
+    let looping = tokio::spawn(async move {
+        loop {
+            let sql = "select job_id, token from trax.claim_next()";
+            let claimed = worker.query(sql, &[]).await.expect("a claim works");
+            let Some(job) = claimed.first() else {
+                execute(&worker, "call trax.wait_for_work('10 min')").await;
+                continue;
+            };
+            if tell.send(Instant::now()).is_err() {
+                return;
+            }
+            let (id, token): (i64, uuid::Uuid) = (job.get(0), job.get(1));
+            let sql = "select trax.complete($1, $2)";
+            let done = worker.query_one(sql, &[&id, &token]).await;
+            assert!(done.expect("a completion works").get::<_, bool>(0));
+        }
+    });
+    let mut delays = Vec::new();
+    for _ in 0..STARTS {
+        is_idle(
+            &client,
+            "query like 'call trax.wait_for_work%' and wait_event_type = 'Extension'",
+        )
+        .await;
+        execute(&client, "select trax.enqueue('now')").await;
+        let committed = Instant::now();
+        delays.push(
+            started(&mut starts)
+                .await
+                .saturating_duration_since(committed),
+        );
+    }
+    looping.abort();
+    let end = looping.await.expect_err("the loop has no end of its own");
+    assert!(end.is_cancelled(), "{end}");
+    let median = median("a loop over wait_for_work", delays);
+    assert!(median < SOON, "{median:?}");
+}
+
+#[tokio::test]
+async fn a_wait_commits_nothing_that_its_caller_has_written() {
+    let database = harness::database().await;
+    let s = Session::of(&database).await;
+    for level in ["read committed", "repeatable read", "serializable"] {
+        s.get(&format!("set default_transaction_isolation = '{level}'"))
+            .await;
+        let refusal = s
+            .refusal(
+                "do $$ begin
+                     perform trax.enqueue('a');
+                     call trax.wait_for_work('1 ms');
+                     raise exception 'undone';
+                 end $$",
+            )
+            .await;
+        assert_eq!(refusal.message, "undone", "{level}");
+        // A loop goes on after a wait that has ended its transaction.
+        s.get(
+            "do $$ begin
+                 for round in 1..3 loop
+                     call trax.wait_for_work('1 ms');
+                     perform count(*) from trax.work_queue;
+                 end loop;
+             end $$",
+        )
+        .await;
+        assert!(s.claim("").await.is_empty(), "{level}");
+    }
+}

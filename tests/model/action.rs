@@ -1,0 +1,386 @@
+//! What can happen, and what becomes of it.
+
+use super::{Fence, Held, Job, MAX_RETRIES, Model, Outcome, Place, State, Transaction, bit};
+
+/// One step; the number is the session's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    ClaimNext(usize),
+    Heartbeat(usize),
+    Complete(usize),
+    Fail(usize),
+    Release(usize),
+    FreeKeys(usize),
+    ReapExpiredLeases,
+    Sweep,
+    ConfigureGroup,
+    /// The last session is the cycle.
+    Commit(usize),
+    Kill(usize),
+    LeaseExpires(usize),
+}
+
+impl Model {
+    pub(super) fn first(&self) -> State {
+        let job = Job {
+            place: Place::Queue {
+                attempts: 0,
+                blocked: false,
+            },
+            completed: 0,
+            failed: 0,
+            ends: 0,
+            completed_as: 0,
+        };
+        State {
+            jobs: vec![job; self.jobs],
+            believes: vec![None; self.workers],
+            open: vec![None; self.workers + 1],
+            limit: self.limit,
+            resized: 0,
+            next_token: 1,
+            kills: self.kills,
+            expiries: self.expiries,
+            failures: self.failures,
+            releases: self.releases,
+            over_limit: false,
+            over_key: false,
+            usurped: false,
+            refused: false,
+        }
+    }
+
+    /// All actions there are; `step` says which are possible.
+    pub(super) fn all_actions(&self) -> Vec<Action> {
+        let mut all = vec![
+            Action::ReapExpiredLeases,
+            Action::Sweep,
+            Action::ConfigureGroup,
+            Action::Commit(self.workers),
+        ];
+        for worker in 0..self.workers {
+            all.extend([
+                Action::ClaimNext(worker),
+                Action::Heartbeat(worker),
+                Action::Complete(worker),
+                Action::Fail(worker),
+                Action::Release(worker),
+                Action::FreeKeys(worker),
+                Action::Commit(worker),
+                Action::Kill(worker),
+            ]);
+        }
+        all.extend((0..self.jobs).map(Action::LeaseExpires));
+        all
+    }
+
+    /// What an action makes of a state; `None` where it is not possible, has to wait, or changes nothing.
+    pub(super) fn step(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::ClaimNext(worker) => self.claim_next(&mut state, worker)?,
+            Action::Heartbeat(worker) => heartbeat(&mut state, worker)?,
+            Action::Complete(worker) => self.end(&mut state, worker, Outcome::Completed)?,
+            Action::Fail(worker) => {
+                state.failures = state.failures.checked_sub(1)?;
+                self.end(&mut state, worker, Outcome::Failed)?;
+            }
+            Action::Release(worker) => {
+                state.releases = state.releases.checked_sub(1)?;
+                self.end(&mut state, worker, Outcome::Released)?;
+            }
+            Action::FreeKeys(worker) => self.free_keys(&mut state, worker)?,
+            Action::ReapExpiredLeases => self.reap_expired_leases(&mut state)?,
+            Action::Sweep => self.sweep(&mut state)?,
+            Action::ConfigureGroup => self.configure_group(&mut state)?,
+            Action::Commit(session) => self.commit(&mut state, session)?,
+            Action::Kill(worker) => kill(&mut state, worker)?,
+            Action::LeaseExpires(job) => lease_expires(&mut state, job)?,
+        }
+        Some(state)
+    }
+
+    /// Under the locks of the group and the key, which are left alone when others have them, counts what has committed
+    /// and takes the first row that there is room for; rows behind the key leave their lane.
+    fn claim_next(&self, state: &mut State, worker: usize) -> Option<()> {
+        if state.open[worker].is_some() || state.believes[worker].is_some() {
+            return None;
+        }
+        let limited = state.limit > 0;
+        let exclusive = limited && self.rules.group_lock;
+        if exclusive && state.group_is_locked() || limited && state.leases() >= state.limit {
+            return None;
+        }
+        // Shared where there is no limit: others claim beside it, a change of the limit waits.
+        let mut claim = Transaction {
+            group_lock: true,
+            ..Transaction::default()
+        };
+        for (number, job) in state.jobs.iter().enumerate() {
+            if !matches!(job.place, Place::Queue { blocked: false, .. })
+                || state.is_locked(number, None)
+                || self.keyed && state.key_is_locked(None)
+            {
+                continue;
+            }
+            claim.key_lock = self.keyed;
+            if self.keyed && state.leases() >= 1 {
+                claim.blocked |= bit(number);
+            } else {
+                claim.granted = bit(number);
+                break;
+            }
+        }
+        if claim.granted | claim.blocked == 0 {
+            return None;
+        }
+        state.open[worker] = Some(claim);
+        Some(())
+    }
+
+    /// The lease goes when the fence lets the session through; else it is told, and holds nothing any more.
+    fn end(&self, state: &mut State, worker: usize, outcome: Outcome) -> Option<()> {
+        let held = state.believes[worker]?;
+        if state.open[worker].is_some() || state.is_locked(held.job, None) {
+            return None;
+        }
+        let through = match (self.rules.fence, state.jobs[held.job].place) {
+            (Fence::Nothing, _) => true,
+            (Fence::JobOnly, Place::Lease { .. }) => true,
+            (Fence::Token, Place::Lease { token, .. }) => token == held.token,
+            _ => false,
+        };
+        if through {
+            state.open[worker] = Some(Transaction {
+                ended: Some((held, outcome)),
+                freed: !self.keyed,
+                ..Transaction::default()
+            });
+        } else {
+            state.believes[worker] = None;
+            state.refused = true;
+        }
+        Some(())
+    }
+
+    /// Lets the next job of the key in, once no claim that may be blocking one is under way.
+    fn free_keys(&self, state: &mut State, worker: usize) -> Option<()> {
+        let open = state.open[worker].filter(|open| open.ended.is_some() && !open.freed)?;
+        if self.rules.patient && state.key_is_locked(Some(worker)) {
+            return None;
+        }
+        let unblocked = self.next_behind_key(state, Some(worker));
+        state.open[worker] = Some(Transaction {
+            unblocked,
+            freed: true,
+            key_lock: self.rules.patient,
+            ..open
+        });
+        Some(())
+    }
+
+    /// The first job that is blocked and whose row nobody has locked.
+    fn next_behind_key(&self, state: &State, mine: Option<usize>) -> u8 {
+        let mut blocked = (0..self.jobs)
+            .filter(|&job| state.jobs[job].is_blocked() && !state.is_locked(job, mine));
+        blocked.next().map_or(0, bit)
+    }
+
+    /// Takes what has expired; looks after the key if nobody has its lock.
+    fn reap_expired_leases(&self, state: &mut State) -> Option<()> {
+        let cycle = self.workers;
+        if state.open[cycle].is_some() {
+            return None;
+        }
+        let mut reaped = 0;
+        for (number, job) in state.jobs.iter().enumerate() {
+            if matches!(job.place, Place::Lease { expired: true, .. })
+                && !state.is_locked(number, None)
+            {
+                reaped |= bit(number);
+            }
+        }
+        if reaped == 0 {
+            return None;
+        }
+        let frees = self.keyed && !state.key_is_locked(None);
+        state.open[cycle] = Some(Transaction {
+            reaped,
+            unblocked: if frees {
+                self.next_behind_key(state, None)
+            } else {
+                0
+            },
+            freed: true,
+            key_lock: frees,
+            ..Transaction::default()
+        });
+        Some(())
+    }
+
+    /// One statement: the first job behind a key that nothing holds.
+    fn sweep(&self, state: &mut State) -> Option<()> {
+        if !self.rules.sweep || state.open[self.workers].is_some() || state.leases() > 0 {
+            return None;
+        }
+        // `distinct on` names the first whether or not it is locked; `skip locked` then leaves it out.
+        let first = state.jobs.iter().position(Job::is_blocked)?;
+        if state.is_locked(first, None) {
+            return None;
+        }
+        let_in(&mut state.jobs[first]);
+        Some(())
+    }
+
+    /// One statement under the group's lock, for which it waits.
+    fn configure_group(&self, state: &mut State) -> Option<()> {
+        let limit = *self.resizes.get(usize::from(state.resized))?;
+        if state.group_is_locked() {
+            return None;
+        }
+        state.limit = limit;
+        state.resized += 1;
+        Some(())
+    }
+
+    fn commit(&self, state: &mut State, session: usize) -> Option<()> {
+        let open = state.open[session].filter(|open| open.ended.is_none() || open.freed)?;
+        state.open[session] = None;
+        for job in 0..self.jobs {
+            if open.blocked & bit(job) != 0
+                && let Place::Queue { blocked, .. } = &mut state.jobs[job].place
+            {
+                *blocked = true;
+            }
+            if open.unblocked & bit(job) != 0 {
+                let_in(&mut state.jobs[job]);
+            }
+            if open.reaped & bit(job) != 0 {
+                run_fail(&mut state.jobs[job]);
+            }
+            if open.granted & bit(job) != 0 {
+                self.lease_grant(state, session, job);
+            }
+        }
+        if let Some((held, outcome)) = open.ended {
+            state.believes[session] = None;
+            self.record(state, held, outcome);
+        }
+        Some(())
+    }
+
+    fn lease_grant(&self, state: &mut State, worker: usize, number: usize) {
+        let job = &mut state.jobs[number];
+        let Place::Queue { attempts, .. } = job.place else {
+            panic!("a claim locks a row of the queue: {job:?}");
+        };
+        let token = state.next_token;
+        state.next_token += 1;
+        job.place = Place::Lease {
+            attempt: attempts + 1,
+            token,
+            expired: false,
+        };
+        state.believes[worker] = Some(Held { job: number, token });
+        state.over_limit |= state.limit > 0 && state.leases() > state.limit;
+        state.over_key |= self.keyed && state.leases() > 1;
+    }
+
+    fn record(&self, state: &mut State, held: Held, outcome: Outcome) {
+        state.usurped |= !state.holds(held);
+        let job = &mut state.jobs[held.job];
+        match (outcome, job.place) {
+            (Outcome::Completed, _) => {
+                job.completed += 1;
+                job.ends += 1;
+                if let Place::Lease { attempt, .. } = job.place {
+                    job.completed_as = attempt;
+                    job.place = Place::Ended;
+                }
+            }
+            (Outcome::Failed, Place::Lease { .. }) => run_fail(job),
+            (Outcome::Released, Place::Lease { attempt, .. }) => {
+                job.place = Place::Queue {
+                    attempts: attempt - 1,
+                    blocked: false,
+                }
+            }
+            (Outcome::Failed | Outcome::Released, _) => {}
+        }
+    }
+}
+
+/// Extends the lease that the token holds; tells who holds none.
+fn heartbeat(state: &mut State, worker: usize) -> Option<()> {
+    let held = state.believes[worker]?;
+    if state.open[worker].is_some() || state.is_locked(held.job, None) {
+        return None;
+    }
+    match &mut state.jobs[held.job].place {
+        Place::Lease { token, expired, .. } if *token == held.token => {
+            if !*expired {
+                return None;
+            }
+            *expired = false;
+        }
+        _ => {
+            state.believes[worker] = None;
+            state.refused = true;
+        }
+    }
+    Some(())
+}
+
+/// The attempt has failed: queued again while attempts are left, else a dead letter.
+fn run_fail(job: &mut Job) {
+    let Place::Lease { attempt, .. } = job.place else {
+        panic!("what is reaped or fails is a lease: {job:?}");
+    };
+    job.failed += 1;
+    job.place = if attempt <= MAX_RETRIES {
+        Place::Queue {
+            attempts: attempt,
+            blocked: false,
+        }
+    } else {
+        job.ends += 1;
+        Place::Ended
+    };
+}
+
+fn let_in(job: &mut Job) {
+    if let Place::Queue { blocked, .. } = &mut job.place {
+        *blocked = false;
+    }
+}
+
+/// The connection is gone, and with it what had not committed and what the worker knew.
+fn kill(state: &mut State, worker: usize) -> Option<()> {
+    state.kills = state.kills.checked_sub(1)?;
+    if state.open[worker].is_none() && state.believes[worker].is_none() {
+        return None;
+    }
+    state.open[worker] = None;
+    state.believes[worker] = None;
+    Some(())
+}
+
+/// The server's clock passes the end of a lease: sooner or later where nobody is left to extend it, as often as it is
+/// counted under a worker that is late.
+fn lease_expires(state: &mut State, number: usize) -> Option<()> {
+    let Place::Lease { expired, token, .. } = &mut state.jobs[number].place else {
+        return None;
+    };
+    if *expired {
+        return None;
+    }
+    *expired = true;
+    let held = Held {
+        job: number,
+        token: *token,
+    };
+    if state.believes.contains(&Some(held)) {
+        state.expiries = state.expiries.checked_sub(1)?;
+    }
+    Some(())
+}

@@ -1,0 +1,380 @@
+//! Waiting for a token: in order, holding nothing, and forgotten with its session.
+
+use super::{Grant, acquire, release, take, wait_for};
+use harness::scheduler::{new_name, scheduling};
+use harness::session::{Session, session};
+use harness::{PATIENCE, eventually};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use trax_client::testkit::{Database, Server};
+
+/// A waiter that was served is so within this time where a bell wakes it.
+const PROMPT: Duration = Duration::from_millis(900);
+
+/// A session that waits, seen in the queue and in its sleep.
+struct Waiting {
+    pid: i32,
+    task: JoinHandle<(Session, Result<String, harness::session::Refusal>)>,
+}
+
+impl Waiting {
+    /// Starts to wait behind `before` others.
+    async fn begin(db: &Database, s: &Session, call: &str, before: i64) -> Self {
+        let waiter = Session::of(db).await;
+        let pid = waiter.pid();
+        let task = waiter.spawn(call);
+        asleep(s, pid).await;
+        let queue = "select count(*) from trax.concurrency_waiter";
+        assert_eq!(s.number(queue).await, before + 1);
+        Waiting { pid, task }
+    }
+
+    /// What it was given.
+    async fn granted(self) -> (Session, Option<Grant>) {
+        let (session, result) = self.task.await.expect("the task ends");
+        let text = result.unwrap_or_else(|refusal| panic!("refused: {refusal}"));
+        (session, Grant::read(&text))
+    }
+}
+
+/// Waits until a session sleeps in `trax.await_token`, and checks that it holds nothing.
+async fn asleep(s: &Session, pid: i32) {
+    let sql = format!(
+        "select query like 'call trax.await_token%' and state = 'active' and wait_event = 'Extension',
+             backend_xmin is null and backend_xid is null and xact_start is null, to_json(a)
+         from pg_stat_activity a where pid = {pid}"
+    );
+    eventually("a sleep without a transaction", PATIENCE, async || {
+        let seen = s.get(&sql).await;
+        if seen.starts_with("t|t|") {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+}
+
+async fn five_waiters(db: &Database, s: &Session) -> Vec<Waiting> {
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        waiting.push(Waiting::begin(db, s, &wait_for("n", 1, "60 s"), number).await);
+    }
+    waiting
+}
+
+/// A database of a server with the preloaded library, without a scheduler's work.
+async fn preloaded() -> (Server, Database, Session) {
+    let server = scheduling().start().expect("a server starts");
+    let database = server
+        .database(&new_name("tokens"))
+        .await
+        .expect("a database is made");
+    let session = Session::of(&database).await;
+    (server, database, session)
+}
+
+/// Five waiters are served in the order in which they came, each when the one before gives its token back.
+async fn assert_in_order(db: &Database, s: &Session, within: Duration) {
+    let first = take(s, "n", 1).await.expect("granted");
+    let waiting = five_waiters(db, s).await;
+    assert_eq!(take(s, "n", 1).await, None);
+    assert_eq!(release(s, "n", &first).await, "t");
+    let (mut sessions, mut released) = (Vec::new(), Instant::now());
+    for (number, waiter) in waiting.into_iter().enumerate() {
+        let (session, grant) = waiter.granted().await;
+        assert!(
+            released.elapsed() < within,
+            "waiter {number} was served after {:?}",
+            released.elapsed()
+        );
+        let grant = grant.expect("it was its turn");
+        let left = s
+            .number("select count(*) from trax.concurrency_waiter")
+            .await;
+        assert_eq!(left, 4 - number as i64, "in the order of coming");
+        assert_eq!(release(&session, "n", &grant).await, "t");
+        released = Instant::now();
+        sessions.push(session);
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn waiters_are_served_in_the_order_in_which_they_came() {
+    let (_server, db, s) = preloaded().await;
+    assert_in_order(&db, &s, PROMPT).await;
+}
+
+#[tokio::test]
+async fn without_preloading_waiters_are_served_in_order_too() {
+    let server = Server::options()
+        .fast()
+        .not_preloaded()
+        .start()
+        .expect("a server starts");
+    let db = server.database("plain").await.expect("a database is made");
+    let s = Session::of(&db).await;
+    assert_in_order(&db, &s, Duration::from_millis(1500)).await;
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_wait_does_not_overtake() {
+    let (db, s) = session().await;
+    let held = super::take_all(&s, "n", 2, 2).await;
+    let waiting = Waiting::begin(&db, &s, &wait_for("n", 2, "60 s"), 0).await;
+    s.get("begin").await;
+    let first = held[0].clone().expect("granted");
+    assert_eq!(release(&s, "n", &first).await, "t");
+    assert_eq!(take(&s, "n", 2).await, None, "it is for the waiter");
+    s.get("commit").await;
+    assert_eq!(waiting.granted().await.1.map(|g| g.slot), Some(1));
+}
+
+#[tokio::test]
+async fn a_waiter_wakes_when_a_token_expires() {
+    let (_server, db, s) = preloaded().await;
+    s.get(&acquire("n", 1, "700 ms")).await;
+    let began = Instant::now();
+    let waiting = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
+    assert!(waiting.granted().await.1.is_some());
+    assert!(
+        began.elapsed() < Duration::from_millis(1400),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_nulls_when_the_time_is_up_and_leaves_no_row() {
+    let (_db, s) = session().await;
+    take(&s, "n", 1).await;
+    let began = Instant::now();
+    assert_eq!(s.get(&wait_for("n", 1, "0 s")).await, "||");
+    assert!(
+        began.elapsed() < Duration::from_millis(400),
+        "no wait at all"
+    );
+    let began = Instant::now();
+    assert_eq!(s.get(&wait_for("n", 1, "300 ms")).await, "||");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
+    assert_eq!(
+        s.get(&wait_for("free", 1, "0 s")).await.split('|').next(),
+        Some("1")
+    );
+}
+
+#[tokio::test]
+async fn a_larger_limit_serves_those_who_wait_and_a_smaller_one_makes_them_wait() {
+    let (_server, db, s) = preloaded().await;
+    let first = take(&s, "n", 1).await.expect("granted");
+    let one = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
+    let two = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    let changed = Instant::now();
+    let third = take(&s, "n", 3).await;
+    assert_eq!(third, None, "both new places are for those who wait");
+    let (one, one_has) = one.granted().await;
+    let (two, two_has) = two.granted().await;
+    assert!(changed.elapsed() < PROMPT, "{:?}", changed.elapsed());
+    assert_eq!(
+        super::slots(&[one_has.clone(), two_has.clone()]),
+        [Some(2), Some(3)]
+    );
+    let three = Waiting::begin(&db, &s, &wait_for("n", 3, "60 s"), 0).await;
+    assert_eq!(take(&s, "n", 1).await, None, "this shrinks it to one");
+    release(&s, "n", &first).await;
+    release(&one, "n", &one_has.expect("granted")).await;
+    asleep(&s, three.pid).await;
+    assert_eq!(
+        s.number("select count(*) from trax.concurrency_token")
+            .await,
+        1
+    );
+    release(&two, "n", &two_has.expect("granted")).await;
+    assert_eq!(three.granted().await.1.map(|g| g.slot), Some(1));
+    s.assert_healthy().await;
+}
+
+/// The first of two waiters goes by `how`; a released token then serves the second at once.
+async fn assert_forgotten(how: &str) {
+    let (_server, db, s) = preloaded().await;
+    let first = take(&s, "n", 1).await.expect("granted");
+    let gone = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
+    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    s.get(&how.replace("{pid}", &gone.pid.to_string())).await;
+    let released = Instant::now();
+    assert_eq!(release(&s, "n", &first).await, "t");
+    assert!(next.granted().await.1.is_some());
+    assert!(
+        released.elapsed() < PROMPT,
+        "served after {:?}",
+        released.elapsed()
+    );
+    assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
+    if how.contains("cancel") {
+        let (session, result) = gone.task.await.expect("the task ends");
+        assert_eq!(result.expect_err("it was cancelled").code, "57014");
+        assert_eq!(session.get("select 1").await, "1", "the session goes on");
+        assert_eq!(take(&session, "m", 1).await.map(|g| g.slot), Some(1));
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_waiter_is_forgotten() {
+    assert_forgotten("select pg_cancel_backend({pid})").await;
+}
+
+#[tokio::test]
+async fn a_terminated_waiter_is_forgotten() {
+    // Its task panics: the connection broke.
+    assert_forgotten("select pg_terminate_backend({pid})").await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_goes_after_the_release_is_stepped_over() {
+    let (_server, db, s) = preloaded().await;
+    let first = take(&s, "n", 1).await.expect("granted");
+    let gone = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
+    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    harness::process::send_signal("STOP", gone.pid);
+    release(&s, "n", &first).await;
+    assert_eq!(take(&s, "n", 1).await, None);
+    s.get(&format!("select pg_terminate_backend({})", gone.pid))
+        .await;
+    harness::process::send_signal("CONT", gone.pid);
+    // Either it took the token in its last moment and holds it, or the next one has it.
+    let seen = eventually("an outcome", PATIENCE, async || {
+        let seen = s
+            .get("select (select count(*) from trax.concurrency_token) || '|' || (select count(*) from trax.concurrency_waiter)")
+            .await;
+        if matches!(seen.as_str(), "1|0" | "1|1") { Ok(seen) } else { Err(seen) }
+    })
+    .await;
+    if seen == "1|0" {
+        assert!(next.granted().await.1.is_some());
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_waiter_whose_client_is_gone_ends_and_the_next_is_served() {
+    let (_server, db, s) = preloaded().await;
+    let first = take(&s, "n", 1).await.expect("granted");
+    let (client, connection) = db
+        .config()
+        .connect(tokio_postgres::NoTls)
+        .await
+        .expect("the server accepts us");
+    let socket = tokio::spawn(async move { if connection.await.is_err() {} });
+    let row = client.query_one("select pg_backend_pid()", &[]).await;
+    let pid: i32 = row.expect("a backend has a process").get(0);
+    let call = wait_for("n", 1, "60 s");
+    let wait = tokio::spawn(async move { if client.simple_query(&call).await.is_err() {} });
+    asleep(&s, pid).await;
+    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    // The socket closes as that of a killed client.
+    socket.abort();
+    wait.await.expect("the call fails");
+    let gone = format!("select count(*) from pg_stat_activity where pid = {pid}");
+    eventually(
+        "the end of its session",
+        Duration::from_secs(3),
+        async || match s.get(&gone).await.as_str() {
+            "0" => Ok(()),
+            seen => Err(seen.to_owned()),
+        },
+    )
+    .await;
+    release(&s, "n", &first).await;
+    assert!(next.granted().await.1.is_some());
+}
+
+#[tokio::test]
+async fn a_statement_timeout_ends_a_wait() {
+    let (_db, s) = session().await;
+    take(&s, "n", 1).await;
+    s.get("set statement_timeout = '300 ms'").await;
+    let refusal = s.refusal(&wait_for("n", 1, "60 s")).await;
+    assert_eq!(refusal.code, "57014");
+    s.get("select * from trax.tick()").await;
+    assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
+}
+
+#[tokio::test]
+async fn a_restarted_server_knows_no_waiters() {
+    let (mut server, db, s) = preloaded().await;
+    let first = take(&s, "n", 1).await.expect("granted");
+    let _gone = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
+    drop(s);
+    server.restart().expect("the server starts again");
+    let s = Session::of(&db).await;
+    let stale = "select count(*) from trax.concurrency_waiter";
+    assert_eq!(s.number(stale).await, 1, "its row is still there");
+    assert_eq!(release(&s, "n", &first).await, "t");
+    assert!(
+        take(&s, "n", 1).await.is_some(),
+        "and stands in nobody's way"
+    );
+    assert_eq!(s.number(stale).await, 0);
+}
+
+#[tokio::test]
+async fn a_wait_inside_a_transaction_block_or_a_function_is_refused() {
+    let (_db, s) = session().await;
+    let call = wait_for("n", 1, "1 s");
+    let refusal = s.refusal(&format!("begin; {call}")).await;
+    assert_eq!(refusal.code, "25001");
+    assert!(refusal.hint.contains("call trax.await_token("), "{refusal}");
+    s.get("rollback").await;
+    let body = "declare s int; k uuid; e timestamptz; begin call trax.await_token('n', 'h', 1, '1 h', '1 s', s, k, e); end";
+    s.get(&format!(
+        "create function waits() returns void language plpgsql as $$ {body} $$"
+    ))
+    .await;
+    assert_eq!(s.refusal("select waits()").await.code, "25001");
+    let caught = format!("do $$ begin {body}; exception when division_by_zero then null; end $$");
+    assert_eq!(
+        s.refusal(&caught.replace("begin declare", "begin <<x>> declare"))
+            .await
+            .code,
+        "25001"
+    );
+    assert_eq!(s.get("select * from trax.concurrency_token").await, "");
+}
+
+#[tokio::test]
+async fn a_block_in_the_database_may_wait() {
+    let (db, s) = session().await;
+    s.get(&acquire("n", 1, "400 ms")).await;
+    s.get("create table got (slot int)").await;
+    let block = "do $$ declare s int; k uuid; e timestamptz; begin
+            call trax.await_token('n', 'h', 1, '1 h', '60 s', s, k, e);
+            insert into got values (s);
+            commit;
+            call trax.await_token('n', 'h', 1, '1 h', '10 ms', s, k, e);
+            insert into got values (s);
+        end $$";
+    s.get(block).await;
+    assert_eq!(s.get("select count(slot), count(*) from got").await, "1|2");
+    Session::of(&db).await.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_waiter_of_little_right_writes_with_its_owners_and_keeps_its_own() {
+    let (db, s) = session().await;
+    s.get("create role token_waiter login; select trax.grant_access('token_waiter', 'producer'); create schema trap; grant usage on schema trap to token_waiter")
+        .await;
+    s.get("create function trap.is_less(text, text) returns boolean language plpgsql as $$ begin raise 'trapped as %', current_user; end $$; create operator trap.= (leftarg = text, rightarg = text, function = trap.is_less)").await;
+    let them = Session::as_role(&db, "token_waiter").await;
+    them.get("set search_path = trap, pg_catalog").await;
+    assert!(Grant::read(&them.get(&wait_for("n", 1, "1 s")).await).is_some());
+    assert_eq!(them.get(&wait_for("n", 1, "100 ms")).await, "||");
+    assert_eq!(them.get("select current_user").await, "token_waiter");
+    assert_eq!(them.get("show search_path").await, "trap, pg_catalog");
+    let write = "delete from trax.concurrency_token";
+    assert_eq!(them.refusal(write).await.code, "42501");
+    s.get("drop owned by token_waiter; drop role token_waiter")
+        .await;
+}

@@ -1,0 +1,76 @@
+//! How much of everything: what was asked for, else a quick size, else with `--all` the full one.
+
+use clap::value_parser;
+
+#[derive(clap::Args)]
+pub(crate) struct Asked {
+    /// How many jobs one round of a drain, of enqueueing or of limits has
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
+    jobs: Option<i64>,
+    /// How many rounds count, beside the one that warms up
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// How long one round of what is measured by time takes, and no snapshot is held
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
+    /// How long another session holds its snapshot (held_snapshot)
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=36_000))]
+    hold: Option<u64>,
+    /// How many jobs wait at the deep end (depth)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
+    deep: Option<i64>,
+    /// How many blocked jobs stand in front (blocked)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=10_000_000))]
+    blocked: Option<i64>,
+    /// How many groups have a limit (limits)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=1_000_000))]
+    groups: Option<i64>,
+    /// How many manifests there are, none due (manifests)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=10_000_000))]
+    manifests: Option<i64>,
+    /// How many manifests are due at once (firing)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=10_000_000))]
+    due: Option<i64>,
+    /// How many finished runs are pruned (prune)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
+    finished: Option<i64>,
+    /// How often a time is taken in one round (latency, depth, blocked, manifests)
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    samples: Option<u32>,
+}
+
+/// Every size that a scenario may ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) jobs: i64,
+    pub(crate) rounds: u16,
+    pub(crate) seconds: u64,
+    pub(crate) hold: u64,
+    pub(crate) deep: i64,
+    pub(crate) blocked: i64,
+    pub(crate) groups: i64,
+    pub(crate) manifests: i64,
+    pub(crate) due: i64,
+    pub(crate) finished: i64,
+    pub(crate) samples: u32,
+}
+
+impl Sizes {
+    pub(crate) fn new(asked: &Asked, all: bool) -> Self {
+        let size =
+            |asked: Option<i64>, quick, full| asked.unwrap_or(if all { full } else { quick });
+        Sizes {
+            jobs: size(asked.jobs, 100_000, 500_000),
+            rounds: asked.rounds.unwrap_or(if all { 5 } else { 3 }),
+            seconds: asked.seconds.unwrap_or(if all { 10 } else { 1 }),
+            hold: asked.hold.unwrap_or(if all { 300 } else { 30 }),
+            deep: size(asked.deep, 1_000_000, 10_000_000),
+            blocked: size(asked.blocked, 100_000, 100_000),
+            groups: size(asked.groups, 1_000, 10_000),
+            manifests: size(asked.manifests, 100_000, 1_000_000),
+            due: size(asked.due, 10_000, 100_000),
+            finished: size(asked.finished, 200_000, 1_000_000),
+            samples: asked.samples.unwrap_or(if all { 1000 } else { 200 }),
+        }
+    }
+}

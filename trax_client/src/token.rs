@@ -1,0 +1,332 @@
+//! Concurrency tokens: the right to one of a few places of a name, and a guard that keeps it.
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tokio_postgres::{Client as Connection, Config, Row};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::id::Token;
+use crate::worker::connection::{Backoff, hardened, open};
+
+/// How long a guard that is dropped tries to give its token back.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How much longer than the server a client waits for its turn.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before the network is asked.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// The shortest length that a guard can keep over a network.
+const SHORTEST_TTL: Duration = Duration::from_millis(30);
+
+/// A token that was granted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Grant {
+    /// The place, from 1.
+    pub slot: i32,
+    /// Names this grant: a stale one can neither extend nor release.
+    pub token: Token,
+    /// When it is lost unless extended, by the server's clock.
+    pub expires_at: SystemTime,
+}
+
+impl Grant {
+    pub(crate) const COLUMNS: &'static str = "slot, token, expires_at";
+
+    /// `None` when the columns are null: the time was up.
+    pub(crate) fn from_row(row: &Row) -> Result<Option<Self>> {
+        let Some(slot) = row.try_get(0)? else {
+            return Ok(None);
+        };
+        Ok(Some(Grant {
+            slot,
+            token: Token(row.try_get(1)?),
+            expires_at: row.try_get(2)?,
+        }))
+    }
+}
+
+/// What to hold, as whom, how many may hold it, and for how long it is held without an extension.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TokenRequest {
+    pub(crate) name: String,
+    pub(crate) holder: String,
+    pub(crate) max_holders: i32,
+    pub(crate) ttl: Duration,
+}
+
+impl TokenRequest {
+    /// One holder at a time, for 30 s.
+    pub fn new(name: impl Into<String>, holder: impl Into<String>) -> Self {
+        TokenRequest {
+            name: name.into(),
+            holder: holder.into(),
+            max_holders: 1,
+            ttl: Duration::from_secs(30),
+        }
+    }
+
+    /// How many may hold the name at once (1 to 1000). The last call of all programs counts.
+    pub fn max_holders(mut self, holders: i32) -> Self {
+        self.max_holders = holders;
+        self
+    }
+
+    /// How long the token is held without an extension.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+}
+
+/// Holds a token: extends it every third of its length, on a connection and a thread of its own, so that a program that
+/// blocks does not lose it by that.
+///
+/// ```no_run
+/// # async fn example(config: tokio_postgres::Config) -> trax_client::Result<()> {
+/// use std::time::Duration;
+/// use trax_client::{TokenGuard, TokenRequest};
+///
+/// let request = TokenRequest::new("nightly import", "import@host7");
+/// let Some(guard) = TokenGuard::wait(config, request, Duration::from_secs(300)).await? else {
+///     return Ok(()); // others held it all the time
+/// };
+/// tokio::select! {
+///     () = guard.lost() => {}  // stop at once: somebody else may hold it now
+///     () = import() => {
+///         guard.release().await?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # async fn import() {}
+/// ```
+///
+/// Dropping it gives the token back in the background, as well as that can be done; a program that ends at once calls
+/// [`TokenGuard::release`].
+#[derive(Debug)]
+pub struct TokenGuard {
+    grant: Grant,
+    lost: watch::Receiver<bool>,
+    /// Dropped without a message it means: release, nobody listens.
+    stop: oneshot::Sender<oneshot::Sender<Result<bool>>>,
+}
+
+impl TokenGuard {
+    /// Takes a token if one is free; never waits for one.
+    pub async fn try_acquire(config: Config, request: TokenRequest) -> Result<Option<Self>> {
+        Self::begin(config, request, None).await
+    }
+
+    /// Waits for a token, first come, first served; `None` when the time is up. Dropping the future leaves the queue.
+    pub async fn wait(
+        config: Config,
+        request: TokenRequest,
+        wait: Duration,
+    ) -> Result<Option<Self>> {
+        Self::begin(config, request, Some(wait)).await
+    }
+
+    async fn begin(
+        mut config: Config,
+        request: TokenRequest,
+        wait: Option<Duration>,
+    ) -> Result<Option<Self>> {
+        if config.get_application_name().is_none() {
+            config.application_name(format!("trax token {}", request.name));
+        }
+        // A wait sends nothing: a server that is gone must be noticed all the same.
+        config.keepalives_idle(KEEPALIVE);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Conversion(error.into()))?;
+        let (answer, answered) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let (report, lost) = watch::channel(false);
+        let keeper = Keeper {
+            config: hardened(config, &request.holder, request.ttl),
+            request: TokenRequest {
+                ttl: request.ttl.max(SHORTEST_TTL),
+                ..request
+            },
+            connection: None,
+            lost: report,
+        };
+        thread::Builder::new()
+            .name("trax-token".to_owned())
+            .spawn(move || runtime.block_on(keeper.run(wait, answer, stopped)))
+            .map_err(|error| Error::Conversion(error.into()))?;
+        let grant = answered
+            .await
+            .map_err(|_| Error::Connection("the thread of the token ended".into()))??;
+        Ok(grant.map(|grant| TokenGuard { grant, lost, stop }))
+    }
+
+    /// What was granted.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Whether the token is lost.
+    pub fn is_lost(&self) -> bool {
+        *self.lost.borrow()
+    }
+
+    /// Returns when the token is lost: the server said so, or could not be asked until its time had passed.
+    pub async fn lost(&self) {
+        let mut lost = self.lost.clone();
+        // A thread that ended without a word extends no more.
+        if lost.wait_for(|lost| *lost).await.is_err() {}
+    }
+
+    /// Gives the token back; false when it was lost.
+    pub async fn release(self) -> Result<bool> {
+        let (answer, answered) = oneshot::channel();
+        if self.stop.send(answer).is_err() {
+            return Ok(false);
+        }
+        answered.await.unwrap_or(Ok(false))
+    }
+}
+
+/// The thread behind a guard.
+struct Keeper {
+    config: Config,
+    request: TokenRequest,
+    connection: Option<Connection>,
+    lost: watch::Sender<bool>,
+}
+
+impl Keeper {
+    async fn run(
+        mut self,
+        wait: Option<Duration>,
+        mut answer: oneshot::Sender<Result<Option<Grant>>>,
+        mut stopped: oneshot::Receiver<oneshot::Sender<Result<bool>>>,
+    ) {
+        let granted = tokio::select! {
+            granted = self.acquire(wait) => granted,
+            // Nobody waits for it any more; the connection ends here.
+            () = answer.closed() => return,
+        };
+        let (token, held_until) = match granted {
+            Ok(Some((grant, held_until))) => {
+                let token = grant.token;
+                if answer.send(Ok(Some(grant))).is_err() {
+                    return self.release_quietly(token).await;
+                }
+                (token, held_until)
+            }
+            nothing => {
+                // Who asked is gone if nobody hears it.
+                return drop(answer.send(nothing.map(|_| None)));
+            }
+        };
+        let asked = tokio::select! {
+            asked = &mut stopped => asked,
+            () = self.keep(token, held_until) => {
+                self.lost.send_replace(true);
+                return;
+            }
+        };
+        match asked {
+            Ok(reply) => {
+                let released = match timeout(ANSWER_PATIENCE, self.release(token)).await {
+                    Ok(released) => released,
+                    Err(_) => Err(no_answer()),
+                };
+                if reply.send(released).is_err() {}
+            }
+            Err(_) => self.release_quietly(token).await,
+        }
+    }
+
+    /// Takes the token, and says until when it is surely held by this machine's clock.
+    async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Instant)>> {
+        let connection = open(&self.config).await?;
+        let client = Client::new(&connection);
+        let mut asked = Instant::now();
+        let granted = match wait {
+            None => client.acquire_token(&self.request).await?,
+            Some(wait) => {
+                let patience = wait.saturating_add(ANSWER_PATIENCE);
+                let granted = timeout(patience, client.await_token(&self.request, wait)).await;
+                granted.map_err(|_| no_answer())??
+            }
+        };
+        let Some(grant) = granted else {
+            return Ok(None);
+        };
+        if wait.is_some() {
+            // When in the wait it was granted only the server knows.
+            asked = Instant::now();
+            let (name, ttl) = (&self.request.name, self.request.ttl);
+            if !client.extend_token(name, grant.token, ttl).await? {
+                return Ok(None);
+            }
+        }
+        self.connection = Some(connection);
+        Ok(Some((grant, asked + self.request.ttl)))
+    }
+
+    /// Extends the token for as long as that goes.
+    async fn keep(&mut self, token: Token, mut held_until: Instant) {
+        let period = self.request.ttl / 3;
+        let mut backoff = Backoff::new(period);
+        let mut next = Instant::now() + period;
+        loop {
+            tokio::time::sleep_until(next.min(held_until).into()).await;
+            let asked = Instant::now();
+            let Some(left) = held_until.checked_duration_since(asked) else {
+                return;
+            };
+            match timeout(left.min(period), self.extend(token)).await {
+                Ok(Ok(true)) => {
+                    held_until = asked + self.request.ttl;
+                    backoff = Backoff::new(period);
+                    next = asked + period;
+                }
+                Ok(Ok(false)) => return,
+                // It is tried again until the time has passed, on another connection.
+                Ok(Err(_)) | Err(_) => next = Instant::now() + backoff.next(),
+            }
+        }
+    }
+
+    async fn extend(&mut self, token: Token) -> Result<bool> {
+        let connection = self.connected().await?;
+        let (name, ttl) = (&self.request.name, self.request.ttl);
+        let extended = Client::new(&connection)
+            .extend_token(name, token, ttl)
+            .await?;
+        self.connection = Some(connection);
+        Ok(extended)
+    }
+
+    async fn release(&mut self, token: Token) -> Result<bool> {
+        let connection = self.connected().await?;
+        Client::new(&connection)
+            .release_token(&self.request.name, token)
+            .await
+    }
+
+    /// For a guard that nobody asks any more: what fails here is left to the token's time.
+    async fn release_quietly(&mut self, token: Token) {
+        if timeout(LAST_WORDS, self.release(token)).await.is_err() {}
+    }
+
+    /// The connection, taken: only one that answered is put back.
+    async fn connected(&mut self) -> Result<Connection> {
+        match self.connection.take() {
+            Some(connection) if !connection.is_closed() => Ok(connection),
+            _ => open(&self.config).await,
+        }
+    }
+}
+
+fn no_answer() -> Error {
+    Error::Connection("no answer in time".into())
+}

@@ -1,0 +1,108 @@
+//! Grants: the leases of the jobs that a claim has picked.
+
+use super::{COLUMNS, Picked, Request, interval};
+use crate::clock::{Timestamp, micros};
+use crate::error::Result;
+use crate::lease::Leased;
+use crate::setting;
+use crate::spi::arg;
+use crate::table::{Inserter, Table};
+use crate::work_queue::Waiting;
+use pgrx::{direct_function_call, pg_sys};
+
+/// Columns that a lease takes over from the row that waited.
+const SAME: [(Leased, Waiting); 16] = [
+    (Leased::JobId, Waiting::JobId),
+    (Leased::LaneId, Waiting::LaneId),
+    (Leased::QueuedAt, Waiting::QueuedAt),
+    (Leased::RunAt, Waiting::RunAt),
+    (Leased::ScheduledFor, Waiting::ScheduledFor),
+    (Leased::ExpiresAt, Waiting::ExpiresAt),
+    (Leased::ManifestId, Waiting::ManifestId),
+    (Leased::MaxRetries, Waiting::MaxRetries),
+    (Leased::Priority, Waiting::Priority),
+    (Leased::Task, Waiting::Task),
+    (Leased::GroupName, Waiting::GroupName),
+    (Leased::Manifest, Waiting::Manifest),
+    (Leased::Timeout, Waiting::Timeout),
+    (Leased::RetryDelay, Waiting::RetryDelay),
+    (Leased::UniqueKey, Waiting::UniqueKey),
+    (Leased::ConcurrencyKey, Waiting::ConcurrencyKey),
+];
+
+/// Adds a lease for each job and gives its row, as `trax.claim_next` returns it, to `push`.
+pub(super) fn grant(
+    request: &Request,
+    picked: &[Picked],
+    now: Timestamp,
+    mut push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
+) -> Result<()> {
+    let default_timeout = arg(interval(micros(setting::default_timeout()))?);
+    let expires_at = now.plus(request.lease_micros);
+    let worker = arg(request.worker.as_str());
+    let tokens = random_tokens(picked.len());
+    let table = Table::open(Leased::TABLE, Leased::ALL);
+    let mut leases = Inserter::begin(&table);
+    for (job, token) in picked.iter().zip(&tokens) {
+        let waiting = &job.row;
+        let timeout = waiting.value(Waiting::Timeout).or(default_timeout);
+        let timeout_at = later(now, timeout);
+        let attempt = arg(waiting.number(Waiting::Attempts) as i32 + 1);
+        let token = Some(pg_sys::Datum::from(token.as_ptr()));
+        let mut lease = leases.row();
+        for (to, from) in SAME {
+            lease.set(to, waiting.value(from));
+        }
+        lease.set(Leased::Token, token);
+        lease.set(Leased::StartedAt, arg(now));
+        lease.set(Leased::LeaseExpiresAt, arg(expires_at));
+        lease.set(Leased::TimeoutAt, arg(timeout_at));
+        lease.set(Leased::ReapAt, arg(expires_at.min(timeout_at)));
+        lease.set(Leased::Attempt, attempt);
+        lease.set(Leased::CancelRequested, arg(false));
+        lease.set(Leased::Cancelled, arg(false));
+        lease.set(Leased::TimedOut, arg(false));
+        lease.set(Leased::Limited, arg(job.limited));
+        lease.set(Leased::Worker, worker);
+        lease.set(Leased::Input, waiting.value(Waiting::Input));
+        lease.set(Leased::Trace, waiting.value(Waiting::Trace));
+        push(&[
+            waiting.value(Waiting::JobId),
+            attempt,
+            token,
+            waiting.value(Waiting::Task),
+            waiting.value(Waiting::Input),
+            waiting.value(Waiting::Manifest),
+            waiting.value(Waiting::GroupName),
+            waiting.value(Waiting::ScheduledFor),
+            arg(expires_at),
+            timeout,
+            waiting.value(Waiting::Trace),
+        ]);
+    }
+    leases.end();
+    table.close();
+    Ok(())
+}
+
+/// A time and an interval later, as `timestamptz + interval` says.
+fn later(time: Timestamp, length: Option<pg_sys::Datum>) -> Timestamp {
+    // SAFETY: the function is strict and takes these types; both values are there.
+    let sum = unsafe {
+        direct_function_call::<Timestamp>(pg_sys::timestamptz_pl_interval, &[arg(time), length])
+    };
+    sum.expect("the sum of two values")
+}
+
+/// Random UUIDs of version 4.
+fn random_tokens(count: usize) -> Vec<[u8; 16]> {
+    let mut tokens = vec![[0u8; 16]; count];
+    // SAFETY: the buffer has 16 bytes for each token.
+    let random = unsafe { pg_sys::pg_strong_random(tokens.as_mut_ptr().cast(), count * 16) };
+    assert!(random, "the server has a source of strong random numbers");
+    for token in &mut tokens {
+        token[6] = (token[6] & 0x0f) | 0x40;
+        token[8] = (token[8] & 0x3f) | 0x80;
+    }
+    tokens
+}

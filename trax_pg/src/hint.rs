@@ -1,0 +1,139 @@
+//! Hints: what a transaction tells shared memory when it ends, so that claims need not read what cannot be claimed.
+//!
+//! Enters: rows that became claimable, groups whose count of running jobs changed, lanes that are new or whose group was
+//! configured. Leaves: bounds lowered, gates opened and lists of lanes out of date (`shmem/head.rs`), after the commit
+//! and before anybody is woken. What belongs to a transaction that is undone is forgotten, apart from gates: a claim
+//! that was undone makes room.
+
+use crate::shmem::{self, Gate};
+use crate::spi::SpiRows;
+use crate::wake;
+use crate::work_queue::name_hash;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+#[derive(Default)]
+struct Notes {
+    /// The first job that became claimable, by lane and priority.
+    claimable: HashMap<(i64, i16), i64>,
+    /// Hashes of groups.
+    groups: HashSet<u64>,
+    lanes: Vec<i64>,
+    configured: bool,
+    /// Rows have been taken out of the queue.
+    taken: bool,
+}
+
+thread_local! {
+    static NOTES: RefCell<Notes> = RefCell::default();
+}
+
+fn note(what: u32, write: impl FnOnce(&mut Notes)) {
+    wake::mark(what);
+    if shmem::available() {
+        NOTES.with_borrow_mut(write);
+    }
+}
+
+/// A row of a lane is claimable from the commit on.
+pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
+    note(wake::WORK, |notes| {
+        let first = notes.claimable.entry((lane, priority)).or_insert(job_id);
+        *first = job_id.min(*first);
+    });
+}
+
+/// Rows are claimable from the commit on: columns lane, priority and job. Gives how many.
+pub(crate) fn rows_claimable(rows: &SpiRows) -> usize {
+    for row in rows.iter() {
+        claimable(row.must(1), row.must(2), row.must(3));
+    }
+    rows.len()
+}
+
+/// How many jobs of a group run has changed, or how many may.
+pub(crate) fn group_changed(group: &str) {
+    let hash = group_hash(group);
+    note(0, |notes| {
+        notes.groups.insert(hash);
+    });
+}
+
+/// A lane is new.
+pub(crate) fn lane_added(lane: i64) {
+    note(wake::WORK, |notes| notes.lanes.push(lane));
+}
+
+/// A group was configured.
+pub(crate) fn group_configured(group: &str) {
+    note(wake::WORK, |notes| notes.configured = true);
+    group_changed(group);
+}
+
+/// Whether this transaction has changed lanes or groups, which nobody else knows of yet.
+pub(crate) fn has_changed_lanes() -> bool {
+    NOTES.with_borrow(|notes| notes.configured || !notes.lanes.is_empty())
+}
+
+/// Rows of the queue are taken: until it ends this transaction sees less than others may find again.
+pub(crate) fn taken() {
+    note(wake::CLAIMED, |notes| notes.taken = true);
+}
+
+pub(crate) fn has_taken() -> bool {
+    NOTES.with_borrow(|notes| notes.taken)
+}
+
+/// The gate of a group.
+pub(crate) fn gate(group: &str) -> Gate {
+    Gate::new(group_hash(group))
+}
+
+fn group_hash(group: &str) -> u64 {
+    name_hash(&[group])
+}
+
+/// What this transaction has made claimable is there for a claim of its own.
+pub(crate) fn tell_own() {
+    NOTES.with_borrow(|notes| {
+        lower(notes);
+        open_gates(notes);
+    });
+}
+
+/// The transaction has committed.
+pub(crate) fn committed() {
+    let notes = NOTES.take();
+    lower(&notes);
+    if let Some(bell) = shmem::bell() {
+        if !notes.lanes.is_empty() {
+            bell.add_lanes(&notes.lanes);
+        }
+        if notes.configured {
+            bell.configure();
+        }
+    }
+    open_gates(&notes);
+}
+
+/// The transaction, or a part of it, is undone, or will be committed by another session.
+pub(crate) fn undone(whole: bool) {
+    if whole {
+        open_gates(&NOTES.take());
+    } else {
+        NOTES.with_borrow(open_gates);
+    }
+}
+
+fn lower(notes: &Notes) {
+    if !notes.claimable.is_empty() {
+        let rows = notes.claimable.iter();
+        shmem::lower(rows.map(|(&(lane, priority), &job_id)| (lane, priority, job_id)));
+    }
+}
+
+fn open_gates(notes: &Notes) {
+    for group in &notes.groups {
+        Gate::new(*group).open();
+    }
+}

@@ -1,0 +1,152 @@
+//! Completions: leases that become runs, a batch at once and without a statement.
+//!
+//! Leases are taken in ascending order of their jobs, as every outcome does. One that another transaction is changing is
+//! waited for: afterwards it is gone, and lost, or only extended, and still ours.
+
+use crate::clock::{MICROS_PER_DAY, Timestamp};
+use crate::error::{Error, Result};
+use crate::lease::{Held, Leased};
+use crate::spi::{arg, keeps_snapshot};
+use crate::table::{Index, Inserter, Key, Row, Table, Taken, View, columns, open_partition};
+use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
+use std::ffi::CString;
+
+columns!(
+    /// Columns of a run.
+    Run in c"run" {
+        JobId: c"job_id",
+        QueuedAt: c"queued_at",
+        RunAt: c"run_at",
+        ScheduledFor: c"scheduled_for",
+        StartedAt: c"started_at",
+        FinishedAt: c"finished_at",
+        ManifestId: c"manifest_id",
+        Attempt: c"attempt",
+        Priority: c"priority",
+        Final: c"final",
+        State: c"state",
+        FailureKind: c"failure_kind",
+        Task: c"task",
+        GroupName: c"group_name",
+        Manifest: c"manifest",
+        Worker: c"worker",
+        Error: c"error",
+        Input: c"input",
+        Detail: c"detail",
+        Output: c"output",
+    }
+);
+
+/// Columns that a run takes over from its lease.
+const SAME: [(Run, Leased); 13] = [
+    (Run::JobId, Leased::JobId),
+    (Run::QueuedAt, Leased::QueuedAt),
+    (Run::RunAt, Leased::RunAt),
+    (Run::ScheduledFor, Leased::ScheduledFor),
+    (Run::StartedAt, Leased::StartedAt),
+    (Run::ManifestId, Leased::ManifestId),
+    (Run::Attempt, Leased::Attempt),
+    (Run::Priority, Leased::Priority),
+    (Run::Task, Leased::Task),
+    (Run::GroupName, Leased::GroupName),
+    (Run::Manifest, Leased::Manifest),
+    (Run::Worker, Leased::Worker),
+    (Run::Input, Leased::Input),
+];
+
+/// Moves the leases that are still held into `trax.run`; gives their rows in ascending order of jobs.
+pub(super) fn record(
+    held: &Held,
+    outputs: &[Option<pg_sys::Datum>],
+    now: Timestamp,
+) -> Result<Vec<Row>> {
+    let mut ended: Vec<(Row, Option<pg_sys::Datum>)> = Vec::with_capacity(outputs.len());
+    let leases = Table::open(Leased::TABLE, Leased::ALL);
+    let index = Index::open(&leases, c"lease_pkey");
+    let mut left = held.order().into_iter().peekable();
+    while left.peek().is_some() {
+        let view = View::of_transaction();
+        let scan = index.scan(&view, 1);
+        while let Some(&place) = left.peek() {
+            scan.seek([Key::equals(1, held.job_ids[place])]);
+            let is_held =
+                scan.next() && scan.get::<Uuid>(Leased::Token) == Some(held.tokens[place]);
+            let taken = if is_held {
+                leases.delete(scan.tid(), &view, true)
+            } else {
+                Taken::No
+            };
+            match taken {
+                Taken::Yes => ended.push((scan.row(), outputs[place])),
+                Taken::No | Taken::Busy => {}
+                Taken::Changed if keeps_snapshot() => return Err(serialization_failure()),
+                // A new snapshot shows what it has become.
+                Taken::Changed => break,
+            }
+            left.next();
+        }
+        scan.end();
+        view.end();
+    }
+    index.close();
+    leases.close();
+    if !ended.is_empty() {
+        add_runs(&ended, now);
+    }
+    Ok(ended.into_iter().map(|(lease, _)| lease).collect())
+}
+
+fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
+    let parent = Table::open(Run::TABLE, Run::ALL);
+    let partition = partition_of(&parent, now);
+    let completed = arg("completed");
+    let mut runs = Inserter::begin(&partition);
+    for (lease, output) in ended {
+        let mut run = runs.row();
+        for (to, from) in SAME {
+            run.set(to, lease.value(from));
+        }
+        run.set(Run::FinishedAt, arg(now));
+        run.set(Run::Final, arg(true));
+        run.set(Run::State, completed);
+        run.set(Run::Output, *output);
+    }
+    runs.end();
+    partition.close();
+    parent.close();
+}
+
+/// The partition of `trax.run` for the UTC day of a time, else the default one.
+fn partition_of(parent: &Table, time: Timestamp) -> Table {
+    let name = partition_name(time);
+    loop {
+        if let Some(day) = open_partition(parent, &name) {
+            return day;
+        }
+        let default =
+            open_partition(parent, c"run_default").expect("trax.run has a default partition");
+        // Waiting for the lock may have been waiting for the day's partition to be attached.
+        match open_partition(parent, &name) {
+            None => return default,
+            Some(day) => day.close(),
+        }
+        default.close();
+    }
+}
+
+/// As `trax.make_run_partitions` names them.
+fn partition_name(time: Timestamp) -> CString {
+    let day = time.0.div_euclid(MICROS_PER_DAY) as i32 + pg_sys::POSTGRES_EPOCH_JDATE as i32;
+    let (mut year, mut month, mut date) = (0, 0, 0);
+    // SAFETY: writes three numbers.
+    unsafe { pg_sys::j2date(day, &raw mut year, &raw mut month, &raw mut date) };
+    CString::new(format!("run_{year:04}{month:02}{date:02}")).expect("digits have no zero byte")
+}
+
+fn serialization_failure() -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+        "could not serialize access due to concurrent update",
+    )
+    .hint("Run the transaction again, or record outcomes in READ COMMITTED.")
+}

@@ -1,0 +1,178 @@
+//! Granting: which place of a name is free, and whether it may be given.
+//!
+//! A transaction that grants a place holds a lock on it until it ends, so that two never grant the same one and nobody
+//! waits for the other's commit. While no place above the limit is held, that alone keeps the limit: there are no more
+//! places than it allows. After a limit has shrunk the tokens must be counted, and a grant is then alone in its name.
+
+use super::Request;
+use crate::clock::Timestamp;
+use crate::group;
+use crate::spi::{Spi, arg, statement};
+use crate::wake;
+use crate::work_queue::name_hash;
+use pgrx::pg_sys;
+use std::collections::HashMap;
+
+/// First keys of the advisory locks on names and on places.
+const NAME_CLASS: i32 = group::LOCK_CLASS + 8;
+const PLACE_CLASS: i32 = group::LOCK_CLASS + 9;
+
+statement!(TOKEN_LIST, "token_list.sql", TEXTOID);
+statement!(
+    TOKEN_INSERT,
+    "token_insert.sql",
+    TEXTOID,
+    INT4OID,
+    INT4OID,
+    TEXTOID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    TOKEN_TAKE_OVER,
+    "token_take_over.sql",
+    TEXTOID,
+    INT4OID,
+    INT4OID,
+    TEXTOID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
+
+/// A token that was granted: the columns of the result.
+pub(super) struct Granted {
+    slot: i32,
+    token: pgrx::Uuid,
+    expires_at: Timestamp,
+}
+
+impl Granted {
+    pub(super) fn columns(&self) -> [Option<pg_sys::Datum>; 3] {
+        [arg(self.slot), arg(self.token), arg(self.expires_at)]
+    }
+}
+
+/// Why nothing was granted.
+pub(super) struct Refused {
+    /// When the first of the tokens ends that are held.
+    pub(super) until: Option<Timestamp>,
+    /// A place may be free: another transaction that has not ended stands in the way.
+    pub(super) busy: bool,
+}
+
+pub(super) enum Outcome {
+    Granted(Granted),
+    Refused(Refused),
+}
+
+/// The tokens of a name: when each of its places is free again.
+struct Places(HashMap<i32, Timestamp>);
+
+impl Places {
+    fn read(spi: &Spi, name: &str) -> Self {
+        let rows = spi.query_latest(&TOKEN_LIST, &[arg(name)]);
+        Self(rows.iter().map(|row| (row.must(1), row.must(2))).collect())
+    }
+
+    fn live(&self, now: Timestamp) -> impl Iterator<Item = (i32, Timestamp)> {
+        let places = self.0.iter().map(|(&slot, &until)| (slot, until));
+        places.filter(move |&(_, until)| until > now)
+    }
+
+    fn refused(&self, now: Timestamp, busy: bool) -> Outcome {
+        let until = self.live(now).map(|(_, until)| until).min();
+        Outcome::Refused(Refused { until, busy })
+    }
+
+    /// Whether more places are free than `others` are to have.
+    fn has_room(&self, limit: i32, others: usize, now: Timestamp) -> bool {
+        self.live(now).count() + others < limit as usize
+    }
+
+    fn any_above(&self, limit: i32, now: Timestamp) -> bool {
+        self.live(now).any(|(slot, _)| slot > limit)
+    }
+}
+
+/// Grants the lowest free place up to `limit`, if more are free than the `others` who wait before are to have.
+pub(super) fn grant(
+    spi: &Spi,
+    request: &Request,
+    limit: i32,
+    others: usize,
+    now: Timestamp,
+) -> Outcome {
+    let mut places = Places::read(spi, &request.name);
+    if !places.has_room(limit, others, now) {
+        return places.refused(now, false);
+    }
+    let shrunk = places.any_above(limit, now);
+    let mode = if shrunk {
+        pg_sys::ExclusiveLock
+    } else {
+        pg_sys::ShareLock
+    };
+    let name = name_hash(&[&request.name]) as u32;
+    if !group::advisory_lock_in(NAME_CLASS, name, mode as i32, true) {
+        return places.refused(now, true);
+    }
+    if shrunk {
+        // Only what is read under the lock counts all.
+        places = Places::read(spi, &request.name);
+        if !places.has_room(limit, others, now) {
+            return places.refused(now, false);
+        }
+    }
+    let mut busy = false;
+    for slot in 1..=limit {
+        let until = places.0.get(&slot).copied();
+        if until.is_some_and(|until| until > now) {
+            continue;
+        }
+        let place = name_hash(&[&request.name, &slot.to_string()]) as u32;
+        let granted =
+            group::advisory_lock_in(PLACE_CLASS, place, pg_sys::ExclusiveLock as i32, true)
+                .then(|| take(spi, request, limit, slot, until.is_some(), now));
+        match granted {
+            Some(Some(granted)) => {
+                wake::token_taken(&request.name);
+                return Outcome::Granted(granted);
+            }
+            // Somebody has just been faster, or is extending it: the place is not ours to lock.
+            Some(None) => group::advisory_unlock_in(PLACE_CLASS, place),
+            None => {}
+        }
+        busy = true;
+    }
+    places.refused(now, busy)
+}
+
+/// Takes a place whose lock is held.
+fn take(
+    spi: &Spi,
+    request: &Request,
+    limit: i32,
+    slot: i32,
+    expired: bool,
+    now: Timestamp,
+) -> Option<Granted> {
+    let arguments = || {
+        [
+            arg(request.name.as_str()),
+            arg(slot),
+            arg(limit),
+            arg(request.holder.as_str()),
+            arg(now),
+            arg(now.plus(request.ttl_micros)),
+        ]
+    };
+    let statements = [expired.then_some(&TOKEN_TAKE_OVER), Some(&TOKEN_INSERT)];
+    statements.into_iter().flatten().find_map(|statement| {
+        let rows = spi.change_latest(statement, &arguments());
+        rows.first().map(|row| Granted {
+            slot: row.must(1),
+            token: row.must(2),
+            expires_at: row.must(3),
+        })
+    })
+}

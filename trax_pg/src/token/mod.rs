@@ -1,0 +1,160 @@
+//! Concurrency tokens: a semaphore for any program, by name.
+//!
+//! Words: a name has *places* 1 to `max_holders`; a *token* is the right to one of them until a time; a *waiter* is a
+//! session in `trax.await_token` (`waiter`).
+//! Enters: a name, a holder, a limit and a length. Leaves: rows of `trax.concurrency_token`, one for each token held.
+//! Holds:
+//! - Never more tokens of a name are held than the call that got the last of them allowed (`grant`).
+//! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and grants nothing until
+//!   fewer are held.
+//! - A call gets nothing that somebody who waits is to have.
+//! - A token that has expired, by the server's clock, is lost: it can be neither extended nor given back, and its place is
+//!   free without a cycle. The uuid of each grant is the fence. No number beside it: a sequence repeats after a failover.
+//!   Who writes into this database calls `extend_token` in the transaction of the write: nobody gets the place before that
+//!   has committed, even when the time passes meanwhile.
+//! - A name that nobody holds has no row. Expired tokens that nobody wants are swept once a minute.
+//!
+//! Departs from a row for each place, as `limit` does: it would be written for a name that is idle.
+
+mod grant;
+mod procedure;
+mod waiter;
+
+use crate::clock::Timestamp;
+use crate::entry::{Call, sql_function};
+use crate::error::{Error, Result};
+use crate::spi::{self, Spi, arg, statement};
+use crate::wake;
+use grant::{Granted, Outcome, grant};
+use pgrx::Uuid;
+use std::sync::{Mutex, PoisonError};
+
+/// Most places that a name can have: a grant reads the tokens of its name.
+const HIGHEST_LIMIT: i32 = 1000;
+/// How long an expired token is left for people to see, in microseconds.
+const SWEEP_AFTER_MICROS: i64 = 60 * 1_000_000;
+/// How many tokens, and how many waiters, one sweep looks at.
+const SWEEP_AT_MOST: i64 = 10_000;
+
+statement!(
+    TOKEN_EXTEND,
+    "token_extend.sql",
+    TEXTOID,
+    UUIDOID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    TOKEN_RELEASE,
+    "token_release.sql",
+    TEXTOID,
+    UUIDOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    TOKEN_SWEEP,
+    "token_sweep.sql",
+    TIMESTAMPTZOID,
+    TEXTOID,
+    INT4OID,
+    INT8OID
+);
+
+/// Who wants a token of what, for how long.
+struct Request {
+    name: String,
+    holder: String,
+    max_holders: i32,
+    ttl_micros: i64,
+}
+
+impl Request {
+    /// The first four arguments of a call.
+    fn from_call(call: &Call) -> Result<Self> {
+        Ok(Self {
+            name: call.name(0, "name")?,
+            holder: call.name(1, "holder")?,
+            max_holders: call
+                .optional_within(2, "max_holders", 1, HIGHEST_LIMIT)?
+                .ok_or_else(|| Error::null_argument("max_holders"))?,
+            ttl_micros: call.positive(3, "ttl")?,
+        })
+    }
+}
+
+sql_function!(trax_acquire_token, pg_finfo_trax_acquire_token, |call| {
+    let request = Request::from_call(call)?;
+    spi::require_primary()?;
+    let mut rows = call.rows();
+    spi::connected(|spi| {
+        if let Some(granted) = acquire(spi, &request) {
+            rows.push(&granted.columns());
+        }
+        Ok(())
+    })?;
+    Ok(rows.end())
+});
+
+/// Takes a token if one is left beside those that waiters are to have, and tells these the limit.
+fn acquire(spi: &Spi, request: &Request) -> Option<Granted> {
+    let waiting = waiter::living(spi, &request.name);
+    if waiting > 0 {
+        waiter::set_limit(spi, request);
+    }
+    match grant(spi, request, request.max_holders, waiting, Timestamp::now()) {
+        Outcome::Granted(granted) => Some(granted),
+        Outcome::Refused(_) => None,
+    }
+}
+
+sql_function!(trax_extend_token, pg_finfo_trax_extend_token, |call| {
+    let name = call.name(0, "name")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    let ttl = call.positive(2, "ttl")?;
+    spi::require_primary()?;
+    let extended = spi::connected(|spi| {
+        let now = Timestamp::now();
+        let arguments = [arg(name.as_str()), arg(token), arg(now), arg(now.plus(ttl))];
+        let rows = spi.query(&TOKEN_EXTEND, &arguments);
+        let ends_earlier = rows.first().map(|row| row.must::<bool>(1));
+        if ends_earlier == Some(true) {
+            wake::token_freed(&name);
+        }
+        Ok(ends_earlier.is_some())
+    })?;
+    Ok(call.value(extended))
+});
+
+sql_function!(trax_release_token, pg_finfo_trax_release_token, |call| {
+    let name = call.name(0, "name")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    spi::require_primary()?;
+    let released = spi::connected(|spi| {
+        let arguments = [arg(name.as_str()), arg(token), arg(Timestamp::now())];
+        Ok(spi.execute(&TOKEN_RELEASE, &arguments) > 0)
+    })?;
+    if released {
+        wake::token_freed(&name);
+    }
+    Ok(call.value(released))
+});
+
+/// Where this backend's last sweep stopped.
+static SWEPT_TO: Mutex<Option<(String, i32)>> = Mutex::new(None);
+
+/// Removes tokens that expired a while ago, and waiters that are gone.
+pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
+    let mut swept_to = SWEPT_TO.lock().unwrap_or_else(PoisonError::into_inner);
+    let (name, slot) = swept_to.take().unwrap_or_default();
+    let arguments = [
+        arg(now.plus(-SWEEP_AFTER_MICROS)),
+        arg(name),
+        arg(slot),
+        arg(SWEEP_AT_MOST),
+    ];
+    *swept_to = spi
+        .query(&TOKEN_SWEEP, &arguments)
+        .first()
+        .map(|row| (row.must(1), row.must(2)));
+    waiter::sweep(spi, SWEEP_AT_MOST);
+}

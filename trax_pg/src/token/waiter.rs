@@ -1,0 +1,333 @@
+//! Waiting for a token: first come, first served, in the order of `waiter_id`.
+//!
+//! A waiter is a row with a lock that its session holds while it waits. The lock is the proof of life: it goes with the
+//! wait, however that ends (granted, out of time, cancelled, the session or its client gone, the server restarted), and a
+//! row without one counts for nothing and is removed by whoever meets it.
+//!
+//! Only the first of a name looks at its tokens. The others watch the lock of the one before them, which costs no query
+//! and no transaction. With the preloaded library a bell wakes them at once, and each looks once a second beside; without
+//! it twice a second.
+
+use super::grant::{Granted, Outcome, Refused, grant};
+use super::procedure::Procedure;
+use super::{Request, acquire};
+use crate::clock::Timestamp;
+use crate::entry::sql_function;
+use crate::error::{Error, Result};
+use crate::shmem;
+use crate::spi::{self, Spi, arg, statement};
+use crate::wake;
+use pgrx::{pg_guard, pg_sys};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a waiter sleeps at most where a bell wakes it: so soon it sees that its client is gone.
+const LOOK: Duration = Duration::from_secs(1);
+/// The same where nobody can wake it.
+const POLL: Duration = Duration::from_millis(500);
+/// The same when a transaction that has not ended stands in the way.
+const STAND_BACK: Duration = Duration::from_millis(50);
+/// Advisory locks of SQL functions have 1 and 2 here, other locks of ours another number.
+const LOCK_SPACE: u16 = 0x7473;
+
+statement!(
+    WAITER_ADD,
+    "waiter_add.sql",
+    TEXTOID,
+    INT4OID,
+    TEXTOID,
+    INT4OID,
+    TIMESTAMPTZOID
+);
+statement!(WAITER_LIST, "waiter_list.sql", TEXTOID);
+statement!(WAITER_AHEAD, "waiter_ahead.sql", TEXTOID, INT8OID);
+statement!(WAITER_LIMIT, "waiter_limit.sql", INT8OID);
+statement!(WAITER_SET_LIMIT, "waiter_set_limit.sql", TEXTOID, INT4OID);
+statement!(WAITER_REMOVE, "waiter_remove.sql", INT8ARRAYOID);
+statement!(WAITER_SWEEP, "waiter_sweep.sql", INT8OID);
+
+sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
+    let request = Request::from_call(call)?;
+    let wait = call
+        .optional_not_negative(4, "wait")?
+        .ok_or_else(|| Error::null_argument("wait"))?;
+    // SAFETY: reads the state of the transaction.
+    if call.is_atomic() || unsafe { pg_sys::IsSubTransaction() } {
+        return Err(wake::in_transaction_block(
+            "trax.await_token()",
+            "trax.await_token('name', 'holder', 1, '30 s', '5 min', null, null, null)",
+        ));
+    }
+    spi::require_primary()?;
+    let procedure = Procedure::new(call.owner());
+    let granted = await_turn(&procedure, &request, Duration::from_micros(wait as u64))?;
+    let mut columns = granted.map_or([None; 3], |granted| granted.columns());
+    Ok(call.record(&mut columns))
+});
+
+fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Result<Option<Granted>> {
+    let deadline = Instant::now() + wait;
+    let granted = procedure.step(|spi| Ok(acquire(spi, request)))?;
+    if granted.is_some() || wait.is_zero() {
+        procedure.commit();
+        return Ok(granted);
+    }
+    let waiter = procedure.step(|spi| Ok(Waiter::join(spi, request)))?;
+    procedure.commit();
+    loop {
+        end_if_client_is_gone();
+        let rung = waiter.rung();
+        let look = procedure.step(|spi| Ok(waiter.look(spi, request)))?;
+        procedure.commit();
+        let turn = match look {
+            Look::Granted(granted) => return Ok(Some(granted)),
+            Look::NotYet(turn) => turn,
+        };
+        if Instant::now() >= deadline {
+            procedure.step(|spi| {
+                remove(spi, &[waiter.id]);
+                Ok(())
+            })?;
+            procedure.commit();
+            return Ok(None);
+        }
+        procedure.rest(|| match turn {
+            Turn::Behind(other) => waiter.sleep_behind(other, deadline),
+            Turn::First(refused) => waiter.sleep_as_first(&refused, rung, deadline),
+        });
+    }
+}
+
+/// What a waiter found.
+enum Look {
+    Granted(Granted),
+    NotYet(Turn),
+}
+
+/// Whose turn it is.
+enum Turn {
+    /// Somebody's who came before; the nearest of them.
+    Behind(i64),
+    /// The waiter's own.
+    First(Refused),
+}
+
+/// A session's place in the queue of a name; dropping it leaves the queue.
+struct Waiter {
+    id: i64,
+    class: usize,
+}
+
+impl Waiter {
+    fn join(spi: &Spi, request: &Request) -> Self {
+        // SAFETY: a plain number of this backend.
+        let pid = unsafe { pg_sys::MyProcPid };
+        let rows = spi.change_latest(
+            &WAITER_ADD,
+            &[
+                arg(request.name.as_str()),
+                arg(request.max_holders),
+                arg(request.holder.as_str()),
+                arg(pid),
+                arg(Timestamp::now()),
+            ],
+        );
+        let id = rows.first().expect("an insert gives its row").must(1);
+        // Before the row can be seen.
+        assert!(
+            lock(id, pg_sys::ExclusiveLock),
+            "a new waiter's lock is free"
+        );
+        let class = wake::token_class(&request.name);
+        leave_at_exit(class);
+        Self { id, class }
+    }
+
+    /// How often the bell of this name's class has rung.
+    fn rung(&self) -> u64 {
+        shmem::bell().map_or(0, |bell| bell.token_count(self.class))
+    }
+
+    /// Takes a token if it is this waiter's turn and one is free.
+    fn look(&self, spi: &Spi, request: &Request) -> Look {
+        let mut before = self.id;
+        loop {
+            let rows = spi.query_latest(&WAITER_AHEAD, &[arg(request.name.as_str()), arg(before)]);
+            let Some(ahead) = rows.first().map(|row| row.must::<i64>(1)) else {
+                break;
+            };
+            if is_alive(ahead) {
+                return Look::NotYet(Turn::Behind(ahead));
+            }
+            remove(spi, &[ahead]);
+            before = ahead;
+        }
+        let rows = spi.query_latest(&WAITER_LIMIT, &[arg(self.id)]);
+        let limit = rows.first().map_or(request.max_holders, |row| row.must(1));
+        match grant(spi, request, limit, 0, Timestamp::now()) {
+            Outcome::Granted(granted) => {
+                remove(spi, &[self.id]);
+                Look::Granted(granted)
+            }
+            Outcome::Refused(refused) => Look::NotYet(Turn::First(refused)),
+        }
+    }
+
+    /// Sleeps until the waiter `other` is gone, at most until `deadline`.
+    fn sleep_behind(&self, other: i64, deadline: Instant) {
+        loop {
+            let rung = self.rung();
+            if !is_alive(other) || Instant::now() >= deadline {
+                return;
+            }
+            self.sleep(rung, deadline, LOOK);
+            end_if_client_is_gone();
+        }
+    }
+
+    /// Sleeps until a token may be free, at most until `deadline`.
+    fn sleep_as_first(&self, refused: &Refused, rung: u64, deadline: Instant) {
+        let mut longest = if refused.busy { STAND_BACK } else { LOOK };
+        if let Some(until) = refused.until {
+            let micros = until.0.saturating_sub(Timestamp::now().0).max(0);
+            // Whole milliseconds are slept: not one too few.
+            let millis = Duration::from_millis(micros as u64 / 1000 + 1);
+            longest = longest.min(millis);
+        }
+        self.sleep(rung, deadline, longest);
+    }
+
+    fn sleep(&self, rung: u64, deadline: Instant, longest: Duration) {
+        let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        let longest = longest.min(left);
+        match shmem::bell() {
+            Some(bell) => bell.wait_for_token(self.class, rung, longest),
+            None => wake::sleep(longest.min(POLL)),
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        unlock(self.id, pg_sys::ExclusiveLock);
+        LEAVING.store(NOBODY, Ordering::Relaxed);
+        ring(self.class);
+    }
+}
+
+/// How many wait for a name; removes those that are gone.
+pub(super) fn living(spi: &Spi, name: &str) -> usize {
+    let rows = spi.query_latest(&WAITER_LIST, &[arg(name)]);
+    let (living, gone): (Vec<i64>, Vec<i64>) = rows
+        .iter()
+        .map(|row| row.must(1))
+        .partition(|&id| is_alive(id));
+    if !gone.is_empty() {
+        remove(spi, &gone);
+    }
+    living.len()
+}
+
+/// Tells those who wait for a name the limit that a call gave.
+pub(super) fn set_limit(spi: &Spi, request: &Request) {
+    let arguments = [arg(request.name.as_str()), arg(request.max_holders)];
+    if spi.change_latest(&WAITER_SET_LIMIT, &arguments).len() > 0 {
+        wake::token_freed(&request.name);
+    }
+}
+
+/// Removes waiters of any name that are gone.
+pub(super) fn sweep(spi: &Spi, at_most: i64) {
+    let rows = spi.query_latest(&WAITER_SWEEP, &[arg(at_most)]);
+    let ids = rows.iter().map(|row| row.must(1));
+    let gone: Vec<i64> = ids.filter(|&id| !is_alive(id)).collect();
+    if !gone.is_empty() {
+        remove(spi, &gone);
+    }
+}
+
+fn remove(spi: &Spi, ids: &[i64]) {
+    spi.change_latest(&WAITER_REMOVE, &[arg(ids.to_vec())]);
+}
+
+/// Whether the session of a waiter still waits.
+fn is_alive(id: i64) -> bool {
+    if !lock(id, pg_sys::ShareLock) {
+        return true;
+    }
+    unlock(id, pg_sys::ShareLock);
+    false
+}
+
+fn tag(id: i64) -> pg_sys::LOCKTAG {
+    pg_sys::LOCKTAG {
+        // SAFETY: reads the id of this backend's database.
+        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
+        locktag_field2: (id >> 32) as u32,
+        locktag_field3: id as u32,
+        locktag_field4: LOCK_SPACE,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
+        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
+    }
+}
+
+/// Takes the lock of a waiter for this session, whatever becomes of its transactions; false when another has it.
+fn lock(id: i64, mode: u32) -> bool {
+    // SAFETY: a complete tag; without waiting, and nothing of a transaction is needed.
+    unsafe {
+        pg_sys::LockAcquire(&tag(id), mode as i32, true, true)
+            != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+    }
+}
+
+fn unlock(id: i64, mode: u32) {
+    // SAFETY: a complete tag; the lock is this session's.
+    unsafe { pg_sys::LockRelease(&tag(id), mode as i32, true) };
+}
+
+fn ring(class: usize) {
+    if let Some(bell) = shmem::bell() {
+        bell.ring_tokens(1 << class);
+    }
+}
+
+/// Marks that this session does not wait.
+const NOBODY: usize = usize::MAX;
+/// For whose tokens this session waits, by class.
+static LEAVING: AtomicUsize = AtomicUsize::new(NOBODY);
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// Sees to it that those behind hear of it when this session ends while it waits.
+fn leave_at_exit(class: usize) {
+    LEAVING.store(class, Ordering::Relaxed);
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the callback lives as long as the library, which is never unloaded.
+        unsafe { pg_sys::on_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) };
+    }
+}
+
+/// After the session's locks are gone, before its place in shared memory is.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
+    let class = LEAVING.swap(NOBODY, Ordering::Relaxed);
+    if class != NOBODY {
+        ring(class);
+    }
+}
+
+/// Ends this session if nobody is at the other end: a waiter that reads nothing would not see it.
+fn end_if_client_is_gone() {
+    unsafe extern "C-unwind" {
+        fn pq_check_connection() -> bool;
+    }
+    // SAFETY: a function of the server that asks the socket, for a session with a client.
+    unsafe {
+        let remote = pg_sys::whereToSendOutput == pg_sys::CommandDest::DestRemote
+            && !pg_sys::MyProcPort.is_null();
+        if remote && !pg_sys::ffi::pg_guard_ffi_boundary(|| pq_check_connection()) {
+            pg_sys::ClientConnectionLost = 1;
+            pg_sys::InterruptPending = 1;
+        }
+    }
+    pgrx::check_for_interrupts!();
+}
