@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_postgres::{Client as Connection, Config};
 
@@ -16,6 +17,7 @@ use super::event::{Event, Events};
 use super::held::Held;
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::id::{JobId, Token};
 
 /// How many leases one call extends.
 const BATCH: usize = 1000;
@@ -96,12 +98,13 @@ impl Heart {
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             self.held.expire(Instant::now());
-            if reported && Instant::now() >= next_report {
-                reported = false;
-                tokio::select! {
+            let now = Instant::now();
+            if reported && now >= next_report && now < next {
+                let all = tokio::select! {
                     _ = stopped.changed() => return,
-                    () = self.report(next.saturating_duration_since(Instant::now())) => {}
-                }
+                    all = self.report(next - now) => all,
+                };
+                reported = !all;
                 next_report = Instant::now() + REPORT_PERIOD;
             }
             if Instant::now() < next {
@@ -124,42 +127,37 @@ impl Heart {
         }
     }
 
-    /// Tells what handlers reported, if that is done before the next heartbeat. A report that does not arrive is
-    /// followed by the next one, so nothing is tried again.
-    async fn report(&mut self, limit: Duration) {
-        let Some(connection) = self.connection.take() else {
-            return self.report_on_a_new_one(limit).await;
-        };
-        self.report_on(connection, limit).await;
-    }
-
-    async fn report_on_a_new_one(&mut self, limit: Duration) {
-        if let Ok(Ok(connection)) = tokio::time::timeout(limit, open(&self.config)).await {
-            self.report_on(connection, limit).await;
-        }
-    }
-
-    async fn report_on(&mut self, connection: Connection, limit: Duration) {
+    /// Tells what handlers reported, if that is done before the next heartbeat; false when something is left to tell.
+    async fn report(&mut self, limit: Duration) -> bool {
         let reports = self.held.take_reports();
-        let client = Client::new(&connection);
-        let told = async {
-            for (job_id, token, progress) in &reports {
-                match client.report_progress(*job_id, *token, progress).await {
-                    Ok(true) => {}
-                    Ok(false) => self.held.lost(*job_id, *token),
-                    Err(error @ Error::Connection(_)) => return Err(error),
-                    Err(error) => self.events.tell(Event::ProgressRefused {
-                        job_id: *job_id,
-                        error: error.to_string(),
-                    }),
-                }
-            }
-            Ok(())
-        };
-        // Only a connection that answered is kept.
-        if let Ok(Ok(())) = tokio::time::timeout(limit, told).await {
-            self.connection = Some(connection);
+        let told = tokio::time::timeout(limit, self.tell(&reports)).await;
+        let all = matches!(told, Ok(Ok(())));
+        if !all {
+            self.held.put_back(reports);
         }
+        all
+    }
+
+    async fn tell(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => open(&self.config).await?,
+        };
+        let client = Client::new(&connection);
+        for (job_id, token, progress) in reports {
+            match client.report_progress(*job_id, *token, progress).await {
+                Ok(true) => {}
+                Ok(false) => self.held.lost(*job_id, *token),
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => self.events.tell(Event::ProgressRefused {
+                    job_id: *job_id,
+                    error: error.to_string(),
+                }),
+            }
+        }
+        // Only a connection that answered is kept.
+        self.connection = Some(connection);
+        Ok(())
     }
 
     /// Extends every lease in hand.

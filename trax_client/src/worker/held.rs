@@ -135,6 +135,16 @@ impl Held {
             .collect()
     }
 
+    /// What could not be told, unless the handler has said something newer.
+    pub(crate) fn put_back(&self, reports: Vec<(JobId, Token, Value)>) {
+        let mut leases = self.lock();
+        for (job_id, token, progress) in reports {
+            if let Some(lease) = leases.get_mut(&job_id).filter(|l| l.token == token) {
+                lease.progress.get_or_insert(progress);
+            }
+        }
+    }
+
     /// The server says that this lease is lost.
     pub(crate) fn lost(&self, job_id: JobId, token: Token) {
         let leases = self.lock();
@@ -204,6 +214,13 @@ mod tests {
         held.report(JobId(9), token, Value::from(4));
         assert_eq!(held.take_reports(), [(JobId(1), token, Value::from(2))]);
         assert_eq!(held.take_reports(), []);
+
+        let old = |value: i32| vec![(JobId(1), token, Value::from(value))];
+        held.put_back(old(2));
+        assert_eq!(held.take_reports(), old(2), "it was not told");
+        held.report(JobId(1), token, Value::from(5));
+        held.put_back(old(2));
+        assert_eq!(held.take_reports(), old(5), "the newer one counts");
     }
 
     #[test]
