@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check preview explain_manifest";
+const READER: &str = "status check preview preview_cron explain_manifest";
 const PRODUCER: &str =
     "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
@@ -17,7 +17,7 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 42] = [
+const CALLS: [(&str, &str); 43] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
     ("enqueue", "select trax.enqueue('a')"),
@@ -70,6 +70,10 @@ const CALLS: [(&str, &str); 42] = [
     ("cancel_manifest", "select trax.cancel_manifest('m')"),
     ("cancel_group", "select trax.cancel_group('default')"),
     ("preview", "select * from trax.preview('m')"),
+    (
+        "preview_cron",
+        "select * from trax.preview_cron('0 2 * * *')",
+    ),
     (
         "explain_manifest",
         "select * from trax.explain_manifest('m')",

@@ -1,6 +1,14 @@
 //! The `trax` binary: what it prints, how it ends, and any program as a worker.
 
+mod cron;
+mod dead;
+mod enqueue;
 mod exec;
+mod group;
+mod help;
+mod jobs;
+mod manifest;
+mod table;
 
 use harness::process::{Process, run, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes, value};
@@ -48,6 +56,38 @@ fn trax(database: &Database, arguments: &[&str]) -> Command {
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// A command that must succeed; gives its standard output.
+fn said(database: &Database, arguments: &[&str]) -> String {
+    let (code, output, errors) = run(&mut trax(database, arguments));
+    assert_eq!(code, Some(0), "{arguments:?} printed {output}{errors}");
+    output
+}
+
+/// The objects that a command that must succeed prints with --json.
+fn objects(database: &Database, arguments: &[&str]) -> Vec<Value> {
+    let mut arguments = arguments.to_vec();
+    arguments.push("--json");
+    match json(&said(database, &arguments)) {
+        Value::Array(objects) => objects,
+        other => panic!("{arguments:?} printed {other}"),
+    }
+}
+
+/// The names of an object's members, in order.
+fn names(object: &Value) -> Vec<&str> {
+    let object = object.as_object().expect("an object");
+    let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A command that fails in this way; gives what it says on standard error.
+fn refused(database: &Database, code: i32, arguments: &[&str]) -> String {
+    let (seen, output, errors) = run(&mut trax(database, arguments));
+    assert_eq!(seen, Some(code), "{arguments:?} printed {output}{errors}");
+    errors
 }
 
 async fn text(client: &Client, sql: &str) -> String {

@@ -264,7 +264,7 @@ async fn status_says_what_to_type() {
 
 /// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an executing job 2, a
 /// completed job 3, a job 4 that failed for good, and the manifest `m`.
-const BREAKAGES: [(&str, &str); 17] = [
+const BREAKAGES: [(&str, &str); 18] = [
     (
         "a job is in one place",
         "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input)
@@ -293,6 +293,11 @@ const BREAKAGES: [(&str, &str); 17] = [
     ("a unique key has a live job", "insert into trax.unique_key values ('orphan', 3)"),
     ("a live job keeps its unique key", "delete from trax.unique_key where key = 'waiting'"),
     ("a live job keeps its unique key", "delete from trax.unique_key where key = 'executing'"),
+    (
+        "a grant has a token of its own",
+        "select trax.acquire_token('n', 'h', 2, '1 h'), trax.acquire_token('n', 'h', 2, '1 h');
+         update trax.concurrency_token set token = '00000000-0000-0000-0000-000000000000'",
+    ),
     ("a manifest has a state", "delete from trax.manifest_state"),
     ("a state has a manifest", "delete from trax.manifest"),
     ("an enabled schedule is due or parked", "update trax.manifest_state set next_run_at = null"),

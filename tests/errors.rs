@@ -338,7 +338,10 @@ async fn an_unknown_setting_is_refused() {
 /// A value of an argument that would be accepted.
 fn sample(argument: &str) -> &'static str {
     match argument {
-        "task" | "error" => "'a'",
+        "task" | "error" | "holder" => "'a'",
+        "max_holders" => "1",
+        "ttl" => "'1 s'",
+        "progress" => "'0.5'",
         "inputs" => "array['1']::jsonb[]",
         "name" => "'m'",
         "group_name" => "'g'",
@@ -363,6 +366,7 @@ async fn null_for_a_required_argument_is_22004_and_names_it() {
             "select p.proname, array_to_string(p.proargnames[1:p.pronargs - p.pronargdefaults], ' ')
              from pg_proc p
              where p.pronamespace = 'trax'::regnamespace
+                 and p.prokind = 'f'
                  and p.pronargs > p.pronargdefaults
                  and obj_description(p.oid, 'pg_proc') not like 'Internal.%'
              order by p.proname",

@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 40] = [
+const CONTRACT: [&str; 41] = [
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
     "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
     "extend_token(name text, token uuid, ttl interval) returns boolean",
@@ -13,6 +13,7 @@ const CONTRACT: [&str; 40] = [
     "activate(name text, input jsonb default null) returns bigint",
     "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
     "preview(name text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
+    "preview_cron(expression text, timezone text default 'UTC'::text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
     "cancel_manifest(name text) returns bigint",
     "cancel_group(name text) returns bigint",
     "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",

@@ -11,7 +11,7 @@ as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'preview', 'explain_manifest'];
+    reader_functions constant text[] := array['status', 'check', 'preview', 'preview_cron', 'explain_manifest'];
     producer_functions constant text[] := array[
         'enqueue', 'enqueue_many', 'trigger', 'cancel', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];

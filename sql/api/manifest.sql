@@ -153,6 +153,23 @@ as 'MODULE_PATHNAME', 'trax_preview';
 comment on function trax.preview(text, timestamptz, int) is
     'The runs of a manifest that come after a time, with the local time in its zone and whatever is unusual: an hour that the clock skips or repeats, exclusions, the variance.';
 
+create function trax.preview_cron(
+    expression text,
+    timezone text default 'UTC',
+    after timestamptz default now(),
+    count int default 5
+)
+returns table (
+    run_at timestamptz,
+    local_time text,
+    note text
+)
+language c stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_preview_cron';
+comment on function trax.preview_cron(text, text, timestamptz, int) is
+    'The times of a cron expression in a zone that come after a time, as trax.preview() shows those of a manifest; or what is wrong with it, and where.';
+
 create function trax.configure_group(
     name text,
     max_active_jobs int default null,

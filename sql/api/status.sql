@@ -283,12 +283,6 @@ where s.parked_on in ('outcome', 'executing', 'queued')
             and d.status = 'awaiting_intervention'
     )
 union all
-select 'no more tokens are held than the last call allowed', format('name "%s": %s held', t.name, count(*))
-from trax.concurrency_token t
-where t.expires_at > clock_timestamp()
-group by t.name
-having count(*) > max(t.max_holders)
-union all
 select 'a grant has a token of its own', format('token %s', t.token)
 from trax.concurrency_token t
 group by t.token

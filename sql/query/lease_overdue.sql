@@ -1,9 +1,10 @@
--- Locks leases that the reaper has to look at. $1 now, $2 at most
+-- Locks leases that the reaper has to look at. $1 now, $2 at most, $3 where to begin
 select
     l.job_id, l.attempt, l.max_retries, l.retry_delay, l.cancelled, l.timed_out, l.manifest_id, l.unique_key,
     l.concurrency_key, case when l.limited then l.group_name end as limited_group, l.lease_expires_at, l.timeout_at
 from trax.lease l
 where l.reap_at <= $1
+    and l.reap_at >= $3
 order by l.reap_at
 limit $2
 for update skip locked

@@ -1,10 +1,11 @@
--- Asks attempts that run too long to stop. $1 now
+-- Asks attempts that run too long to stop. $1 now, $2 where to begin
 update trax.lease l
 set cancel_requested = true, timed_out = true
 where l.ctid = any (array(
     select o.ctid
     from trax.lease o
     where o.reap_at <= $1
+        and o.reap_at >= $2
         and o.timeout_at <= $1
         and not o.timed_out
     for update skip locked

@@ -5,7 +5,9 @@ use harness::process::{Orphan, Process, Scratch, is_alive, run, send_signal};
 use harness::scheduler::{connect, execute, new_name, value, violations};
 use harness::{PATIENCE, database, eventually, shared_server};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
+use trax_client::testkit::Database;
 
 /// Writes an executable program.
 fn program(files: &Scratch, name: &str, body: &str) -> String {
@@ -246,4 +248,305 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     let (code, _, errors) = run(&mut as_role(&["status"]));
     assert_eq!(code, Some(1));
     assert!(errors.contains("trax.grant_access("), "{errors}");
+}
+
+/// A job that runs the program once; gives the worker's peak memory in KiB, and what it said.
+async fn work_once(database: &Database, arguments: &[&str]) -> (u64, String) {
+    let mut all = vec!["worker", "--until-empty"];
+    all.extend(arguments);
+    let mut command = Command::new("bash");
+    // The shell of the worker tells the memory that the worker itself took, without its children.
+    let quoted: Vec<String> = all
+        .iter()
+        .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
+        .collect();
+    command.args([
+        "-c",
+        &format!(
+            "\"$0\" --database-url \"$1\" {} & pid=$!; \
+             while kill -0 $pid 2>/dev/null; do grep VmHWM /proc/$pid/status 2>/dev/null > \"$2.next\" \
+             && mv \"$2.next\" \"$2\"; sleep 0.05; done; wait $pid; code=$?; cat \"$2\"; exit $code",
+            quoted.join(" ")
+        ),
+    ]);
+    let files = Scratch::new("peak");
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{}/{}",
+        shared_server().port(),
+        database.name()
+    );
+    command
+        .arg(harness::process::trax_binary())
+        .arg(url)
+        .arg(files.path().join("peak"));
+    let (code, output, errors) = run(&mut command);
+    assert_eq!(code, Some(0), "{output}{errors}");
+    let peak = output
+        .split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok());
+    (
+        peak.unwrap_or_else(|| panic!("no memory in {output:?}")),
+        errors,
+    )
+}
+
+#[tokio::test]
+async fn a_program_that_prints_a_gigabyte_costs_the_worker_little_memory() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "select trax.enqueue('out'), trax.enqueue('err', max_retries => 0)",
+    )
+    .await;
+    let exec = "case $TRAX_TASK in \
+        out) head -c 1000000000 /dev/zero;; err) head -c 1000000000 /dev/zero >&2; echo the end >&2; exit 1;; esac";
+    let (peak, errors) = work_once(&database, &["--exec", exec]).await;
+    assert!(peak < 100_000, "{peak} KiB");
+    assert!(
+        errors.contains("more than 1 MiB of standard output is not kept"),
+        "{errors}"
+    );
+    let runs = "select string_agg(task || ' ' || state || ' ' || (output is null) || ' ' || \
+                coalesce(right(error, 7), ''), ', ' order by task) from trax.run";
+    assert_eq!(
+        text(&client, runs).await,
+        "err failed true the end, out completed true "
+    );
+    assert!(value::<bool>(&client, "select max(length(error)) < 10000 from trax.run").await);
+}
+
+const PYTHON: &str = r#"
+import json, os, sys
+job = json.load(sys.stdin)
+if job.get("bad"):
+    print("no such customer", file=sys.stderr)
+    sys.exit(65)
+if int(os.environ["TRAX_ATTEMPT"]) == 1:
+    print(json.dumps({"retry_in": 7200, "reason": "rate limit"}))
+    sys.exit(75)
+json.dump({"sum": sum(job["numbers"]), "task": os.environ["TRAX_TASK"], "group": os.environ["TRAX_GROUP"]}, sys.stdout)
+"#;
+
+#[tokio::test]
+async fn a_python_program_says_when_it_is_retried_and_then_completes() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("python");
+    let path = files.path().join("job.py");
+    std::fs::write(&path, PYTHON).expect("a program can be written");
+    let exec = format!("python3 {}", path.display());
+    execute(
+        &client,
+        "select trax.enqueue('sum', '{\"numbers\": [1, 2, 39]}', group_name => 'g'), trax.enqueue('sum', '{\"bad\": true}')",
+    )
+    .await;
+    let work = || {
+        let (code, _, errors) = run(&mut trax(
+            &database,
+            &["worker", "--until-empty", "--exec", &exec],
+        ));
+        assert_eq!(code, Some(0), "{errors}");
+    };
+    work();
+    let waits = "select waits_for || ' ' || (run_at - now() between '119 min' and '120 min') from trax.work_queue";
+    assert_eq!(text(&client, waits).await, "time true");
+    let detail = "select detail ->> 'reason' || ' ' || error from trax.run where not final";
+    assert_eq!(text(&client, detail).await, "rate limit temporary failure");
+    assert_eq!(
+        text(&client, "select last_error from trax.dead_letter").await,
+        "bad input: no such customer"
+    );
+    execute(
+        &client,
+        "update trax.work_queue set run_at = now() - interval '1 s'; select trax.tick()",
+    )
+    .await;
+    work();
+    let output = json(
+        &text(
+            &client,
+            "select output::text from trax.run where state = 'completed'",
+        )
+        .await,
+    );
+    assert_eq!(
+        output,
+        serde_json::json!({"sum": 42, "task": "sum", "group": "g"})
+    );
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+/// Reads its input, and ends as its first byte says: by itself, by a signal, or never.
+const RUST: &str = r#"
+use std::io::Read;
+fn main() {
+    let mut input = String::new();
+    std::io::stdin().read_to_string(&mut input).unwrap();
+    match input.trim() {
+        "1" => println!("{{\"length\": {}}}", input.len()),
+        "2" => std::process::abort(),
+        _ => std::process::exit(3),
+    }
+}
+"#;
+
+#[tokio::test]
+async fn a_compiled_program_completes_fails_and_ends_by_a_signal() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("compiled");
+    let source = files.path().join("job.rs");
+    let binary = files.path().join("job");
+    std::fs::write(&source, RUST).expect("a program can be written");
+    let (code, _, errors) = run(Command::new("rustc").arg("-o").arg(&binary).arg(&source));
+    assert_eq!(code, Some(0), "{errors}");
+    execute(
+        &client,
+        "select trax.enqueue_many('t', array['1', '2', '3']::jsonb[])",
+    )
+    .await;
+    let exec = format!("ulimit -c 0; exec {}", binary.display());
+    let (code, _, errors) = run(&mut trax(
+        &database,
+        &["worker", "--until-empty", "--exec", &exec],
+    ));
+    assert_eq!(code, Some(0), "{errors}");
+    let runs = "select string_agg(concat_ws(' ', input, state, error, output), ', ' order by job_id) from trax.run";
+    assert_eq!(
+        text(&client, runs).await,
+        "1 completed {\"length\": 1}, 2 failed killed by signal 6, 3 failed exit code 3"
+    );
+}
+
+#[tokio::test]
+async fn a_snooze_spends_no_attempt_and_a_temporary_failure_takes_the_workers_delay() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "select trax.enqueue('later'), trax.enqueue('busy')",
+    )
+    .await;
+    let exec = "if [ $TRAX_TASK = later ]; then echo '{\"snooze\": 3600}'; fi; exit 75";
+    let arguments = [
+        "worker",
+        "--until-empty",
+        "--retry-delay",
+        "7200",
+        "--name",
+        "zoe",
+        "--exec",
+        exec,
+    ];
+    let (code, _, errors) = run(&mut trax(&database, &arguments));
+    assert_eq!(code, Some(0), "{errors}");
+    let waits = "select string_agg(concat_ws(' ', task, attempts, round(extract(epoch from run_at - now()) / 3600)), \
+                 ', ' order by task) from trax.work_queue";
+    assert_eq!(text(&client, waits).await, "busy 1 2, later 0 1");
+    assert_eq!(text(&client, "select worker from trax.run").await, "zoe");
+}
+
+#[tokio::test]
+async fn a_job_of_a_manifest_knows_it_and_an_inner_worker_inherits_nothing() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "select trax.schedule('m', 'env', cron => '* * * * *', group_name => 'g');
+         update trax.manifest_state set next_run_at = now(), next_scheduled_for = '2026-01-01 00:00Z';
+         select trax.tick(); select trax.enqueue('env')",
+    )
+    .await;
+    let exec = r#"printf '"%s %s %s"' "$TRAX_GROUP" "$TRAX_MANIFEST" "$TRAX_SCHEDULED_FOR""#;
+    let mut command = trax(&database, &["worker", "--until-empty", "--exec", exec]);
+    command
+        .env("TRAX_MANIFEST", "outer")
+        .env("TRAX_SCHEDULED_FOR", "1");
+    let (code, _, errors) = run(&mut command);
+    assert_eq!(code, Some(0), "{errors}");
+    let outputs =
+        "select string_agg(output #>> '{}', ',' order by manifest nulls last) from trax.run";
+    assert_eq!(text(&client, outputs).await, "g m 1767225600,default  ");
+}
+
+#[tokio::test]
+async fn what_a_stopped_program_started_is_stopped_with_it() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("group");
+    let body = r#"
+sh -c 'trap "" TERM; echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"; while true; do sleep 0.1; done' &
+wait"#;
+    let exec = program(&files, "worker.sh", body);
+    let mut command = trax(
+        &database,
+        &["worker", "--lease", "1", "--grace", "1", "--exec", &exec],
+    );
+    command.env("DIR", files.path());
+    execute(&client, "select trax.enqueue('t', timeout => '1 s')").await;
+    let worker = Process::start(command);
+    let child = program_in(&files.path().join("pid"), &worker).await;
+    // Nobody ticks here: the timeout is this session's cycle.
+    eventually("the timeout", PATIENCE, async || {
+        execute(&client, "select trax.tick()").await;
+        if is_alive(child.0) {
+            Err(worker.output())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    eventually("the failed attempt", PATIENCE, async || {
+        let seen = text(
+            &client,
+            "select coalesce(string_agg(failure_kind, ' '), '') from trax.run",
+        )
+        .await;
+        if seen == "timeout" { Ok(()) } else { Err(seen) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_runs_behind_a_shell_has_the_grace_too() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("behind");
+    // The shell in front dies of SIGTERM at once; what it started takes a moment to clean up.
+    let body = r#"
+trap 'sleep 0.7; echo bye > "$DIR/bye"; exit' TERM
+echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
+while true; do sleep 0.1; done"#;
+    program(&files, "inner.sh", body);
+    let exec = format!("sh {}; true", files.path().join("inner.sh").display());
+    let mut command = trax(
+        &database,
+        &["worker", "--lease", "1", "--grace", "20", "--exec", &exec],
+    );
+    command.env("DIR", files.path());
+    execute(&client, "select trax.enqueue('t')").await;
+    let worker = Process::start(command);
+    let inner = program_in(&files.path().join("pid"), &worker).await;
+    let begun = Instant::now();
+    execute(&client, "select trax.cancel(job_id) from trax.lease").await;
+    eventually("the cancelled job", Duration::from_secs(10), async || {
+        let seen = text(&client, "select state from trax.job").await;
+        if seen == "cancelled" {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+    assert!(
+        files.path().join("bye").exists(),
+        "it was killed while it cleaned up"
+    );
+    assert!(!is_alive(inner.0), "the job ended before its program");
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "the whole grace was waited for"
+    );
 }

@@ -200,3 +200,28 @@ async fn a_shrunk_limit_holds_under_many_sessions() {
         s.get("delete from trax.concurrency_token").await;
     }
 }
+
+#[tokio::test]
+async fn a_session_that_prefers_serializable_waits_its_turn_without_errors() {
+    let (db, s) = session().await;
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let session = Session::of(&db).await;
+        session
+            .get("set default_transaction_isolation = 'serializable'")
+            .await;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..15 {
+                let row = session.get(&super::wait_for("n", 2, "60 s")).await;
+                let grant = super::Grant::read(&row).expect("its turn comes");
+                session.get("begin isolation level read committed").await;
+                assert_eq!(release(&session, "n", &grant).await, "t");
+                session.get("commit").await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("no call is refused");
+    }
+    s.assert_healthy().await;
+}

@@ -10,8 +10,9 @@ use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::Result;
 use crate::instance::{self, State};
+use crate::lease::{self, ReapFrom};
 use crate::spi::{self, Spi, arg};
-use crate::{cleanup, dead_letter, due, group, lease, outcome, setting, work_queue};
+use crate::{cleanup, dead_letter, due, group, outcome, setting, work_queue};
 use pgrx::pg_sys;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
             pgrx::warning!("{}. {}", instance::NOT_ADOPTED, instance::ADOPT_HINT);
             return Ok(());
         }
-        if let Some(report) = run(spi, Timestamp::now()) {
+        if let Some(report) = run(spi, Timestamp::now(), ReapFrom::BEGINNING) {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);
             }
@@ -47,13 +48,13 @@ struct Report {
 }
 
 /// One cycle; `None` when another is under way.
-fn run(spi: &Spi, now: Timestamp) -> Option<Report> {
+fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     if !group::advisory_lock(CYCLE_LOCK, pg_sys::ExclusiveLock as i32, true) {
         pgrx::debug1!("another cycle of trax is under way");
         return None;
     }
-    let cancelled = lease::cancel_timed_out(spi, now);
-    let reaped = outcome::reap_expired_leases(spi, now);
+    let cancelled = lease::cancel_timed_out(spi, now, reap_from);
+    let reaped = outcome::reap_expired_leases(spi, now, reap_from);
     let buried = dead_letter::reap(spi, now);
     let expired = outcome::expire_queued(spi, now);
     let (queued, more_due) = due::queue_due(spi, now);
@@ -80,14 +81,15 @@ fn run(spi: &Spi, now: Timestamp) -> Option<Report> {
 
 /// What the scheduler of a database does when it wakes, inside a transaction of its own; gives how long it may
 /// sleep. Paused, or in a copy that nobody has adopted, it does nothing.
-pub(crate) fn run_for_scheduler() -> Result<Duration> {
+pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected(|spi| {
         if instance::state(spi) != State::Running {
             return Ok(interval);
         }
         let now = Timestamp::now();
-        match run(spi, now) {
+        *reap_from = reap_from.next(spi, now);
+        match run(spi, now, *reap_from) {
             Some(report) if report.more => Ok(Duration::ZERO),
             Some(_) => Ok(until(work_queue::next_due(spi), now).min(interval)),
             None => Ok(interval),

@@ -17,9 +17,13 @@ use crate::{durability, hint, outcome, setting, wake};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// Most overdue leases looked at in one cycle; the next cycle follows at once.
 pub(crate) const OVERDUE_AT_MOST: i64 = 1000;
+/// How often a scheduler looks at leases from the beginning, and the share of the time that this may take, as its inverse.
+const LOOK_AGAIN_MICROS: i64 = 1_000_000;
+const LOOK_SHARE: i64 = 100;
 
 columns!(
     /// Columns of a lease.
@@ -64,8 +68,20 @@ statement!(
     TIMESTAMPTZOID
 );
 statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
-statement!(LEASE_OVERDUE, "lease_overdue.sql", TIMESTAMPTZOID, INT8OID);
-statement!(LEASE_TIME_OUT, "lease_time_out.sql", TIMESTAMPTZOID);
+statement!(
+    LEASE_OVERDUE,
+    "lease_overdue.sql",
+    TIMESTAMPTZOID,
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
+    LEASE_TIME_OUT,
+    "lease_time_out.sql",
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
+statement!(LEASE_FIRST, "lease_first.sql", TIMESTAMPTZOID);
 statement!(
     LEASE_LOOK_LATER,
     "lease_look_later.sql",
@@ -238,9 +254,52 @@ pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
     spi.execute(&LEASE_CANCEL, &[arg(job_ids.to_vec())])
 }
 
+/// Where the reaper begins to look.
+///
+/// Leases that have ended leave dead entries at the head of `lease_reap_at` until a vacuum, all those of a long load
+/// while a snapshot is held somewhere. A scheduler remembers where the first live lease was, as its own hint: a lease
+/// whose claim was committed late is found because it begins at the beginning once a second, or less often when that
+/// takes long.
+#[derive(Clone, Copy)]
+pub(crate) struct ReapFrom {
+    from: Timestamp,
+    look_at: Timestamp,
+}
+
+impl ReapFrom {
+    /// At the first entry.
+    pub(crate) const BEGINNING: Self = Self {
+        from: Timestamp(i64::MIN),
+        look_at: Timestamp(i64::MIN),
+    };
+
+    /// Where to begin now, and where next time. Before the cycle takes leases away: it may be undone.
+    pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
+        let begin = if now < self.look_at {
+            self.from
+        } else {
+            Self::BEGINNING.from
+        };
+        let began = Instant::now();
+        let first = spi
+            .query(&LEASE_FIRST, &[arg(begin)])
+            .first()
+            .map_or(now, |row| row.must(1));
+        let pause = (micros(began.elapsed()) * LOOK_SHARE).max(LOOK_AGAIN_MICROS);
+        Self {
+            from: first.min(now),
+            look_at: if begin == Self::BEGINNING.from {
+                now.plus(pause)
+            } else {
+                self.look_at
+            },
+        }
+    }
+}
+
 /// Asks attempts that run longer than their timeout to stop; gives how many.
-pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp) -> usize {
-    spi.execute(&LEASE_TIME_OUT, &[arg(now)])
+pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
+    spi.execute(&LEASE_TIME_OUT, &[arg(now), arg(from.from)])
 }
 
 /// Why the reaper takes a lease away.
@@ -251,9 +310,12 @@ pub(crate) enum Overdue {
 }
 
 /// Locks overdue leases for their outcome, and sets for the others it met when to look again.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp) -> Vec<(Locked, Overdue)> {
+pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Vec<(Locked, Overdue)> {
     let grace = micros(setting::cancel_grace());
-    let rows = spi.query(&LEASE_OVERDUE, &[arg(now), arg(OVERDUE_AT_MOST)]);
+    let rows = spi.query(
+        &LEASE_OVERDUE,
+        &[arg(now), arg(OVERDUE_AT_MOST), arg(from.from)],
+    );
     let mut overdue = Vec::new();
     let mut alive: Vec<(i64, Timestamp)> = Vec::new();
     for row in rows.iter() {

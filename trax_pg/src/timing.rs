@@ -66,6 +66,21 @@ pub(crate) enum Kind {
 }
 
 impl Timing {
+    /// A cron expression in a zone, and nothing more.
+    pub(crate) fn cron(expression: String, timezone: String) -> Self {
+        Self {
+            cron: Some(expression),
+            every: None,
+            run_at: None,
+            depends: false,
+            timezone,
+            starts_at: None,
+            ends_at: None,
+            variance: None,
+            exclusions: None,
+        }
+    }
+
     /// Checks and parses everything; 22023 says what is wrong with it.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let kind = match (&self.cron, &self.every, self.run_at) {

@@ -1,4 +1,4 @@
-//! The runs to come of one manifest, for people.
+//! The runs to come of one manifest, or of an expression that nobody has stored, for people.
 
 use super::definition::{Definition, find};
 use crate::clock::Timestamp;
@@ -6,7 +6,7 @@ use crate::entry::{Call, Rows, sql_function};
 use crate::error::{Error, Result};
 use crate::schedule::Zone;
 use crate::spi::{self, arg};
-use crate::timing::{Kind, Occurrence, Plan};
+use crate::timing::{Kind, Occurrence, Plan, Timing};
 
 const RUNS_AT_MOST: i32 = 1000;
 
@@ -24,18 +24,38 @@ sql_function!(trax_preview, pg_finfo_trax_preview, |call| {
     Ok(rows.end())
 });
 
+sql_function!(trax_preview_cron, pg_finfo_trax_preview_cron, |call| {
+    let cron = call.required::<String>(0, "expression")?;
+    let timezone = call.optional(1).unwrap_or_else(|| "UTC".to_string());
+    let (after, count) = window(call, 2)?;
+    let plan = Timing::cron(cron, timezone).plan()?;
+    let mut rows = call.rows();
+    for run in std::iter::successors(plan.after(after), |last| plan.after(last.at)).take(count) {
+        push(&mut rows, &plan, &run);
+    }
+    Ok(rows.end())
+});
+
 fn arguments(call: &Call) -> Result<(String, Timestamp, usize)> {
     let name = call.name(0, "name")?;
-    let after = call.optional::<Timestamp>(1).unwrap_or_else(Timestamp::now);
+    let (after, count) = window(call, 1)?;
+    Ok((name, after, count))
+}
+
+/// From when, and how many: two arguments.
+fn window(call: &Call, index: usize) -> Result<(Timestamp, usize)> {
+    let after = call
+        .optional::<Timestamp>(index)
+        .unwrap_or_else(Timestamp::now);
     if !after.is_finite() {
         return Err(Error::invalid("argument \"after\" must be a finite time")
             .detail("after is infinity or -infinity.")
             .hint("Give a time, for example: after => now()"));
     }
     let count = call
-        .optional_within(2, "count", 1, RUNS_AT_MOST)?
+        .optional_within(index + 1, "count", 1, RUNS_AT_MOST)?
         .unwrap_or(5);
-    Ok((name, after, count as usize))
+    Ok((after, count as usize))
 }
 
 /// The runs after a time. The first may be stored already, with its part of the variance.

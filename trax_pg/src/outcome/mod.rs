@@ -18,7 +18,7 @@ mod ending;
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::lease::{self, Held, Leased, Overdue};
+use crate::lease::{self, Held, Leased, Overdue, ReapFrom};
 use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
@@ -246,8 +246,8 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
 }
 
 /// Takes overdue leases away: their attempts have failed. Gives how many.
-pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp) -> usize {
-    let overdue = lease::take_overdue(spi, now);
+pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
+    let overdue = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
     let manifests = overdue
         .iter()

@@ -20,12 +20,14 @@ impl Procedure {
         Self { owner, nested }
     }
 
-    /// Does one step with a snapshot of its own, as a function with `security definer` and a fixed `search_path` would.
+    /// Does one step, the first of its transaction, with a snapshot of its own, as a function with `security definer` and a fixed `search_path` would.
     pub(super) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
         let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
         // SAFETY: in a transaction; an error leaves user, settings and snapshot to its abort, as the server's own
         // functions do.
         unsafe {
+            // Whatever the session prefers: a race over a place is no error of serialization.
+            pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
             pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
             let level = pg_sys::NewGUCNestLevel();
             let owned = context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;

@@ -67,9 +67,11 @@ sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
 
 fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Result<Option<Granted>> {
     let deadline = Instant::now() + wait;
+    // The snapshot of the CALL is none of ours.
+    procedure.commit();
     let granted = procedure.step(|spi| Ok(acquire(spi, request)))?;
+    procedure.commit();
     if granted.is_some() || wait.is_zero() {
-        procedure.commit();
         return Ok(granted);
     }
     let waiter = procedure.step(|spi| Ok(Waiter::join(spi, request)))?;

@@ -8,6 +8,7 @@ use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
     wait,
 };
+use crate::lease::ReapFrom;
 use crate::shmem::{self, Exit};
 use crate::{cycle, setting, wake, zone_data};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
@@ -163,6 +164,7 @@ struct Connected {
     settings: String,
     compatible: bool,
     last_cycle: Instant,
+    reap_from: ReapFrom,
 }
 
 impl Connected {
@@ -176,6 +178,7 @@ impl Connected {
                     settings,
                     compatible: true,
                     last_cycle: Instant::now(),
+                    reap_from: ReapFrom::BEGINNING,
                 };
             }
             // A launcher is poked when `create extension` commits; a start by hand may come before.
@@ -263,7 +266,7 @@ impl Connected {
         if due.notice {
             wake::notify();
         }
-        due.cycle.then(one_cycle)
+        due.cycle.then(|| one_cycle(&mut self.reap_from))
     }
 
     /// Whether the installed SQL is the one that this library was made for; says so once if not.
@@ -283,8 +286,8 @@ impl Connected {
 }
 
 /// One manager cycle, in the caller's transaction; gives the time until the next.
-fn one_cycle() -> Duration {
-    match cycle::run_for_scheduler() {
+fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
+    match cycle::run_for_scheduler(reap_from) {
         Ok(sleep) => sleep,
         Err(error) => error.raise(),
     }

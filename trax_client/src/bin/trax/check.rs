@@ -2,39 +2,44 @@
 
 use std::process::ExitCode;
 
-use trax_client::Client;
+use trax_client::Violation;
 
 use crate::failure::{Failure, UNHEALTHY};
-use crate::{address, print};
+use crate::output::{Cell, Column, Moment, Options, Record, say};
+use crate::session::Session;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// One JSON array, for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Options,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let config = address::from_environment(url.as_deref())?;
-    let connection = address::connect(&config).await?;
-    let violations = Client::new(&connection).check().await?;
-    if arguments.json {
-        println!(
-            "{}",
-            serde_json::to_string(&violations).map_err(trax_client::Error::from)?
-        );
-    } else if violations.is_empty() {
-        println!("healthy: no rule is violated");
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let violations = session.client().check().await?;
+    let healthy = violations.is_empty();
+    if healthy && !arguments.output.json {
+        if !arguments.output.quiet {
+            say("healthy: no rule is violated")?;
+        }
     } else {
-        let rows: Vec<Vec<String>> = violations
-            .iter()
-            .map(|v| vec![v.rule.clone(), v.detail.clone().unwrap_or_default()])
-            .collect();
-        println!("{}", print::table(&["rule", "detail"], &rows));
+        arguments.output.list(&violations, session.now, "")?;
     }
-    Ok(if violations.is_empty() {
+    Ok(if healthy {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(UNHEALTHY)
     })
+}
+
+impl Record for Violation {
+    const COLUMNS: &'static [Column] = &[Column::whole("rule"), Column::text("detail")];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        vec![Cell::plain(&self.rule), Cell::maybe(self.detail.as_deref())]
+    }
+
+    fn key(&self) -> String {
+        self.rule.clone()
+    }
 }

@@ -1,28 +1,42 @@
 //! `trax enqueue`: queue one job, or one a line.
+//!
+//! Lines are read and parsed beside the calls that queue them, a batch ahead. Each batch is a transaction of its own:
+//! what was queued before a line that is not JSON stays queued, and its ids were printed.
 
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read, stdout};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio_postgres::Client as Connection;
-use tokio_postgres::types::Type;
-use trax_client::{Client, JobOptions, NewJob};
+use tokio::sync::mpsc;
+use trax_client::{JobId, JobOptions, NewJob};
 
-use crate::address;
 use crate::failure::Failure;
+use crate::output::{Options, Progress, json as print_json, say};
+use crate::session::Session;
 
 /// How many lines go into one call.
 const BATCH: usize = 1000;
+/// How many calls ahead lines are read.
+const AHEAD: usize = 4;
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  trax enqueue mail.send '{\"to\": \"ada@example.org\"}'
+  trax enqueue image.resize --file inputs.jsonl --group images
+  jq -c '.[]' inputs.json | trax enqueue image.resize -")]
 pub(crate) struct Arguments {
     /// The task, e.g. report.build
     task: String,
     /// The input as JSON; - reads one JSON value a line from standard input and queues a job each
-    #[arg(default_value = "{}")]
+    #[arg(default_value = "{}", hide_default_value = true)]
     input: String,
-    /// Not claimable before this time, as PostgreSQL reads it ('2030-01-01 10:00', 'tomorrow')
+    /// Read one JSON value a line from this file and queue a job each
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
+    file: Option<String>,
+    /// Not claimable before this time, as PostgreSQL reads it ('2030-01-01 10:00', 'tomorrow'), in your zone
     #[arg(long, value_name = "TIME")]
     run_at: Option<String>,
     /// The group
@@ -43,78 +57,190 @@ pub(crate) struct Arguments {
     /// Jobs with the same key run one at a time
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
+    #[command(flatten)]
+    output: Options,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let config = address::from_environment(url.as_deref())?;
-    // A mistake in the JSON is found before the server is asked.
-    let one = match arguments.input.as_str() {
-        "-" => None,
-        text => Some(json(text, "the input")?),
-    };
-    let connection = address::connect(&config).await?;
-    let options = options(&connection, &arguments).await?;
-    let client = Client::new(&connection);
-    match one {
-        Some(input) => {
-            let job = NewJob::new(arguments.task, input).with(options);
-            println!("{}", client.enqueue(&job).await?);
+    // A mistake in the JSON, or in the name of the file, is found before the server is asked.
+    let source: Option<Box<dyn Read + Send>> = match (&arguments.file, arguments.input.as_str()) {
+        (Some(file), _) => {
+            Some(Box::new(File::open(file).map_err(|error| {
+                Failure::usage(format!("{file} cannot be read: {error}"))
+            })?))
         }
-        None => lines(&client, &arguments.task, &options).await?,
+        (None, "-") => Some(Box::new(std::io::stdin())),
+        (None, _) => None,
+    };
+    let Some(source) = source else {
+        return one(url, arguments).await;
+    };
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let options = options(&session, &arguments).await?;
+    let mut told = Told::new(&arguments.output)?;
+    let queued = lines(&session, &arguments.task, &options, source, &mut told).await;
+    told.end(queued.is_ok())?;
+    queued.map(|()| ExitCode::SUCCESS)
+}
+
+async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let input: Value = serde_json::from_str(&arguments.input).map_err(|error| {
+        Failure::usage(format!("the input is not JSON: {error}"))
+            .hint("quote it for the shell: trax enqueue mail.send '{\"to\": \"a@example.org\"}'")
+    })?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let options = options(&session, &arguments).await?;
+    let job = NewJob::new(arguments.task, input).with(options);
+    let job_id = session.client().enqueue(&job).await?;
+    if arguments.output.json {
+        print_json(&[object(job_id)])?;
+    } else {
+        say(&job_id.to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn lines(
-    client: &Client<'_, Connection>,
-    task: &str,
-    options: &JobOptions,
-) -> Result<(), Failure> {
-    let mut inputs = Vec::with_capacity(BATCH);
-    for (number, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line?;
-        if !line.trim().is_empty() {
-            inputs.push(json(&line, &format!("line {}", number + 1))?);
-        }
-        if inputs.len() == BATCH {
-            batch(client, task, &mut inputs, options).await?;
-        }
-    }
-    batch(client, task, &mut inputs, options).await
+fn object(job_id: JobId) -> Value {
+    serde_json::json!({ "job_id": job_id })
 }
 
-async fn batch(
-    client: &Client<'_, Connection>,
+async fn lines(
+    session: &Session,
     task: &str,
-    inputs: &mut Vec<Value>,
     options: &JobOptions,
+    source: Box<dyn Read + Send>,
+    told: &mut Told,
 ) -> Result<(), Failure> {
-    if !inputs.is_empty() {
-        for id in client.enqueue_many(task, inputs, options).await? {
-            println!("{id}");
+    let (batches, mut read) = mpsc::channel(AHEAD);
+    std::thread::spawn(move || parse(source, &batches));
+    while let Some(batch) = read.recv().await {
+        let inputs: Vec<Value> = batch?;
+        if inputs.is_empty() {
+            continue;
         }
-        inputs.clear();
+        let client = session.client();
+        told.add(&client.enqueue_many(task, &inputs, options).await?)?;
     }
     Ok(())
 }
 
-fn json(text: &str, what: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("{what} is not JSON: {error}"))
-            .hint("quote it for the shell: trax enqueue mail.send '{\"to\": \"a@example.org\"}'")
+type Batches = mpsc::Sender<Result<Vec<Value>, Failure>>;
+
+/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more.
+fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
+    let mut batch = Vec::with_capacity(BATCH);
+    let lines = BufReader::with_capacity(1 << 16, source).lines();
+    for (number, line) in lines.enumerate() {
+        match line
+            .map_err(Failure::from)
+            .and_then(|line| value(number + 1, &line))
+        {
+            Ok(value) => batch.extend(value),
+            Err(failure) => {
+                // What stood before the mistake is queued, as the batches before were.
+                if send(batches, Ok(batch)) {
+                    send(batches, Err(failure));
+                }
+                return;
+            }
+        }
+        if batch.len() == BATCH && !send(batches, Ok(std::mem::take(&mut batch))) {
+            return;
+        }
+    }
+    send(batches, Ok(batch));
+}
+
+/// Whether somebody takes it.
+fn send(batches: &Batches, batch: Result<Vec<Value>, Failure>) -> bool {
+    batches.blocking_send(batch).is_ok()
+}
+
+/// What a line says; none for an empty one.
+fn value(number: usize, line: &str) -> Result<Option<Value>, Failure> {
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(line).map(Some).map_err(|error| {
+        Failure::usage(format!("line {number} is not JSON: {error}"))
+            .hint("each line is the input of one job; the jobs of the lines before it are queued")
     })
 }
 
-async fn options(connection: &Connection, arguments: &Arguments) -> Result<JobOptions, Failure> {
+/// What is printed while jobs are queued: their ids, or on a terminal a bar and at last how many.
+struct Told {
+    json: bool,
+    ids: bool,
+    progress: Option<Progress>,
+    begun: Instant,
+    first: Option<JobId>,
+    last: Option<JobId>,
+    count: usize,
+}
+
+impl Told {
+    fn new(output: &Options) -> Result<Self, Failure> {
+        // A screen full of numbers helps nobody; a file or a program gets them all.
+        let ids = output.quiet || output.json || !stdout().is_terminal();
+        if output.json {
+            say("[")?;
+        }
+        Ok(Told {
+            json: output.json,
+            ids,
+            progress: (!output.quiet).then(|| Progress::endless("jobs")),
+            begun: Instant::now(),
+            first: None,
+            last: None,
+            count: 0,
+        })
+    }
+
+    fn add(&mut self, ids: &[JobId]) -> Result<(), Failure> {
+        if let Some(progress) = &self.progress {
+            progress.add(ids.len());
+        }
+        if self.ids {
+            let texts: Vec<String> = match self.json {
+                true => ids.iter().map(|id| object(*id).to_string()).collect(),
+                false => ids.iter().map(ToString::to_string).collect(),
+            };
+            let comma = if self.json && self.count > 0 { "," } else { "" };
+            let between = if self.json { ",\n" } else { "\n" };
+            say(&format!("{comma}{}", texts.join(between)))?;
+        }
+        self.first = self.first.or(ids.first().copied());
+        self.last = ids.last().copied();
+        self.count += ids.len();
+        Ok(())
+    }
+
+    /// Ends the array also after a mistake, so that what was queued can be read.
+    fn end(&self, whole: bool) -> Result<(), Failure> {
+        if let Some(progress) = &self.progress {
+            progress.end();
+        }
+        if self.json {
+            return say("]");
+        }
+        if let (false, Some(first), Some(last)) = (self.ids, self.first, self.last) {
+            let seconds = self.begun.elapsed().as_secs_f64();
+            let rate = self.count as f64 / seconds.max(0.001);
+            let count = self.count;
+            say(&format!(
+                "{count} jobs queued, ids {first} to {last}, {rate:.0}/s"
+            ))?;
+        } else if !self.ids && whole {
+            say("0 jobs queued")?;
+        }
+        Ok(())
+    }
+}
+
+async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions, Failure> {
     let mut options = JobOptions::new();
     if let Some(text) = &arguments.run_at {
-        // The server reads the time: only its clock and its zone count.
-        let sql = "select cast($1 as timestamptz)";
-        let row = connection.query_typed(sql, &[(text, Type::TEXT)]).await?;
-        let at: Option<SystemTime> = row.first().map(|row| row.try_get(0)).transpose()?;
-        if let Some(at) = at {
-            options = options.run_at(at);
-        }
+        options = options.run_at(session.time(text).await?);
     }
     if let Some(seconds) = arguments.timeout {
         let timeout = Duration::try_from_secs_f64(seconds)

@@ -1,10 +1,13 @@
 //! Running a program as a handler.
 //!
-//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK and, when the
-//! attempt has a timeout, TRAX_DEADLINE (seconds since 1970) in the environment. Leaves: the exit
-//! code as the outcome, standard output as the output when it is JSON, the tail of standard error as
-//! the error. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole
-//! process group. No program outlives the worker's orderly end.
+//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and,
+//! when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970) in
+//! the environment. Leaves: the exit code as the outcome, standard output as the output (of a failure:
+//! as its detail) when it is JSON, the tail of standard error as the error. A failing program that
+//! prints {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives
+//! the attempt back. No more is kept in memory than is told. A cancelled, late or lost attempt gets
+//! SIGTERM, and SIGKILL after the grace, as a whole process group. No program outlives the worker's
+//! orderly end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -33,15 +36,18 @@ const PIPE_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Program {
     command: String,
     grace: Duration,
+    retry_delay: Option<Duration>,
     running: Groups,
 }
 
 impl Program {
-    /// A command for sh -c, and how long it may go on after SIGTERM.
-    pub(crate) fn new(command: String, grace: Duration) -> Self {
+    /// A command for sh -c, how long it may go on after SIGTERM, and when it is run again after a temporary
+    /// failure, in place of the job's own delay.
+    pub(crate) fn new(command: String, grace: Duration, retry_delay: Option<Duration>) -> Self {
         Program {
             command,
             grace,
+            retry_delay,
             running: Groups::default(),
         }
     }
@@ -62,36 +68,39 @@ impl Program {
             };
             tokio::pin!(pipes);
             let mut open = true;
-            let mut kill_at = None;
+            let (mut ended, mut kill_at, mut killed) = (None, None, false);
             let status = loop {
                 tokio::select! {
                     _ = &mut pipes, if open => open = false,
-                    status = child.wait() => break status?,
+                    status = child.wait(), if ended.is_none() => ended = Some(status?),
+                    // What it started has the same grace, also when a shell in front of it has gone.
+                    () = group.gone(), if ended.is_some() => killed = true,
                     _ = ctx.cancelled(), if kill_at.is_none() => {
                         group.signal(libc::SIGTERM);
                         kill_at = Some(Instant::now() + self.grace);
                     }
-                    () = at(kill_at) => {
+                    () = at(kill_at.filter(|_| !killed)) => {
                         group.signal(libc::SIGKILL);
-                        kill_at = Some(Instant::now() + Duration::from_secs(3600));
+                        killed = true;
                     }
                 }
+                if let Some(status) = ended
+                    && (kill_at.is_none() || killed)
+                {
+                    break status;
+                }
             };
-            if open
-                && tokio::time::timeout(PIPE_PATIENCE, &mut pipes)
-                    .await
-                    .is_err()
-            {
-                let job = ctx.job_id();
-                print::log(
-                    "trax",
-                    &format!("job {job}: something still holds its output open"),
-                );
+            let patience = tokio::time::timeout(PIPE_PATIENCE, &mut pipes);
+            if open && patience.await.is_err() {
+                note(&ctx, "something still holds its output open");
             }
             status
         };
         group.leave(kill_rest(&ctx));
-        judge(status, &out, &err)
+        if out.len() > OUTPUT_LIMIT && status.success() {
+            note(&ctx, "more than 1 MiB of standard output is not kept");
+        }
+        judge(status, &out, &err, self.retry_delay)
     }
 
     /// Kills every program that still runs: the net under handlers that were left behind.
@@ -105,12 +114,22 @@ impl Program {
         command.env("TRAX_JOB_ID", ctx.job_id().to_string());
         command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
         command.env("TRAX_TASK", ctx.task());
-        command.env_remove("TRAX_DEADLINE");
-        let since_1970 = ctx
-            .deadline()
-            .and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-        if let Some(deadline) = since_1970 {
-            command.env("TRAX_DEADLINE", deadline.as_secs().to_string());
+        let since_1970 = |at: Option<SystemTime>| {
+            at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
+                .map(|since| since.as_secs().to_string())
+        };
+        let maybe = [
+            ("TRAX_GROUP", ctx.group().map(str::to_owned)),
+            ("TRAX_MANIFEST", ctx.manifest().map(str::to_owned)),
+            ("TRAX_SCHEDULED_FOR", since_1970(ctx.scheduled_for())),
+            ("TRAX_DEADLINE", since_1970(ctx.deadline())),
+        ];
+        for (name, value) in maybe {
+            // What an outer worker left there is not about this job.
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
         }
         command
             .stdin(Stdio::piped())
@@ -118,6 +137,10 @@ impl Program {
             .stderr(Stdio::piped());
         command.spawn()
     }
+}
+
+fn note(ctx: &Context, text: &str) {
+    print::log("trax", &format!("job {}: {text}", ctx.job_id()));
 }
 
 /// A stopped program leaves nobody behind; a finished one may have started a daemon on purpose.
@@ -169,20 +192,52 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, mut keep: impl FnMut(&[u8]))
 }
 
 /// The exit status as an outcome.
-fn judge(status: ExitStatus, out: &[u8], err: &[u8]) -> HandlerResult<Outcome> {
+fn judge(
+    status: ExitStatus,
+    out: &[u8],
+    err: &[u8],
+    retry_delay: Option<Duration>,
+) -> HandlerResult<Outcome> {
+    if status.success() {
+        return Ok(Outcome::Output(output(out)));
+    }
     let said = String::from_utf8_lossy(tail(err)).replace('\0', "\u{fffd}");
     let with = |what: String| match said.trim() {
         "" => what,
         said => format!("{what}: {said}"),
     };
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(Outcome::Output(output(out))),
-        (Some(DATA_ERROR), _) => Err(JobError::permanent(with("bad input".to_owned()))),
-        (Some(TEMPORARY_FAILURE), _) => Err(JobError::new(with("temporary failure".to_owned()))),
-        (Some(code), _) => Err(JobError::new(with(format!("exit code {code}")))),
-        (None, Some(signal)) => Err(JobError::new(with(format!("killed by signal {signal}")))),
-        (None, None) => Err(JobError::new(with("ended in an unknown way".to_owned()))),
+    let detail = output(out);
+    if let Some(delay) = seconds(&detail, "snooze") {
+        return Err(JobError::snooze(delay));
     }
+    let mut retry_in = seconds(&detail, "retry_in");
+    let error = match (status.code(), status.signal()) {
+        (Some(DATA_ERROR), _) => {
+            retry_in = None;
+            JobError::permanent(with("bad input".to_owned()))
+        }
+        (Some(TEMPORARY_FAILURE), _) => {
+            retry_in = retry_in.or(retry_delay);
+            JobError::new(with("temporary failure".to_owned()))
+        }
+        (Some(code), _) => JobError::new(with(format!("exit code {code}"))),
+        (None, Some(signal)) => JobError::new(with(format!("killed by signal {signal}"))),
+        (None, None) => JobError::new(with("ended in an unknown way".to_owned())),
+    };
+    let error = match retry_in {
+        Some(delay) => error.retry_in(delay),
+        None => error,
+    };
+    Err(match detail {
+        Value::Null => error,
+        detail => error.detail(detail),
+    })
+}
+
+/// A member of what a failing program printed, when it is a length of time.
+fn seconds(detail: &Value, member: &str) -> Option<Duration> {
+    let seconds = detail.get(member)?.as_f64()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// The last `ERROR_TAIL` bytes at most, from the beginning of a line if there is one.
@@ -214,6 +269,7 @@ mod tests {
             ExitStatus::from_raw(code << 8),
             out.as_bytes(),
             err.as_bytes(),
+            None,
         )
     }
 
@@ -245,10 +301,29 @@ mod tests {
         );
         assert_eq!(text(75, ""), Some("temporary failure".to_owned()));
         assert_eq!(text(65, "what?"), Some("bad input: what?".to_owned()));
-        let killed = judge(ExitStatus::from_raw(9), b"", b"")
+        let killed = judge(ExitStatus::from_raw(9), b"", b"", None)
             .map_err(|e| e.to_string())
             .err();
         assert_eq!(killed, Some("killed by signal 9".to_owned()));
+    }
+
+    #[test]
+    fn a_failing_program_may_say_when_it_is_run_again() {
+        let said = |code, out| {
+            judged(code, out, "")
+                .map_err(|error| format!("{error:?}"))
+                .err()
+        };
+        let kept = |text: Option<String>, part: &str| text.is_some_and(|text| text.contains(part));
+        assert!(kept(said(1, "{\"retry_in\": 90}"), "90s"));
+        assert!(kept(said(75, "{\"retry_in\": 0.5}"), "500ms"));
+        assert!(!kept(said(65, "{\"retry_in\": 90}"), "90s"));
+        assert!(!kept(said(1, "{\"retry_in\": -1}"), "retry_in: Some"));
+        assert!(kept(said(75, "{\"snooze\": 5}"), "snooze: Some(5s)"));
+        assert!(kept(said(1, "{\"line\": 7}"), "\"line\": Number(7)"));
+        let delay = Some(Duration::from_secs(7));
+        let told = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);
+        assert!(told.is_err_and(|error| format!("{error:?}").contains("7s")));
     }
 
     #[tokio::test]

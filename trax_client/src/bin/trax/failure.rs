@@ -9,6 +9,7 @@ use crate::print;
 
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const UNHEALTHY: u8 = 2;
+pub(crate) const TIMEOUT: u8 = 3;
 pub(crate) const USAGE: u8 = 64;
 
 /// What a person reads when a command fails.
@@ -36,6 +37,21 @@ impl Failure {
         }
     }
 
+    /// Nobody reads on: nothing to say, and nothing went wrong.
+    pub(crate) fn silent() -> Self {
+        Failure {
+            message: String::new(),
+            hint: None,
+            code: 0,
+        }
+    }
+
+    /// With another exit code.
+    pub(crate) fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -43,7 +59,9 @@ impl Failure {
 
     /// Prints it and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        print::log("trax", &self.message);
+        if !self.message.is_empty() {
+            print::log("trax", &self.message);
+        }
         if let Some(hint) = &self.hint {
             print::log("hint", hint);
         }
@@ -64,7 +82,8 @@ impl From<Error> for Failure {
                 Some("create extension trax; in this database, as a superuser".to_owned())
             }
             Error::NotPermitted(_) => {
-                Some("select trax.grant_access('role', 'worker'); as an administrator".to_owned())
+                let grant = "as an administrator: select trax.grant_access('role', 'worker')";
+                Some(format!("{grant}, or 'reader', 'producer', 'admin'"))
             }
             other => other.report().and_then(|report| report.hint.clone()),
         };

@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
-/// What a terminal shows in one line, everywhere.
+use crate::output::plain;
+
+/// How wide a line for people is at most.
 const WIDTH: usize = 80;
 
 /// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it.
@@ -10,7 +12,7 @@ const WIDTH: usize = 80;
 /// That nobody reads it any more is no reason to stop working.
 pub(crate) fn log(label: &str, text: &str) {
     let stderr = io::stderr();
-    let text = format!("{label}: {text}");
+    let text = format!("{label}: {}", plain(text));
     let text = if stderr.is_terminal() {
         folded(&text, label.len() + 2)
     } else {
@@ -21,17 +23,23 @@ pub(crate) fn log(label: &str, text: &str) {
 
 /// Breaks lines at blanks so that each fits `WIDTH`; what goes on is indented.
 pub(crate) fn folded(text: &str, indent: usize) -> String {
-    let lines: Vec<String> = text.lines().map(|line| fold(line, indent)).collect();
+    folded_at(text, indent, Some(WIDTH))
+}
+
+/// The same for lines of another width, or any.
+pub(crate) fn folded_at(text: &str, indent: usize, width: Option<usize>) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let lines: Vec<String> = text.lines().map(|line| fold(line, indent, width)).collect();
     lines.join("\n")
 }
 
-fn fold(line: &str, indent: usize) -> String {
+fn fold(line: &str, indent: usize, width: usize) -> String {
     let mut folded = String::new();
     let mut column = 0;
     // Blanks stay with the word before them, so that a line's own indent and columns are kept.
     for word in line.split_inclusive(' ') {
         let length = word.trim_end().chars().count();
-        if column > indent && column + length > WIDTH {
+        if column > indent && column + length > width {
             folded.truncate(folded.trim_end().len());
             folded.push('\n');
             folded.push_str(&" ".repeat(indent));

@@ -2,8 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::print;
+
+/// How often a group whose leader has ended is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The process groups of the programs that run.
 #[derive(Default)]
@@ -48,6 +52,13 @@ impl Group<'_> {
         }
     }
 
+    /// Returns when nothing of it is left. Nobody tells, so it is looked at.
+    pub(crate) async fn gone(&self) {
+        while self.id.is_some_and(|id| send(id, 0).is_ok()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// The program has ended by itself.
     pub(crate) fn leave(mut self, kill_rest: bool) {
         if kill_rest {
@@ -70,10 +81,7 @@ impl Drop for Group<'_> {
 }
 
 fn signal(group: i32, number: i32) {
-    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
-    let sent = unsafe { libc::kill(-group, number) };
-    if sent != 0 {
-        let error = std::io::Error::last_os_error();
+    if let Err(error) = send(group, number) {
         // ESRCH: it has just ended.
         if error.raw_os_error() != Some(libc::ESRCH) {
             print::log(
@@ -81,5 +89,14 @@ fn signal(group: i32, number: i32) {
                 &format!("signal {number} to process group {group}: {error}"),
             );
         }
+    }
+}
+
+/// Sends a signal; 0 asks whether anybody is there.
+fn send(group: i32, number: i32) -> std::io::Result<()> {
+    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
+    match unsafe { libc::kill(-group, number) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }

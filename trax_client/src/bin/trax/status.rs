@@ -2,32 +2,37 @@
 
 use std::process::ExitCode;
 
-use trax_client::{Client, StatusLine};
+use trax_client::StatusLine;
 
 use crate::failure::{Failure, UNHEALTHY};
-use crate::{address, print};
+use crate::output::{Cell, Column, Moment, Options, Record, Tone, say, width};
+use crate::print;
+use crate::session::Session;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// One JSON array, for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Options,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let config = address::from_environment(url.as_deref())?;
-    let connection = address::connect(&config).await?;
-    let lines = Client::new(&connection).status().await?;
-    if arguments.json {
-        println!(
-            "{}",
-            serde_json::to_string(&lines).map_err(trax_client::Error::from)?
-        );
-    } else {
-        let rows: Vec<Vec<String>> = lines.iter().map(row).collect();
-        println!("{}", print::table(&["item", "value", "", "hint"], &rows));
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let lines = session.client().status().await?;
+    let (output, now) = (arguments.output, session.now);
+    let ill: Vec<StatusLine> = lines
+        .iter()
+        .filter(|line| line.healthy == Some(false))
+        .cloned()
+        .collect();
+    if output.quiet && !ill.is_empty() {
+        output.list(&ill, now, "")?;
+    } else if !output.quiet {
+        output.list(&lines, now, "")?;
     }
-    let healthy = lines.iter().all(|line| line.healthy != Some(false));
+    if !output.json && !output.quiet {
+        hints(&lines)?;
+    }
+    let healthy = ill.is_empty();
     Ok(if healthy {
         ExitCode::SUCCESS
     } else {
@@ -35,16 +40,39 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-fn row(line: &StatusLine) -> Vec<String> {
-    let sign = match line.healthy {
-        Some(true) => "ok",
-        Some(false) => "!!",
-        None => "",
-    };
-    vec![
-        line.item.clone(),
-        line.value.clone().unwrap_or_default(),
-        sign.to_owned(),
-        line.hint.clone().unwrap_or_default(),
-    ]
+/// What to type, whole, under the table: in a column it would be cut.
+fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
+    for line in lines {
+        if let Some(hint) = &line.hint {
+            let text = format!("{}: {hint}", line.item);
+            say("")?;
+            say(&print::folded_at(&text, 2, width()))?;
+        }
+    }
+    Ok(())
+}
+
+impl Record for StatusLine {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("item"),
+        Column::text("value"),
+        Column::whole(""),
+    ];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        let (sign, tone) = match self.healthy {
+            Some(true) => ("ok", Tone::Good),
+            Some(false) => ("!!", Tone::Bad),
+            None => ("", Tone::Plain),
+        };
+        vec![
+            Cell::plain(&self.item),
+            Cell::maybe(self.value.as_deref()),
+            Cell::new(sign, tone),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.item.clone()
+    }
 }

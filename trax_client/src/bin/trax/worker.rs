@@ -11,11 +11,33 @@ use crate::exec::Program;
 use crate::failure::Failure;
 use crate::print;
 
+/// What `exec` does, for who writes the program.
+const PROTOCOL: &str = "\
+The program gets the input as JSON on standard input, and in its environment
+TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and, when they are known,
+TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970).
+Its exit code is the outcome:
+  0      completed; standard output is the output when it is JSON (to 1 MiB)
+  65     failed for good: the input will be wrong again (EX_DATAERR)
+  75     failed for now: retried, after --retry-delay if given (EX_TEMPFAIL)
+  other  failed, as by a signal: retried after the job's own delay
+
+A failing program that prints {\"retry_in\": SECONDS} says when it is retried;
+{\"snooze\": SECONDS} gives the attempt back until then. Other JSON is kept as
+the detail of the failure, the last 4 KiB of standard error as its error.
+
+It runs in a process group of its own, which gets SIGTERM when the job is
+cancelled, has timed out or is lost, and SIGKILL after the grace.
+
+The worker ends with 0 after SIGTERM, SIGINT or --until-empty: it claims no
+more, and what still runs after the grace goes back to the queue. A second
+signal ends the grace at once.";
+
 /// How a program talks to the worker is told in `exec`.
 #[derive(clap::Args)]
+#[command(after_help = PROTOCOL)]
 pub(crate) struct Arguments {
-    /// The program, run by sh -c: the input comes on standard input, JSON on standard output is the
-    /// output; exit code 0 completes, 65 fails for good, 75 and all others fail and are retried
+    /// The program and its arguments, run by sh -c for each job
     #[arg(long, value_name = "COMMAND")]
     exec: String,
     /// Claim only this task; may be repeated; every task without it
@@ -33,9 +55,18 @@ pub(crate) struct Arguments {
     /// How long programs may go on after SIGTERM here, or after their cancellation
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u32,
+    /// When a temporary failure (exit code 75) is run again, in place of the job's own delay
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32))]
+    retry_delay: Option<u32>,
+    /// The worker's name in leases and runs; by default host, process and a random part
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Stop when the queue is empty
     #[arg(long)]
     until_empty: bool,
+    /// Log only what goes wrong
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -45,8 +76,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     drop(address::connect(&config).await?);
 
     let grace = Duration::from_secs(arguments.grace.into());
-    print::log("trax", &intention(&arguments));
-    let program = Arc::new(Program::new(arguments.exec, grace));
+    if !arguments.quiet {
+        print::log("trax", &intention(&arguments));
+    }
+    let retry_delay = arguments.retry_delay.map(|s| Duration::from_secs(s.into()));
+    let program = Arc::new(Program::new(arguments.exec, grace, retry_delay));
     let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
         let program = Arc::clone(&shared);
@@ -59,6 +93,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         // The program's own grace ends first.
         .cancel_patience(grace + Duration::from_secs(2))
         .on_event(|event| print::log("trax", &event.to_string()));
+    if let Some(name) = arguments.name {
+        worker = worker.name(name);
+    }
     if arguments.until_empty {
         worker = worker.until_empty();
     }
@@ -74,7 +111,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     }
     let summary = worker.run().await;
     program.kill_all();
-    print::log("trax", &summary?.to_string());
+    let summary = summary?;
+    if !arguments.quiet {
+        print::log("trax", &summary.to_string());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,108 @@
+//! `trax enqueue` of many: from a file, from lines, and what a mistake leaves.
+
+use super::{json, objects, refused, said, trax};
+use harness::process::{Scratch, run};
+use harness::session::session;
+use std::io::Write;
+use std::process::Stdio;
+
+#[tokio::test]
+async fn a_file_of_lines_is_queued_in_its_order_with_the_options() {
+    let (db, s) = session().await;
+    let files = Scratch::new("enqueue");
+    let path = files.path().join("inputs.jsonl");
+    let lines: String = (0..2300).map(|n| format!("{{\"n\": {n}}}\n\n")).collect();
+    std::fs::write(&path, lines).expect("a file can be written");
+    let path = path.display().to_string();
+    let output = said(
+        &db,
+        &[
+            "enqueue",
+            "bulk",
+            "--file",
+            &path,
+            "--group",
+            "g",
+            "--priority",
+            "4",
+        ],
+    );
+    assert_eq!(output.lines().count(), 2300);
+    let wrong = "select count(*) from (
+            select (input ->> 'n')::int n, row_number() over (order by job_id) - 1 as place, group_name, priority
+            from trax.work_queue
+        ) q where n <> place or group_name <> 'g' or priority <> 4";
+    assert_eq!(s.number(wrong).await, 0);
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 2300);
+    let ids = objects(&db, &["enqueue", "bulk", "--file", &path]);
+    assert_eq!(ids.len(), 2300);
+    let id = &objects(&db, &["enqueue", "one"])[0]["job_id"];
+    assert_eq!(
+        s.get("select job_id from trax.work_queue where task = 'one'")
+            .await,
+        id.to_string()
+    );
+}
+
+#[tokio::test]
+async fn a_line_that_is_not_json_is_named_and_what_was_printed_is_queued() {
+    let (db, s) = session().await;
+    let mut child = trax(&db, &["enqueue", "bulk", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(b"1\n2\n{oops\n4\n").expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(errors.contains("line 3"), "{errors}");
+    let ids = json(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(ids.as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        s.get("select string_agg(input::text, ' ' order by job_id) from trax.work_queue")
+            .await,
+        "1 2"
+    );
+}
+
+#[tokio::test]
+async fn who_stops_reading_ids_gets_no_panic() {
+    let (db, _s) = session().await;
+    let files = Scratch::new("pipe");
+    let path = files.path().join("inputs.jsonl");
+    std::fs::write(&path, "1\n".repeat(20_000)).expect("a file can be written");
+    let command = format!(
+        "{} --database-url \"$URL\" enqueue t --file {} | head -1",
+        harness::process::trax_binary().display(),
+        path.display()
+    );
+    let server = harness::shared_server();
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{}/{}",
+        server.port(),
+        db.name()
+    );
+    let (code, output, errors) = run(std::process::Command::new("sh")
+        .args(["-c", &command])
+        .env("URL", url));
+    assert_eq!(
+        (code, output.lines().count(), errors.as_str()),
+        (Some(0), 1, "")
+    );
+}
+
+#[tokio::test]
+async fn a_time_is_read_in_the_zone_of_who_typed_it() {
+    let (db, s) = session().await;
+    let arguments = ["enqueue", "t", "--run-at", "2040-07-01 10:00"];
+    let (code, _, errors) = run(trax(&db, &arguments).env("TZ", "Europe/Berlin"));
+    assert_eq!(code, Some(0), "{errors}");
+    let at = "select run_at at time zone 'UTC' from trax.work_queue";
+    assert_eq!(s.get(at).await, "2040-07-01 08:00:00");
+    let errors = refused(&db, 1, &["enqueue", "t", "--run-at", "some day"]);
+    assert!(errors.contains("22007"), "{errors}");
+}

@@ -1,0 +1,65 @@
+//! `trax grant`: what a role may do.
+
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+use trax_client::{Access, Error};
+
+use crate::failure::Failure;
+use crate::output::Options;
+use crate::session::Session;
+
+const LEVELS: [(&str, Access); 4] = [
+    ("reader", Access::Reader),
+    ("producer", Access::Producer),
+    ("worker", Access::Worker),
+    ("admin", Access::Admin),
+];
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+reader    tables, status, check, previews
+producer  enqueue, trigger, cancel
+worker    claims and outcomes, enqueue
+admin     everything")]
+pub(crate) struct Arguments {
+    /// The role, as it is written in pg_roles
+    role: String,
+    /// What it may do
+    #[arg(value_parser = PossibleValuesParser::new(LEVELS.map(|(name, _)| name)))]
+    level: String,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(Serialize)]
+struct Change {
+    role: String,
+    level: String,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let level = LEVELS
+        .iter()
+        .find(|(name, _)| *name == arguments.level)
+        .map(|(_, level)| *level)
+        .ok_or_else(|| Failure::usage(format!("no level \"{}\"", arguments.level)))?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let granted = session.client().grant_access(&arguments.role, level).await;
+    granted.map_err(|error| match error {
+        // The server looks the name up before any function of ours could give a hint.
+        Error::UnknownManifest(_) => Failure::from(error).hint(format!(
+            "see the roles with \\du in psql, or: create role \"{}\" login",
+            arguments.role
+        )),
+        error => error.into(),
+    })?;
+    let (role, level) = (arguments.role, arguments.level);
+    arguments
+        .output
+        .changes(&[Change { role, level }], |change| {
+            format!("role \"{}\" has the level {}", change.role, change.level)
+        })?;
+    Ok(ExitCode::SUCCESS)
+}

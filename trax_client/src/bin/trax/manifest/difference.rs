@@ -1,0 +1,110 @@
+//! What `trax.apply` says it does, as a person reads it.
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use crate::output::{Tone, paint, plain};
+
+/// One group or manifest and what becomes of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Action {
+    pub(super) action: String,
+    kind: String,
+    name: String,
+    changes: Vec<Change>,
+}
+
+/// One value that changes.
+#[derive(Debug, PartialEq, Serialize)]
+struct Change {
+    key: String,
+    before: Value,
+    after: Value,
+}
+
+impl Action {
+    pub(super) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let detail: Option<String> = row.try_get("detail")?;
+        Ok(Action {
+            action: row.try_get("action")?,
+            kind: row.try_get("kind")?,
+            name: row.try_get("name")?,
+            changes: detail.as_deref().map(changes).unwrap_or_default(),
+        })
+    }
+
+    pub(super) fn changes_something(&self) -> bool {
+        self.action != "unchanged"
+    }
+
+    /// "+ manifest nightly", or "~ manifest nightly" and a line for each value.
+    pub(super) fn text(&self) -> String {
+        let (sign, tone) = match self.action.as_str() {
+            "created" => ("+", Tone::Good),
+            "changed" => ("~", Tone::Warn),
+            "removed" => ("-", Tone::Bad),
+            _ => (" ", Tone::Plain),
+        };
+        let name = plain(&self.name);
+        let mut lines = vec![paint(&format!("{sign} {} {name}", self.kind), tone)];
+        for change in &self.changes {
+            let text = format!("    {}: {} -> {}", change.key, change.before, change.after);
+            lines.push(plain(&text));
+        }
+        lines.join("\n")
+    }
+}
+
+/// `key: before -> after, key: ...`, where both are JSON.
+fn changes(detail: &str) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut rest = detail;
+    while let Some((key, after_key)) = rest.split_once(": ") {
+        let Some((before, after_before)) = value(after_key) else {
+            break;
+        };
+        let Some((after, after_all)) = after_before.strip_prefix(" -> ").and_then(value) else {
+            break;
+        };
+        changes.push(Change {
+            key: key.to_owned(),
+            before,
+            after,
+        });
+        rest = after_all.strip_prefix(", ").unwrap_or_default();
+    }
+    changes
+}
+
+/// The JSON value at the beginning of a text, and what follows.
+fn value(text: &str) -> Option<(Value, &str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let value = values.next()?.ok()?;
+    Some((value, &text[values.byte_offset()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_changes_of_a_detail_are_told_apart() {
+        let detail = r#"cron: "0 3 * * *" -> null, every: null -> "00:00:30", input: {"a": ", x: 1 -> 2"} -> {}, priority: 0 -> 3"#;
+        let change = |key: &str, before, after| Change {
+            key: key.to_owned(),
+            before,
+            after,
+        };
+        assert_eq!(
+            changes(detail),
+            [
+                change("cron", json!("0 3 * * *"), json!(null)),
+                change("every", json!(null), json!("00:00:30")),
+                change("input", json!({"a": ", x: 1 -> 2"}), json!({})),
+                change("priority", json!(0), json!(3)),
+            ]
+        );
+    }
+}

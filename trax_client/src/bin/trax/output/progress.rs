@@ -1,0 +1,57 @@
+//! A bar and a rate on a terminal; nothing elsewhere.
+
+use std::io::{IsTerminal, stderr};
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+
+/// The way through work of a known or an unknown size.
+pub(crate) struct Progress(Option<ProgressBar>);
+
+/// Less than this is done before a bar could be read.
+const WORTH_A_BAR: usize = 200;
+
+impl Progress {
+    /// Work of this many pieces.
+    pub(crate) fn new(total: usize, what: &str) -> Self {
+        if total < WORTH_A_BAR || !stderr().is_terminal() {
+            return Progress(None);
+        }
+        let template = format!("{{bar:30}} {{pos}} of {{len}} {what}, {{rate}}, {{eta}} to go");
+        Progress(Some(styled(ProgressBar::new(total as u64), &template)))
+    }
+
+    /// Work whose end nobody knows.
+    pub(crate) fn endless(what: &str) -> Self {
+        if !stderr().is_terminal() {
+            return Progress(None);
+        }
+        let template = format!("{{spinner}} {{pos}} {what}, {{rate}}");
+        Progress(Some(styled(ProgressBar::new_spinner(), &template)))
+    }
+
+    pub(crate) fn add(&self, pieces: usize) {
+        if let Some(bar) = &self.0 {
+            bar.inc(pieces as u64);
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn end(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
+        Ok(style) => {
+            let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                // A bar that cannot be written shows no rate.
+                if write!(out, "{:.0}/s", state.per_sec()).is_err() {}
+            };
+            bar.with_style(style.with_key("rate", rate))
+        }
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,56 @@
+-- Every group that has settings, jobs or manifests, with what waits and runs. $1 count up to.
+--
+-- Each table is read once, however many groups there are; what is ready is counted lane by lane and not beyond $1, so
+-- that nothing here reads a queue of millions.
+with manifests as materialized (
+    select m.group_name as name, count(*) as count
+    from trax.manifest m
+    group by m.group_name
+),
+running as materialized (
+    select l.group_name as name, count(*) as count
+    from trax.lease l
+    group by l.group_name
+),
+ready as materialized (
+    select l.group_name as name, sum(w.count) as count
+    from (
+        select distinct l.group_name, l.lane_id
+        from trax.lane l
+    ) l
+    cross join lateral (
+        select count(*)
+        from (
+            select
+            from trax.work_queue q
+            where q.lane_id = l.lane_id
+                and q.waits_for is null
+            limit $1
+        ) q
+    ) w
+    group by l.group_name
+)
+select
+    n.name,
+    coalesce(g.enabled, true) as enabled,
+    coalesce(g.priority, 0::smallint) as priority,
+    g.max_active_jobs,
+    coalesce(g.max_per_key, 1) as max_per_key,
+    coalesce(m.count, 0) as manifests,
+    least(coalesce(r.count, 0), $1)::bigint as ready,
+    coalesce(u.count, 0) as running
+from (
+    select g.name
+    from trax.manifest_group g
+    union
+    select r.name
+    from ready r
+    union
+    select m.name
+    from manifests m
+) n
+left join trax.manifest_group g on g.name = n.name
+left join manifests m on m.name = n.name
+left join ready r on r.name = n.name
+left join running u on u.name = n.name
+order by n.name

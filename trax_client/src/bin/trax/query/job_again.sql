@@ -1,0 +1,22 @@
+-- Queues an ended job anew and gives the new one. $1 the job.
+select
+    case
+        when m.name is not null then trax.trigger(name => m.name, input => r.input)
+        else trax.enqueue(
+            task => r.task,
+            input => r.input,
+            group_name => r.group_name,
+            priority => r.priority,
+            max_retries => d.max_retries,
+            timeout => d.timeout,
+            unique_key => d.unique_key,
+            concurrency_key => d.concurrency_key,
+            trace => d.trace
+        )
+    end as job_id,
+    m.name is not null as by_manifest
+from trax.run r
+left join trax.manifest m on m.manifest_id = r.manifest_id
+left join trax.dead_letter d on d.job_id = r.job_id
+where r.job_id = $1
+    and r.final

@@ -1,0 +1,13 @@
+-- The ended attempts of one job, the first first. $1 its id.
+select
+    r.attempt,
+    r.state,
+    r.failure_kind,
+    r.worker,
+    r.started_at,
+    r.finished_at,
+    r.error,
+    r.detail
+from trax.run r
+where r.job_id = $1
+order by r.finished_at, r.attempt

@@ -1,0 +1,12 @@
+-- Where some jobs are now. $1 their ids.
+select
+    j.job_id,
+    j.state,
+    j.attempt,
+    j.task,
+    j.run_at,
+    j.worker,
+    j.error
+from trax.job j
+where j.job_id = any ($1)
+order by j.job_id

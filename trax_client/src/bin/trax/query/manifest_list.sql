@@ -1,0 +1,32 @@
+-- Manifests in the order of their names. $1 task, $2 group, $3 a part of the name, $4 whether enabled, $5 at most.
+select
+    m.name,
+    m.task,
+    m.group_name,
+    m.cron,
+    m.timezone,
+    m.every::text as every,
+    m.run_at,
+    m.depends_mode,
+    m.dormant,
+    array(
+        select p.name
+        from trax.manifest_dependency d
+        join trax.manifest p on p.manifest_id = d.parent_id
+        where d.child_id = m.manifest_id
+        order by p.name
+    ) as depends_on,
+    m.enabled,
+    s.next_run_at,
+    s.parked_on,
+    s.last_queued_at,
+    s.last_success_at,
+    s.evaluation_error
+from trax.manifest m
+left join trax.manifest_state s on s.manifest_id = m.manifest_id
+where ($1::text is null or m.task = $1)
+    and ($2::text is null or m.group_name = $2)
+    and ($3::text is null or position($3 in m.name) > 0)
+    and ($4::boolean is null or m.enabled = $4)
+order by m.name
+limit $5
