@@ -27,6 +27,7 @@ install: setup
 
 lint: setup
 	cargo fmt --all --check
+	scripts/dependencies
 	cargo clippy --workspace --all-targets --features trax_client/cli,trax_client/testkit
 
 setup:

@@ -8,7 +8,8 @@ const READER: &str = "status check diagnose metrics preview preview_cron explain
 const PRODUCER: &str =
     "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
-    activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token";
+    activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
+    report_progress waiting_tasks";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
@@ -28,6 +29,7 @@ const CALLS: [(&str, &str); 43] = [
     ),
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
+    ("waiting_tasks", "select * from trax.waiting_tasks()"),
     ("claim_next", "select * from trax.claim_next()"),
     (
         "heartbeat",
@@ -40,6 +42,10 @@ const CALLS: [(&str, &str); 43] = [
     ),
     ("fail", "select trax.fail({job}, {token}, 'no')"),
     ("release", "select trax.release({job}, {token})"),
+    (
+        "report_progress",
+        "select trax.report_progress({job}, {token}, '0.5')",
+    ),
     (
         "acknowledge_cancel",
         "select trax.acknowledge_cancel({job}, {token})",

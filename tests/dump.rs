@@ -14,6 +14,7 @@ use trax_client::testkit::Database;
 const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') from (
     select 'work_queue ' || x::text from trax.work_queue x
     union all select 'lease ' || x::text from trax.lease x
+    union all select 'progress ' || x::text from trax.progress x
     union all select x.tableoid::regclass || ' ' || x::text from trax.run x
     union all select 'dead_letter ' || x::text from trax.dead_letter x
     union all select 'manifest ' || x::text from trax.manifest x
@@ -44,6 +45,7 @@ async fn fill(client: &Client) {
             from trax.claim_next(tasks => '{broken}');
         select trax.enqueue('executing');
         select trax.claim_next(tasks => '{executing}', lease => '1 h');
+        select trax.report_progress(job_id, token, '{\"done\": 0.5}') from trax.lease;
         select trax.schedule('nightly', 'report', cron => '0 2 * * *', max_retries => 2);
         select trax.schedule('off', 'report', every => '1 h', enabled => false);
         select trax.schedule('due', 'due', every => '1 h');

@@ -341,6 +341,7 @@ fn sample(argument: &str) -> &'static str {
         "task" | "error" | "holder" => "'a'",
         "max_holders" => "1",
         "ttl" => "'1 s'",
+        "progress" => "'0.5'",
         "inputs" => "array['1']::jsonb[]",
         "name" => "'m'",
         "group_name" => "'g'",

@@ -30,6 +30,8 @@ const CONTRACT: [&str; 41] = [
     "complete(job_id bigint, token uuid, output jsonb default null) returns boolean",
     "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
     "fail(job_id bigint, token uuid, error text, detail jsonb default null, retry_in interval default null, permanent boolean default false) returns text",
+    "waiting_tasks(groups text[] default null) returns table(task text)",
+    "report_progress(job_id bigint, token uuid, progress jsonb) returns boolean",
     "release(job_id bigint, token uuid, delay interval default null) returns boolean",
     "acknowledge_cancel(job_id bigint, token uuid) returns boolean",
     "cancel(job_id bigint) returns text",
@@ -52,7 +54,7 @@ const CONTRACT: [&str; 41] = [
 const COLUMNS: [(&str, &str); 4] = [
     (
         "job",
-        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output",
+        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output progress",
     ),
     (
         "run",

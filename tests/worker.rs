@@ -1,16 +1,20 @@
 //! The Rust worker: handlers, panics, leases, cancels, signals and broken connections.
 
 mod connection;
+mod fault;
 mod lease;
+mod pooler;
 mod signal;
+mod task;
 
+use harness::pooler::Pooler;
 use harness::scheduler::{connect, execute, value, violations};
 use harness::{PATIENCE, database, eventually};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Config};
 use trax_client::testkit::Database;
 use trax_client::{
     Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Shutdown,
@@ -19,7 +23,33 @@ use trax_client::{
 
 /// A worker whose events are not the test's output, and that leaves signals alone.
 fn worker(database: &Database) -> Worker {
-    Worker::new(database.config())
+    worker_at(worker_config(database))
+}
+
+/// How a worker reaches a database: over the socket, or through a pooler when all these tests run behind one.
+fn worker_config(database: &Database) -> Config {
+    static PORTS: [OnceLock<u16>; 2] = [OnceLock::new(), OnceLock::new()];
+    let mut config = database.config();
+    if std::env::var_os(pooler::POOLED).is_none() {
+        return config;
+    }
+    let servers = [harness::shared_server(), harness::scheduler::live_server()];
+    let at = servers
+        .iter()
+        .position(|server| config.get_ports() == [server.port()])
+        .expect("a database of one of the two");
+    let port = *PORTS[at].get_or_init(|| Pooler::for_ever(servers[at], 3));
+    config = Config::new();
+    config
+        .host("127.0.0.1")
+        .port(port)
+        .user("postgres")
+        .dbname(database.name());
+    config
+}
+
+fn worker_at(config: Config) -> Worker {
+    Worker::new(config)
         .without_signals()
         .on_event(|_| ())
         .poll_interval(Duration::from_millis(20))
@@ -236,7 +266,7 @@ async fn a_completion_in_the_handlers_own_transaction_has_its_effect_exactly_onc
     for amount in 0..10 {
         enqueue(&client, "pay", amount).await;
     }
-    let worker = Worker::with_state(database.config(), database.clone())
+    let worker = Worker::with_state(worker_config(&database), database.clone())
         .without_signals()
         .on_event(|_| ())
         .poll_interval(Duration::from_millis(20))

@@ -16,7 +16,8 @@ declare
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
-        'enqueue_many', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue_many', 'acquire_token', 'await_token', 'extend_token', 'release_token',
+        'report_progress', 'waiting_tasks'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
@@ -48,7 +49,8 @@ declare
     reads constant text[] := array[
         'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
         'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'concurrency_limit', 'concurrency_token',
-        'concurrency_waiter'
+        'concurrency_waiter',
+        'progress'
     ];
     granted text[];
     object regprocedure;

@@ -67,3 +67,27 @@ language c
 as 'MODULE_PATHNAME', 'trax_wait_for_work';
 comment on procedure trax.wait_for_work(interval) is
     'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it returns after half a second at most.';
+
+create function trax.waiting_tasks(
+    groups text[] default null
+)
+returns table (
+    task text
+)
+language sql stable parallel safe security definer
+rows 10
+set search_path = pg_catalog, pg_temp
+as $$
+    select distinct l.task
+    from trax.lane l
+    where (waiting_tasks.groups is null or l.group_name = any (waiting_tasks.groups))
+        and exists (
+            select
+            from trax.work_queue q
+            where q.lane_id = l.lane_id
+                and q.waits_for is null
+        )
+    order by l.task
+$$;
+comment on function trax.waiting_tasks(text[]) is
+    'The tasks that have jobs ready to be claimed, in any group or in these: what a worker without a handler for one of them may warn of.';

@@ -29,3 +29,15 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_release';
 comment on function trax.release(bigint, uuid, interval) is
     'Gives a job back without spending its attempt, to be claimed again now or after a delay; false when the lease is lost.';
+
+create function trax.report_progress(
+    job_id bigint,
+    token uuid,
+    progress jsonb
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_report_progress';
+comment on function trax.report_progress(bigint, uuid, jsonb) is
+    'Says how far an attempt is: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; false when the lease is lost. Commit at once: others see it then.';

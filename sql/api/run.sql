@@ -120,7 +120,8 @@ select
             limit 1
         )
     end as error,
-    null::jsonb as output
+    null::jsonb as output,
+    null::jsonb as progress
 from trax.work_queue q
 union all
 select
@@ -139,7 +140,13 @@ select
     null,
     l.worker,
     null,
-    null
+    null,
+    (
+        select p.progress
+        from trax.progress p
+        where p.job_id = l.job_id
+            and p.token = l.token
+    )
 from trax.lease l
 union all
 select
@@ -158,7 +165,8 @@ select
     r.finished_at,
     r.worker,
     r.error,
-    r.output
+    r.output,
+    null
 from trax.run r
 where r.final;
 
@@ -179,3 +187,4 @@ comment on column trax.job.finished_at is 'When it ended.';
 comment on column trax.job.worker is 'Who executes or executed it.';
 comment on column trax.job.error is 'What its last attempt said, if that failed.';
 comment on column trax.job.output is 'What the task returned.';
+comment on column trax.job.progress is 'While it is executed: how far it is, as it last said.';

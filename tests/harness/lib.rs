@@ -3,7 +3,9 @@
 pub mod limit;
 pub mod manifest;
 pub mod markdown;
+pub mod pooler;
 pub mod process;
+pub mod proxy;
 pub mod scheduler;
 pub mod session;
 pub mod standby;

@@ -28,12 +28,17 @@ async fn a_child_worker() {
     let Ok(config) = std::env::var(CHILD) else {
         return;
     };
+    println!("the child is running");
     let summary = Worker::new(config.parse().expect("the parent gives a configuration"))
         .grace(Duration::from_millis(1500))
         .poll_interval(Duration::from_millis(20))
         .concurrency(2)
         .handle("until.file", until_file)
         .handle("obedient", obedient)
+        .handle("nap", |millis: u64, _: Context| async move {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            HandlerResult::Ok(())
+        })
         .handle("deaf", |_: u32, _: Context| {
             std::future::pending::<HandlerResult<()>>()
         })
@@ -43,7 +48,7 @@ async fn a_child_worker() {
     println!("the child ended: {:?}, {summary}", summary.stopped);
 }
 
-fn child_worker(database: &Database) -> Process {
+pub(super) fn child_worker(database: &Database) -> Process {
     let server = live_server();
     let config = format!(
         "host={} port={} user=postgres dbname={}",

@@ -37,6 +37,10 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         Client { db }
     }
 
+    pub(crate) fn db(&self) -> &'a C {
+        self.db
+    }
+
     /// Queues one job and gives its id.
     ///
     /// With a unique key that is alive it gives that job's id and queues nothing.
@@ -139,6 +143,33 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
                 })
             })
             .collect()
+    }
+
+    /// Says how far an attempt is: a number, a text or a small document, which `trax.job` shows until the lease ends.
+    /// False when the lease was lost.
+    pub async fn report_progress<T: Serialize>(
+        &self,
+        job_id: JobId,
+        token: Token,
+        progress: &T,
+    ) -> Result<bool> {
+        let progress = serde_json::to_value(progress)?;
+        Call::new("report_progress")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .arg("progress", &progress)
+            .value(self.db)
+            .await
+    }
+
+    /// The tasks that have jobs ready to be claimed, in any group or in these.
+    pub async fn waiting_tasks(&self, groups: Option<&[String]>) -> Result<Vec<String>> {
+        let groups = groups.map(<[String]>::to_vec);
+        let rows = Call::new("waiting_tasks")
+            .option("groups", &groups)
+            .rows(self.db, "task")
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Records the completion; false when the lease was lost or the completion recorded before.

@@ -58,6 +58,8 @@ pub enum Error {
     Database(Report),
     /// The server cannot be reached, or the connection broke; nothing is known about the call.
     Connection(Box<dyn std::error::Error + Send + Sync>),
+    /// The worker was put together wrong; says what to do.
+    Setup(String),
     /// A value could not be written as, or read from, JSON or its SQL type.
     Conversion(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -78,7 +80,7 @@ impl Error {
             | Error::NotInstalled(report)
             | Error::Unsupported(report)
             | Error::Database(report) => Some(report),
-            Error::Connection(_) | Error::Conversion(_) => None,
+            Error::Connection(_) | Error::Conversion(_) | Error::Setup(_) => None,
         }
     }
 
@@ -131,6 +133,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Connection(error) => write!(f, "connection: {}", chain(error.as_ref())),
+            Error::Setup(mistake) => f.write_str(mistake),
             Error::Conversion(error) => write!(f, "conversion: {}", chain(error.as_ref())),
             other => match other.report() {
                 Some(report) => write!(f, "{report} ({})", report.sqlstate),

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::sql::{Call, Interval};
+use crate::worker::Task;
 
 /// How a job is queued; what is not set keeps the server's default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -120,6 +121,14 @@ impl<T: Serialize> NewJob<T> {
             input,
             options: JobOptions::default(),
         }
+    }
+
+    /// A job of the task that this input belongs to, with that task's options.
+    pub fn of(input: T) -> Self
+    where
+        T: Task,
+    {
+        NewJob::new(T::NAME, input).with(T::options())
     }
 
     /// The same job with these options.

@@ -4,10 +4,10 @@
 //! the contract over any connection or transaction, [`Worker`] runs a fleet of handlers, and the
 //! binary `trax` (feature `cli`) gives people a command line.
 //!
-//! A worker, whole:
+//! From nothing to a job that ran, whole:
 //!
 //! ```no_run
-#![doc = include_str!("../examples/worker.rs")]
+#![doc = include_str!("../examples/hello.rs")]
 //! ```
 //!
 //! Execution is at least once. A handler whose writes must happen exactly once commits them in the
@@ -20,6 +20,7 @@ mod health;
 mod id;
 mod job;
 mod manifest;
+mod operate;
 mod sql;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -33,9 +34,10 @@ pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
 pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
 pub use manifest::{Group, Manifest};
+pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use worker::{
-    Cancellation, Context, Event, HandlerResult, IntoOutcome, JobError, Outcome, Reason, Shutdown,
-    Stopped, Summary, Worker,
+    Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
+    Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };

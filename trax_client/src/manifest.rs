@@ -8,6 +8,7 @@ use tokio_postgres::GenericClient;
 
 use crate::error::Result;
 use crate::sql::{Call, Interval};
+use crate::worker::Task;
 
 /// A manifest to create or change; what is not set keeps the value that it has.
 ///
@@ -28,12 +29,22 @@ pub struct Manifest {
     cron: Option<String>,
     every: Option<Interval>,
     run_at: Option<SystemTime>,
+    depends_on: Option<Vec<String>>,
+    depends_mode: Option<String>,
+    dormant: Option<bool>,
     timezone: Option<String>,
     group_name: Option<String>,
     priority: Option<i32>,
     max_retries: Option<i32>,
     retry_delay: Option<Interval>,
     timeout: Option<Interval>,
+    misfire: Option<String>,
+    misfire_threshold: Option<Interval>,
+    misfire_limit: Option<i32>,
+    overlap: Option<String>,
+    max_concurrency: Option<i32>,
+    variance: Option<Interval>,
+    exclusions: Option<Value>,
     starts_at: Option<SystemTime>,
     ends_at: Option<SystemTime>,
     enabled: Option<bool>,
@@ -52,6 +63,16 @@ impl Manifest {
     /// Its unique name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A manifest of the task that this input belongs to.
+    pub fn of<T: Task + Serialize>(name: impl Into<String>, input: &T) -> Result<Self> {
+        Manifest::new(name, T::NAME).input(input)
+    }
+
+    /// The code that it runs.
+    pub fn task(&self) -> &str {
+        &self.task
     }
 
     /// What every run of it works on.
@@ -114,6 +135,66 @@ impl Manifest {
         self
     }
 
+    /// Runs after the success of these manifests: of each of them, or of any (`any_parent`).
+    pub fn depends_on<N: Into<String>>(mut self, parents: impl IntoIterator<Item = N>) -> Self {
+        self.depends_on = Some(parents.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The success of one parent is enough.
+    pub fn any_parent(mut self) -> Self {
+        self.depends_mode = Some("any".to_owned());
+        self
+    }
+
+    /// Runs only when its parent's run activates it.
+    pub fn dormant(mut self) -> Self {
+        self.dormant = Some(true);
+        self
+    }
+
+    /// What runs that come too late become: `fire_once`, `fire_all` or `skip`.
+    pub fn misfire(mut self, policy: impl Into<String>) -> Self {
+        self.misfire = Some(policy.into());
+        self
+    }
+
+    /// From when on a run is too late.
+    pub fn misfire_threshold(mut self, late: Duration) -> Self {
+        self.misfire_threshold = Some(Interval(late));
+        self
+    }
+
+    /// How many missed runs `fire_all` makes up for.
+    pub fn misfire_limit(mut self, runs: i32) -> Self {
+        self.misfire_limit = Some(runs);
+        self
+    }
+
+    /// When it is due while it runs: `queue`, `skip` or `allow`.
+    pub fn overlap(mut self, policy: impl Into<String>) -> Self {
+        self.overlap = Some(policy.into());
+        self
+    }
+
+    /// How many runs of it there may be at once.
+    pub fn max_concurrency(mut self, runs: i32) -> Self {
+        self.max_concurrency = Some(runs);
+        self
+    }
+
+    /// A random delay of up to this, for each run.
+    pub fn variance(mut self, most: Duration) -> Self {
+        self.variance = Some(Interval(most));
+        self
+    }
+
+    /// When it does not run: days of the week, dates, ranges, windows, in the words of `trax.schedule`.
+    pub fn exclusions(mut self, exclusions: Value) -> Self {
+        self.exclusions = Some(exclusions);
+        self
+    }
+
     /// Not before this time.
     pub fn starts_at(mut self, at: SystemTime) -> Self {
         self.starts_at = Some(at);
@@ -140,6 +221,16 @@ impl Manifest {
             .option("cron", &self.cron)
             .option("every", &self.every)
             .option("run_at", &self.run_at)
+            .option("depends_on", &self.depends_on)
+            .option("depends_mode", &self.depends_mode)
+            .option("dormant", &self.dormant)
+            .option("misfire", &self.misfire)
+            .option("misfire_threshold", &self.misfire_threshold)
+            .option("misfire_limit", &self.misfire_limit)
+            .option("overlap", &self.overlap)
+            .option("max_concurrency", &self.max_concurrency)
+            .option("variance", &self.variance)
+            .option("exclusions", &self.exclusions)
             .option("timezone", &self.timezone)
             .option("group_name", &self.group_name)
             .option("priority", &self.priority)

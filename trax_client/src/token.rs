@@ -147,7 +147,7 @@ impl TokenGuard {
         let (stop, stopped) = oneshot::channel();
         let (report, lost) = watch::channel(false);
         let keeper = Keeper {
-            config: hardened(config, &request.holder),
+            config: hardened(config, &request.holder, request.ttl),
             request: TokenRequest {
                 ttl: request.ttl.max(SHORTEST_TTL),
                 ..request

@@ -3,9 +3,13 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+use serde_json::json;
 use trax_client::testkit::{Database, Server};
 use trax_client::tokio_postgres;
-use trax_client::{Access, Client, Error, Manifest, NewJob, SchedulerStart};
+use trax_client::{
+    Access, ClaimOptions, Client, DeadLetters, Error, Failure, Group, Manifest, NewJob,
+    SchedulerStart,
+};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
 
@@ -106,5 +110,73 @@ async fn a_role_gets_what_its_level_needs_and_no_more() -> Result {
     );
     drop(role);
     connection.await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn manifests_are_applied_previewed_explained_triggered_and_cancelled() -> Result {
+    let server = Server::options().not_preloaded().fast().start()?;
+    let db = database(&server).await?.connect().await?;
+    let client = Client::new(&db);
+    let document = json!({
+        "groups": [{"name": "etl", "priority": 3}],
+        "manifests": [{"name": "extract", "task": "extract", "cron": "0 4 * * *", "group_name": "etl"}]
+    });
+    let planned = client.apply(&document, false, true).await?;
+    let names: Vec<&str> = planned.iter().map(|change| &change.name[..]).collect();
+    assert_eq!(names, ["etl", "extract"], "{planned:?}");
+    assert_eq!(
+        text(&db, "select count(*)::text from trax.manifest").await?,
+        "0"
+    );
+    client.apply(&document, false, false).await?;
+    let dependent = Manifest::new("load", "load")
+        .depends_on(["extract"])
+        .overlap("skip")
+        .exclusions(json!({"days_of_week": ["SUN"]}));
+    client.schedule(&dependent).await?;
+
+    let upcoming = client.preview("extract", 3).await?;
+    assert!(upcoming.is_sorted_by_key(|run| run.run_at) && upcoming.len() == 3);
+    let reasons = client.explain_manifest("load").await?;
+    assert_eq!(reasons[0].reason, "waits_for_parent", "{reasons:?}");
+
+    let later = client
+        .trigger_in("extract", Some(json!(7)), Duration::from_secs(3600))
+        .await?;
+    let waits = format!(
+        "select input::text || ' ' || waits_for from trax.work_queue where job_id = {later}"
+    );
+    assert_eq!(text(&db, &waits).await?, "7 time");
+    assert_eq!(client.trigger_group("etl").await?, 1);
+    assert_eq!(client.cancel_manifest("extract").await?, 2);
+    client
+        .configure_group("etl", &Group::new().enabled(true))
+        .await?;
+    client.trigger("extract", None).await?;
+    assert_eq!(client.cancel_group("etl").await?, 1);
+    let refused = client.activate("load", None).await;
+    assert!(matches!(refused, Err(Error::WrongState(_))), "{refused:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_dead_letters_are_queued_again_by_what_they_are() -> Result {
+    let server = Server::options().not_preloaded().fast().start()?;
+    let db = database(&server).await?.connect().await?;
+    let client = Client::new(&db);
+    for task in ["a", "a", "a", "b"] {
+        client.enqueue(&NewJob::new(task, ())).await?;
+    }
+    for job in client.claim(&ClaimOptions::new().max_jobs(9)).await? {
+        client
+            .fail(job.job_id, job.token, &Failure::new("no").permanent())
+            .await?;
+    }
+    let two = DeadLetters::new().task("a").max_count(2);
+    assert_eq!(client.requeue_dead_letters(&two).await?, 2);
+    let none = DeadLetters::new().since(std::time::SystemTime::now() + Duration::from_secs(60));
+    assert_eq!(client.requeue_dead_letters(&none).await?, 0);
+    assert_eq!(client.requeue_dead_letters(&DeadLetters::new()).await?, 2);
     Ok(())
 }

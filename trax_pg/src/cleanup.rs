@@ -4,7 +4,9 @@
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{dead_letter, limit, manifest_state, registry, setting, token, work_queue, zone_data};
+use crate::{
+    dead_letter, limit, manifest_state, progress, registry, setting, token, work_queue, zone_data,
+};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How often a backend looks after partitions, in microseconds.
@@ -66,6 +68,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     manifest_state::sweep(spi, now);
     registry::forget_gone(spi, now);
     limit::sweep(spi);
+    progress::sweep(spi, now);
     token::sweep(spi, now);
     work_queue::deduplicate_lanes(spi);
     cleaned

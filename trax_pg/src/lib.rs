@@ -12,6 +12,8 @@ mod claim;
 
 mod lease;
 
+mod progress;
+
 mod outcome;
 
 mod dead_letter;

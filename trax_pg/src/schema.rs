@@ -33,9 +33,14 @@ extension_sql_file!(
     requires = ["schema_lease"]
 );
 extension_sql_file!(
+    "../../sql/schema/progress.sql",
+    name = "schema_progress",
+    requires = ["schema_run"]
+);
+extension_sql_file!(
     "../../sql/schema/dead_letter.sql",
     name = "schema_dead_letter",
-    requires = ["schema_run"]
+    requires = ["schema_progress"]
 );
 extension_sql_file!(
     "../../sql/schema/limit.sql",

@@ -16,7 +16,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The configuration of a worker's connections: what the caller said, and a bound on every wait.
-pub(crate) fn hardened(mut config: Config, name: &str) -> Config {
+pub(crate) fn hardened(mut config: Config, name: &str, lease: Duration) -> Config {
     if config.get_application_name().is_none() {
         config.application_name(format!("trax worker {name}"));
     }
@@ -25,6 +25,15 @@ pub(crate) fn hardened(mut config: Config, name: &str) -> Config {
     }
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(TCP_USER_TIMEOUT);
+    }
+    // A connection whose other end is gone is known to be broken before the lease is over. The driver's own first probe
+    // comes after two hours; whoever set another time keeps it.
+    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        let probe = (lease / 4).max(Duration::from_secs(1));
+        config
+            .keepalives_idle(probe)
+            .keepalives_interval(probe)
+            .keepalives_retries(2);
     }
     // Of several hosts only the primary can claim; a lone standby is an error worth seeing.
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
@@ -137,6 +146,20 @@ pub(crate) fn fraction() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dead_peer_is_noticed_within_a_lease() {
+        let lease = Duration::from_secs(30);
+        let config = hardened(Config::new(), "w", lease);
+        let probes = config.get_keepalives_retries().unwrap_or(9);
+        let noticed = config.get_keepalives_idle()
+            + config.get_keepalives_interval().unwrap_or(lease) * probes;
+        assert!(config.get_keepalives() && noticed < lease, "{noticed:?}");
+        let mut own = Config::new();
+        own.keepalives_idle(Duration::from_secs(7));
+        let config = hardened(own, "w", lease);
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(7));
+    }
 
     #[test]
     fn a_backoff_doubles_up_to_its_cap() {

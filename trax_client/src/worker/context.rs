@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::cancellation::{Cancellation, Reason};
+use super::held::Held;
+use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::Claimed;
 
@@ -14,6 +17,7 @@ pub struct Context<S = ()> {
     attempt: Arc<Claimed>,
     cancellation: Cancellation,
     state: Arc<S>,
+    held: Arc<Held>,
 }
 
 impl<S> Clone for Context<S> {
@@ -22,6 +26,7 @@ impl<S> Clone for Context<S> {
             attempt: Arc::clone(&self.attempt),
             cancellation: self.cancellation.clone(),
             state: Arc::clone(&self.state),
+            held: Arc::clone(&self.held),
         }
     }
 }
@@ -32,6 +37,7 @@ impl<S> Context<S> {
         mut claimed: Claimed,
         cancellation: Cancellation,
         state: Arc<S>,
+        held: Arc<Held>,
     ) -> (Value, Self) {
         let input = claimed.input.take();
         (
@@ -40,6 +46,7 @@ impl<S> Context<S> {
                 attempt: Arc::new(claimed),
                 cancellation,
                 state,
+                held,
             },
         )
     }
@@ -102,6 +109,18 @@ impl<S> Context<S> {
     /// Asks or waits whether to stop; can be cloned into whatever the handler starts.
     pub fn cancellation(&self) -> &Cancellation {
         &self.cancellation
+    }
+
+    /// Says how far the job is, for everybody to see in `trax.job` while it runs: a number, a text or a small document
+    /// (8 KiB). Costs nothing here: the worker sends the last word of each job at most twice a second, over the
+    /// connection of its heartbeats.
+    ///
+    /// # Errors
+    /// Only when `progress` cannot be written as JSON.
+    pub fn progress<T: Serialize>(&self, progress: T) -> Result<()> {
+        let progress = serde_json::to_value(progress)?;
+        self.held.report(self.job_id(), self.token(), progress);
+        Ok(())
     }
 
     /// Returns when the attempt should stop, and never otherwise.

@@ -128,7 +128,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 continue;
             };
             let state = Arc::clone(&self.setup.state);
-            let (input, ctx) = Context::new(claimed, cancellation, state);
+            let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
             let patience = self.setup.cancel_patience;
             let task = self.running.spawn(attempt(handler, input, ctx, patience));
             self.started.insert(

@@ -40,6 +40,18 @@ pub enum Event {
         /// How long they may go on.
         grace: Duration,
     },
+    /// Jobs of these tasks wait, and this worker has no handler for them. Told once, at the start.
+    Unhandled {
+        /// The tasks.
+        tasks: Vec<String>,
+    },
+    /// The server refused what a handler said of its progress.
+    ProgressRefused {
+        /// The job.
+        job_id: JobId,
+        /// Why.
+        error: String,
+    },
     /// The server refused an outcome; the attempt was recorded as failed, or runs out by itself.
     Refused {
         /// The job.
@@ -73,6 +85,17 @@ impl fmt::Display for Event {
                         "stopping: {running} running {jobs} may take {seconds} s to end"
                     ),
                 }
+            }
+            Event::Unhandled { tasks } => {
+                write!(f, "jobs wait for which this worker has no handler: ")?;
+                write!(f, "{}", tasks.join(", "))
+            }
+            Event::ProgressRefused { job_id, error } => {
+                write!(
+                    f,
+                    "job {job_id}: its progress was refused: {}",
+                    brief(error)
+                )
             }
             Event::Refused { job_id, error } => {
                 write!(f, "job {job_id}: the outcome was refused: {}", brief(error))

@@ -14,13 +14,15 @@ use super::outcome::{
     HandlerResult, IntoOutcome, JobError, Outcome, Verdict, settle, settle_stopped,
 };
 
-type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
 pub(crate) type Handler<S> = Arc<dyn Fn(Value, Context<S>) -> Running + Send + Sync>;
 
 /// Handlers by task, and the one for everything else.
 pub(crate) struct Handlers<S> {
     by_task: HashMap<String, Handler<S>>,
     any: Option<Handler<S>>,
+    /// A task that was given a second handler: found when the worker starts.
+    twice: Option<String>,
 }
 
 impl<S: Send + Sync + 'static> Handlers<S> {
@@ -28,15 +30,38 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         Handlers {
             by_task: HashMap::new(),
             any: None,
+            twice: None,
         }
     }
 
     pub(crate) fn insert(&mut self, task: String, handler: Handler<S>) {
-        self.by_task.insert(task, handler);
+        if self.by_task.insert(task.clone(), handler).is_some() {
+            self.twice.get_or_insert(task);
+        }
     }
 
     pub(crate) fn insert_any(&mut self, handler: Handler<S>) {
         self.any = Some(handler);
+    }
+
+    /// What is wrong with them, and what to do.
+    pub(crate) fn mistake(&self) -> Option<String> {
+        if let Some(task) = &self.twice {
+            return Some(format!(
+                "task \"{task}\" has two handlers in one worker; give each task one"
+            ));
+        }
+        if self.by_task.is_empty() && self.any.is_none() {
+            return Some(
+                "the worker has no handler; add one with .task(function) or .handle(name, function)"
+                    .to_owned(),
+            );
+        }
+        None
+    }
+
+    pub(crate) fn knows(&self, task: &str) -> bool {
+        self.any.is_some() || self.by_task.contains_key(task)
     }
 
     /// The filter of the claim; none when there is a handler for everything.

@@ -1,12 +1,14 @@
 //! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
 //! the caller's runtime does not lose its lease by that.
 //!
-//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing.
+//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing. What handlers say of
+//! their progress goes the same way, twice a second at most.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_postgres::{Client as Connection, Config};
 
@@ -15,9 +17,12 @@ use super::event::{Event, Events};
 use super::held::Held;
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::id::{JobId, Token};
 
 /// How many leases one call extends.
 const BATCH: usize = 1000;
+/// From one round of progress reports to the next.
+const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct Heartbeat {
@@ -80,13 +85,28 @@ impl Heart {
         let period = self.lease / 3;
         let mut backoff = Backoff::new(period);
         let mut next = Instant::now() + period;
+        let mut next_report = Instant::now();
+        let mut reported = false;
         loop {
-            let wake = self.held.earliest_end().map_or(next, |end| end.min(next));
+            let mut wake = self.held.earliest_end().map_or(next, |end| end.min(next));
+            if reported {
+                wake = wake.min(next_report);
+            }
             tokio::select! {
                 _ = stopped.changed() => return,
+                () = self.held.reported(), if !reported => reported = true,
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             self.held.expire(Instant::now());
+            let now = Instant::now();
+            if reported && now >= next_report && now < next {
+                let all = tokio::select! {
+                    _ = stopped.changed() => return,
+                    all = self.report(next - now) => all,
+                };
+                reported = !all;
+                next_report = Instant::now() + REPORT_PERIOD;
+            }
             if Instant::now() < next {
                 continue;
             }
@@ -105,6 +125,39 @@ impl Heart {
             };
             next = Instant::now() + wait;
         }
+    }
+
+    /// Tells what handlers reported, if that is done before the next heartbeat; false when something is left to tell.
+    async fn report(&mut self, limit: Duration) -> bool {
+        let reports = self.held.take_reports();
+        let told = tokio::time::timeout(limit, self.tell(&reports)).await;
+        let all = matches!(told, Ok(Ok(())));
+        if !all {
+            self.held.put_back(reports);
+        }
+        all
+    }
+
+    async fn tell(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => open(&self.config).await?,
+        };
+        let client = Client::new(&connection);
+        for (job_id, token, progress) in reports {
+            match client.report_progress(*job_id, *token, progress).await {
+                Ok(true) => {}
+                Ok(false) => self.held.lost(*job_id, *token),
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => self.events.tell(Event::ProgressRefused {
+                    job_id: *job_id,
+                    error: error.to_string(),
+                }),
+            }
+        }
+        // Only a connection that answered is kept.
+        self.connection = Some(connection);
+        Ok(())
     }
 
     /// Extends every lease in hand.

@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cancellation::{Reason, Trigger};
+use serde_json::Value;
+use tokio::sync::Notify;
+
 use crate::id::{JobId, Token};
 use crate::job::Beat;
 
@@ -17,15 +20,20 @@ struct Lease {
     trigger: Trigger,
     valid_until: Instant,
     times_out_at: Option<Instant>,
+    /// What the handler said last and the server does not know yet.
+    progress: Option<Value>,
 }
 
 #[derive(Default)]
-pub(crate) struct Held(Mutex<HashMap<JobId, Lease>>);
+pub(crate) struct Held {
+    leases: Mutex<HashMap<JobId, Lease>>,
+    reported: Notify,
+}
 
 impl Held {
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Lease>> {
         // No code panics under the lock; the map is whole even if it did.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A claim that was sent at `sent`. An older lease on the same job is lost by that.
@@ -42,6 +50,7 @@ impl Held {
             trigger,
             valid_until: sent + lease,
             times_out_at: timeout.and_then(|timeout| sent.checked_add(timeout)),
+            progress: None,
         };
         if let Some(older) = self.lock().insert(job_id, lease) {
             older.trigger.fire(Reason::LeaseLost);
@@ -103,6 +112,47 @@ impl Held {
         });
     }
 
+    /// What a handler says of how far it is; the last word of a job counts.
+    pub(crate) fn report(&self, job_id: JobId, token: Token, progress: Value) {
+        let mut leases = self.lock();
+        let lease = leases.get_mut(&job_id).filter(|lease| lease.token == token);
+        if let Some(lease) = lease {
+            lease.progress = Some(progress);
+            self.reported.notify_one();
+        }
+    }
+
+    /// Returns when something was reported since it last did. May be dropped and called again.
+    pub(crate) async fn reported(&self) {
+        self.reported.notified().await;
+    }
+
+    /// All that was reported and not taken.
+    pub(crate) fn take_reports(&self) -> Vec<(JobId, Token, Value)> {
+        self.lock()
+            .iter_mut()
+            .filter_map(|(id, lease)| Some((*id, lease.token, lease.progress.take()?)))
+            .collect()
+    }
+
+    /// What could not be told, unless the handler has said something newer.
+    pub(crate) fn put_back(&self, reports: Vec<(JobId, Token, Value)>) {
+        let mut leases = self.lock();
+        for (job_id, token, progress) in reports {
+            if let Some(lease) = leases.get_mut(&job_id).filter(|l| l.token == token) {
+                lease.progress.get_or_insert(progress);
+            }
+        }
+    }
+
+    /// The server says that this lease is lost.
+    pub(crate) fn lost(&self, job_id: JobId, token: Token) {
+        let leases = self.lock();
+        if let Some(lease) = leases.get(&job_id).filter(|lease| lease.token == token) {
+            lease.trigger.fire(Reason::LeaseLost);
+        }
+    }
+
     pub(crate) fn fire_all(&self, reason: Reason) {
         for lease in self.lock().values() {
             lease.trigger.fire(reason);
@@ -153,6 +203,24 @@ mod tests {
         let (held, _, early) = one(Some(LEASE), now);
         held.note(&beat(true, true), now, LEASE);
         assert_eq!(early.reason(), Some(Reason::Cancelled));
+    }
+
+    #[test]
+    fn of_many_reports_the_last_is_taken_once_and_a_stale_one_never() {
+        let (held, token, _cancellation) = one(None, Instant::now());
+        held.report(JobId(1), token, Value::from(1));
+        held.report(JobId(1), token, Value::from(2));
+        held.report(JobId(1), Token(uuid::Uuid::from_u128(8)), Value::from(3));
+        held.report(JobId(9), token, Value::from(4));
+        assert_eq!(held.take_reports(), [(JobId(1), token, Value::from(2))]);
+        assert_eq!(held.take_reports(), []);
+
+        let old = |value: i32| vec![(JobId(1), token, Value::from(value))];
+        held.put_back(old(2));
+        assert_eq!(held.take_reports(), old(2), "it was not told");
+        held.report(JobId(1), token, Value::from(5));
+        held.put_back(old(2));
+        assert_eq!(held.take_reports(), old(5), "the newer one counts");
     }
 
     #[test]

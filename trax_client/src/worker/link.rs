@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed, Failed, Failure};
+use crate::manifest::Manifest;
 
 /// The most jobs of one claim, and completions of one call.
 pub(crate) const BATCH: usize = 1000;
@@ -71,6 +72,13 @@ pub(crate) struct Link {
     pub(crate) connection: Option<Connection>,
     /// False until the first claim succeeded: till then a refusal ends the run.
     pub(crate) proven: bool,
+    /// What is done once, before the first claim.
+    pub(crate) first: Option<First>,
+}
+
+/// What a worker does once, when it first reaches the server.
+pub(crate) struct First {
+    pub(crate) schedules: Vec<Manifest>,
 }
 
 impl Link {
@@ -142,6 +150,10 @@ impl Link {
             }
         };
         let client = Client::new(connection);
+        if let Some(first) = &self.first {
+            begin(&client, first, &self.options, &self.events).await?;
+            self.first = None;
+        }
         tell_others(&client, &self.events, outbox, reply).await?;
         if want == 0 {
             return tell_completions(&client, &self.events, outbox, reply).await;
@@ -172,6 +184,43 @@ impl Link {
 }
 
 type Db<'a> = Client<'a, Connection>;
+
+/// Stores the schedules, and tells which tasks wait that nobody here handles.
+async fn begin(
+    client: &Db<'_>,
+    first: &First,
+    options: &ClaimOptions,
+    events: &Events,
+) -> Result<()> {
+    for manifest in &first.schedules {
+        client.schedule(manifest).await.map_err(|error| {
+            if error.is_transient() {
+                return error;
+            }
+            let hint = error.report().and_then(|report| report.hint.as_deref());
+            Error::Setup(format!(
+                "the schedule \"{}\" was refused: {error}{}",
+                manifest.name(),
+                hint.map_or(String::new(), |hint| format!("; {hint}"))
+            ))
+        })?;
+    }
+    let Some(handled) = &options.tasks else {
+        return Ok(());
+    };
+    match client.waiting_tasks(options.groups.as_deref()).await {
+        Ok(mut tasks) => {
+            tasks.retain(|task| !handled.contains(task));
+            if !tasks.is_empty() {
+                events.tell(Event::Unhandled { tasks });
+            }
+            Ok(())
+        }
+        Err(error) if error.is_transient() => Err(error),
+        // It is only advice: the claim says what is really wrong.
+        Err(_) => Ok(()),
+    }
+}
 
 /// What is no completion is told one by one; what was told leaves the outbox.
 async fn tell_others(

@@ -21,6 +21,7 @@ mod outcome;
 mod pace;
 mod shutdown;
 mod summary;
+mod task;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use self::event::Event;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
 pub use self::summary::{Stopped, Summary};
+pub use self::task::{FromContext, FromState, State, Task, TaskHandler};
 
 use self::connection::{hardened, random};
 use self::dispatch::Dispatch;
@@ -42,9 +44,10 @@ use self::event::Events;
 use self::handler::{Handlers, handler};
 use self::heartbeat::Heartbeat;
 use self::held::Held;
-use self::link::Link;
-use crate::error::Result;
+use self::link::{First, Link};
+use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
+use crate::manifest::Manifest;
 
 /// What the parts of a running worker share.
 pub(crate) struct Setup<S> {
@@ -68,6 +71,7 @@ pub struct Worker<S = ()> {
     config: Config,
     name: String,
     groups: Option<Vec<String>>,
+    schedules: Vec<Manifest>,
     signals: bool,
     events: Events,
     shutdown: Shutdown,
@@ -88,6 +92,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             config,
             name: default_name(),
             groups: None,
+            schedules: Vec::new(),
             signals: true,
             events: Events::to_stderr(),
             shutdown: Shutdown::new(),
@@ -126,6 +131,43 @@ impl<S: Send + Sync + 'static> Worker<S> {
         R: IntoOutcome + Send + 'static,
     {
         self.setup.handlers.insert_any(handler(function));
+        self
+    }
+
+    /// Runs an async function for every job of the [`Task`] that its first argument is; the others are extractors.
+    ///
+    /// ```no_run
+    /// # use serde::Deserialize;
+    /// # #[derive(Clone)] struct Mailer;
+    /// # impl Mailer { async fn send(&self, _: &str) -> Result<(), std::io::Error> { Ok(()) } }
+    /// use trax_client::{Context, Manifest, State, Task, Worker};
+    ///
+    /// #[derive(Deserialize)]
+    /// struct SendMail { to: String }
+    ///
+    /// impl Task for SendMail {
+    ///     const NAME: &str = "mail.send";
+    /// }
+    ///
+    /// async fn send_mail(mail: SendMail, State(mailer): State<Mailer>) -> Result<(), std::io::Error> {
+    ///     mailer.send(&mail.to).await
+    /// }
+    ///
+    /// # async fn example(config: tokio_postgres::Config) -> Result<(), Box<dyn std::error::Error>> {
+    /// Worker::with_state(config, Mailer).task(send_mail).run().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn task<Arguments, H: TaskHandler<S, Arguments>>(mut self, function: H) -> Self {
+        let handler = function.into_handler();
+        self.setup.handlers.insert(H::NAME.to_owned(), handler);
+        self
+    }
+
+    /// A manifest that is stored when the worker starts, so that a schedule can stand beside its handler. Its task must
+    /// have a handler in this worker, and the worker's role the level `admin`. Storing it again moves no run.
+    pub fn schedule(mut self, manifest: Manifest) -> Self {
+        self.schedules.push(manifest);
         self
     }
 
@@ -206,23 +248,26 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// A server that cannot be reached is waited for, at the start too.
     ///
     /// # Errors
-    /// Only when the server refuses the first claim (no extension, no right, a bad filter).
+    /// At the start only: [`Error::Setup`] when it was put together wrong, and what the server refuses of the schedules
+    /// and of the first claim (no extension, no right, a bad filter).
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             config,
             name,
             groups,
+            schedules,
             signals,
             events,
             shutdown,
             setup,
         } = self;
+        check(&setup.handlers, &schedules)?;
         let _signals = if signals {
             Some(shutdown.obey_signals()?)
         } else {
             None
         };
-        let config = hardened(config, &name);
+        let config = hardened(config, &name, setup.lease);
         let held = Arc::new(Held::default());
         let heartbeat = Heartbeat::start(
             config.clone(),
@@ -240,12 +285,29 @@ impl<S: Send + Sync + 'static> Worker<S> {
             shutdown,
             connection: None,
             proven: false,
+            first: Some(First { schedules }),
         };
         let summary = Dispatch::new(Arc::new(setup), held, link).run().await;
         // Only now: leases are extended until the last outcome is told.
         drop(heartbeat);
         summary
     }
+}
+
+/// What is wrong with a worker before it starts.
+fn check<S: Send + Sync + 'static>(handlers: &Handlers<S>, schedules: &[Manifest]) -> Result<()> {
+    let mistake = handlers.mistake().or_else(|| {
+        let unhandled = schedules
+            .iter()
+            .find(|manifest| !handlers.knows(manifest.task()))?;
+        Some(format!(
+            "the schedule \"{}\" is of task \"{}\", for which this worker has no handler; add it, or store the \
+             schedule elsewhere",
+            unhandled.name(),
+            unhandled.task()
+        ))
+    });
+    mistake.map_or(Ok(()), |mistake| Err(Error::Setup(mistake)))
 }
 
 fn default_name() -> String {

@@ -1,0 +1,21 @@
+-- progress: what attempts that are being executed last said of how far they are.
+--
+-- Beside the lease and not in it: a report neither waits for a heartbeat nor makes one wait, and leaves no dead version
+-- of a row that claims and outcomes read. A job that reports nothing has no row here. Only the row that carries the
+-- token of the present lease counts; the others are left for the cleanup.
+
+create table trax.progress (
+    job_id bigint not null,
+    token uuid not null,
+    reported_at timestamptz not null,
+    progress jsonb not null,
+    constraint progress_pkey primary key (job_id)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+comment on table trax.progress is 'How far attempts that are being executed have come, as they last said; trax.job shows it.';
+comment on column trax.progress.job_id is 'The job.';
+comment on column trax.progress.token is 'The lease under which it was said; with another one it says nothing any more.';
+comment on column trax.progress.reported_at is 'When it was said.';
+comment on column trax.progress.progress is 'What was said: a number, a text or a small document.';
+
+select pg_catalog.pg_extension_config_dump('trax.progress', '');

@@ -1,0 +1,72 @@
+//! A transaction pooler (pgbouncer) between a test and a server, with few connections behind it.
+
+use crate::process::{Process, Scratch};
+use crate::{PATIENCE, eventually};
+use std::net::{TcpListener, TcpStream};
+use trax_client::testkit::Server;
+
+/// A running pooler in front of every database of one server; it ends when this is dropped.
+pub struct Pooler {
+    port: u16,
+    _process: Process,
+    _files: Scratch,
+}
+
+impl Pooler {
+    /// Starts it; each database gets `connections` to the server, however many clients there are.
+    pub async fn of(server: &Server, connections: u32) -> Self {
+        let files = Scratch::new("pooler");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        drop(listener);
+        let settings = format!(
+            "[databases]\n* = host={} port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+             default_pool_size = {connections}\nmax_client_conn = 1000\n",
+            server.socket_dir().display(),
+            server.port()
+        );
+        let path = files.path().join("pgbouncer.ini");
+        std::fs::write(&path, settings).expect("a file can be written");
+        // It refuses root, as the server does; the kernel ends it also when this process is killed.
+        let mut command = server.command("/usr/bin/setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "/usr/sbin/pgbouncer"])
+            .arg(&path);
+        let process = Process::start(command);
+        eventually(
+            "the pooler takes connections",
+            PATIENCE,
+            async || match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("{error}; it said: {}", process.output())),
+            },
+        )
+        .await;
+        Pooler {
+            port,
+            _process: process,
+            _files: files,
+        }
+    }
+
+    /// One that lasts as long as this process; gives its port.
+    pub fn for_ever(server: &'static Server, connections: u32) -> u16 {
+        let (tell, told) = std::sync::mpsc::channel();
+        // The kernel ends the pooler when the thread that started it ends.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
+            let pooler = runtime.block_on(Pooler::of(server, connections));
+            tell.send(pooler.port).expect("somebody waits for it");
+            loop {
+                std::thread::park();
+            }
+        });
+        told.recv_timeout(PATIENCE).expect("the pooler starts")
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}

@@ -1,0 +1,219 @@
+//! What breaks while a worker works: the connection at each message, signals at any moment, the server, the handler.
+//!
+//! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; without it a part of them is tried.
+
+use super::signal::child_worker;
+use super::{enqueue, run, runs, start, worker, worker_at};
+use harness::process::send_signal;
+use harness::proxy::Proxy;
+use harness::scheduler::{
+    connect, execute, live_database, live_server, scheduling, value, violations,
+};
+use harness::{PATIENCE, database, eventually};
+use std::time::Duration;
+use tokio_postgres::Client;
+use trax_client::testkit::{Database, Stop};
+use trax_client::{Client as Trax, Context, HandlerResult, JobError, JobOptions};
+
+fn whole() -> bool {
+    std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")
+}
+
+/// Retries at once, and looks after leases 20 times a second.
+async fn hasty(database: &Database, client: &Client) {
+    let name = database.name();
+    let sql = format!(
+        "alter database {name} set trax.tick_interval = '50 ms'; alter database {name} set trax.retry_delay = '10 ms';
+         alter database {name} set trax.default_max_retries = 20"
+    );
+    execute(client, &sql).await;
+}
+
+async fn all_complete(client: &Client, jobs: i64) {
+    eventually("every job is completed", PATIENCE, async || {
+        let sql = "select count(*) filter (where state = 'completed') || ' of ' || count(*) from trax.job";
+        let seen = client
+            .query_one(sql, &[])
+            .await
+            .map_err(|error| format!("{error:?}"))?
+            .get::<_, String>(0);
+        if seen == format!("{jobs} of {jobs}") {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+    let twice = "select count(*) from (select from trax.run where state = 'completed' group by job_id having count(*) > 1) x";
+    assert_eq!(value::<i64>(client, twice).await, 0);
+    assert_eq!(violations(client).await, Vec::<String>::new());
+}
+
+/// A worker whose connections are cut before message `cut_at` passes; gives whether there were so many.
+async fn cut_before(cut_at: i64) -> bool {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    hasty(&database, &client).await;
+    execute(
+        &client,
+        "select trax.enqueue_many('t', array['150', '1', '1', '300']::jsonb[])",
+    )
+    .await;
+    let proxy = Proxy::before(live_server().port(), cut_at).await;
+    let mut config = tokio_postgres::Config::new();
+    config
+        .host("127.0.0.1")
+        .port(proxy.port())
+        .user("postgres")
+        .dbname(database.name());
+    let work = |millis: u64, _: Context| async move {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        Ok::<_, JobError>(())
+    };
+    let running = start(
+        worker_at(config)
+            .concurrency(2)
+            .lease(Duration::from_millis(300))
+            .grace(Duration::from_secs(2))
+            .handle("t", work),
+    );
+    all_complete(&client, 4).await;
+    let cut = proxy.has_cut();
+    running.drain().await;
+    all_complete(&client, 4).await;
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_at_any_message_of_claim_heartbeat_and_completion_loses_nothing() {
+    // The scenario takes about 100 messages; polls of the idle queue come behind them.
+    let step = if whole() { 1 } else { 9 };
+    let cuts: Vec<i64> = (1..=120).step_by(step).collect();
+    let mut cut = 0;
+    for some in cuts.chunks(6) {
+        let tried: Vec<_> = some
+            .iter()
+            .map(|at| tokio::spawn(cut_before(*at)))
+            .collect();
+        for one in tried {
+            cut += usize::from(one.await.expect("nothing is lost after a cut"));
+        }
+    }
+    assert!(cut * 2 > cuts.len(), "{cut} of {} were cut", cuts.len());
+}
+
+#[tokio::test]
+async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let rounds = if whole() { 200 } else { 8 };
+    for round in 0..rounds {
+        let sql = format!(
+            "select trax.enqueue_many('nap', array_fill('{}'::jsonb, array[60]))",
+            round % 7
+        );
+        execute(&client, &sql).await;
+        let mut child = child_worker(&database);
+        // Spread over its start, its work and its idle time, by the golden ratio.
+        let moment = f64::from(round) * 0.618_033_988_749 % 1.0 * 400.0;
+        tokio::time::sleep(Duration::from_millis(moment as u64)).await;
+        child.says("running", PATIENCE).await;
+        send_signal("TERM", child.id());
+        let status = child.ends(Duration::from_secs(5)).await;
+        assert!(status.success(), "round {round}: {}", child.output());
+        let sql = "select count(*) from trax.lease";
+        assert_eq!(value::<i64>(&client, sql).await, 0, "round {round}");
+    }
+    let sql = "select count(*) from trax.work_queue where attempts > 0";
+    assert_eq!(value::<i64>(&client, sql).await, 0);
+    let nap = |_: u64, _: Context| async { Ok::<_, JobError>(()) };
+    run(worker(&database).handle("nap", nap)).await;
+    all_complete(&client, 60 * i64::from(rounds)).await;
+    let sql = "select count(*) from trax.run where attempt > 1 or state <> 'completed'";
+    assert_eq!(
+        value::<i64>(&client, sql).await,
+        0,
+        "none had an attempt too many"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_of_the_server_and_the_end_of_its_sessions_under_load_lose_nothing() {
+    let mut server = scheduling().start().expect("a server starts");
+    let database = server
+        .database("crashed")
+        .await
+        .expect("a database is made");
+    let mut client = connect(&database).await;
+    hasty(&database, &client).await;
+    Trax::new(&client)
+        .enqueue_many("t", &[1; 4000], &JobOptions::new())
+        .await
+        .expect("jobs are enqueued");
+    let work = |_: u32, _: Context| async {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok::<_, JobError>(())
+    };
+    let running = start(
+        worker(&database)
+            .name("hunted")
+            .concurrency(8)
+            .lease(Duration::from_secs(2))
+            .handle("t", work),
+    );
+    for (done, stop) in [
+        (400, Some(Stop::Immediate)),
+        (1000, None),
+        (1800, Some(Stop::Fast)),
+        (2600, Some(Stop::Immediate)),
+    ] {
+        eventually("some completions", PATIENCE, async || {
+            match value::<i64>(
+                &client,
+                "select count(*) from trax.run where state = 'completed'",
+            )
+            .await
+            {
+                seen if seen >= done => Ok(()),
+                seen => Err(format!("{seen}")),
+            }
+        })
+        .await;
+        let Some(stop) = stop else {
+            for _ in 0..10 {
+                execute(
+                    &client,
+                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trax worker hunted'",
+                )
+                .await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            continue;
+        };
+        tokio::task::block_in_place(|| server.stop(stop)).expect("the server stops");
+        tokio::task::block_in_place(|| server.start()).expect("the server starts again");
+        client = connect(&database).await;
+    }
+    all_complete(&client, 4000).await;
+    let summary = running.drain().await;
+    assert_eq!((summary.dead, summary.untold), (0, 0), "{summary}");
+}
+
+#[tokio::test]
+async fn two_megabytes_of_output_are_refused_and_harm_no_other_job() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let large = enqueue(&client, "t", 2 * 1024 * 1024).await;
+    let others: Vec<_> = [1, 2, 3].to_vec();
+    for size in &others {
+        enqueue(&client, "t", size).await;
+    }
+    let fill = |size: usize, _: Context| async move { HandlerResult::Ok("x".repeat(size)) };
+    let summary = run(worker(&database).handle("t", fill)).await;
+    assert_eq!((summary.completed, summary.retrying), (3, 1), "{summary}");
+    let said = runs(&client, large).await.join("");
+    assert!(
+        said.starts_with("failed error the outcome was refused: ") && said.contains("54000"),
+        "{said}"
+    );
+}

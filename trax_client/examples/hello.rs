@@ -1,0 +1,38 @@
+// cargo add trax_client tokio --features tokio/full && cargo add serde --features derive
+use serde::{Deserialize, Serialize};
+use trax_client::tokio_postgres::{Config, NoTls};
+use trax_client::{Client, HandlerResult, NewJob, Task, Worker};
+
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    name: String,
+}
+
+impl Task for Hello {
+    const NAME: &str = "hello";
+}
+
+async fn hello(input: Hello) -> HandlerResult<String> {
+    println!("hello {}", input.name);
+    Ok(format!("greeted {}", input.name))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let config: Config = std::env::var("DATABASE_URL")?.parse()?;
+
+    // A producer: any connection, or the transaction of whatever the job belongs to.
+    let (db, connection) = config.connect(NoTls).await?;
+    let driver = tokio::spawn(connection);
+    let name = "Ada".to_owned();
+    Client::new(&db)
+        .enqueue(&NewJob::of(Hello { name }))
+        .await?;
+    drop(db);
+    driver.await??;
+
+    // A worker; without until_empty it runs until SIGTERM.
+    let summary = Worker::new(config).task(hello).until_empty().run().await?;
+    println!("{summary}");
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Calls about many jobs, and about what will run when.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::client::Client;
+use crate::error::Result;
+use crate::id::JobId;
+use crate::sql::{Call, Interval};
+
+/// A run that a manifest will have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Upcoming {
+    /// When, by the server's clock.
+    pub run_at: SystemTime,
+    /// The same in the manifest's zone, with its offset.
+    pub local_time: Option<String>,
+    /// What moved it: excluded times, the change of a clock.
+    pub note: Option<String>,
+}
+
+/// One reason for which a manifest does or does not run now.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Explanation {
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub detail: Option<String>,
+    /// What to type, or that nothing is to be done.
+    pub action: Option<String>,
+}
+
+/// What `apply` did, or would do, to one thing.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Change {
+    /// What is done to it.
+    pub action: String,
+    /// `group` or `manifest`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// What is different.
+    pub detail: Option<String>,
+}
+
+/// Which dead letters to queue again; what is not set excludes none.
+#[derive(Clone, Debug, Default)]
+pub struct DeadLetters {
+    task: Option<String>,
+    manifest: Option<String>,
+    group_name: Option<String>,
+    since: Option<SystemTime>,
+    max_count: Option<i32>,
+}
+
+impl DeadLetters {
+    /// All that wait for a person.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Of this task.
+    pub fn task(mut self, name: impl Into<String>) -> Self {
+        self.task = Some(name.into());
+        self
+    }
+
+    /// Of this manifest.
+    pub fn manifest(mut self, name: impl Into<String>) -> Self {
+        self.manifest = Some(name.into());
+        self
+    }
+
+    /// Of this group.
+    pub fn group(mut self, name: impl Into<String>) -> Self {
+        self.group_name = Some(name.into());
+        self
+    }
+
+    /// Of jobs that died at this time or later.
+    pub fn since(mut self, time: SystemTime) -> Self {
+        self.since = Some(time);
+        self
+    }
+
+    /// At most so many, oldest first.
+    pub fn max_count(mut self, count: i32) -> Self {
+        self.max_count = Some(count);
+        self
+    }
+}
+
+impl<C: GenericClient + Sync> Client<'_, C> {
+    /// Queues a job of a manifest, to be claimed after this delay.
+    pub async fn trigger_in(
+        &self,
+        name: &str,
+        input: Option<Value>,
+        delay: Duration,
+    ) -> Result<JobId> {
+        let call = Call::new("trigger")
+            .arg("name", &name)
+            .option("input", &input);
+        let delay = Interval(delay);
+        Ok(JobId(call.arg("delay", &delay).value(self.db()).await?))
+    }
+
+    /// Queues a job of every manifest of a group that is switched on; gives how many.
+    pub async fn trigger_group(&self, group: &str) -> Result<i64> {
+        self.count("trigger_group", "group_name", group).await
+    }
+
+    /// Queues a dormant manifest from inside the run of a parent, and gives the job.
+    pub async fn activate(&self, name: &str, input: Option<Value>) -> Result<JobId> {
+        let call = Call::new("activate")
+            .arg("name", &name)
+            .option("input", &input);
+        Ok(JobId(call.value(self.db()).await?))
+    }
+
+    /// Cancels what waits of a manifest, and asks what runs to stop; gives how many.
+    pub async fn cancel_manifest(&self, name: &str) -> Result<i64> {
+        self.count("cancel_manifest", "name", name).await
+    }
+
+    /// Cancels what waits in a group, and asks what runs to stop; gives how many.
+    pub async fn cancel_group(&self, group: &str) -> Result<i64> {
+        self.count("cancel_group", "group_name", group).await
+    }
+
+    /// Queues the work of many dead letters again; gives how many.
+    pub async fn requeue_dead_letters(&self, which: &DeadLetters) -> Result<i64> {
+        Call::new("requeue_dead_letters")
+            .option("task", &which.task)
+            .option("manifest", &which.manifest)
+            .option("group_name", &which.group_name)
+            .option("since", &which.since)
+            .option("max_count", &which.max_count)
+            .value(self.db())
+            .await
+    }
+
+    /// Makes groups and manifests what one document says: see `trax.apply`. `prune` removes what an earlier document
+    /// had; with `dry_run` it only tells.
+    pub async fn apply(&self, document: &Value, prune: bool, dry_run: bool) -> Result<Vec<Change>> {
+        let rows = Call::new("apply")
+            .arg("document", document)
+            .arg("prune", &prune)
+            .arg("dry_run", &dry_run)
+            .rows(self.db(), "action, kind, name, detail")
+            .await?;
+        let change = |row: &Row| {
+            Ok(Change {
+                action: row.try_get(0)?,
+                kind: row.try_get(1)?,
+                name: row.try_get(2)?,
+                detail: row.try_get(3)?,
+            })
+        };
+        rows.iter().map(change).collect()
+    }
+
+    /// The next runs of a manifest, from now.
+    pub async fn preview(&self, name: &str, count: i32) -> Result<Vec<Upcoming>> {
+        let rows = Call::new("preview")
+            .arg("name", &name)
+            .arg("count", &count)
+            .rows(self.db(), "run_at, local_time, note")
+            .await?;
+        let upcoming = |row: &Row| {
+            Ok(Upcoming {
+                run_at: row.try_get(0)?,
+                local_time: row.try_get(1)?,
+                note: row.try_get(2)?,
+            })
+        };
+        rows.iter().map(upcoming).collect()
+    }
+
+    /// Why a manifest does or does not run now.
+    pub async fn explain_manifest(&self, name: &str) -> Result<Vec<Explanation>> {
+        let rows = Call::new("explain_manifest")
+            .arg("name", &name)
+            .rows(self.db(), "reason, detail, action")
+            .await?;
+        let explanation = |row: &Row| {
+            Ok(Explanation {
+                reason: row.try_get(0)?,
+                detail: row.try_get(1)?,
+                action: row.try_get(2)?,
+            })
+        };
+        rows.iter().map(explanation).collect()
+    }
+
+    async fn count(&self, function: &'static str, name: &'static str, value: &str) -> Result<i64> {
+        Call::new(function).arg(name, &value).value(self.db()).await
+    }
+}

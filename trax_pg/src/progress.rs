@@ -1,0 +1,60 @@
+//! Progress: what an attempt says of how far it is, for others to see while it runs.
+//!
+//! Enters: a lease and a small document. Leaves: one row of `trax.progress` a reporting job, which `trax.job` shows while
+//! that lease is held.
+//! Holds: a job that reports nothing costs nothing; a report waits for no heartbeat and no outcome, and none waits for it.
+//! A row whose lease is over says nothing, and is forgotten within a minute or two.
+
+use crate::clock::Timestamp;
+use crate::entry::sql_function;
+use crate::error::Error;
+use crate::spi::{self, Spi, arg, statement};
+use pgrx::Uuid;
+
+/// Largest report, in bytes: it is written often and read by people.
+const REPORT_BYTES: usize = 8 * 1024;
+/// How old a report without a lease is before it is forgotten, in microseconds.
+const FORGET_MICROS: i64 = 60 * 1_000_000;
+
+statement!(
+    PROGRESS_REPORT,
+    "progress_report.sql",
+    INT8OID,
+    UUIDOID,
+    JSONBOID,
+    TIMESTAMPTZOID
+);
+statement!(PROGRESS_FORGET, "progress_forget.sql", TIMESTAMPTZOID);
+
+sql_function!(
+    trax_report_progress,
+    pg_finfo_trax_report_progress,
+    |call| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let token = call.required::<Uuid>(1, "token")?;
+        let progress = call
+            .datum(2)
+            .ok_or_else(|| Error::null_argument("progress"))?;
+        let bytes = spi::value_bytes(progress);
+        if bytes > REPORT_BYTES {
+            return Err(Error::too_large("argument \"progress\" is too large")
+                .detail(format!(
+                    "progress has {bytes} bytes; the limit is {REPORT_BYTES}."
+                ))
+                .hint(
+                    "Report a number, a text or a small document; results belong into the output.",
+                ));
+        }
+        let reported = spi::connected(|spi| {
+            let now = arg(Timestamp::now());
+            let arguments = [arg(job_id), arg(token), Some(progress), now];
+            Ok(spi.execute(&PROGRESS_REPORT, &arguments) > 0)
+        })?;
+        Ok(call.value(reported))
+    }
+);
+
+/// Forgets what attempts said that are over.
+pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
+    spi.execute(&PROGRESS_FORGET, &[arg(now.plus(-FORGET_MICROS))]);
+}
