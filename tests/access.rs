@@ -17,7 +17,7 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 43] = [
+const CALLS: [(&str, &str); 45] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
     ("diagnose", "select count(*) from trax.diagnose()"),
