@@ -1,10 +1,26 @@
 //! Numbers for monitoring: what is counted, that what is undone is not, and that a long queue is not read.
 
 use harness::scheduler::{connect, execute, live_database, value};
-use harness::session::{Session, session};
+use harness::session::Session;
 use harness::{PATIENCE, eventually};
+use std::sync::OnceLock;
 use tokio_postgres::Client;
-use trax_client::testkit::Server;
+use trax_client::testkit::{Database, Server};
+
+/// A session in a new database of these tests' own server: on one with hundreds of databases not every database and task
+/// has a place of its own in shared memory.
+async fn session() -> (Database, Session) {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let server = SERVER.get_or_init(|| {
+        let options = Server::options().fast();
+        let options = options.setting("trax.databases", "no_database_has_this_name");
+        options.start().expect("a server starts")
+    });
+    let name = harness::scheduler::new_name("counted");
+    let database = server.database(&name).await.expect("a database is made");
+    let session = Session::of(&database).await;
+    (database, session)
+}
 
 /// One sample, or an empty text.
 async fn sample(s: &Session, name: &str, labels: &str) -> String {
