@@ -128,7 +128,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// Cancels what waits in a group, and asks what runs to stop; gives how many.
     pub async fn cancel_group(&self, group: &str) -> Result<i64> {
-        self.count("cancel_group", "group_name", group).await
+        self.count("cancel_group", "name", group).await
     }
 
     /// Queues the work of many dead letters again; gives how many.
