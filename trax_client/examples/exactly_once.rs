@@ -7,8 +7,9 @@
 //! first attempt has come that far.
 
 use serde::{Deserialize, Serialize};
-use trax_client::tokio_postgres::{Config, NoTls};
-use trax_client::{Client, Context, HandlerResult, JobError, Outcome, State, Task, Worker};
+use trax_client::{
+    Address, Client, Context, HandlerResult, JobError, Outcome, State, Task, Worker,
+};
 
 #[derive(Serialize, Deserialize)]
 struct Transfer {
@@ -22,15 +23,14 @@ impl Task for Transfer {
 }
 
 #[derive(Clone)]
-struct Bank(Config);
+struct Bank(Address);
 
 async fn transfer(
     order: Transfer,
     State(bank): State<Bank>,
     ctx: Context<Bank>,
 ) -> HandlerResult<Outcome> {
-    let (mut db, connection) = bank.0.connect(NoTls).await?;
-    tokio::spawn(connection);
+    let mut db = bank.0.connect().await?;
     let add = "update account set balance = balance + $2 where name = $1";
 
     let tx = db.transaction().await?;
@@ -58,8 +58,8 @@ fn break_after(step: &str, ctx: &Context<Bank>) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config: Config = std::env::var("DATABASE_URL")?.parse()?;
-    let summary = Worker::with_state(config.clone(), Bank(config))
+    let address: Address = std::env::var("DATABASE_URL")?.parse()?;
+    let summary = Worker::with_state(address.clone(), Bank(address))
         .task(transfer)
         .lease(std::time::Duration::from_secs(2))
         .until_empty()

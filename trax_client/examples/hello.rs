@@ -1,7 +1,6 @@
 // cargo add trax_client tokio --features tokio/full && cargo add serde --features derive
 use serde::{Deserialize, Serialize};
-use trax_client::tokio_postgres::{Config, NoTls};
-use trax_client::{Client, HandlerResult, NewJob, Task, Worker};
+use trax_client::{Address, Client, HandlerResult, NewJob, Task, Worker};
 
 #[derive(Serialize, Deserialize)]
 struct Hello {
@@ -19,20 +18,17 @@ async fn hello(input: Hello) -> HandlerResult<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config: Config = std::env::var("DATABASE_URL")?.parse()?;
+    let address: Address = std::env::var("DATABASE_URL")?.parse()?;
 
     // A producer: any connection, or the transaction of whatever the job belongs to.
-    let (db, connection) = config.connect(NoTls).await?;
-    let driver = tokio::spawn(connection);
+    let db = address.connect().await?;
     let name = "Ada".to_owned();
     Client::new(&db)
         .enqueue(&NewJob::of(Hello { name }))
         .await?;
-    drop(db);
-    driver.await??;
 
     // A worker; without until_empty it runs until SIGTERM.
-    let summary = Worker::new(config).task(hello).until_empty().run().await?;
+    let summary = Worker::new(address).task(hello).until_empty().run().await?;
     println!("{summary}");
     Ok(())
 }

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use trax_client::{Context, JobError, Worker};
+use trax_client::{Address, Context, JobError, Worker};
 
 #[derive(Deserialize)]
 struct Report {
@@ -26,8 +26,8 @@ async fn build(report: Report, ctx: Context) -> Result<Built, JobError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config = std::env::var("DATABASE_URL")?.parse()?;
-    let summary = Worker::new(config)
+    let address: Address = std::env::var("DATABASE_URL")?.parse()?;
+    let summary = Worker::new(address)
         .concurrency(8)
         .handle("report.build", build)
         .run()

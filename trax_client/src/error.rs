@@ -1,8 +1,10 @@
 //! Every failure of a call, sorted by SQLSTATE.
 
-use std::fmt;
+use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
+
+use crate::tls::explain;
 
 /// What the server said: the message, and its DETAIL and HINT when it gave them.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -58,6 +60,10 @@ pub enum Error {
     Database(Report),
     /// The server cannot be reached, or the connection broke; nothing is known about the call.
     Connection(Box<dyn std::error::Error + Send + Sync>),
+    /// The address of the database is not one; says what is wrong.
+    Address(String),
+    /// The server offers no TLS, its certificate is not to be trusted, or a certificate of this side cannot be read.
+    Tls(String),
     /// The worker was put together wrong; says what to do.
     Setup(String),
     /// A value could not be written as, or read from, JSON or its SQL type.
@@ -80,7 +86,11 @@ impl Error {
             | Error::NotInstalled(report)
             | Error::Unsupported(report)
             | Error::Database(report) => Some(report),
-            Error::Connection(_) | Error::Conversion(_) | Error::Setup(_) => None,
+            Error::Connection(_)
+            | Error::Address(_)
+            | Error::Tls(_)
+            | Error::Setup(_)
+            | Error::Conversion(_) => None,
         }
     }
 
@@ -119,7 +129,27 @@ impl From<tokio_postgres::Error> for Error {
         if text.contains("serializing parameter") || text.contains("deserializing column") {
             return Error::Conversion(error.into());
         }
+        if text.contains("TLS handshake") {
+            return from_handshake(error);
+        }
         Error::Connection(error.into())
+    }
+}
+
+/// A handshake that broke off says nothing; one that was refused will be refused again.
+fn from_handshake(error: tokio_postgres::Error) -> Error {
+    use std::error::Error as _;
+    match error
+        .source()
+        .map(|cause| cause.downcast_ref::<io::Error>())
+    {
+        Some(Some(cause)) if cause.kind() == io::ErrorKind::InvalidData => {
+            Error::Tls(explain(cause))
+        }
+        Some(None) if chain(&error).contains("does not support TLS") => {
+            Error::Tls("the server offers no TLS, which sslmode asks for".to_owned())
+        }
+        _ => Error::Connection(error.into()),
     }
 }
 
@@ -133,6 +163,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Connection(error) => write!(f, "connection: {}", chain(error.as_ref())),
+            Error::Address(mistake) => write!(f, "address of the database: {mistake}"),
+            Error::Tls(cause) => write!(f, "TLS: {cause}"),
             Error::Setup(mistake) => f.write_str(mistake),
             Error::Conversion(error) => write!(f, "conversion: {}", chain(error.as_ref())),
             other => match other.report() {

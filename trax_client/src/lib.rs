@@ -14,6 +14,7 @@
 //! transaction that calls [`Client::complete`], and returns [`Outcome::Recorded`].
 
 mod access;
+mod address;
 mod client;
 mod error;
 mod health;
@@ -21,13 +22,16 @@ mod id;
 mod job;
 mod manifest;
 mod operate;
+mod parameter;
 mod sql;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod tls;
 mod token;
 mod worker;
 
 pub use access::Access;
+pub use address::{Address, SslMode};
 pub use client::Client;
 pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};

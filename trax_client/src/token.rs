@@ -5,8 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
-use tokio_postgres::{Client as Connection, Config, Row};
+use tokio_postgres::{Client as Connection, Row};
 
+use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::id::Token;
@@ -85,12 +86,12 @@ impl TokenRequest {
 /// blocks does not lose it by that.
 ///
 /// ```no_run
-/// # async fn example(config: tokio_postgres::Config) -> trax_client::Result<()> {
+/// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
 /// use std::time::Duration;
 /// use trax_client::{TokenGuard, TokenRequest};
 ///
 /// let request = TokenRequest::new("nightly import", "import@host7");
-/// let Some(guard) = TokenGuard::wait(config, request, Duration::from_secs(300)).await? else {
+/// let Some(guard) = TokenGuard::wait(address, request, Duration::from_secs(300)).await? else {
 ///     return Ok(()); // others held it all the time
 /// };
 /// tokio::select! {
@@ -116,29 +117,32 @@ pub struct TokenGuard {
 
 impl TokenGuard {
     /// Takes a token if one is free; never waits for one.
-    pub async fn try_acquire(config: Config, request: TokenRequest) -> Result<Option<Self>> {
-        Self::begin(config, request, None).await
+    pub async fn try_acquire(
+        address: impl Into<Address>,
+        request: TokenRequest,
+    ) -> Result<Option<Self>> {
+        Self::begin(address.into(), request, None).await
     }
 
     /// Waits for a token, first come, first served; `None` when the time is up. Dropping the future leaves the queue.
     pub async fn wait(
-        config: Config,
+        address: impl Into<Address>,
         request: TokenRequest,
         wait: Duration,
     ) -> Result<Option<Self>> {
-        Self::begin(config, request, Some(wait)).await
+        Self::begin(address.into(), request, Some(wait)).await
     }
 
     async fn begin(
-        mut config: Config,
+        mut address: Address,
         request: TokenRequest,
         wait: Option<Duration>,
     ) -> Result<Option<Self>> {
-        if config.get_application_name().is_none() {
-            config.application_name(format!("trax token {}", request.name));
+        if address.get_application_name().is_none() {
+            address.application_name(format!("trax token {}", request.name));
         }
         // A wait sends nothing: a server that is gone must be noticed all the same.
-        config.keepalives_idle(KEEPALIVE);
+        address.keepalives_idle(KEEPALIVE);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -147,7 +151,7 @@ impl TokenGuard {
         let (stop, stopped) = oneshot::channel();
         let (report, lost) = watch::channel(false);
         let keeper = Keeper {
-            config: hardened(config, &request.holder, request.ttl),
+            address: hardened(address, &request.holder, request.ttl),
             request: TokenRequest {
                 ttl: request.ttl.max(SHORTEST_TTL),
                 ..request
@@ -194,7 +198,7 @@ impl TokenGuard {
 
 /// The thread behind a guard.
 struct Keeper {
-    config: Config,
+    address: Address,
     request: TokenRequest,
     connection: Option<Connection>,
     lost: watch::Sender<bool>,
@@ -246,7 +250,7 @@ impl Keeper {
 
     /// Takes the token, and says until when it is surely held by this machine's clock.
     async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Instant)>> {
-        let connection = open(&self.config).await?;
+        let connection = open(&self.address).await?;
         let client = Client::new(&connection);
         let mut asked = Instant::now();
         let granted = match wait {
@@ -322,7 +326,7 @@ impl Keeper {
     async fn connected(&mut self) -> Result<Connection> {
         match self.connection.take() {
             Some(connection) if !connection.is_closed() => Ok(connection),
-            _ => open(&self.config).await,
+            _ => open(&self.address).await,
         }
     }
 }

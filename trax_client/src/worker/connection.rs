@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_postgres::config::TargetSessionAttrs;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config};
 
+use crate::address::Address;
 use crate::error::{Error, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,41 +17,41 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The configuration of a worker's connections: what the caller said, and a bound on every wait.
-pub(crate) fn hardened(mut config: Config, name: &str, lease: Duration) -> Config {
-    if config.get_application_name().is_none() {
-        config.application_name(format!("trax worker {name}"));
+pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Address {
+    if address.get_application_name().is_none() {
+        address.application_name(format!("trax worker {name}"));
     }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT_TIMEOUT);
+    if address.get_connect_timeout().is_none() {
+        address.connect_timeout(CONNECT_TIMEOUT);
     }
-    if config.get_tcp_user_timeout().is_none() {
-        config.tcp_user_timeout(TCP_USER_TIMEOUT);
+    if address.get_tcp_user_timeout().is_none() {
+        address.tcp_user_timeout(TCP_USER_TIMEOUT);
     }
     // A connection whose other end is gone is known to be broken before the lease is over. The driver's own first probe
     // comes after two hours; whoever set another time keeps it.
-    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+    if address.get_keepalives_idle() == Config::new().get_keepalives_idle() {
         let probe = (lease / 4).max(Duration::from_secs(1));
-        config
+        address
             .keepalives_idle(probe)
             .keepalives_interval(probe)
             .keepalives_retries(2);
     }
     // Of several hosts only the primary can claim; a lone standby is an error worth seeing.
-    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    if address.get_target_session_attrs() == TargetSessionAttrs::Any {
+        address.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
-    config
+    address
 }
 
 /// One connection, driven by its own task on the current runtime; the task ends with the client.
-pub(crate) async fn open(config: &Config) -> Result<Client> {
-    Ok(driven(config).await?.0)
+pub(crate) async fn open(address: &Address) -> Result<Client> {
+    Ok(driven(address).await?.0)
 }
 
 /// A connection that hears of work, where the server and what is between let it: behind a
 /// transaction pooler, or without a scheduler, it is merely a connection.
-pub(crate) async fn open_listening(config: &Config) -> Result<(Client, Notices)> {
-    let (client, notices) = driven(config).await?;
+pub(crate) async fn open_listening(address: &Address) -> Result<(Client, Notices)> {
+    let (client, notices) = driven(address).await?;
     match client.batch_execute("listen trax_work").await {
         Ok(()) => Ok((client, notices)),
         Err(error) => match Error::from(error) {
@@ -61,8 +62,8 @@ pub(crate) async fn open_listening(config: &Config) -> Result<(Client, Notices)>
     }
 }
 
-async fn driven(config: &Config) -> Result<(Client, Notices)> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+async fn driven(address: &Address) -> Result<(Client, Notices)> {
+    let (client, mut connection) = address.open().await?;
     let (bell, heard) = watch::channel(());
     tokio::spawn(async move {
         // On an error the client sees the same on its next call.
@@ -150,14 +151,14 @@ mod tests {
     #[test]
     fn a_dead_peer_is_noticed_within_a_lease() {
         let lease = Duration::from_secs(30);
-        let config = hardened(Config::new(), "w", lease);
+        let config = hardened(Config::new().into(), "w", lease);
         let probes = config.get_keepalives_retries().unwrap_or(9);
         let noticed = config.get_keepalives_idle()
             + config.get_keepalives_interval().unwrap_or(lease) * probes;
         assert!(config.get_keepalives() && noticed < lease, "{noticed:?}");
         let mut own = Config::new();
         own.keepalives_idle(Duration::from_secs(7));
-        let config = hardened(own, "w", lease);
+        let config = hardened(own.into(), "w", lease);
         assert_eq!(config.get_keepalives_idle(), Duration::from_secs(7));
     }
 

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_postgres::{Client as Connection, Config};
+use tokio_postgres::Client as Connection;
 
 use super::connection::{Backoff, open};
 use super::event::{Event, Events};
 use super::held::Held;
+use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
@@ -32,7 +33,7 @@ pub(crate) struct Heartbeat {
 
 impl Heartbeat {
     pub(crate) fn start(
-        config: Config,
+        address: Address,
         held: Arc<Held>,
         lease: Duration,
         events: Events,
@@ -43,7 +44,7 @@ impl Heartbeat {
             .build()
             .map_err(|error| Error::Conversion(error.into()))?;
         let mut heart = Heart {
-            config,
+            address,
             held,
             lease,
             events,
@@ -72,7 +73,7 @@ impl Drop for Heartbeat {
 }
 
 struct Heart {
-    config: Config,
+    address: Address,
     held: Arc<Held>,
     lease: Duration,
     events: Events,
@@ -141,7 +142,7 @@ impl Heart {
     async fn tell(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
-            None => open(&self.config).await?,
+            None => open(&self.address).await?,
         };
         let client = Client::new(&connection);
         for (job_id, token, progress) in reports {
@@ -166,7 +167,7 @@ impl Heart {
         for batch in leases.chunks(BATCH) {
             let connection = match self.connection.take() {
                 Some(connection) => connection,
-                None => open(&self.config).await?,
+                None => open(&self.address).await?,
             };
             let sent = Instant::now();
             let beats = Client::new(&connection)

@@ -10,12 +10,13 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio_postgres::{Client as Connection, Config};
+use tokio_postgres::Client as Connection;
 
 use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
 use super::outcome::Verdict;
 use super::shutdown::{Phase, Shutdown};
+use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
@@ -65,7 +66,7 @@ impl Reply {
 }
 
 pub(crate) struct Link {
-    pub(crate) config: Config,
+    pub(crate) address: Address,
     pub(crate) options: ClaimOptions,
     pub(crate) events: Events,
     pub(crate) shutdown: Shutdown,
@@ -144,7 +145,7 @@ impl Link {
         let connection = match self.connection.take() {
             Some(connection) => self.connection.insert(connection),
             None => {
-                let (connection, notices) = open_listening(&self.config).await?;
+                let (connection, notices) = open_listening(&self.address).await?;
                 reply.notices = Some(notices);
                 self.connection.insert(connection)
             }

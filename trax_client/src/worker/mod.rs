@@ -28,7 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tokio_postgres::Config;
 
 pub use self::cancellation::{Cancellation, Reason};
 pub use self::context::Context;
@@ -45,6 +44,7 @@ use self::handler::{Handlers, handler};
 use self::heartbeat::Heartbeat;
 use self::held::Held;
 use self::link::{First, Link};
+use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
 use crate::manifest::Manifest;
@@ -68,7 +68,7 @@ pub(crate) struct Setup<S> {
 #[doc = include_str!("../../examples/worker.rs")]
 /// ```
 pub struct Worker<S = ()> {
-    config: Config,
+    address: Address,
     name: String,
     groups: Option<Vec<String>>,
     schedules: Vec<Manifest>,
@@ -80,16 +80,16 @@ pub struct Worker<S = ()> {
 
 impl Worker<()> {
     /// A worker without shared state.
-    pub fn new(config: Config) -> Self {
-        Self::with_state(config, ())
+    pub fn new(address: impl Into<Address>) -> Self {
+        Self::with_state(address, ())
     }
 }
 
 impl<S: Send + Sync + 'static> Worker<S> {
     /// A worker whose handlers share `state`.
-    pub fn with_state(config: Config, state: S) -> Self {
+    pub fn with_state(address: impl Into<Address>, state: S) -> Self {
         Worker {
-            config,
+            address: address.into(),
             name: default_name(),
             groups: None,
             schedules: Vec::new(),
@@ -153,8 +153,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     ///     mailer.send(&mail.to).await
     /// }
     ///
-    /// # async fn example(config: tokio_postgres::Config) -> Result<(), Box<dyn std::error::Error>> {
-    /// Worker::with_state(config, Mailer).task(send_mail).run().await?;
+    /// # async fn example(address: trax_client::Address) -> Result<(), Box<dyn std::error::Error>> {
+    /// Worker::with_state(address, Mailer).task(send_mail).run().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -252,7 +252,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// and of the first claim (no extension, no right, a bad filter).
     pub async fn run(self) -> Result<Summary> {
         let Worker {
-            config,
+            address,
             name,
             groups,
             schedules,
@@ -267,10 +267,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
         } else {
             None
         };
-        let config = hardened(config, &name, setup.lease);
+        let address = hardened(address, &name, setup.lease);
         let held = Arc::new(Held::default());
         let heartbeat = Heartbeat::start(
-            config.clone(),
+            address.clone(),
             Arc::clone(&held),
             setup.lease,
             events.clone(),
@@ -279,7 +279,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         options.tasks = setup.handlers.tasks();
         options.groups = groups;
         let link = Link {
-            config,
+            address,
             options,
             events,
             shutdown,

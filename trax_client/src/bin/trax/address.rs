@@ -4,7 +4,8 @@ use std::env::VarError;
 use std::path::Path;
 
 use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
+use trax_client::{Address, Error};
 
 use crate::failure::Failure;
 
@@ -15,21 +16,23 @@ const SOCKET_DIR: &str = "/var/run/postgresql";
 pub(crate) fn resolve(
     url: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Config, Failure> {
+) -> Result<Address, Failure> {
     let given = url.map(str::to_owned).or_else(|| variable("DATABASE_URL"));
-    let mut config = match given {
-        Some(url) => url.parse::<Config>().map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            Failure::usage(format!(
-                "the database url is not one: {}",
-                cause.unwrap_or_else(|| error.to_string())
-            ))
-            .hint("postgres://user:password@host:5432/database, or host=/socket/dir dbname=x")
+    let mut address = match given {
+        Some(url) => url.parse::<Address>().map_err(|error| {
+            let cause = match error {
+                Error::Address(cause) => cause,
+                other => other.to_string(),
+            };
+            Failure::usage(format!("the database url is not one: {cause}"))
+                .hint("postgres://user:password@host:5432/database, or host=/socket/dir dbname=x")
         })?,
-        None => Config::new(),
+        None => Config::new().into(),
     };
-    complete(&mut config, variable)?;
-    Ok(config)
+    complete(&mut address, &variable)?;
+    address
+        .or_environment(variable)
+        .map_err(|error| Failure::usage(error.to_string()).hint("correct PGSSLMODE"))
 }
 
 /// What the url does not say comes from the PG* variables.
@@ -69,7 +72,7 @@ fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> R
 }
 
 /// The address from the arguments and this process's environment.
-pub(crate) fn from_environment(url: Option<&str>) -> Result<Config, Failure> {
+pub(crate) fn from_environment(url: Option<&str>) -> Result<Address, Failure> {
     resolve(url, |name| match std::env::var(name) {
         Ok(value) if !value.is_empty() => Some(value),
         Ok(_) | Err(VarError::NotPresent | VarError::NotUnicode(_)) => None,
@@ -100,17 +103,16 @@ pub(crate) fn describe(config: &Config) -> String {
 }
 
 /// A connection; the failure says which address was tried.
-pub(crate) async fn connect(config: &Config) -> Result<Client, Failure> {
-    let (client, connection) = config.connect(NoTls).await.map_err(|error| {
-        let error = trax_client::Error::from(error);
-        Failure::new(format!("cannot reach {}: {error}", describe(config)))
-            .hint("give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE")
-    })?;
-    tokio::spawn(async move {
-        // The client sees the same error on its next call.
-        if connection.await.is_err() {}
-    });
-    Ok(client)
+pub(crate) async fn connect(address: &Address) -> Result<Client, Failure> {
+    address.connect().await.map_err(|error| {
+        let hint = match error {
+            Error::Tls(_) => {
+                "say sslmode, sslrootcert, sslcert and sslkey in the url, or PGSSLMODE and so on"
+            }
+            _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
+        };
+        Failure::new(format!("cannot reach {}: {error}", describe(address))).hint(hint)
+    })
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client as Connection, Config, Row};
-use trax_client::{Client, Error};
+use tokio_postgres::{Client as Connection, Row};
+use trax_client::{Address, Client, Error};
 
 use crate::failure::Failure;
 use crate::output::{Moment, Options};
@@ -28,7 +28,7 @@ impl Session {
         Self::to(&config, options).await
     }
 
-    async fn to(config: &Config, options: &Options) -> Result<Self, Failure> {
+    async fn to(config: &Address, options: &Options) -> Result<Self, Failure> {
         let connection = address::connect(config).await?;
         let sql =
             "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version')";

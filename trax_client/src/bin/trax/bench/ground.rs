@@ -4,8 +4,9 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
+use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client as Connection, Config};
+use trax_client::Address;
 
 use super::meter::Meter;
 use super::place::Place;
@@ -41,7 +42,7 @@ pub(crate) fn payload(n: i64) -> String {
 }
 
 pub(crate) struct Ground {
-    config: Config,
+    config: Address,
     pub(crate) sizes: Sizes,
     pub(crate) meter: Meter,
     /// For what is not measured.
@@ -67,7 +68,7 @@ impl Ground {
         })
     }
 
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Address {
         self.config.clone()
     }
 

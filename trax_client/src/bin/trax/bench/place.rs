@@ -4,8 +4,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
+use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client as Connection, Config};
+use trax_client::Address;
 
 use crate::address;
 use crate::failure::Failure;
@@ -18,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A server, and the name of a database there that is the bench's own.
 #[derive(Clone)]
 pub(crate) struct Place {
-    given: Config,
+    given: Address,
     name: String,
     preloaded: bool,
 }
 
 impl Place {
     /// Looks whether a bench is possible; changes nothing.
-    pub(crate) async fn find(mut given: Config) -> Result<Self, Failure> {
+    pub(crate) async fn find(mut given: Address) -> Result<Self, Failure> {
         if given.get_dbname().is_none() {
             given.dbname("postgres");
         }
@@ -93,7 +94,7 @@ impl Place {
         address::connect(&self.given).await
     }
 
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Address {
         let mut config = self.given.clone();
         config.dbname(&self.name);
         config.application_name("trax bench");

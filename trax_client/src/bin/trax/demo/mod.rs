@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client as Connection, Config};
-use trax_client::{Client, Shutdown, Summary, Worker};
+use tokio_postgres::Client as Connection;
+use trax_client::{Address, Client, Shutdown, Summary, Worker};
 
 use self::handlers::handlers;
 use self::place::{Files, Place};
@@ -96,7 +96,7 @@ async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<Ex
 /// A server that was not started with the library has no scheduler: the demo ticks itself then.
 async fn ensure_ticking(
     connection: &Connection,
-    config: &Config,
+    config: &Address,
 ) -> Result<Option<JoinHandle<()>>, Failure> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
@@ -131,7 +131,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn start(config: &Config, script: &Path) -> Result<Self, Failure> {
+    async fn start(config: &Address, script: &Path) -> Result<Self, Failure> {
         let pool = Pool::open(config, CONCURRENCY).await?;
         let worker = Worker::with_state(config.clone(), pool)
             .name("demo")
@@ -175,7 +175,7 @@ impl Fleet {
 }
 
 /// `trax worker --exec`, as a user would start it.
-fn exec_worker(config: &Config, script: &Path) -> Result<Child, Failure> {
+fn exec_worker(config: &Address, script: &Path) -> Result<Child, Failure> {
     let exec = format!("sh {}", script.display());
     println!(
         "  $ trax worker --task {} --exec '{exec}'",

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
-use tokio_postgres::Config;
 use tokio_postgres::config::Host;
+use trax_client::Address;
 use trax_client::testkit::Server;
 
 use crate::address;
@@ -16,7 +16,7 @@ use crate::print;
 /// The database of the demo, and the server if it is the demo's own.
 pub(crate) struct Place {
     server: Option<Server>,
-    given: Option<Config>,
+    given: Option<Address>,
     database: String,
 }
 
@@ -64,15 +64,15 @@ impl Place {
         Ok(place)
     }
 
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Address {
         match (&self.server, &self.given) {
-            (Some(server), _) => server.config(&self.database),
+            (Some(server), _) => server.config(&self.database).into(),
             (None, Some(given)) => {
                 let mut config = given.clone();
                 config.dbname(&self.database);
                 config
             }
-            (None, None) => Config::new(),
+            (None, None) => tokio_postgres::Config::new().into(),
         }
     }
 
@@ -104,7 +104,7 @@ impl Place {
 }
 
 /// The address as a child's environment: a password must not be seen in a list of processes.
-pub(crate) fn environment(command: &mut Command, config: &Config) -> Result<(), Failure> {
+pub(crate) fn environment(command: &mut Command, config: &Address) -> Result<(), Failure> {
     let hosts: Vec<String> = config
         .get_hosts()
         .iter()
@@ -127,6 +127,7 @@ pub(crate) fn environment(command: &mut Command, config: &Config) -> Result<(), 
             .map_err(|_| Failure::usage("the password is not UTF-8"))?;
         command.env("PGPASSWORD", password);
     }
+    command.envs(config.environment());
     Ok(())
 }
 

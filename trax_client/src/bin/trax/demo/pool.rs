@@ -4,7 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
+use trax_client::Address;
 
 use crate::address;
 use crate::failure::Failure;
@@ -16,7 +17,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) async fn open(config: &Config, size: usize) -> Result<Self, Failure> {
+    pub(crate) async fn open(config: &Address, size: usize) -> Result<Self, Failure> {
         let mut idle = Vec::with_capacity(size);
         for _ in 0..size {
             idle.push(address::connect(config).await?);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config, NoTls};
-use trax_client::Error;
+use tokio_postgres::{Client, Config};
+use trax_client::{Address, Error};
 
 use super::{Finding, Severity};
 use crate::address;
@@ -60,7 +60,7 @@ const FACTS: &str = "select
     coalesce((select s.ssl from pg_catalog.pg_stat_ssl s where s.pid = pg_catalog.pg_backend_pid()), false) as encrypted";
 
 /// Connects and looks around; the finding says why that failed.
-pub(super) async fn reach(config: &Config) -> Result<Reached, Box<Finding>> {
+pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     let mut findings = Vec::new();
     let (client, host) = connect(config, &mut findings).await?;
     let broken = |error: tokio_postgres::Error| Box::new(unreachable(config, &error.into()));
@@ -117,22 +117,18 @@ pub(super) async fn reach(config: &Config) -> Result<Reached, Box<Finding>> {
 
 /// The first address that answers; a warning for each before it that does not.
 async fn connect(
-    config: &Config,
+    config: &Address,
     findings: &mut Vec<Finding>,
 ) -> Result<(Client, Host), Box<Finding>> {
     let hosts = hosts(config);
     let mut last = None;
     for (place, host) in hosts.iter().enumerate() {
         let one = only(config, place, host);
-        match tokio::time::timeout(PATIENCE, one.connect(NoTls)).await {
-            Ok(Ok((client, connection))) => {
-                tokio::spawn(async move {
-                    // The client sees the same error on its next call.
-                    if connection.await.is_err() {}
-                });
+        match tokio::time::timeout(PATIENCE, one.connect()).await {
+            Ok(Ok(client)) => {
                 return Ok((client, host.clone()));
             }
-            Ok(Err(error)) => last = Some(unreachable(&one, &error.into())),
+            Ok(Err(error)) => last = Some(unreachable(&one, &error)),
             Err(_) => last = Some(silent(&one)),
         }
         if place + 1 < hosts.len()
@@ -147,7 +143,7 @@ async fn connect(
 }
 
 /// Its addresses; a name counts before the number that may stand beside it.
-fn hosts(config: &Config) -> Vec<Host> {
+fn hosts(config: &Address) -> Vec<Host> {
     let numbers = config.get_hostaddrs().iter();
     match config.get_hosts() {
         [] => numbers.map(|ip| Host::Tcp(ip.to_string())).collect(),
@@ -156,8 +152,8 @@ fn hosts(config: &Config) -> Vec<Host> {
 }
 
 /// The same with one of its addresses alone.
-fn only(config: &Config, place: usize, host: &Host) -> Config {
-    let mut one = Config::new();
+fn only(config: &Address, place: usize, host: &Host) -> Address {
+    let mut one = config.with_config(Config::new());
     match host {
         Host::Tcp(name) => one.host(name),
         Host::Unix(directory) => one.host_path(directory),
@@ -179,7 +175,7 @@ fn only(config: &Config, place: usize, host: &Host) -> Config {
     one
 }
 
-fn unreachable(config: &Config, error: &Error) -> Finding {
+fn unreachable(config: &Address, error: &Error) -> Finding {
     let code = error.report().map(|report| report.sqlstate.as_str());
     let (cause, fix) = match code {
         Some("3D000") => (
@@ -198,6 +194,10 @@ fn unreachable(config: &Config, error: &Error) -> Finding {
             "server_starting",
             "Wait: the server starts, stops or recovers; see its log",
         ),
+        None if matches!(error, Error::Tls(_)) => (
+            "tls_refused",
+            "Correct sslmode, sslrootcert, sslcert and sslkey in the url, or the server's certificate",
+        ),
         _ => (
             "unreachable",
             "Start the server, and check the address (--database-url, DATABASE_URL or PGHOST and PGPORT), listen_addresses and firewalls",
@@ -207,7 +207,7 @@ fn unreachable(config: &Config, error: &Error) -> Finding {
     Finding::new(Severity::Critical, cause, detail, fix)
 }
 
-fn silent(config: &Config) -> Finding {
+fn silent(config: &Address) -> Finding {
     Finding::new(
         Severity::Critical,
         "unreachable",
@@ -315,7 +315,7 @@ fn describe(host: &Host) -> String {
 }
 
 /// Whether the server sees another connection than the one that was made here, and whether that is shared.
-async fn between(config: &Config, host: &Host, first: &Client) -> Option<Finding> {
+async fn between(config: &Address, host: &Host, first: &Client) -> Option<Finding> {
     let place = hosts(config).iter().position(|one| one == host)?;
     let one = only(config, place, host);
     let port = one.get_ports().first().copied()?;
@@ -323,12 +323,12 @@ async fn between(config: &Config, host: &Host, first: &Client) -> Option<Finding
         Host::Tcp(name) => {
             let stream = TcpStream::connect((name.as_str(), port)).await.ok()?;
             let here = stream.local_addr().ok()?.port();
-            (raw(&one, stream).await?, Some(here))
+            (one.connect_over(stream, name).await.ok()?, Some(here))
         }
         Host::Unix(directory) => {
             let path = directory.join(format!(".s.PGSQL.{port}"));
             let stream = UnixStream::connect(path).await.ok()?;
-            (raw(&one, stream).await?, None)
+            (one.connect_over(stream, "").await.ok()?, None)
         }
     };
     let sql = "select pg_catalog.inet_client_port()";
@@ -351,18 +351,6 @@ async fn between(config: &Config, host: &Host, first: &Client) -> Option<Finding
         detail,
         "Nothing, if that is meant: trax works behind it. Workers start soonest when they connect to the server directly",
     ))
-}
-
-async fn raw<S>(config: &Config, stream: S) -> Option<Client>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
-    let (client, connection) = config.connect_raw(stream, NoTls).await.ok()?;
-    tokio::spawn(async move {
-        // The client sees the same error on its next call.
-        if connection.await.is_err() {}
-    });
-    Some(client)
 }
 
 /// Whether two connections of ours meet the same server process: what one of them leaves the other gets.

@@ -14,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
+use trax_client::Address;
 
 use super::{Sample, scrape, text};
 use crate::failure::Failure;
@@ -33,11 +34,11 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The database behind the address.
 struct Source {
-    config: Config,
+    config: Address,
     client: Mutex<Option<Client>>,
 }
 
-pub(super) async fn run(config: Config, listen: &str) -> Result<ExitCode, Failure> {
+pub(super) async fn run(config: Address, listen: &str) -> Result<ExitCode, Failure> {
     let address = if listen.contains(':') {
         listen.to_owned()
     } else {

@@ -1,0 +1,340 @@
+//! Where the database is, and how the way there is protected.
+//!
+//! Words: an *address* is a connection string of libpq, as a URL or as `key=value` pairs. The driver knows all of it but
+//! what TLS needs beyond on and off; that is taken out here and kept beside its `Config`.
+
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::config::{Host, SslMode as DriverMode};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Socket};
+
+use crate::error::{Error, Result, chain};
+use crate::parameter::take_out;
+use crate::tls::{Connector, connector};
+
+/// How much of TLS is asked for: libpq's `sslmode`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum SslMode {
+    /// No TLS.
+    Disable,
+    /// TLS when the server offers it; nothing is verified. The default, and what `allow` means here too.
+    Prefer,
+    /// TLS, or no connection. The certificate is verified only when `sslrootcert` is there, as `VerifyCa` does.
+    Require,
+    /// The certificate must be signed by a CA of `sslrootcert`.
+    VerifyCa,
+    /// And it must be that of the host in the address.
+    VerifyFull,
+}
+
+impl SslMode {
+    /// As in an address.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SslMode::Disable => "disable",
+            SslMode::Prefer => "prefer",
+            SslMode::Require => "require",
+            SslMode::VerifyCa => "verify-ca",
+            SslMode::VerifyFull => "verify-full",
+        }
+    }
+}
+
+impl FromStr for SslMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "disable" => Ok(SslMode::Disable),
+            "allow" | "prefer" => Ok(SslMode::Prefer),
+            "require" => Ok(SslMode::Require),
+            "verify-ca" => Ok(SslMode::VerifyCa),
+            "verify-full" => Ok(SslMode::VerifyFull),
+            other => Err(Error::Address(format!(
+                "sslmode is \"{other}\"; it may be disable, prefer, require, verify-ca or verify-full"
+            ))),
+        }
+    }
+}
+
+/// What an address says of TLS; what it does not say has the default of libpq.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Tls {
+    pub(crate) mode: Option<SslMode>,
+    pub(crate) root: Option<String>,
+    pub(crate) cert: Option<String>,
+    pub(crate) key: Option<String>,
+}
+
+/// The parameters that are not the driver's, each with libpq's environment variable.
+pub(crate) const PARAMETERS: [(&str, &str); 4] = [
+    ("sslmode", "PGSSLMODE"),
+    ("sslrootcert", "PGSSLROOTCERT"),
+    ("sslcert", "PGSSLCERT"),
+    ("sslkey", "PGSSLKEY"),
+];
+
+impl Tls {
+    fn slot(&mut self, parameter: &str) -> Option<&mut Option<String>> {
+        match parameter {
+            "sslrootcert" => Some(&mut self.root),
+            "sslcert" => Some(&mut self.cert),
+            "sslkey" => Some(&mut self.key),
+            _ => None,
+        }
+    }
+
+    fn set(&mut self, parameter: &str, value: String) -> Result<()> {
+        match self.slot(parameter) {
+            Some(slot) => *slot = Some(value),
+            None => self.mode = Some(value.parse()?),
+        }
+        Ok(())
+    }
+
+    fn get(&self, parameter: &str) -> Option<&str> {
+        match parameter {
+            "sslrootcert" => self.root.as_deref(),
+            "sslcert" => self.cert.as_deref(),
+            "sslkey" => self.key.as_deref(),
+            _ => self.mode.map(SslMode::as_str),
+        }
+    }
+}
+
+/// Where the database is: the driver's `Config`, which it is otherwise used as, and all of libpq's `sslmode`s, with
+/// `sslrootcert`, `sslcert` and `sslkey`.
+///
+/// ```
+/// use trax_client::{Address, SslMode};
+///
+/// let address: Address = "postgres://app@db.example.org/app?sslmode=verify-full&sslrootcert=/etc/ca.pem".parse()?;
+/// assert_eq!(address.sslmode(), SslMode::VerifyFull);
+/// assert_eq!(address.get_dbname(), Some("app"));
+/// # Ok::<(), trax_client::Error>(())
+/// ```
+///
+/// TLS needs the cargo feature `tls`; without it every mode from `require` on is refused when connecting. The files are
+/// read anew for each connection, so a certificate can be renewed under a running worker. `sslrootcert=system` means the
+/// CAs of the machine, and `verify-full`. Files that are not named are looked for in `~/.postgresql`, as libpq does.
+/// Through the socket of the same machine no TLS is used.
+#[derive(Clone, Debug)]
+pub struct Address {
+    config: Config,
+    pub(crate) tls: Tls,
+}
+
+impl From<Config> for Address {
+    fn from(config: Config) -> Self {
+        Address {
+            config,
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let names = PARAMETERS.map(|(parameter, _)| parameter);
+        let (rest, own) = take_out(text, &names);
+        let config = rest.parse::<Config>().map_err(|error| {
+            let text = std::error::Error::source(&error).map_or_else(|| chain(&error), chain);
+            Error::Address(text)
+        })?;
+        let mut tls = Tls::default();
+        for (parameter, value) in own {
+            tls.set(&parameter, value)?;
+        }
+        Ok(Address { config, tls })
+    }
+}
+
+impl Deref for Address {
+    type Target = Config;
+
+    fn deref(&self) -> &Config {
+        &self.config
+    }
+}
+
+impl DerefMut for Address {
+    fn deref_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+}
+
+type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
+
+impl Address {
+    /// What the address does not say of TLS is what libpq's variables say: PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY.
+    ///
+    /// # Errors
+    /// [`Error::Address`] when PGSSLMODE is no mode.
+    pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        for (parameter, name) in PARAMETERS {
+            if self.tls.get(parameter).is_none()
+                && let Some(value) = variable(name)
+            {
+                self.tls.set(parameter, value)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// The variables that say the same of TLS as this address, for a child process.
+    pub fn environment(&self) -> Vec<(&'static str, &str)> {
+        let said = |(parameter, name)| Some((name, self.tls.get(parameter)?));
+        PARAMETERS.into_iter().filter_map(said).collect()
+    }
+
+    /// How much of TLS is asked for.
+    pub fn sslmode(&self) -> SslMode {
+        self.tls.mode.unwrap_or(match self.config.get_ssl_mode() {
+            _ if self.tls.root.as_deref() == Some("system") => SslMode::VerifyFull,
+            DriverMode::Disable => SslMode::Disable,
+            DriverMode::Require => SslMode::Require,
+            _ => SslMode::Prefer,
+        })
+    }
+
+    /// Another place, reached as this address says.
+    pub fn with_config(&self, config: Config) -> Self {
+        Address {
+            config,
+            tls: Tls {
+                mode: Some(self.sslmode()),
+                ..self.tls.clone()
+            },
+        }
+    }
+
+    /// A new connection, driven by a task of its own until the client is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when the server or its certificate is not what the address asks for, [`Error::Connection`] when it
+    /// cannot be reached, or what the server says.
+    pub async fn connect(&self) -> Result<Client> {
+        let (client, connection) = self.open().await?;
+        tokio::spawn(async move {
+            // The client sees the same error on its next call.
+            if connection.await.is_err() {}
+        });
+        Ok(client)
+    }
+
+    /// The same over a stream that is open already, a tunnel or a proxy, to the server of this name.
+    pub async fn connect_over<S>(&self, stream: S, host: &str) -> Result<Client>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut connector = connector(self)?;
+        let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
+            .map_err(|error| Error::Tls(error.to_string()))?;
+        let (client, connection) = self.driver_config().connect_raw(stream, tls).await?;
+        tokio::spawn(async move {
+            // The client sees the same error on its next call.
+            if connection.await.is_err() {}
+        });
+        Ok(client)
+    }
+
+    /// A new connection that the caller drives.
+    pub(crate) async fn open(&self) -> Result<(Client, Driver)> {
+        let connector = connector(self)?;
+        Ok(self.driver_config().connect(connector).await?)
+    }
+
+    /// What the driver is told: whether TLS is to be, may be, or is not.
+    fn driver_config(&self) -> Config {
+        let mut config = self.config.clone();
+        let is_socket = |host: &Host| matches!(host, Host::Unix(_));
+        let local = config.get_hostaddrs().is_empty() && config.get_hosts().iter().all(is_socket);
+        config.ssl_mode(match self.sslmode() {
+            _ if local => DriverMode::Disable,
+            SslMode::Disable => DriverMode::Disable,
+            SslMode::Prefer => DriverMode::Prefer,
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => DriverMode::Require,
+        });
+        config
+    }
+
+    /// A file of libpq's own directory, if it is there.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "for TLS alone"))]
+    pub(crate) fn home_file(name: &str) -> Option<PathBuf> {
+        let path = PathBuf::from(std::env::var_os("HOME")?)
+            .join(".postgresql")
+            .join(name);
+        path.is_file().then_some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Address {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_url_and_pairs_say_the_same() {
+        let url = parsed(
+            "postgres://u:p%40@h:7/d?connect_timeout=3&sslmode=verify-full&sslrootcert=%2Ftmp%2Fa%20b.pem",
+        );
+        let pairs = parsed(
+            r"host=h port=7 user=u password='p@' dbname=d sslmode = verify-full sslrootcert='/tmp/a b.pem' connect_timeout=3",
+        );
+        for address in [&url, &pairs] {
+            assert_eq!(address.sslmode(), SslMode::VerifyFull);
+            assert_eq!(address.tls.root.as_deref(), Some("/tmp/a b.pem"));
+            assert_eq!(address.get_password(), Some(&b"p@"[..]));
+            assert_eq!(address.get_dbname(), Some("d"));
+        }
+        assert_eq!(url.get_connect_timeout(), pairs.get_connect_timeout());
+    }
+
+    #[test]
+    fn a_mode_that_is_none_is_named() {
+        let error = "host=h sslmode=verify-all".parse::<Address>();
+        assert!(error.is_err_and(|e| e.to_string().contains("\"verify-all\"")));
+        let error = "host=h sslmoder=require".parse::<Address>();
+        assert!(error.is_err_and(|e| e.to_string().contains("sslmoder")));
+    }
+
+    #[test]
+    fn the_environment_says_what_the_address_does_not() {
+        let find = |name: &str| match name {
+            "PGSSLMODE" => Some("require".to_owned()),
+            "PGSSLROOTCERT" => Some("/ca".to_owned()),
+            _ => None,
+        };
+        let address = parsed("host=h sslmode=disable").or_environment(find);
+        let address = address.expect("the variables are right");
+        assert_eq!(address.sslmode(), SslMode::Disable);
+        let same = [("PGSSLMODE", "disable"), ("PGSSLROOTCERT", "/ca")];
+        assert_eq!(address.environment(), same);
+    }
+
+    #[test]
+    fn the_mode_of_a_config_counts() {
+        let mut config = Config::new();
+        assert_eq!(Address::from(config.clone()).sslmode(), SslMode::Prefer);
+        config.ssl_mode(DriverMode::Require);
+        assert_eq!(Address::from(config).sslmode(), SslMode::Require);
+        assert_eq!(parsed("sslrootcert=system").sslmode(), SslMode::VerifyFull);
+    }
+
+    #[test]
+    fn a_socket_of_this_machine_needs_no_tls() {
+        let local = parsed("host=/tmp sslmode=verify-full").driver_config();
+        assert_eq!(local.get_ssl_mode(), DriverMode::Disable);
+        let remote = parsed("host=/tmp,h sslmode=verify-full").driver_config();
+        assert_eq!(remote.get_ssl_mode(), DriverMode::Require);
+    }
+}

@@ -1,0 +1,32 @@
+//! The driver's way to TLS: by rustls with the feature `tls`, and without it a refusal of what needs TLS.
+
+#[cfg(feature = "tls")]
+mod rustls;
+#[cfg(feature = "tls")]
+pub(crate) use self::rustls::{Connector, connector, explain};
+
+#[cfg(not(feature = "tls"))]
+pub(crate) use self::without::{Connector, connector, explain};
+
+#[cfg(not(feature = "tls"))]
+mod without {
+    use crate::address::{Address, SslMode};
+    use crate::error::{Error, Result};
+
+    pub(crate) type Connector = tokio_postgres::NoTls;
+
+    pub(crate) fn connector(address: &Address) -> Result<Connector> {
+        let mode = address.sslmode();
+        if mode >= SslMode::Require {
+            return Err(Error::Tls(format!(
+                "sslmode={} needs TLS, and this program was built without it; switch on the feature \"tls\" of trax_client",
+                mode.as_str()
+            )));
+        }
+        Ok(tokio_postgres::NoTls)
+    }
+
+    pub(crate) fn explain(error: &std::io::Error) -> String {
+        error.to_string()
+    }
+}

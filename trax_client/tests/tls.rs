@@ -1,0 +1,212 @@
+//! TLS against a real server, with certificates that the test makes: what is trusted, and what is said of the rest.
+
+use std::error::Error as StdError;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use trax_client::testkit::Server;
+use trax_client::{Address, Client, Context, Error, NewJob, TokenGuard, TokenRequest, Worker};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
+
+/// Run by the server's own account in its data directory: it may read what it owns alone.
+const CERTIFICATES: &str = "
+new='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
+for ca in ca other; do
+    openssl req -x509 $new -days 2 -subj /CN=$ca -keyout $ca.key -out $ca.crt
+done
+sign() {
+    openssl req $new -subj /CN=$2 -keyout $1.key -out $1.csr
+    echo subjectAltName=DNS:$2 > $1.ext
+    openssl x509 -req -in $1.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile $1.ext -out $1.crt
+}
+sign server localhost && sign client postgres";
+
+/// A server that takes nothing but TLS over the network, as a certificate for localhost.
+struct Site {
+    server: Server,
+}
+
+impl Site {
+    async fn make(access: &str) -> Result<Self> {
+        let mut server = Server::options().not_preloaded().fast().start()?;
+        let database = server.database("tls").await?;
+        let script = CERTIFICATES.replace('\'', "''");
+        let make =
+            format!("copy (select 1) to program 'exec 2>tls.log; cat > tls.in; set -e; {script}'");
+        database.connect().await?.batch_execute(&make).await?;
+        server.append_settings("ssl = 'on'\nssl_ca_file = 'ca.crt'\n")?;
+        let rules = format!("local all all trust\n{access}\n");
+        std::fs::write(server.data_dir().join("pg_hba.conf"), rules)?;
+        server.restart()?;
+        Ok(Site { server })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.server.data_dir().join(name).display().to_string()
+    }
+
+    fn text(&self, host: &str, more: &str) -> String {
+        let port = self.server.port();
+        format!("host={host} port={port} user=postgres dbname=tls {more}")
+    }
+
+    /// Whether the connection is encrypted, or why there is none.
+    async fn encrypted(&self, host: &str, more: &str) -> std::result::Result<bool, Error> {
+        let address: Address = self.text(host, more).parse()?;
+        let sql = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
+        Ok(address.connect().await?.query_one(sql, &[]).await?.get(0))
+    }
+
+    #[track_caller]
+    fn says(outcome: std::result::Result<bool, Error>, part: &str) {
+        let said = match &outcome {
+            Err(error @ Error::Tls(_)) => error.to_string(),
+            other => format!("{other:?}"),
+        };
+        assert!(said.starts_with("TLS: ") && said.contains(part), "{said}");
+    }
+}
+
+const EITHER: &str = "host all all 127.0.0.1/32 trust";
+const ONLY_TLS: &str = "hostssl all all 127.0.0.1/32 trust";
+
+#[tokio::test]
+async fn a_wrong_ca_and_a_wrong_name_are_refused_and_the_right_ones_work() -> Result {
+    let site = Site::make(EITHER).await?;
+    let right = format!("sslrootcert={}", site.file("ca.crt"));
+    let wrong = format!("sslrootcert={}", site.file("other.crt"));
+    let full = format!("sslmode=verify-full {right}");
+    assert!(site.encrypted("localhost", &full).await?);
+    let name = site.encrypted("127.0.0.1", &full).await;
+    Site::says(name, "not for \"127.0.0.1\", it is for");
+    let ca = format!("sslmode=verify-ca {right}");
+    assert!(site.encrypted("127.0.0.1", &ca).await?);
+    // A CA that is given is one that counts, as libpq has it.
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let foreign = site
+            .encrypted("localhost", &format!("sslmode={mode} {wrong}"))
+            .await;
+        Site::says(foreign, "not signed by a CA of sslrootcert");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_verified_is_encrypted_all_the_same() -> Result {
+    let site = Site::make(EITHER).await?;
+    for (mode, encrypted) in [("require", true), ("prefer", true), ("disable", false)] {
+        let mode = format!("sslmode={mode}");
+        assert_eq!(
+            site.encrypted("127.0.0.1", &mode).await?,
+            encrypted,
+            "{mode}"
+        );
+    }
+    assert!(site.encrypted("127.0.0.1", "").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named() -> Result {
+    let site = Site::make(EITHER).await?;
+    let cases = [
+        (
+            "sslmode=verify-full sslrootcert=/no/such.pem",
+            "sslrootcert /no/such.pem",
+        ),
+        (
+            "sslmode=require sslrootcert=system",
+            "say sslmode=verify-full",
+        ),
+        (
+            "sslmode=require sslcert=/no/such.pem sslkey=/no/key.pem",
+            "sslcert /no/such.pem",
+        ),
+    ];
+    for (more, part) in cases {
+        Site::says(site.encrypted("localhost", more).await, part);
+    }
+    let empty = format!("sslmode=verify-ca sslrootcert={}", site.file("PG_VERSION"));
+    Site::says(site.encrypted("localhost", &empty).await, "no certificate");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_shows_its_certificate() -> Result {
+    let site = Site::make("hostssl all all 127.0.0.1/32 cert").await?;
+    let own = format!(
+        "sslmode=require sslcert={} sslkey={}",
+        site.file("client.crt"),
+        site.file("client.key")
+    );
+    assert!(site.encrypted("localhost", &own).await?);
+    let without = site.encrypted("localhost", "sslmode=require").await;
+    assert!(matches!(without, Err(Error::Database(_))), "{without:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_guard_and_command_use_tls() -> Result {
+    let site = Site::make(ONLY_TLS).await?;
+    let text = format!("sslmode=verify-full sslrootcert={}", site.file("ca.crt"));
+    let text = site.text("localhost", &text);
+    let address: Address = text.parse()?;
+    let db = address.connect().await?;
+    let client = Client::new(&db);
+    client.enqueue(&NewJob::new("slow", ())).await?;
+    let worker = Worker::new(address.clone())
+        .without_signals()
+        .lease(Duration::from_millis(900))
+        .poll_interval(Duration::from_millis(20))
+        // Longer than its lease: without heartbeats it is cancelled.
+        .handle("slow", |(): (), ctx: Context| async move {
+            tokio::select! {
+                reason = ctx.cancelled() => panic!("{reason:?}"),
+                () = tokio::time::sleep(Duration::from_millis(2000)) => Ok(()),
+            }
+        });
+    let summary = worker.until_empty().run().await?;
+    assert_eq!(summary.completed, 1, "{summary}");
+    let request = TokenRequest::new("tls", "test");
+    let guard = TokenGuard::try_acquire(address, request).await?;
+    assert!(guard.is_some_and(|guard| !guard.is_lost()));
+
+    let (right, plain) = (
+        status(&text, "verify-full")?,
+        status(&site.text("localhost", ""), "disable")?,
+    );
+    assert!(right.status.success(), "{right:?}");
+    assert!(!plain.status.success(), "{plain:?}");
+    Ok(())
+}
+
+/// `trax check` of this address; what it leaves open the environment says.
+fn status(url: &str, mode: &str) -> Result<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trax"));
+    command.args(["check", "--database-url", url]);
+    Ok(command.env("PGSSLMODE", mode).output()?)
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_refused_and_ends_a_worker_at_its_start() -> Result {
+    let server = Server::options().not_preloaded().fast().start()?;
+    server.database("tls").await?;
+    let text = format!(
+        "host=127.0.0.1 port={} user=postgres dbname=tls",
+        server.port()
+    );
+    let address: Address = format!("{text} sslmode=require").parse()?;
+    let refused = Worker::new(address)
+        .without_signals()
+        .handle("any", |(): (), _: Context| async move { Ok(()) })
+        .run();
+    let refused = tokio::time::timeout(Duration::from_secs(20), refused).await?;
+    Site::says(refused.map(|_| true), "the server offers no TLS");
+    let output = status(&text, "require")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the server offers no TLS"), "{said}");
+    let open: Address = format!("{text} sslmode=prefer").parse()?;
+    open.connect().await?;
+    Ok(())
+}
