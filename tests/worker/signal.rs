@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use trax_client::testkit::Database;
-use trax_client::{Context, HandlerResult, Worker};
+use trax_client::{Address, Context, HandlerResult, Worker};
 
 /// What a child process of the test below runs: see `a_child_worker`.
 const CHILD: &str = "TRAX_TEST_CHILD_WORKER";
@@ -29,22 +29,26 @@ async fn a_child_worker() {
         return;
     };
     println!("the child is running");
-    let summary = Worker::new(config.parse().expect("the parent gives a configuration"))
-        .grace(Duration::from_millis(1500))
-        .poll_interval(Duration::from_millis(20))
-        .concurrency(2)
-        .handle("until.file", until_file)
-        .handle("obedient", obedient)
-        .handle("nap", |millis: u64, _: Context| async move {
-            tokio::time::sleep(Duration::from_millis(millis)).await;
-            HandlerResult::Ok(())
-        })
-        .handle("deaf", |_: u32, _: Context| {
-            std::future::pending::<HandlerResult<()>>()
-        })
-        .run()
-        .await
-        .expect("the worker is not refused");
+    let summary = Worker::new(
+        config
+            .parse::<Address>()
+            .expect("the parent gives an address"),
+    )
+    .grace(Duration::from_millis(1500))
+    .poll_interval(Duration::from_millis(20))
+    .concurrency(2)
+    .handle("until.file", until_file)
+    .handle("obedient", obedient)
+    .handle("nap", |millis: u64, _: Context| async move {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        HandlerResult::Ok(())
+    })
+    .handle("deaf", |_: u32, _: Context| {
+        std::future::pending::<HandlerResult<()>>()
+    })
+    .run()
+    .await
+    .expect("the worker is not refused");
     println!("the child ended: {:?}, {summary}", summary.stopped);
 }
 
