@@ -9,8 +9,9 @@
 //!   deleting; never by a transaction that has taken rows itself.
 //! - Who makes a row claimable lowers the bound when the transaction has committed, however late, and counts a
 //!   *change* of the lane. Whoever saw another count of changes before its snapshot does not raise the bound.
-//! - What nobody lowers for (`commit prepared`, rows written by hand) is found because each lane is read from its
-//!   beginning once a second, or less often when that takes long: a hundredth of the time at most.
+//! - A statement written by hand makes all bounds of the database void.
+//! - What nobody lowers for (`commit prepared`) is found because each lane is read from its beginning once a second, or
+//!   less often when that takes long: a hundredth of the time at most.
 //!
 //! A *gate* says that a group was full when somebody counted under its lock, until something changes.
 
@@ -316,6 +317,20 @@ pub(crate) fn lower(rows: impl Iterator<Item = (i64, i16, i64)>) {
         if let Some(place) = key.find(memory) {
             memory.bounds[place][priority as usize].fetch_min(job_id, Ordering::SeqCst);
             memory.best[place].fetch_min(packed(priority, job_id), Ordering::SeqCst);
+        }
+    }
+}
+
+/// Knows nothing any more of the lanes and groups of this database.
+pub(crate) fn forget() {
+    let Some(memory) = memory() else { return };
+    let _writing = WRITING.exclusive();
+    for place in 0..LANES {
+        memory.changes[place].fetch_add(1, Ordering::SeqCst);
+        memory.gate_changes[place].fetch_add(1, Ordering::SeqCst);
+        if memory.database[place].load(Ordering::Relaxed) == database() {
+            memory.known[place].store(PRIORITIES as u32, Ordering::SeqCst);
+            memory.best[place].store(0, Ordering::SeqCst);
         }
     }
 }
