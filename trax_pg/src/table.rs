@@ -6,7 +6,8 @@
 //!
 //! Holds: everything goes through the access methods, so that indexes (those of an administrator too), TOAST,
 //! serializable reads, logical decoding and statistics of the tables see what they would see of a statement. Check
-//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force.
+//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force. Row triggers
+//! that an administrator adds do not fire: history is read, or followed by logical decoding.
 //! Whatever is open belongs to the resource owner of the transaction, so that an error on the way leaks nothing.
 
 use pgrx::datum::{FromDatum, IntoDatum};
