@@ -329,6 +329,44 @@ async fn a_claim_in_a_read_only_transaction_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_completion_in_a_read_only_transaction_changes_nothing() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("'w'").await;
+    s.enqueue("'a'").await;
+    let before = s.everything().await;
+    let complete = format!("select trax.complete({})", job.key());
+    // The session has registered its worker before: nothing but the claim itself is refused.
+    for call in [complete.as_str(), "select * from trax.claim_next('w')"] {
+        let refusal = s.refusal(&format!("begin read only; {call}")).await;
+        s.get("rollback").await;
+        assert_eq!(refusal.code, "25006", "{call}: {refusal}");
+    }
+    assert_eq!(s.everything().await, before);
+}
+
+#[tokio::test]
+async fn a_column_that_was_added_and_dropped_again_stops_nothing() {
+    let (_db, s) = session().await;
+    for table in ["work_queue", "lease", "run", "manifest_group"] {
+        s.get(&format!(
+            "alter table trax.{table} add column note text;
+             alter table trax.{table} drop column note"
+        ))
+        .await;
+    }
+    let id = s.enqueue("'a', '{\"n\": 1}'").await;
+    let job = s.claim_one("'w'").await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    assert_eq!(
+        s.get("select job_id, state, input, worker from trax.run")
+            .await,
+        format!("{id}|completed|{{\"n\": 1}}|w")
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_claim_under_an_old_snapshot_takes_no_job_twice() {
     for level in ["repeatable read", "serializable"] {
         let (db, a) = session().await;

@@ -37,3 +37,19 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb) is
     'Queues one job for each input and gives their ids in the order of the inputs.';
+
+-- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions and enqueueing run no
+-- statement.
+create function trax.changed_by_hand()
+returns trigger
+language c
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_changed_by_hand';
+comment on function trax.changed_by_hand() is
+    'Internal. Makes void what shared memory knows of the queue when somebody writes to it by hand.';
+create trigger work_queue_changed_by_hand
+before insert or update or delete or truncate on trax.work_queue
+for each statement execute function trax.changed_by_hand();
+create trigger lease_changed_by_hand
+before insert or update or delete or truncate on trax.lease
+for each statement execute function trax.changed_by_hand();

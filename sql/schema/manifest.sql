@@ -37,21 +37,21 @@ create table trax.manifest (
     constraint manifest_group_name_length check (pg_catalog.octet_length(group_name) between 1 and 255),
     constraint manifest_has_one_schedule check (pg_catalog.num_nonnulls(cron, every, run_at, depends_mode) <= 1),
     constraint manifest_cron_length check (pg_catalog.octet_length(cron) <= 255),
-    constraint manifest_every_range check (every > interval '0' and every <= interval '10 years'),
+    constraint manifest_every_range check (every > interval '0' and every <= interval '3660 days'),
     constraint manifest_depends_mode_known check (depends_mode in ('all', 'any')),
     constraint manifest_priority_range check (priority between 0 and 31),
     constraint manifest_max_retries_range check (max_retries >= 0),
-    constraint manifest_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '10 years'),
-    constraint manifest_timeout_range check (timeout > interval '0' and timeout <= interval '10 years'),
+    constraint manifest_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days'),
+    constraint manifest_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
     constraint manifest_misfire_known check (misfire in ('fire_once', 'fire_all', 'skip')),
     constraint manifest_misfire_threshold_range check (
         misfire_threshold >= interval '0'
-        and misfire_threshold <= interval '10 years'
+        and misfire_threshold <= interval '3660 days'
     ),
     constraint manifest_misfire_limit_positive check (misfire_limit > 0),
     constraint manifest_overlap_known check (overlap in ('queue', 'skip', 'allow')),
     constraint manifest_max_concurrency_positive check (max_concurrency > 0),
-    constraint manifest_variance_range check (variance >= interval '0' and variance <= interval '10 years'),
+    constraint manifest_variance_range check (variance >= interval '0' and variance <= interval '3660 days'),
     constraint manifest_dormant_depends check (not dormant or depends_mode is not null),
     constraint manifest_ends_after_start check (ends_at > starts_at)
 );

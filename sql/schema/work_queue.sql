@@ -27,8 +27,8 @@ create table trax.work_queue (
     constraint work_queue_priority_range check (priority between 0 and 31),
     constraint work_queue_attempts_not_negative check (attempts >= 0),
     constraint work_queue_max_retries_not_negative check (max_retries >= 0),
-    constraint work_queue_timeout_range check (timeout > interval '0' and timeout <= interval '10 years'),
-    constraint work_queue_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '10 years'),
+    constraint work_queue_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
+    constraint work_queue_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days'),
     constraint work_queue_manifest_has_id check ((manifest is null) = (manifest_id is null)),
     constraint work_queue_scheduled_entry_is_fresh check (
         not scheduled

@@ -4,6 +4,7 @@
 //! 20,000 later jobs pass, or as many as `TRAX_LATE_JOBS` says.
 
 mod commit;
+mod hand;
 mod order;
 mod restart;
 

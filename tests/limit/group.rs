@@ -345,3 +345,24 @@ async fn a_limit_that_grows_wakes_who_waits() {
     set(&s, 2).await;
     assert!(wait.await.expect("the waiter lives") < Duration::from_secs(15));
 }
+
+#[tokio::test]
+async fn a_claim_keeps_no_lock_on_groups_that_are_full() {
+    let (_db, s) = session().await;
+    s.get(
+        "select count(*) from (
+             select trax.configure_group('g' || n, max_active_jobs => 1), trax.enqueue('t', group_name => 'g' || n),
+                 trax.enqueue('t', group_name => 'g' || n)
+             from generate_series(1, 50) n) g",
+    )
+    .await;
+    assert_eq!(s.claim("max_jobs => 100, lease => '1 h'").await.len(), 50);
+    let locks =
+        "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
+    let claim = "select count(*) from trax.claim_next(max_jobs => 100)";
+    // The claim before has counted none of them full: this one does.
+    s.get(&format!("begin; {claim}")).await;
+    assert_eq!(s.number(locks).await, 0);
+    s.get("rollback").await;
+    s.assert_healthy().await;
+}

@@ -185,3 +185,19 @@ async fn an_error_text_is_cut_at_64_kib() {
         "65536|t"
     );
 }
+
+#[tokio::test]
+async fn a_job_with_the_longest_timeout_is_retried_and_released() {
+    let (_db, s) = session().await;
+    // The longest that a call takes: ten leap years.
+    s.enqueue("'a', timeout => '3660 days'").await;
+    let job = s.claim_one("").await;
+    let fail = format!("select trax.fail({}, 'x', retry_in => '0')", job.key());
+    assert_eq!(s.get(&fail).await, "retrying");
+    let job = s.claim_one("").await;
+    let release = format!("select trax.release({})", job.key());
+    assert_eq!(s.get(&release).await, "t");
+    s.get("select trax.schedule('m', 'a', every => '3660 days', timeout => '3660 days')")
+        .await;
+    s.assert_healthy().await;
+}

@@ -28,11 +28,10 @@ async fn a_child_worker() {
     let Ok(config) = std::env::var(CHILD) else {
         return;
     };
-    println!("the child is running");
-    let summary = Worker::new(
+    let worker = Worker::new(
         config
             .parse::<Address>()
-            .expect("the parent gives an address"),
+            .expect("the parent gives a configuration"),
     )
     .grace(Duration::from_millis(1500))
     .poll_interval(Duration::from_millis(20))
@@ -46,9 +45,20 @@ async fn a_child_worker() {
     .handle("deaf", |_: u32, _: Context| {
         std::future::pending::<HandlerResult<()>>()
     })
-    .run()
-    .await
-    .expect("the worker is not refused");
+    .run();
+    tokio::pin!(worker);
+    // Once it has been polled it obeys signals.
+    let ended = tokio::select! {
+        biased;
+        ended = &mut worker => Some(ended),
+        () = std::future::ready(()) => None,
+    };
+    println!("the child is running");
+    let ended = match ended {
+        Some(ended) => ended,
+        None => worker.await,
+    };
+    let summary = ended.expect("the worker is not refused");
     println!("the child ended: {:?}, {summary}", summary.stopped);
 }
 

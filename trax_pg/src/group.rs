@@ -165,6 +165,8 @@ pub(crate) fn room(counter: &Counter, group: &str, limited: bool, now: Timestamp
     let left = limit - counter.of_group(group, limit);
     if left <= 0 {
         gate.close(changes, now.0);
+        // Nothing is taken of it. A claim may meet more full groups than the server's lock table has room for.
+        advisory_unlock_in(LOCK_CLASS, lock_key(group));
     }
     Room::For(left)
 }
@@ -182,9 +184,12 @@ pub(crate) fn stays_disabled(group: &str) -> bool {
 
 /// Takes the group's lock until the transaction ends; false when another holds it and `only_if_free`.
 fn lock(group: &str, mode: i32, only_if_free: bool) -> bool {
+    advisory_lock(lock_key(group), mode, only_if_free)
+}
+
+fn lock_key(group: &str) -> u32 {
     // Key 0 is the cycle's.
-    let key = (crate::work_queue::name_hash(&[group]) as u32).max(1);
-    advisory_lock(key, mode, only_if_free)
+    (crate::work_queue::name_hash(&[group]) as u32).max(1)
 }
 
 /// Takes the advisory lock (`LOCK_CLASS`, `key`) until the transaction ends.

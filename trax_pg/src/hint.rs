@@ -1,14 +1,16 @@
 //! Hints: what a transaction tells shared memory when it ends, so that claims need not read what cannot be claimed.
 //!
-//! Enters: rows that became claimable, groups whose count of running jobs changed, lanes that are new or whose group was
+//! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of running jobs changed, lanes that are new or whose group was
 //! configured. Leaves: bounds lowered, gates opened and lists of lanes out of date (`shmem/head.rs`), after the commit
 //! and before anybody is woken. What belongs to a transaction that is undone is forgotten, apart from gates: a claim
 //! that was undone makes room.
 
+use crate::entry::sql_function;
 use crate::shmem::{self, Gate};
-use crate::spi::SpiRows;
+use crate::spi::{self, SpiRows};
 use crate::wake;
 use crate::work_queue::name_hash;
+use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
@@ -22,6 +24,8 @@ struct Notes {
     configured: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
+    /// Somebody has written to the queue or to leases by hand.
+    by_hand: bool,
 }
 
 thread_local! {
@@ -84,6 +88,19 @@ pub(crate) fn has_taken() -> bool {
     NOTES.with_borrow(|notes| notes.taken)
 }
 
+// Somebody changes the queue or leases by hand: what is known of them is void.
+sql_function!(
+    trax_changed_by_hand,
+    pg_finfo_trax_changed_by_hand,
+    |_call| {
+        if !spi::is_ours() {
+            taken();
+            note(wake::WORK, |notes| notes.by_hand = true);
+        }
+        Ok(pg_sys::Datum::from(0))
+    }
+);
+
 /// The gate of a group.
 pub(crate) fn gate(group: &str) -> Gate {
     Gate::new(group_hash(group))
@@ -96,6 +113,9 @@ fn group_hash(group: &str) -> u64 {
 /// What this transaction has made claimable is there for a claim of its own.
 pub(crate) fn tell_own() {
     NOTES.with_borrow(|notes| {
+        if notes.by_hand {
+            shmem::forget();
+        }
         lower(notes);
         open_gates(notes);
     });
@@ -104,6 +124,9 @@ pub(crate) fn tell_own() {
 /// The transaction has committed.
 pub(crate) fn committed() {
     let notes = NOTES.take();
+    if notes.by_hand {
+        shmem::forget();
+    }
     lower(&notes);
     if let Some(bell) = shmem::bell() {
         if !notes.lanes.is_empty() {

@@ -290,7 +290,9 @@ impl ReapFrom {
 
     /// Where to begin now, and where next time. Before the cycle takes leases away: it may be undone.
     pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
-        let begin = if now < self.look_at {
+        // A clock that was set back must not put the look off.
+        let soon = now.plus(3600 * LOOK_AGAIN_MICROS);
+        let begin = if now < self.look_at && self.look_at < soon {
             self.from
         } else {
             Self::BEGINNING.from

@@ -11,7 +11,7 @@ use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use std::ffi::CString;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// `PLAN_CACHE_MODE_AUTO`: lets the generic plan that each statement asks for stand.
 const PLAN_CACHE_AUTO: i32 = 0;
@@ -382,6 +382,15 @@ fn caught_error(caught: CaughtError) -> Error {
 struct PlannerSettings {
     flags: [bool; 8],
     plan_cache_mode: i32,
+    nested: bool,
+}
+
+/// A statement of ours is running.
+static OURS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a statement of ours is running, not one written by hand.
+pub(crate) fn is_ours() -> bool {
+    OURS.load(Ordering::Relaxed)
 }
 
 /// The server's variables in the order of `PlannerSettings::flags`, and our value for each.
@@ -407,6 +416,7 @@ impl PlannerSettings {
             let saved = Self {
                 flags: server_flags().map(|flag| *flag),
                 plan_cache_mode: pg_sys::plan_cache_mode,
+                nested: OURS.swap(true, Ordering::Relaxed),
             };
             for (flag, value) in server_flags().into_iter().zip(OUR_FLAGS) {
                 *flag = value;
@@ -426,6 +436,7 @@ impl Drop for PlannerSettings {
             }
             pg_sys::plan_cache_mode = self.plan_cache_mode;
         }
+        OURS.store(self.nested, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! Holds: everything goes through the access methods, so that indexes (those of an administrator too), TOAST,
 //! serializable reads, logical decoding and statistics of the tables see what they would see of a statement. Check
-//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force.
+//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force. Row triggers
+//! that an administrator adds do not fire: history is read, or followed by logical decoding.
 //! Whatever is open belongs to the resource owner of the transaction, so that an error on the way leaks nothing.
 
 use pgrx::datum::{FromDatum, IntoDatum};
@@ -66,11 +67,14 @@ impl Table {
         // SAFETY: the descriptor of an open relation has as many attributes as it says.
         unsafe {
             let shape = (*self.relation).rd_att;
-            (*shape).natts as usize == self.columns.len()
+            let width = (*shape).natts as usize;
+            width >= self.columns.len()
                 && self.columns.iter().enumerate().all(|(index, name)| {
                     let attribute = attribute(shape, index);
                     CStr::from_ptr((*attribute).attname.data.as_ptr()) == *name
                 })
+                // A column that somebody added and dropped again keeps its place.
+                && (self.columns.len()..width).all(|index| (*attribute(shape, index)).attisdropped)
         }
     }
 
@@ -83,8 +87,9 @@ impl Table {
     pub(crate) fn delete(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
-        // SAFETY: the tid is that of a row of this table.
+        // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a statement is.
         let result = unsafe {
+            pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
             pg_sys::table_tuple_delete(
                 self.relation,
                 &raw mut tid,
@@ -124,6 +129,7 @@ impl Table {
         let slot = self.slot();
         // SAFETY: the tid is that of a row of this table; the slot is of its kind.
         unsafe {
+            pg_sys::PreventCommandIfReadOnly(c"SELECT FOR UPDATE".as_ptr());
             let result = pg_sys::table_tuple_lock(
                 self.relation,
                 &raw mut tid,
@@ -516,6 +522,7 @@ impl<'table> Inserter<'table> {
     pub(crate) fn begin(table: &'table Table) -> Self {
         // SAFETY: the relation is open; everything is allocated in the current memory context or the state's own.
         unsafe {
+            pg_sys::PreventCommandIfReadOnly(c"INSERT".as_ptr());
             let state = pg_sys::CreateExecutorState();
             let target = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
             pg_sys::InitResultRelInfo(target, table.relation, 1, std::ptr::null_mut(), 0);
@@ -546,9 +553,10 @@ impl<'table> Inserter<'table> {
         }
         let slot = self.slots[self.filled];
         self.filled += 1;
-        // SAFETY: a slot has a value and a flag for each column; nobody else writes them.
+        // SAFETY: a slot has a value and a flag for each column, dropped ones included; nobody else writes them.
         unsafe {
-            std::slice::from_raw_parts_mut((*slot).tts_isnull, self.table.columns.len()).fill(true);
+            let width = (*(*slot).tts_tupleDescriptor).natts as usize;
+            std::slice::from_raw_parts_mut((*slot).tts_isnull, width).fill(true);
         }
         NewRow {
             slot,

@@ -246,7 +246,7 @@ impl Pick {
         while !self.is_full() {
             let Some(head) = queue.next() else { break };
             if self.group_room(head.lane).is_none() {
-                head.end();
+                queue.end(head);
                 continue;
             }
             if let Some(scan) = head.scan() {

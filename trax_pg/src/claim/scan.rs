@@ -16,6 +16,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
+/// Most heads that keep a scan, of 30 kB each; another head makes its own when it comes up.
+const SCANS_AT_MOST: usize = 64;
 const PRIORITIES: i16 = group::HIGHEST_PRIORITY as i16 + 1;
 
 const HIGHEST_RANK: i32 = (PRIORITIES as i32) * (PRIORITIES as i32) - 1;
@@ -38,9 +40,10 @@ pub(super) struct Queue<'lanes> {
     pub(super) table: Table,
     index: Index,
     pub(super) view: View,
-    /// By section, and by all priorities of a lane below one.
-    of_section: Scan,
-    below: Scan,
+    /// A scan by all priorities of a lane below one, once a lane is looked at of which nothing is known.
+    below: Option<Scan>,
+    /// How many heads have a scan of their own.
+    scans: usize,
     heads: BinaryHeap<Head<'lanes>>,
     findings: Vec<Finding>,
     now: Timestamp,
@@ -61,8 +64,8 @@ impl<'lanes> Queue<'lanes> {
         let index = Index::open(&table, c"work_queue_ready");
         let view = View::of_transaction();
         Self {
-            of_section: index.scan(&view, 3),
-            below: index.scan(&view, 2),
+            below: None,
+            scans: 0,
             table,
             index,
             view,
@@ -80,14 +83,8 @@ impl<'lanes> Queue<'lanes> {
             match head.stage {
                 Stage::Row(priority) => {
                     if head.scan.is_none() {
-                        let scan = self.index.scan(&self.view, 3);
-                        scan.seek(section(head.lane, priority, head.place.job_id));
-                        // It was seen under the same snapshot.
-                        if !scan.next() {
-                            scan.end();
-                            continue;
-                        }
-                        head.scan = Some(scan);
+                        head.scan = self.scan_of(head.lane, priority, head.place.job_id);
+                        debug_assert!(head.scan.is_some(), "seen under the same snapshot");
                     }
                     return Some(head);
                 }
@@ -105,8 +102,32 @@ impl<'lanes> Queue<'lanes> {
                 head.place = self.place(head.lane, priority, scan);
                 self.heads.push(head);
             }
-            _ => head.end(),
+            _ => self.end(head),
         }
+    }
+
+    /// Goes no further with `head`.
+    pub(super) fn end(&mut self, head: Head<'lanes>) {
+        if let Some(scan) = head.scan {
+            scan.end();
+            self.scans -= 1;
+        }
+    }
+
+    /// A scan of a section at its first row from a job on, if there is one.
+    fn scan_of(&mut self, lane: &Lane, priority: i16, job_id: i64) -> Option<Scan> {
+        let scan = self.index.scan(&self.view, 3);
+        scan.seek([
+            Key::equals(1, lane.id),
+            Key::equals_small(2, priority),
+            Key::at_least(3, job_id),
+        ]);
+        if scan.next() {
+            self.scans += 1;
+            return Some(scan);
+        }
+        scan.end();
+        None
     }
 
     fn open_lane(&mut self, head: &Head<'lanes>) {
@@ -124,10 +145,15 @@ impl<'lanes> Queue<'lanes> {
     }
 
     fn look_at_section(&mut self, head: &Head<'lanes>, priority: i16, bound: i64) {
-        self.of_section.seek(section(head.lane, priority, bound));
-        let first = self.of_section.next().then(|| {
-            let place = self.place(head.lane, priority, &self.of_section);
-            self.heads.push(head.moved(Stage::Row(priority), place));
+        let first = self.scan_of(head.lane, priority, bound).map(|scan| {
+            let place = self.place(head.lane, priority, &scan);
+            let mut seen = head.moved(Stage::Row(priority), place);
+            seen.scan = Some(scan);
+            if self.scans > SCANS_AT_MOST {
+                self.end(seen);
+                seen = head.moved(Stage::Row(priority), place);
+            }
+            self.heads.push(seen);
             place.job_id
         });
         if first != Some(bound) {
@@ -137,14 +163,18 @@ impl<'lanes> Queue<'lanes> {
 
     fn look_below(&mut self, head: &Head<'lanes>, limit: i16) {
         let began = Instant::now();
-        self.below
-            .seek([Key::equals(1, head.lane.id), Key::less_small(2, limit)]);
-        let first = self.below.next().then(|| {
-            let priority = self.below.number(Waiting::Priority) as i16;
-            let place = self.place(head.lane, priority, &self.below);
+        let below = match self.below.take() {
+            Some(scan) => scan,
+            None => self.index.scan(&self.view, 2),
+        };
+        below.seek([Key::equals(1, head.lane.id), Key::less_small(2, limit)]);
+        let first = below.next().then(|| {
+            let priority = below.number(Waiting::Priority) as i16;
+            let place = self.place(head.lane, priority, &below);
             self.heads.push(head.moved(Stage::Row(priority), place));
             (priority, place.job_id)
         });
+        self.below = Some(below);
         let took = began.elapsed().as_micros() as i64;
         self.find(head, Found::Below(limit, first, took));
         if let Some((priority @ 1.., _)) = first {
@@ -178,11 +208,12 @@ impl<'lanes> Queue<'lanes> {
 
     /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction sees less than others.
     pub(super) fn close(self, selfish: bool) {
-        for head in self.heads {
-            head.end();
+        for scan in self.heads.into_iter().filter_map(|head| head.scan) {
+            scan.end();
         }
-        self.of_section.end();
-        self.below.end();
+        if let Some(below) = self.below {
+            below.end();
+        }
         self.view.end();
         self.index.close();
         self.table.close();
@@ -190,15 +221,6 @@ impl<'lanes> Queue<'lanes> {
             crate::shmem::raise(&self.findings, self.now.0);
         }
     }
-}
-
-/// The conditions of a section, from a job on.
-fn section(lane: &Lane, priority: i16, job_id: i64) -> [Key; 3] {
-    [
-        Key::equals(1, lane.id),
-        Key::equals_small(2, priority),
-        Key::at_least(3, job_id),
-    ]
 }
 
 #[derive(Clone, Copy)]
@@ -268,12 +290,6 @@ impl<'lanes> Head<'lanes> {
     /// The row.
     pub(super) fn scan(&self) -> Option<&Scan> {
         self.scan.as_ref()
-    }
-
-    pub(super) fn end(self) {
-        if let Some(scan) = self.scan {
-            scan.end();
-        }
     }
 }
 

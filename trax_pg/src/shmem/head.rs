@@ -9,8 +9,9 @@
 //!   deleting; never by a transaction that has taken rows itself.
 //! - Who makes a row claimable lowers the bound when the transaction has committed, however late, and counts a
 //!   *change* of the lane. Whoever saw another count of changes before its snapshot does not raise the bound.
-//! - What nobody lowers for (`commit prepared`, rows written by hand) is found because each lane is read from its
-//!   beginning once a second, or less often when that takes long: a hundredth of the time at most.
+//! - A statement written by hand makes all bounds of the database void.
+//! - What nobody lowers for (`commit prepared`) is found because each lane is read from its beginning once a second, or
+//!   less often when that takes long: a hundredth of the time at most.
 //!
 //! A *gate* says that a group was full when somebody counted under its lock, until something changes.
 
@@ -256,7 +257,17 @@ pub(crate) enum Found {
     Below(i16, Option<(i16, i64)>, i64),
 }
 
-/// Raises bounds to what has been found.
+impl Found {
+    /// Priority and job of the first row.
+    fn first(&self) -> Option<(i16, i64)> {
+        match *self {
+            Self::Of(priority, first) => first.map(|job_id| (priority, job_id)),
+            Self::Below(_, first, _) => first,
+        }
+    }
+}
+
+/// Raises bounds to what has been found; of lanes that have changed meanwhile only lowers them.
 pub(crate) fn raise(findings: &[Finding], now: i64) {
     let Some(memory) = memory().filter(|_| !findings.is_empty()) else {
         return;
@@ -264,31 +275,40 @@ pub(crate) fn raise(findings: &[Finding], now: i64) {
     let _writing = WRITING.exclusive();
     for finding in findings {
         let key = finding.lane;
-        if memory.changes[key.hash].load(Ordering::SeqCst) != finding.changes {
-            continue;
-        }
-        let Some(place) = key.find_or_add(memory) else {
-            continue;
-        };
-        let bounds = &memory.bounds[place];
-        match finding.found {
-            Found::Of(priority, first) => {
-                bounds[priority as usize].store(first.unwrap_or(NONE), Ordering::SeqCst);
+        if memory.changes[key.hash].load(Ordering::SeqCst) == finding.changes {
+            if let Some(place) = key.find_or_add(memory) {
+                believe(memory, place, &finding.found, now);
+                set_best(memory, place);
             }
-            Found::Below(limit, first, took) => {
-                let known = first.map_or(0, |(priority, _)| priority) as usize;
-                for bound in &bounds[known..limit as usize] {
-                    bound.store(NONE, Ordering::SeqCst);
-                }
-                if let Some((priority, job_id)) = first {
-                    bounds[priority as usize].store(job_id, Ordering::SeqCst);
-                }
-                memory.known[place].store(known as u32, Ordering::SeqCst);
-                let pause = LOOK_AGAIN_MICROS.max(took.saturating_mul(LOOK_AGAIN_SHARE));
-                memory.look_at[place].store(now + pause, Ordering::Relaxed);
-            }
+        } else if let Some(((priority, job_id), place)) =
+            finding.found.first().zip(key.find(memory))
+        {
+            memory.bounds[place][priority as usize].fetch_min(job_id, Ordering::SeqCst);
+            set_best(memory, place);
         }
-        set_best(memory, place);
+    }
+}
+
+/// Each bound is written once: who reads them meanwhile must not find a lane empty that is not.
+fn believe(memory: &Memory, place: usize, found: &Found, now: i64) {
+    let bounds = &memory.bounds[place];
+    match *found {
+        Found::Of(priority, first) => {
+            bounds[priority as usize].store(first.unwrap_or(NONE), Ordering::SeqCst);
+        }
+        Found::Below(limit, first, took) => {
+            let known = first.map_or(0, |(priority, _)| priority) as usize;
+            for (priority, bound) in bounds.iter().enumerate().take(limit as usize).skip(known) {
+                let of_first = first.filter(|&(of, _)| of as usize == priority);
+                bound.store(
+                    of_first.map_or(NONE, |(_, job_id)| job_id),
+                    Ordering::SeqCst,
+                );
+            }
+            memory.known[place].store(known as u32, Ordering::SeqCst);
+            let pause = LOOK_AGAIN_MICROS.max(took.saturating_mul(LOOK_AGAIN_SHARE));
+            memory.look_at[place].store(now + pause, Ordering::Relaxed);
+        }
     }
 }
 
@@ -316,6 +336,20 @@ pub(crate) fn lower(rows: impl Iterator<Item = (i64, i16, i64)>) {
         if let Some(place) = key.find(memory) {
             memory.bounds[place][priority as usize].fetch_min(job_id, Ordering::SeqCst);
             memory.best[place].fetch_min(packed(priority, job_id), Ordering::SeqCst);
+        }
+    }
+}
+
+/// Knows nothing any more of the lanes and groups of this database.
+pub(crate) fn forget() {
+    let Some(memory) = memory() else { return };
+    let _writing = WRITING.exclusive();
+    for place in 0..LANES {
+        memory.changes[place].fetch_add(1, Ordering::SeqCst);
+        memory.gate_changes[place].fetch_add(1, Ordering::SeqCst);
+        if memory.database[place].load(Ordering::Relaxed) == database() {
+            memory.known[place].store(PRIORITIES as u32, Ordering::SeqCst);
+            memory.best[place].store(0, Ordering::SeqCst);
         }
     }
 }

@@ -12,7 +12,7 @@ mod head;
 pub(crate) mod tally;
 
 pub(crate) use bell::{Bell, LaneVersion, TOKEN_CLASSES, bell};
-pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
+pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, forget, lower, raise};
 
 use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
