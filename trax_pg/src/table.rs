@@ -1,8 +1,8 @@
 //! Rows without statements: how the hot path finds, takes and adds rows of the tables that every job goes through.
 //!
-//! A statement that moves 100 rows from one table to another costs 5 µs a row in executor nodes, copies of tuples and a
-//! WAL record for each row of each table; the same calls of the table and index access methods that those nodes make,
-//! made from here, cost a third, and rows that land in one page share one WAL record.
+//! Here are the calls of the table and index access methods that executor nodes make, without the nodes, without copies
+//! of rows between them, and with one WAL record for the rows that land in one page. A job claimed and completed by 100
+//! costs 8.9 µs of the server's time and 891 B of WAL so; by statements it was 13.7 µs and 1,038 B.
 //!
 //! Holds: everything goes through the access methods, so that indexes (those of an administrator too), TOAST,
 //! serializable reads, logical decoding and statistics of the tables see what they would see of a statement. Check

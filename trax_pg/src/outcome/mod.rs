@@ -9,8 +9,8 @@
 //! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest, manifest_state
 //! (both ascending by manifest), dead_letter.
 //!
-//! Cost of recording 100 completions with warm caches: 809 buffers, 8 a job, at any length of history: `Index Scan using
-//! lease_pkey` for each, `Delete on lease`, `Insert on run` into the partition of the day.
+//! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of `lease_pkey` for each, and the
+//! rows and the one index entry of each in the partition of the day.
 
 mod completion;
 mod ending;
