@@ -16,6 +16,7 @@ mod dependency;
 mod diagnose;
 mod due;
 mod dump;
+mod durability;
 mod errors;
 mod exclusion;
 mod explain;
