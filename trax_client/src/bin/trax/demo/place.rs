@@ -11,6 +11,7 @@ use trax_client::testkit::Server;
 
 use crate::address;
 use crate::failure::Failure;
+use crate::output::Options;
 use crate::print;
 
 /// The database of the demo, and the server if it is the demo's own.
@@ -21,18 +22,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) async fn make(url: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) async fn make(url: Option<&str>, output: Options) -> Result<Self, Failure> {
         let place = match url {
             None => {
-                println!("Starting a private PostgreSQL server, preloaded with trax ...");
+                output.tell("Starting a private PostgreSQL server, preloaded with trax ...")?;
                 let server = tokio::task::spawn_blocking(|| Server::options().start())
                     .await
                     .map_err(|error| Failure::new(error.to_string()))??;
-                println!(
-                    "  port {}, data in {}",
-                    server.port(),
-                    server.data_dir().display()
-                );
+                let (port, data) = (server.port(), server.data_dir());
+                output.tell(&format!("  port {port}, data in {}", data.display()))?;
                 server.plain_database("demo").await?;
                 Place {
                     server: Some(server),
@@ -43,11 +41,9 @@ impl Place {
             Some(url) => {
                 let given = address::from_environment(Some(url))?;
                 let database = format!("trax_demo_{}", std::process::id());
-                println!(
-                    "Creating database {database} on {} ...",
-                    address::describe(&given)
-                );
                 let connection = address::connect(&given).await?;
+                let server = address::describe(&given);
+                output.tell(&format!("Creating database {database} on {server} ..."))?;
                 connection
                     .batch_execute(&format!("create database {database}"))
                     .await?;
@@ -58,7 +54,7 @@ impl Place {
                 }
             }
         };
-        println!("  create extension trax;");
+        output.tell("  create extension trax;")?;
         let connection = address::connect(&place.config()).await?;
         connection.batch_execute("create extension trax").await?;
         Ok(place)

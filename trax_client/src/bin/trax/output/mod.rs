@@ -90,6 +90,20 @@ impl Options {
         lines(changes.iter().map(sentence))
     }
 
+    /// What people read on the way to what was asked for: on standard output, which with `--json` is the array's alone.
+    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        if !self.json {
+            return say(text);
+        }
+        if !text.is_empty() {
+            print::log("trax", text.trim());
+        }
+        Ok(())
+    }
+
     /// A line for people beside what was asked for.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
