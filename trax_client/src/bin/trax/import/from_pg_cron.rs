@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The database with the table cron.job, when it is another one than that of trax
     #[arg(long, value_name = "URL")]
     from: Option<String>,

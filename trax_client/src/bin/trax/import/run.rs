@@ -40,7 +40,7 @@ pub(super) struct Input {
     pub(super) stdin: Option<String>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     let input: Input = match serde_json::from_str(&text) {
