@@ -253,7 +253,7 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     let sql = format!("select concurrency_key from trax.work_queue where job_id = {new}");
     assert_eq!(s.get(&sql).await, "file 7");
     for (id, words) in [
-        (queued, "waits already"),
+        (queued, "--scheduled"),
         (running, "being executed"),
         (completed, "--completed"),
     ] {
@@ -277,6 +277,33 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     assert_eq!(again[0]["via"], "manifest");
     let sql = "select manifest || input from trax.work_queue where manifest is not null";
     assert_eq!(s.get(sql).await, "m{\"by\": \"hand\"}");
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_next_attempt_is_retried_now() {
+    let (db, s) = session().await;
+    let job = s.enqueue("'a', concurrency_key => 'k'").await;
+    let claimed = s.claim_one("").await;
+    s.get(&format!("select trax.fail({}, 'no')", claimed.key()))
+        .await;
+    let id = job.to_string();
+    let said_so = said(&db, &["jobs", "retry", &id]);
+    assert_eq!(said_so, format!("job {job} is ready now\n"));
+    let errors = refused(&db, 1, &["jobs", "retry", &id]);
+    assert!(errors.contains("is ready already"), "{errors}");
+    assert_eq!(s.claim_one("").await.id, job);
+    let behind = s.enqueue("'a', concurrency_key => 'k'").await;
+    assert_eq!(s.claim_ids("").await, [0; 0]);
+    let errors = refused(&db, 1, &["jobs", "retry", &behind.to_string()]);
+    assert!(errors.contains("until another job ends"), "{errors}");
+
+    let later = s.enqueue("'b', run_at => now() + interval '1 h'").await;
+    let again = objects(&db, &["jobs", "retry", &later.to_string(), "--scheduled"]);
+    assert_eq!(
+        again,
+        [json!({"job_id": later, "new_job_id": later, "via": "run_now"})]
+    );
+    assert_eq!(s.claim_ids("tasks => '{b}'").await, [later]);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ commands! {
     Show(show::Arguments) => show::run,
     /// Cancel jobs: those that wait end, the workers of the others are asked to stop
     Cancel(cancel::Arguments) => cancel::run,
-    /// Run ended jobs again, each as a fresh job
+    /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now
     Retry(retry::Arguments) => retry::run,
     /// Follow jobs until they have ended; the exit code says how
     Watch(watch::Arguments) => watch::run,
