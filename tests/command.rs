@@ -368,7 +368,8 @@ async fn the_demo_ends_well() {
 
 #[tokio::test]
 async fn the_demo_tells_programs_what_it_expected_and_saw() {
-    let mut command = bare();
+    // On a server that is there already, and has a scheduler.
+    let mut command = on(live_server(), &live_server().existing("postgres"));
     command.args(["demo", "--json", "--jobs", "200"]);
     let run = tokio::task::spawn_blocking(move || run(&mut command));
     let (code, output, errors) = run.await.expect("it ends");
