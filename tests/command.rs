@@ -12,6 +12,7 @@ mod import;
 mod jobs;
 mod manifest;
 mod metrics;
+mod pg_cron;
 mod table;
 mod top;
 
