@@ -211,7 +211,7 @@ const COMMANDS: [Contract; 43] = [
     of("import run", "").alone().run_elsewhere().wrong(&["more"]),
     of("jobs list", "--limit 3")
         .prepared(A_JOB)
-        .shows("QUEUED")
+        .shows("WHEN")
         .json(JOB)
         .quiet(Quiet::Words)
         .wrong(&["--state asleep", "--limit 0", "more"]),

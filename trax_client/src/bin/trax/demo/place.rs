@@ -43,7 +43,8 @@ impl Place {
                 let database = format!("trax_demo_{}", std::process::id());
                 let connection = address::connect(&given).await?;
                 let server = address::describe(&given);
-                output.tell(&format!("Creating database {database} on {server} ..."))?;
+                let making = format!("Creating database {database} on {server} ...");
+                output.tell(&print::folded(&making, 2))?;
                 connection
                     .batch_execute(&format!("create database {database}"))
                     .await?;

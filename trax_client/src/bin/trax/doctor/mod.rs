@@ -209,7 +209,8 @@ fn show(findings: &[Finding], examined: Option<&Reached>, output: Options) -> Re
                 paint("healthy", Tone::Good)
             ));
         }
-        texts.push(paint(&examined.summary(), Tone::Dim));
+        let summary = print::folded_at(&examined.summary(), 2, width());
+        texts.push(paint(&summary, Tone::Dim));
     }
     say(&texts.join("\n\n"))
 }

@@ -124,14 +124,14 @@ impl Job {
         })
     }
 
-    /// What it waits for, how long it has run, or when it ended.
+    /// Since when it has its state, or what it waits for.
     fn when(&self, now: Moment) -> String {
         match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
-            (Some(at), _, _) => format!("ended {}", at.relative(now)),
-            (None, Some(at), _) => format!("began {}", at.relative(now)),
+            (Some(at), _, _) | (None, Some(at), _) => at.relative(now),
             (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
             (None, None, Some("key")) => "behind its key".to_owned(),
-            (None, None, _) => "ready".to_owned(),
+            (None, None, Some("manifest")) => "behind another".to_owned(),
+            (None, None, _) => self.run_at.relative(now),
         }
     }
 
@@ -149,7 +149,7 @@ impl Record for Job {
         Column::text("group"),
         Column::text("manifest"),
         Column::number("att"),
-        Column::whole("queued"),
+        Column::whole("queued").verbose(),
         Column::whole("when"),
         Column::number("took"),
         Column::number("priority").verbose(),

@@ -16,7 +16,7 @@ mod time;
 pub(crate) use ask::{Consent, confirmed};
 pub(crate) use facts::Facts;
 pub(crate) use progress::Progress;
-pub(crate) use table::{Cell, Column, Tone, table};
+pub(crate) use table::{Cell, Column, Tone, cut, table};
 pub(crate) use terminal::{paint, plain, width};
 pub(crate) use time::{Moment, elapsed};
 
