@@ -98,6 +98,42 @@ async fn list_finds_the_jobs_of_a_manifest_also_when_it_is_gone() {
 }
 
 #[tokio::test]
+async fn list_since_a_time_reads_no_day_before_it() {
+    let (db, s) = session().await;
+    s.get("select trax.make_run_partitions(now() - interval '3 days', 0)")
+        .await;
+    let old = s
+        .get("select 'trax.run_' || to_char((now() - interval '3 days') at time zone 'UTC', 'YYYYMMDD')")
+        .await;
+    let looks = async || {
+        let sql = format!(
+            "select seq_scan + idx_scan from pg_stat_all_tables where relid = '{old}'::regclass"
+        );
+        s.number(&sql).await
+    };
+    let today = "select sum(seq_scan + idx_scan) from pg_stat_all_tables
+        where schemaname = 'trax' and relname ~ '^run_[0-9]' and relname >= to_char(now() at time zone 'UTC', '\"run_\"YYYYMMDD')";
+    let before = s.number(today).await;
+    said(&db, &["jobs", "list", "--task", "none", "--since", "1 min"]);
+    eventually("the look is counted", PATIENCE, async || {
+        match s.number(today).await {
+            seen if seen > before => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+    assert_eq!(looks().await, 0);
+    said(&db, &["jobs", "list", "--task", "none"]);
+    eventually("the old day is read", PATIENCE, async || {
+        match looks().await {
+            0 => Err("not counted yet".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn list_has_stable_names_times_in_rfc_3339_and_ids_when_quiet() {
     let (db, s) = session().await;
     let [queued, running, ..] = in_every_state(&s).await;

@@ -16,6 +16,9 @@ const JOB_LIST: &str = include_str!("../query/job_list.sql");
 const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "cancelled"];
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+A filter that few ended jobs meet reads the whole history, which takes about a fifth of a second for 1,000,000 runs. \
+--state failed and --manifest are found by an index, and with --since only its days are read.")]
 pub(crate) struct Arguments {
     /// Only jobs in this state; may be repeated
     #[arg(long = "state", value_name = "STATE", value_parser = PossibleValuesParser::new(STATES))]
