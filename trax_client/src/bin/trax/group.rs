@@ -8,11 +8,12 @@ use tokio_postgres::types::Type;
 use trax_client::Group;
 
 use crate::command::commands;
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
 
 const GROUP_LIST: &str = include_str!("query/group_list.sql");
+const GROUP_KNOWN: &str = include_str!("query/group_known.sql");
 /// Ready jobs of a group are counted up to here.
 const COUNTED: i64 = 10_000;
 
@@ -110,7 +111,8 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
         .client()
         .configure_group(&arguments.name, &group)
         .await?;
-    tell(&arguments.output, vec![arguments.name], "set")
+    tell(&arguments.output, vec![arguments.name], "set")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn pause(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
@@ -124,22 +126,42 @@ async fn resume(url: Option<String>, arguments: Names) -> Result<ExitCode, Failu
 async fn switch(url: Option<String>, arguments: Names, enabled: bool) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let group = Group::new().enabled(enabled);
-    for name in &arguments.names {
+    let names = [(&arguments.names as _, Type::TEXT_ARRAY)];
+    let rows = session.rows(GROUP_KNOWN, &names).await?;
+    let known: Vec<String> = rows
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?;
+    // A name that was mistyped would become a group, and the other one would go on.
+    let (known, unknown): (Vec<String>, Vec<String>) = arguments
+        .names
+        .into_iter()
+        .partition(|name| known.contains(name));
+    for name in &known {
         session.client().configure_group(name, &group).await?;
     }
+    for name in &unknown {
+        let hint = format!("see: trax group list; or make it: trax group set {name} --priority 0");
+        Failure::new(format!("group \"{name}\" does not exist"))
+            .hint(hint)
+            .report();
+    }
     let action = if enabled { "resumed" } else { "paused" };
-    tell(&arguments.output, arguments.names, action)
+    tell(&arguments.output, known, action)?;
+    Ok(match unknown.as_slice() {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::from(FAILED),
+    })
 }
 
-fn tell(output: &Options, names: Vec<String>, action: &'static str) -> Result<ExitCode, Failure> {
+fn tell(output: &Options, names: Vec<String>, action: &'static str) -> Result<(), Failure> {
     let changes: Vec<Change> = names
         .into_iter()
         .map(|name| Change { name, action })
         .collect();
     output.changes(&changes, |change| {
         format!("group \"{}\" {}", change.name, change.action)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 impl Listed {

@@ -60,7 +60,7 @@ const EXIT_CODES: &str = "Exit codes:
 struct Arguments {
     /// Where the database is; otherwise DATABASE_URL, otherwise PGHOST, PGPORT, PGUSER, PGDATABASE
     /// and PGPASSWORD.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Database")]
     database_url: Option<String>,
     #[command(subcommand)]
     command: Command,
