@@ -141,8 +141,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         None => ExitCode::from(NOT_ACQUIRED),
         Some(guard) => hold(&arguments, guard, &mut signals, &mut report).await?,
     };
-    if arguments.json {
-        json(&[&report])?;
+    if arguments.json
+        && let Err(failure) = json(&[&report])
+    {
+        // Who reads no report still gets the program's exit code.
+        failure.report();
     }
     match report.outcome {
         Outcome::NotAcquired if !arguments.quiet => {

@@ -57,11 +57,13 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     };
     let watched = is_watched() && !output.json && !output.quiet;
     let keep = arguments.keep || (place.is_own() && watched);
-    if outcome.is_ok() {
-        look_around(&place, keep, output).await?;
-    }
+    let looked = match outcome {
+        Ok(_) => look_around(&place, keep, output).await,
+        Err(_) => Ok(()),
+    };
+    // Also when nobody reads what is said.
     place.remove(keep).await?;
-    outcome
+    looked.and(outcome)
 }
 
 /// The whole workload; the exit code is the verdict.

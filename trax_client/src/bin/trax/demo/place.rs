@@ -14,6 +14,8 @@ use crate::failure::Failure;
 use crate::output::Options;
 use crate::print;
 
+const CREATE_EXTENSION: &str = "  create extension trax;";
+
 /// The database of the demo, and the server if it is the demo's own.
 pub(crate) struct Place {
     server: Option<Server>,
@@ -31,6 +33,7 @@ impl Place {
                     .map_err(|error| Failure::new(error.to_string()))??;
                 let (port, data) = (server.port(), server.data_dir());
                 output.tell(&format!("  port {port}, data in {}", data.display()))?;
+                output.tell(CREATE_EXTENSION)?;
                 server.plain_database("demo").await?;
                 Place {
                     server: Some(server),
@@ -45,6 +48,7 @@ impl Place {
                 let server = address::describe(&given);
                 let making = format!("Creating database {database} on {server} ...");
                 output.tell(&print::folded(&making, 2))?;
+                output.tell(CREATE_EXTENSION)?;
                 connection
                     .batch_execute(&format!("create database {database}"))
                     .await?;
@@ -55,7 +59,6 @@ impl Place {
                 }
             }
         };
-        output.tell("  create extension trax;")?;
         let connection = address::connect(&place.config()).await?;
         connection.batch_execute("create extension trax").await?;
         Ok(place)
