@@ -18,6 +18,8 @@ mod address;
 mod client;
 mod error;
 mod health;
+#[doc(hidden)]
+pub mod http;
 mod id;
 mod job;
 mod manifest;
