@@ -2,6 +2,7 @@
 
 mod connection;
 mod fault;
+mod health;
 mod lease;
 mod pooler;
 mod signal;

@@ -44,6 +44,6 @@ pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use worker::{
-    Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
-    Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
+    JobError, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };

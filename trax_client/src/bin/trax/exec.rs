@@ -114,6 +114,10 @@ impl Program {
         command.env("TRAX_JOB_ID", ctx.job_id().to_string());
         command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
         command.env("TRAX_TASK", ctx.task());
+        // Its manager hears this worker, and would take a program's word for the worker's.
+        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+            command.env_remove(name);
+        }
         let since_1970 = |at: Option<SystemTime>| {
             at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
                 .map(|since| since.as_secs().to_string())
