@@ -117,7 +117,7 @@ async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
         // Spread over its start, its work and its idle time, by the golden ratio.
         let moment = f64::from(round) * 0.618_033_988_749 % 1.0 * 400.0;
         tokio::time::sleep(Duration::from_millis(moment as u64)).await;
-        child.says("running", PATIENCE).await;
+        child.says("the child is running", PATIENCE).await;
         send_signal("TERM", child.id());
         let status = child.ends(Duration::from_secs(5)).await;
         assert!(status.success(), "round {round}: {}", child.output());

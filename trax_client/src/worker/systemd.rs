@@ -137,3 +137,156 @@ fn abstract_address(name: &str) -> io::Result<SocketAddr> {
 fn abstract_address(_: &str) -> io::Result<SocketAddr> {
     Err(io::ErrorKind::Unsupported.into())
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::super::health::Part;
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+    const STALL: Duration = Duration::from_millis(400);
+
+    fn environment(
+        socket: &str,
+        watchdog: Option<&str>,
+        pid: u32,
+    ) -> impl Fn(&str) -> Option<String> {
+        move |name| match name {
+            "NOTIFY_SOCKET" => Some(socket.to_owned()),
+            "WATCHDOG_USEC" => watchdog.map(str::to_owned),
+            "WATCHDOG_PID" => Some(pid.to_string()),
+            _ => None,
+        }
+    }
+
+    /// A manager's socket, under an abstract name of this process.
+    fn manager(name: &str) -> io::Result<(tokio::net::UnixDatagram, String)> {
+        let name = format!("trax-test-{name}-{}", std::process::id());
+        let socket = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
+        socket.set_nonblocking(true)?;
+        let socket = tokio::net::UnixDatagram::from_std(socket)?;
+        Ok((socket, format!("@{name}")))
+    }
+
+    /// The datagrams up to the one that has `line`.
+    async fn until(socket: &tokio::net::UnixDatagram, line: &str) -> Vec<String> {
+        let mut heard = Vec::new();
+        let reading = async {
+            let mut datagram = [0; 1024];
+            loop {
+                let Ok(length) = socket.recv(&mut datagram).await else {
+                    continue;
+                };
+                heard.push(String::from_utf8_lossy(&datagram[..length]).into_owned());
+                if heard
+                    .iter()
+                    .any(|said| said.lines().any(|said| said == line))
+                {
+                    return;
+                }
+            }
+        };
+        let found = tokio::time::timeout(DEADLINE, reading).await;
+        assert!(found.is_ok(), "no {line:?} in {heard:?}");
+        heard
+    }
+
+    #[tokio::test]
+    async fn readiness_comes_with_the_first_contact_and_the_stop_is_told_once() -> io::Result<()> {
+        let (socket, name) = manager("ready")?;
+        let systemd = Systemd::from_environment(environment(&name, None, 0))?;
+        let shutdown = Shutdown::new();
+        let health = Health::new(shutdown.clone());
+        let _running = health.begin(DEADLINE);
+        let told = {
+            let (health, shutdown) = (health.clone(), shutdown.clone());
+            tokio::spawn(async move {
+                if let Some(systemd) = systemd {
+                    let events = Events::to_stderr();
+                    systemd.run(&health, &shutdown, &events).await;
+                }
+            })
+        };
+        let first = until(&socket, "STATUS=claim: the database was not reached yet").await;
+        assert_eq!(first.len(), 1, "{first:?}");
+        health.reached(Part::Claim);
+        assert_eq!(
+            until(&socket, "READY=1").await,
+            ["READY=1\nSTATUS=takes jobs"]
+        );
+        health.troubled(Part::Claim, "cut");
+        assert_eq!(
+            until(&socket, "STATUS=claim: cut").await,
+            ["STATUS=claim: cut"]
+        );
+        health.reached(Part::Claim);
+        assert_eq!(
+            until(&socket, "STATUS=takes jobs").await,
+            ["STATUS=takes jobs"]
+        );
+        shutdown.drain();
+        let stopping = "STOPPING=1\nSTATUS=stopping: it claims nothing more";
+        assert_eq!(until(&socket, "STOPPING=1").await, [stopping]);
+        told.abort();
+        assert!(told.await.is_err_and(|error| error.is_cancelled()));
+        assert!(
+            socket.try_recv(&mut [0; 64]).is_err(),
+            "nothing is told twice"
+        );
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn the_watchdog_is_fed_only_while_the_loops_turn() -> io::Result<()> {
+        let (socket, name) = manager("watchdog")?;
+        let mine = environment(&name, Some("200000"), std::process::id());
+        let systemd = Systemd::from_environment(mine)?.ok_or(io::ErrorKind::NotFound)?;
+        assert_eq!(systemd.watchdog, Some(Duration::from_millis(200)));
+        let shutdown = Shutdown::new();
+        let health = Health::new(shutdown.clone());
+        let _running = health.begin(STALL);
+        let events = Events::to_stderr();
+        let begun = Instant::now();
+        // Nobody turns: it is fed for as long as that is no stall.
+        let heard = tokio::select! {
+            () = systemd.run(&health, &shutdown, &events) => Vec::new(),
+            heard = async {
+                let mut heard = Vec::new();
+                while !heard.iter().any(|said: &String| said.contains("stood still")) {
+                    let mut datagram = [0; 1024];
+                    if let Ok(length) = socket.recv(&mut datagram).await {
+                        heard.push(String::from_utf8_lossy(&datagram[..length]).into_owned());
+                    }
+                    assert!(begun.elapsed() < DEADLINE, "{heard:?}");
+                }
+                heard
+            } => heard,
+        };
+        let fed = heard
+            .iter()
+            .filter(|said| said.contains("WATCHDOG=1"))
+            .count();
+        assert!((2..=6).contains(&fed), "at half of its time: {heard:?}");
+        assert!(
+            heard.last().is_some_and(|last| !last.contains("WATCHDOG")),
+            "{heard:?}"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_watchdog_of_another_process_is_not_fed() -> io::Result<()> {
+        let none = Systemd::from_environment(|_| None)?;
+        assert!(none.is_none());
+        let name = format!("trax-test-other-{}", std::process::id());
+        let _manager = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
+        let address = format!("@{name}");
+        for (watchdog, pid) in [(Some("200000"), 1), (Some("many"), std::process::id())] {
+            let systemd = Systemd::from_environment(environment(&address, watchdog, pid))?;
+            assert!(systemd.is_some_and(|systemd| systemd.watchdog.is_none()));
+        }
+        let wrong = Systemd::from_environment(environment("vsock:2:1", None, 0));
+        assert!(wrong.is_err());
+        Ok(())
+    }
+}
