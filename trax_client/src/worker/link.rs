@@ -351,6 +351,10 @@ async fn told(client: &Db<'_>, settled: &Settled) -> Result<Answer> {
             client.acknowledge_cancel(job_id, token).await?,
             Answer::Cancelled,
         ),
+        Verdict::CancelOwn(reason) => (
+            client.cancel_own(job_id, token, Some(reason)).await?,
+            Answer::Cancelled,
+        ),
         Verdict::Recorded => (true, Answer::Completed),
     };
     Ok(if held { answer } else { Answer::Lost })

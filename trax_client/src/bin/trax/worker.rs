@@ -23,8 +23,9 @@ Its exit code is the outcome:
   other  failed, as by a signal: retried after the job's own delay
 
 A failing program that prints {\"retry_in\": SECONDS} says when it is retried;
-{\"snooze\": SECONDS} gives the attempt back until then. Other JSON is kept as
-the detail of the failure, the last 4 KiB of standard error as its error.
+{\"snooze\": SECONDS} gives the attempt back until then, and {\"cancel\": REASON}
+ends the job as cancelled. Other JSON is kept as the detail of the failure, the
+last 4 KiB of standard error as its error.
 
 It runs in a process group of its own, which gets SIGTERM when the job is
 cancelled, has timed out or is lost, and SIGKILL after the grace.
