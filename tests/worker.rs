@@ -5,6 +5,7 @@ mod fault;
 mod health;
 mod lease;
 mod pooler;
+mod siege;
 mod signal;
 mod task;
 

@@ -24,6 +24,7 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
         "connection::",
         "signal::",
         "fault::",
+        "siege::",
         "health::",
     ] {
         tests.args(["--skip", &format!("worker::{left_out}")]);
