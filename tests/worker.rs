@@ -3,6 +3,7 @@
 mod connection;
 mod fault;
 mod health;
+mod hosts;
 mod lease;
 mod pooler;
 mod siege;

@@ -26,6 +26,7 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
         "fault::",
         "siege::",
         "health::",
+        "hosts::",
     ] {
         tests.args(["--skip", &format!("worker::{left_out}")]);
     }
