@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Client as Connection;
 
@@ -16,6 +17,7 @@ use super::connection::{Backoff, open};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
 use super::held::Held;
+use super::nudge::nudge;
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -45,9 +47,10 @@ impl Heartbeat {
             .enable_all()
             .build()
             .map_err(|error| Error::Conversion(error.into()))?;
+        let worked_on = Handle::current();
         let mut heart = Heart {
             address,
-            held,
+            held: Arc::clone(&held),
             lease,
             events,
             health,
@@ -56,7 +59,14 @@ impl Heartbeat {
         };
         let thread = std::thread::Builder::new()
             .name("trax-heartbeat".to_owned())
-            .spawn(move || runtime.block_on(heart.run(stopped)))
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = heart.run(stopped) => {}
+                        () = nudge(worked_on, &held) => {}
+                    }
+                });
+            })
             .map_err(|error| Error::Conversion(error.into()))?;
         Ok(Heartbeat {
             stop,

@@ -3,8 +3,7 @@
 //! Two connections: one claims and tells outcomes (`link`), one extends leases (`heartbeat`, on its
 //! own thread). Between them the loop in `dispatch`.
 //!
-//! A handler that blocks its thread keeps its lease, but may hold up other handlers of the runtime, claims and the end
-//! of the worker: run such code under `tokio::task::block_in_place` or `spawn_blocking`.
+//! Beside them may be a thread that answers probes and tells systemd (`watch`).
 
 mod cancellation;
 pub(crate) mod connection;
@@ -18,6 +17,7 @@ mod heartbeat;
 mod held;
 mod line;
 mod link;
+mod nudge;
 mod outcome;
 mod pace;
 mod shutdown;
@@ -69,6 +69,17 @@ pub(crate) struct Setup<S> {
 }
 
 /// Claims jobs and runs handlers until it is told to stop.
+///
+/// What a handler does to itself it does to no other:
+/// - One that **panics** fails its attempt with the panic's text; the job is retried as after any error.
+/// - One that **blocks its thread** keeps its lease, for heartbeats have a thread of their own, and others run on the
+///   runtime's other threads. When every thread is blocked (a runtime of one thread has one), claims, other handlers and
+///   the end of the worker wait, and after the stall limit [`Health`] says so: run such code under
+///   `tokio::task::block_in_place` or `spawn_blocking`.
+/// - One that **ignores its cancellation** is dropped at its next await after [`Worker::cancel_patience`]; at a stop one
+///   that cannot be dropped is left behind. Its job ends as if it had obeyed.
+/// - One whose **output is too large** (`trax.max_input_bytes`, 1 MB) fails its attempt with SQLSTATE 54000, and holds up
+///   no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
