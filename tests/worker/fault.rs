@@ -2,7 +2,7 @@
 //!
 //! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; without it a part of them is tried.
 
-use super::signal::child_worker;
+use super::signal::{CHILD_GRACE, child_worker};
 use super::{enqueue, run, runs, start, worker, worker_at};
 use harness::process::send_signal;
 use harness::proxy::Proxy;
@@ -127,7 +127,8 @@ async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
         tokio::time::sleep(Duration::from_millis(moment as u64)).await;
         child.says("the child is running", PATIENCE).await;
         send_signal("TERM", child.id());
-        let status = child.ends(Duration::from_secs(5)).await;
+        // What it runs takes some milliseconds: the grace is not even needed.
+        let status = child.ends(CHILD_GRACE).await;
         assert!(status.success(), "round {round}: {}", child.output());
         let sql = "select count(*) from trax.lease";
         assert_eq!(value::<i64>(&client, sql).await, 0, "round {round}");

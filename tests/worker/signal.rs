@@ -16,6 +16,9 @@ const CHILD: &str = "TRAX_TEST_CHILD_WORKER";
 /// The length of its leases in milliseconds.
 const CHILD_LEASE: &str = "TRAX_TEST_CHILD_LEASE";
 
+/// How long its handlers may go on after a signal.
+pub(super) const CHILD_GRACE: Duration = Duration::from_millis(1500);
+
 /// Ends when the file that its input names exists.
 async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
     while !path.exists() {
@@ -50,7 +53,7 @@ async fn a_child_worker() {
             .parse::<Address>()
             .expect("the parent gives a configuration"),
     )
-    .grace(Duration::from_millis(1500))
+    .grace(CHILD_GRACE)
     .poll_interval(Duration::from_millis(20))
     .concurrency(2)
     .lease(Duration::from_millis(lease))

@@ -82,7 +82,7 @@ impl Health {
         }))
     }
 
-    /// Whether the worker's loops turn. A worker that does not live does nothing any more that a restart would lose.
+    /// Whether the worker's loops turn. One whose loops stand still claims nothing and tells nothing: restart it.
     ///
     /// # Errors
     /// One line that says which loop stands still, or that the worker has ended.

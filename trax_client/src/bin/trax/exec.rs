@@ -5,9 +5,9 @@
 //! the environment. Leaves: the exit code as the outcome, standard output as the output (of a failure:
 //! as its detail) when it is JSON, the tail of standard error as the error. A failing program that
 //! prints {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives
-//! the attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is told. A cancelled, late or lost attempt gets
-//! SIGTERM, and SIGKILL after the grace, as a whole process group. No program outlives the worker's
-//! orderly end.
+//! the attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in
+//! memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as
+//! a whole process group. No program outlives the worker's orderly end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
