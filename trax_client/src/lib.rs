@@ -18,6 +18,8 @@ mod address;
 mod client;
 mod error;
 mod health;
+#[doc(hidden)]
+pub mod http;
 mod id;
 mod job;
 mod manifest;
@@ -44,6 +46,6 @@ pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use worker::{
-    Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
-    Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
+    JobError, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };
