@@ -1,6 +1,7 @@
 //! `trax metrics`: what Prometheus' own tool says of it, the little HTTP server, and that dashboard and alert rules fit.
 
 use super::{bare, json, on, trax};
+use harness::http::ask;
 use harness::process::{Process, run, send_signal};
 use harness::scheduler::{connect, execute, live_database, live_server};
 use harness::{PATIENCE, database, eventually};
@@ -8,7 +9,6 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trax_client::testkit::{Server, Stop};
 
@@ -86,6 +86,68 @@ async fn prometheus_understands_every_line() {
     );
 }
 
+#[test]
+fn each_alert_fires_when_it_should_and_not_before() {
+    let tests = path("monitoring/alerts_test.yml");
+    let (code, output, errors) = run(promtool().args(["test", "rules"]).arg(&tests));
+    assert_eq!(code, Some(0), "{output} {errors}");
+    let text = |name: &str| std::fs::read_to_string(path(name)).expect("it is there");
+    let (rules, tests) = (
+        text("monitoring/alerts.yml"),
+        text("monitoring/alerts_test.yml"),
+    );
+    let alerts = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let mut count = 0;
+    for alert in alerts {
+        let quiet = format!("alertname: {alert}, exp_alerts: []");
+        assert!(tests.contains(&quiet), "when {alert} does not fire");
+        let fires = format!("alertname: {alert}\n        exp_alerts:\n");
+        assert!(tests.contains(&fires), "when {alert} fires");
+        count += 1;
+    }
+    assert!(count > 10, "{rules}");
+}
+
+#[test]
+fn no_panel_of_the_dashboard_lies_on_another_and_its_variables_are_its_own() {
+    let text = std::fs::read_to_string(path("monitoring/grafana.json")).expect("it is there");
+    let dashboard = json(&text);
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let place = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+        let (x, y, w, h) = (place("x"), place("y"), place("w"), place("h"));
+        assert!(x + w <= 24 && w > 0 && h > 0, "{panel}");
+        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            assert!(taken.insert(cell), "it lies on another: {panel}");
+        }
+        let title = panel["title"].as_str();
+        assert!(title.is_some_and(|title| !title.is_empty()), "{panel}");
+        if panel["type"] != "row" {
+            let uid = &panel["datasource"]["uid"];
+            assert_eq!(uid, "${datasource}", "{panel}");
+            assert!(panel["targets"].as_array().is_some_and(|t| !t.is_empty()));
+        }
+    }
+    let variables = dashboard["templating"]["list"].as_array().expect("a list");
+    let mut known: Vec<&str> = variables
+        .iter()
+        .filter_map(|v| v["name"].as_str())
+        .collect();
+    // Grafana's own.
+    known.extend(["__rate_interval", "__range", "__interval"]);
+    let used = text.split('$').skip(1).map(|rest| {
+        let rest = rest.trim_start_matches('{');
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    for name in used {
+        assert!(known.contains(&name), "${name} is not defined");
+    }
+}
+
 /// The names of all metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -160,24 +222,6 @@ fn json_text(text: &str) -> String {
     serde_json::to_string(text).expect("a text is JSON")
 }
 
-/// The status line and the body of an answer.
-async fn http(port: u16, request: &str) -> Result<(String, String), String> {
-    let told = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port))
-        .await
-        .map_err(told)?;
-    stream.write_all(request.as_bytes()).await.map_err(told)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.map_err(told)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or(answer.clone())?;
-    let length = format!("Content-Length: {}", body.len());
-    if !request.starts_with("HEAD") && !head.contains(&length) {
-        return Err(format!("{length}: {head}"));
-    }
-    let status = head.lines().next().unwrap_or("");
-    Ok((status.to_owned(), body.to_owned()))
-}
-
 /// The port that a serving program has said.
 async fn port_of(serving: &Process) -> u16 {
     eventually("the address is said", PATIENCE, async || {
@@ -201,7 +245,7 @@ async fn an_address_serves_them_until_sigterm() {
     command.args(["metrics", "--listen", "0"]);
     let serving = Process::start(command);
     let port = port_of(&serving).await;
-    let (status, body) = http(port, GET).await.expect("an answer");
+    let (status, body) = ask(port, GET).await.expect("an answer");
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(body.contains("\ntrax_up 1\n"), "{body}");
     assert_exposition(&body);
@@ -212,16 +256,16 @@ async fn an_address_serves_them_until_sigterm() {
         ("GET /secret HTTP/1.1\r\n\r\n", "404 Not Found"),
         ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
     ] {
-        let (status, _) = http(port, request).await.expect("an answer");
+        let (status, _) = ask(port, request).await.expect("an answer");
         assert!(status.ends_with(wanted), "{request}: {status}");
     }
     let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
-    assert!(http(port, &endless).await.is_err(), "nobody reads that");
+    assert!(ask(port, &endless).await.is_err(), "nobody reads that");
     // A client that says nothing holds up nobody.
     let silent = TcpStream::connect(("127.0.0.1", port))
         .await
         .expect("a connection");
-    let all = (0..20).map(|_| tokio::spawn(http(port, GET)));
+    let all = (0..20).map(|_| tokio::spawn(ask(port, GET)));
     for answer in all.collect::<Vec<_>>() {
         let (status, _) = answer.await.expect("a task").expect("an answer");
         assert_eq!(status, "HTTP/1.1 200 OK");
@@ -254,7 +298,7 @@ async fn a_database_that_is_down_is_a_number_and_comes_back() {
     let up = async |wanted: &str| {
         let line = format!("\ntrax_up {wanted}\n");
         eventually(&line, PATIENCE, async || {
-            let (_, body) = http(port, GET).await?;
+            let (_, body) = ask(port, GET).await?;
             if body.contains(&line) {
                 Ok(())
             } else {

@@ -9,7 +9,9 @@ use crate::access::{Access, Role};
 use crate::error::{Error, Result};
 use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::{JobId, Token};
-use crate::job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
+use crate::job::{
+    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
+};
 use crate::manifest::{Group, Manifest};
 use crate::sql::{Call, Interval};
 use crate::token::{Grant, TokenRequest};
@@ -255,11 +257,43 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
+    /// Makes a job claimable that waits for its next attempt or its time.
+    pub async fn run_now(&self, job_id: JobId) -> Result<Hastened> {
+        let verdict: String = Call::new("run_now")
+            .arg("job_id", &job_id.0)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "ready" => Ok(Hastened::Ready),
+            "blocked" => Ok(Hastened::Blocked),
+            "in_progress" => Ok(Hastened::InProgress),
+            "finished" => Ok(Hastened::Finished),
+            "unknown" => Ok(Hastened::Unknown),
+            other => Err(unknown("trax.run_now", other)),
+        }
+    }
+
     /// Ends an attempt whose cancellation was requested; false when the lease was lost.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
         Call::new("acknowledge_cancel")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
+            .value(self.db)
+            .await
+    }
+
+    /// Ends the job of an attempt as cancelled because its worker finds it not worth doing any more; false when the
+    /// lease was lost.
+    pub async fn cancel_own(
+        &self,
+        job_id: JobId,
+        token: Token,
+        reason: Option<&str>,
+    ) -> Result<bool> {
+        Call::new("cancel_own")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("reason", &reason)
             .value(self.db)
             .await
     }

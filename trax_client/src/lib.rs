@@ -18,6 +18,8 @@ mod address;
 mod client;
 mod error;
 mod health;
+#[doc(hidden)]
+pub mod http;
 mod id;
 mod job;
 mod manifest;
@@ -36,12 +38,14 @@ pub use client::Client;
 pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
-pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
+pub use job::{
+    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
+};
 pub use manifest::{Group, Manifest};
 pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use worker::{
-    Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
-    Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
+    JobError, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };

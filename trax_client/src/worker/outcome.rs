@@ -23,6 +23,8 @@ pub enum Outcome {
     Recorded,
     /// Not now: back to the queue for this long, without spending an attempt.
     Snooze(Duration),
+    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a dead letter.
+    Cancelled(String),
 }
 
 /// Turns what a handler returns into an outcome; every serializable value is an output.
@@ -50,7 +52,14 @@ pub type HandlerResult<T> = Result<T, JobError>;
 #[derive(Clone, Debug)]
 pub struct JobError {
     failure: Failure,
-    snooze: Option<Duration>,
+    instead: Option<Instead>,
+}
+
+/// What an error means that is no failure.
+#[derive(Clone, Debug)]
+enum Instead {
+    Snooze(Duration),
+    Cancel,
 }
 
 impl JobError {
@@ -58,7 +67,7 @@ impl JobError {
     pub fn new(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error),
-            snooze: None,
+            instead: None,
         }
     }
 
@@ -66,7 +75,7 @@ impl JobError {
     pub fn permanent(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error).permanent(),
-            snooze: None,
+            instead: None,
         }
     }
 
@@ -74,7 +83,15 @@ impl JobError {
     pub fn snooze(delay: Duration) -> Self {
         JobError {
             failure: Failure::new("snoozed"),
-            snooze: Some(delay),
+            instead: Some(Instead::Snooze(delay)),
+        }
+    }
+
+    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a dead letter.
+    pub fn cancelled(reason: impl Into<String>) -> Self {
+        JobError {
+            failure: Failure::new(reason),
+            instead: Some(Instead::Cancel),
         }
     }
 
@@ -112,6 +129,7 @@ pub(crate) enum Verdict {
     Fail(Failure),
     Release(Option<Interval>),
     AcknowledgeCancel,
+    CancelOwn(String),
 }
 
 /// The verdict on a handler that ended by itself.
@@ -123,10 +141,19 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
         }
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
+        (Ok(Outcome::Cancelled(reason)), _) => Verdict::CancelOwn(reason),
+        // Said on purpose, and the job's end: a stop does not take it back.
+        (
+            Err(JobError {
+                failure,
+                instead: Some(Instead::Cancel),
+            }),
+            _,
+        ) => Verdict::CancelOwn(failure.error),
         (Err(_), Some(reason)) => settle_stopped(reason),
         (
             Err(JobError {
-                snooze: Some(delay),
+                instead: Some(Instead::Snooze(delay)),
                 ..
             }),
             None,
@@ -172,6 +199,19 @@ mod tests {
         for reason in [Reason::Cancelled, Reason::Timeout] {
             let verdict = settle(Err(JobError::new("stop")), Some(reason));
             assert!(matches!(verdict, Verdict::AcknowledgeCancel), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_handler_that_cancels_its_job_is_heard_also_during_a_stop() {
+        for reason in [None, Some(Reason::Shutdown), Some(Reason::Cancelled)] {
+            for said in [
+                Err(JobError::cancelled("gone")),
+                Ok(Outcome::Cancelled("gone".to_owned())),
+            ] {
+                let verdict = settle(said, reason);
+                assert!(matches!(&verdict, Verdict::CancelOwn(why) if why == "gone"));
+            }
         }
     }
 
