@@ -2,9 +2,13 @@
 # make test      everything that is checked
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
 # make install   into the PostgreSQL that PG_CONFIG names
+#
+# All of them build for, and run on, the PostgreSQL that PG_CONFIG names: make test PG_CONFIG=/path/to/17/bin/pg_config
 
 PG_CONFIG ?= pg_config
 export PG_CONFIG
+# The feature of trax_pg for that PostgreSQL; asked only after setup, which may have to install it.
+PG = pg$(shell $(PG_CONFIG) --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
 export PGRX_HOME := $(CURDIR)/target/pgrx
 
 TRAX := target/debug/trax
@@ -15,7 +19,7 @@ demo: install $(TRAX)
 	$(TRAX) demo
 
 test: setup lint install $(TRAX)
-	cargo test --package trax_pg --lib
+	cargo test --package trax_pg --lib --no-default-features --features $(PG)
 	cargo test --package trax_client --features cli,testkit
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 
@@ -29,7 +33,7 @@ install: setup
 lint: setup
 	cargo fmt --all --check
 	scripts/dependencies
-	cargo clippy --workspace --all-targets --features trax_client/cli,trax_client/testkit
+	cargo clippy --workspace --all-targets --no-default-features --features trax_pg/$(PG),trax_client/cli,trax_client/testkit
 
 setup:
 	@scripts/setup
