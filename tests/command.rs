@@ -23,7 +23,7 @@ use harness::{PATIENCE, database, shared_server};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
@@ -351,7 +351,6 @@ async fn the_address_comes_from_the_argument_or_the_environment() {
 
 #[tokio::test]
 async fn the_demo_ends_well() {
-    let begun = Instant::now();
     let mut demo = Process::start({
         let mut command = bare();
         command.arg("demo").stdin(Stdio::null());
@@ -361,11 +360,6 @@ async fn the_demo_ends_well() {
     let output = demo.output();
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(output.contains("Everything is as expected"), "{output}");
-    assert!(
-        begun.elapsed() < Duration::from_secs(40),
-        "it took {:?}",
-        begun.elapsed()
-    );
 }
 
 #[tokio::test]

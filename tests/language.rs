@@ -94,12 +94,12 @@ async fn is_a_correct_worker(script: &str) {
     // Text that a careless program would put into SQL, or cut at a blank.
     let two = enqueue(&client, "don't $1; \\ panic", 0.0).await;
     let none = enqueue(&client, "", 0.0).await;
-    let mut one = worker(script, &database, "1.5");
+    let mut one = worker(script, &database, "3");
     becomes(&client, two, "1 completed {\"words\": 4}", &one).await;
     becomes(&client, none, "1 completed {\"words\": 0}", &one).await;
 
     // Three leases long: without heartbeats it would be taken away.
-    let long = enqueue(&client, "a b c", 4.5).await;
+    let long = enqueue(&client, "a b c", 9.0).await;
     becomes(&client, long, "1 completed {\"words\": 3}", &one).await;
     let cancelled = enqueue(&client, "never counted", 60.0).await;
     becomes(&client, cancelled, "1 in_progress", &one).await;
@@ -117,7 +117,7 @@ async fn is_a_correct_worker(script: &str) {
     becomes(&client, left, "0 queued", &one).await;
 
     // The second one gives the job back, and spends no attempt.
-    let mut two = worker(script, &database, "1.5");
+    let mut two = worker(script, &database, "3");
     becomes(&client, left, "1 in_progress", &two).await;
     send_signal("TERM", two.id());
     two.says("stopping", PATIENCE).await;
