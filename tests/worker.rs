@@ -6,6 +6,7 @@ mod lease;
 mod pooler;
 mod signal;
 mod task;
+mod trace;
 
 use harness::pooler::Pooler;
 use harness::scheduler::{connect, execute, value, violations};

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::sql::{Call, Interval};
+use crate::trace::TraceContext;
 use crate::worker::Task;
 
 /// How a job is queued; what is not set keeps the server's default.
@@ -73,10 +74,15 @@ impl JobOptions {
         self
     }
 
-    /// Tracing context that travels with the job.
+    /// What travels with every attempt of the job, for tracing. A W3C trace context has [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: Value) -> Self {
         self.trace = Some(trace);
         self
+    }
+
+    /// The span that enqueues the job. With the feature `opentelemetry` it is the current one unless this says otherwise.
+    pub fn trace_context(self, context: &TraceContext) -> Self {
+        self.trace(context.to_json())
     }
 
     pub(crate) fn apply<'p>(&'p self, call: Call<'p>) -> Call<'p> {

@@ -28,6 +28,7 @@ mod sql;
 pub mod testkit;
 mod tls;
 mod token;
+mod trace;
 mod worker;
 
 pub use access::Access;
@@ -41,6 +42,7 @@ pub use manifest::{Group, Manifest};
 pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
+pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
     Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
     Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,

@@ -28,6 +28,7 @@ use super::summary::{Stopped, Summary};
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, Failure};
+use crate::trace;
 
 /// A job fetched ahead goes back when it was not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
@@ -127,6 +128,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 self.settle(job_id, token, Verdict::Fail(Failure::new(error)));
                 continue;
             };
+            if let (_, Some(malformed)) = trace::received(claimed.trace.as_ref()) {
+                let error = malformed.to_string();
+                self.events.tell(Event::TraceDropped { job_id, error });
+            }
             let state = Arc::clone(&self.setup.state);
             let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
             let patience = self.setup.cancel_patience;

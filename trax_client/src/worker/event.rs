@@ -52,6 +52,13 @@ pub enum Event {
         /// Why.
         error: String,
     },
+    /// What was given for tracing at enqueueing is no W3C trace context, or a part of it is not: that part is ignored.
+    TraceDropped {
+        /// The job.
+        job_id: JobId,
+        /// What is wrong with it.
+        error: String,
+    },
     /// The server refused an outcome; the attempt was recorded as failed, or runs out by itself.
     Refused {
         /// The job.
@@ -94,6 +101,13 @@ impl fmt::Display for Event {
                 write!(
                     f,
                     "job {job_id}: its progress was refused: {}",
+                    brief(error)
+                )
+            }
+            Event::TraceDropped { job_id, error } => {
+                write!(
+                    f,
+                    "job {job_id}: its trace context is malformed: {}",
                     brief(error)
                 )
             }
