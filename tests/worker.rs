@@ -3,6 +3,7 @@
 mod connection;
 mod fault;
 mod lease;
+mod middleware;
 mod pooler;
 mod signal;
 mod task;

@@ -45,5 +45,5 @@ pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
     Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
-    Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    Next, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };

@@ -21,7 +21,7 @@ use super::handler::attempt;
 use super::held::Held;
 use super::line::Line;
 use super::link::{Answer, Link, Reply, Settled};
-use super::outcome::{Verdict, settle_panic};
+use super::outcome::{JobError, Verdict, settle};
 use super::pace::Pace;
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
@@ -234,7 +234,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Err(error) => {
                 let id = error.id();
                 let verdict = match error.try_into_panic() {
-                    Ok(payload) => settle_panic(payload.as_ref()),
+                    // Caught where it runs, unless it comes from dropping what ran.
+                    Ok(payload) => settle(Err(JobError::panicked(payload.as_ref())), None),
                     // Dropped by a stop.
                     Err(_) => Verdict::Release(None),
                 };

@@ -17,6 +17,7 @@ mod heartbeat;
 mod held;
 mod line;
 mod link;
+mod middleware;
 mod outcome;
 mod pace;
 mod shutdown;
@@ -32,6 +33,7 @@ use serde::de::DeserializeOwned;
 pub use self::cancellation::{Cancellation, Reason};
 pub use self::context::Context;
 pub use self::event::Event;
+pub use self::middleware::Next;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
 pub use self::summary::{Stopped, Summary};
@@ -44,6 +46,7 @@ use self::handler::{Handlers, handler};
 use self::heartbeat::Heartbeat;
 use self::held::Held;
 use self::link::{First, Link};
+use self::middleware::layer;
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
@@ -161,6 +164,44 @@ impl<S: Send + Sync + 'static> Worker<S> {
     pub fn task<Arguments, H: TaskHandler<S, Arguments>>(mut self, function: H) -> Self {
         let handler = function.into_handler();
         self.setup.handlers.insert(H::NAME.to_owned(), handler);
+        self
+    }
+
+    /// Runs `function` around every execution: it sees the job, runs the rest with [`Next::run`] or refuses to, and sees
+    /// and gives the outcome. The first that is added is the outermost.
+    ///
+    /// ```no_run
+    /// # use trax_client::{Context, HandlerResult, Next, Outcome, Worker};
+    /// # async fn ping(_: (), _: Context) -> HandlerResult<()> { Ok(()) }
+    /// async fn timed(ctx: Context, next: Next) -> HandlerResult<Outcome> {
+    ///     let begun = std::time::Instant::now();
+    ///     let outcome = next.run().await;
+    ///     println!("{} {} took {:?}", ctx.task(), ctx.job_id(), begun.elapsed());
+    ///     outcome
+    /// }
+    ///
+    /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
+    /// Worker::new(address).middleware(timed).handle("ping", ping).run().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn middleware<F, Fut>(mut self, function: F) -> Self
+    where
+        F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult<Outcome>> + Send + 'static,
+    {
+        self.setup.handlers.add_layer(layer(function));
+        self
+    }
+
+    /// Runs `function` around the executions of one task, inside of the [`Worker::middleware`] of all.
+    pub fn middleware_for<F, Fut>(mut self, task: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult<Outcome>> + Send + 'static,
+    {
+        let layer = layer(function);
+        self.setup.handlers.add_task_layer(task.into(), layer);
         self
     }
 

@@ -3,6 +3,7 @@
 //! Enters: a handler's result and the reason for which it was asked to stop. Leaves: one `Verdict`
 //! to tell the server. A stop that is not the job's fault never spends an attempt.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -51,31 +52,62 @@ pub type HandlerResult<T> = Result<T, JobError>;
 pub struct JobError {
     failure: Failure,
     snooze: Option<Duration>,
+    panicked: bool,
 }
 
 impl JobError {
+    fn of(failure: Failure) -> Self {
+        JobError {
+            failure,
+            snooze: None,
+            panicked: false,
+        }
+    }
+
     /// Failed; retried after the job's own delay while attempts are left.
     pub fn new(error: impl Into<String>) -> Self {
-        JobError {
-            failure: Failure::new(error),
-            snooze: None,
-        }
+        JobError::of(Failure::new(error))
     }
 
     /// Failed for good: no further attempt.
     pub fn permanent(error: impl Into<String>) -> Self {
-        JobError {
-            failure: Failure::new(error).permanent(),
-            snooze: None,
-        }
+        JobError::of(Failure::new(error).permanent())
     }
 
     /// Not now: back to the queue for this long, without spending an attempt.
     pub fn snooze(delay: Duration) -> Self {
         JobError {
-            failure: Failure::new("snoozed"),
             snooze: Some(delay),
+            ..JobError::new("snoozed")
         }
+    }
+
+    /// What a panic left.
+    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("with something that is not text");
+        JobError {
+            panicked: true,
+            ..JobError::new(format!("panicked: {text}"))
+        }
+    }
+
+    /// Whether no further attempt follows, whatever is left.
+    pub fn is_permanent(&self) -> bool {
+        self.failure.permanent == Some(true)
+    }
+
+    /// Whether the handler, or a middleware around it, panicked.
+    pub fn is_panic(&self) -> bool {
+        self.panicked
+    }
+
+    /// How long the job shall wait without having spent an attempt, if it is to.
+    pub fn snoozes_for(&self) -> Option<Duration> {
+        self.snooze
     }
 
     /// Retried after this delay in place of the job's own.
@@ -123,6 +155,7 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
         }
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
+        (Err(error), _) if error.panicked => Verdict::Fail(error.failure),
         (Err(_), Some(reason)) => settle_stopped(reason),
         (
             Err(JobError {
@@ -145,16 +178,6 @@ pub(crate) fn settle_stopped(reason: Reason) -> Verdict {
     }
 }
 
-/// The verdict on a handler that panicked.
-pub(crate) fn settle_panic(payload: &(dyn std::any::Any + Send)) -> Verdict {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with something that is not text".to_owned());
-    Verdict::Fail(Failure::new(format!("panicked: {text}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +188,17 @@ mod tests {
             let verdict = settle(Err(JobError::new("interrupted")), Some(reason));
             assert!(matches!(verdict, Verdict::Release(None)), "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn a_panic_is_the_jobs_fault_although_it_was_asked_to_stop() {
+        let error = JobError::panicked(&"oops");
+        assert!(error.is_panic() && !error.is_permanent());
+        let verdict = settle(Err(error), Some(Reason::Shutdown));
+        assert!(
+            matches!(&verdict, Verdict::Fail(failure) if failure.error == "panicked: oops"),
+            "{verdict:?}"
+        );
     }
 
     #[test]
