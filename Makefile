@@ -16,7 +16,7 @@ demo: install $(TRAX)
 
 test: setup lint install $(TRAX)
 	cargo test --package trax_pg --lib
-	cargo test --package trax_client --features cli,testkit
+	cargo test --package trax_client --features cli,testkit,opentelemetry
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 
 proof: install
@@ -28,7 +28,8 @@ install: setup
 lint: setup
 	cargo fmt --all --check
 	scripts/dependencies
-	cargo clippy --workspace --all-targets --features trax_client/cli,trax_client/testkit
+	cargo clippy --workspace --all-targets --features trax_client/cli,trax_client/testkit,trax_client/opentelemetry
+	cargo clippy --package trax_client --lib --no-default-features
 
 setup:
 	@scripts/setup

@@ -3,6 +3,7 @@
 mod connection;
 mod fault;
 mod lease;
+mod log;
 mod middleware;
 mod pooler;
 mod signal;

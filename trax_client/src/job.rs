@@ -85,7 +85,8 @@ impl JobOptions {
         self.trace(context.to_json())
     }
 
-    pub(crate) fn apply<'p>(&'p self, call: Call<'p>) -> Call<'p> {
+    /// Adds them to a call; `trace` is what really travels with the jobs.
+    pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Value>) -> Call<'p> {
         call.option("run_at", &self.run_at)
             .option("group_name", &self.group_name)
             .option("priority", &self.priority)
@@ -93,7 +94,7 @@ impl JobOptions {
             .option("timeout", &self.timeout)
             .option("unique_key", &self.unique_key)
             .option("concurrency_key", &self.concurrency_key)
-            .option("trace", &self.trace)
+            .option("trace", trace)
     }
 }
 

@@ -52,6 +52,11 @@ impl<S> Context<S> {
         )
     }
 
+    /// What was claimed, without the input.
+    pub(crate) fn claimed(&self) -> Arc<Claimed> {
+        Arc::clone(&self.attempt)
+    }
+
     /// The job.
     pub fn job_id(&self) -> JobId {
         self.attempt.job_id

@@ -26,7 +26,6 @@ use super::pace::Pace;
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
 use crate::error::Result;
-use crate::id::{JobId, Token};
 use crate::job::{Claimed, Failure};
 use crate::trace;
 
@@ -40,8 +39,7 @@ struct Waiting {
 }
 
 struct Started {
-    job_id: JobId,
-    token: Token,
+    attempt: Arc<Claimed>,
     at: Instant,
 }
 
@@ -121,26 +119,27 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             else {
                 return;
             };
-            let (job_id, token) = (claimed.job_id, claimed.token);
             let Some(handler) = self.setup.handlers.get(&claimed.task) else {
                 // The claim's filter names only tasks that have a handler.
                 let error = format!("this worker has no handler for task \"{}\"", claimed.task);
-                self.settle(job_id, token, Verdict::Fail(Failure::new(error)));
+                self.settle(&claimed, Verdict::Fail(Failure::new(error)));
                 continue;
             };
             if let (_, Some(malformed)) = trace::received(claimed.trace.as_ref()) {
-                let error = malformed.to_string();
-                self.events.tell(Event::TraceDropped { job_id, error });
+                self.events.tell(Event::TraceDropped {
+                    job_id: claimed.job_id,
+                    error: malformed.to_string(),
+                });
             }
             let state = Arc::clone(&self.setup.state);
             let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
+            let claimed = ctx.claimed();
             let patience = self.setup.cancel_patience;
             let task = self.running.spawn(attempt(handler, input, ctx, patience));
             self.started.insert(
                 task.id(),
                 Started {
-                    job_id,
-                    token,
+                    attempt: claimed,
                     at: Instant::now(),
                 },
             );
@@ -217,7 +216,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 since: now,
             });
         } else {
-            self.settle(job_id, token, Verdict::Release(None));
+            self.settle(&claimed, Verdict::Release(None));
         }
     }
 
@@ -242,13 +241,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 (id, verdict)
             }
         };
-        if let Some(Started { job_id, token, at }) = self.started.remove(&id) {
+        if let Some(Started { attempt, at }) = self.started.remove(&id) {
             self.pace.ended(at.elapsed());
-            self.settle(job_id, token, verdict);
+            self.settle(&attempt, verdict);
         }
     }
 
-    fn settle(&mut self, job_id: JobId, token: Token, verdict: Verdict) {
+    fn settle(&mut self, attempt: &Claimed, verdict: Verdict) {
+        let (job_id, token) = (attempt.job_id, attempt.token);
         self.stirred = true;
         match &verdict {
             Verdict::Recorded => {
@@ -259,6 +259,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Verdict::Fail(failure) => {
                 self.events.tell(Event::Failed {
                     job_id,
+                    attempt: attempt.attempt,
+                    task: attempt.task.clone(),
                     error: failure.error.clone(),
                 });
             }
@@ -275,7 +277,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn stop_further(&mut self) {
         let now = Instant::now();
         while let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-            self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
+            self.settle(&claimed, Verdict::Release(None));
         }
         let grace = match self.shutdown.phase() {
             Phase::Running => return,
@@ -299,7 +301,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
         {
             if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-                self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
+                self.settle(&claimed, Verdict::Release(None));
             }
         }
         let Some(Deadlines {
@@ -319,8 +321,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if now >= leave && !self.started.is_empty() {
             // A handler that blocks its thread cannot be dropped; its job goes back all the same.
             self.running.detach_all();
-            for (_, Started { job_id, token, .. }) in std::mem::take(&mut self.started) {
-                self.settle(job_id, token, Verdict::Release(None));
+            for (_, Started { attempt, .. }) in std::mem::take(&mut self.started) {
+                self.settle(&attempt, Verdict::Release(None));
             }
         }
     }

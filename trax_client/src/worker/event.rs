@@ -30,6 +30,10 @@ pub enum Event {
     Failed {
         /// The job.
         job_id: JobId,
+        /// 1 for the first attempt.
+        attempt: i32,
+        /// The name of the task.
+        task: String,
         /// The text of the error.
         error: String,
     },
@@ -80,7 +84,7 @@ impl fmt::Display for Event {
                 write!(f, "{during}: next try in {wait:.1} s: {}", brief(error))
             }
             Event::Recovered { during } => write!(f, "{during}: works again"),
-            Event::Failed { job_id, error } => {
+            Event::Failed { job_id, error, .. } => {
                 write!(f, "job {job_id} failed: {}", brief(error))
             }
             Event::Stopping { running, grace } => {
@@ -145,13 +149,48 @@ impl Events {
         Events(Arc::new(listener))
     }
 
-    /// To standard error; that nobody reads it any more is no reason to stop working.
-    pub(crate) fn to_stderr() -> Self {
-        Events::new(|event| if writeln!(io::stderr().lock(), "trax: {event}").is_err() {})
+    /// To the program's `tracing` subscriber; as long as it has none, to standard error.
+    pub(crate) fn to_logs() -> Self {
+        Events::new(|event| {
+            #[cfg(feature = "tracing")]
+            if tracing::dispatcher::has_been_set() {
+                return log(event);
+            }
+            to_stderr(event);
+        })
     }
 
     pub(crate) fn tell(&self, event: Event) {
         (self.0)(&event);
+    }
+}
+
+/// That nobody reads it any more is no reason to stop working.
+fn to_stderr(event: &Event) {
+    if writeln!(io::stderr().lock(), "trax: {event}").is_err() {}
+}
+
+#[cfg(feature = "tracing")]
+fn log(event: &Event) {
+    use crate::telemetry::TARGET;
+    use tracing::{error, info, warn};
+
+    match event {
+        Event::Failed {
+            job_id,
+            attempt,
+            task,
+            error,
+        } => {
+            let (job_id, error) = (job_id.0, brief(error));
+            warn!(target: TARGET, job_id, attempt, task, error, "job failed");
+        }
+        Event::Refused { .. } => error!(target: TARGET, "{event}"),
+        Event::Recovered { .. } | Event::Stopping { .. } => info!(target: TARGET, "{event}"),
+        Event::Trouble { .. }
+        | Event::Unhandled { .. }
+        | Event::TraceDropped { .. }
+        | Event::ProgressRefused { .. } => warn!(target: TARGET, "{event}"),
     }
 }
 
@@ -164,6 +203,8 @@ mod tests {
         let failed = |error: &str| {
             let event = Event::Failed {
                 job_id: JobId(7),
+                attempt: 1,
+                task: "t".to_owned(),
                 error: error.to_owned(),
             };
             event.to_string()

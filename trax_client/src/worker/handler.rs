@@ -9,11 +9,13 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::cancellation::Reason;
 use super::context::Context;
 use super::middleware::{Layer, around, caught};
 use super::outcome::{
     HandlerResult, IntoOutcome, JobError, Outcome, Verdict, settle, settle_stopped,
 };
+use crate::telemetry::{Ended, Execution};
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
 pub(crate) type Handler<S> = Arc<dyn Fn(Value, Context<S>) -> Running + Send + Sync>;
@@ -142,14 +144,38 @@ pub(crate) async fn attempt<S>(
     if let Some(reason) = cancellation.reason() {
         return settle_stopped(reason);
     }
-    let running = caught(|| handler(input, ctx));
+    let execution = Execution::of(&ctx);
+    let running = execution.around(caught(|| handler(input, ctx)));
     let overdue = async {
         let reason = cancellation.cancelled().await;
         tokio::time::sleep(patience).await;
         reason
     };
-    tokio::select! {
-        result = running => settle(result, cancellation.reason()),
-        reason = overdue => settle_stopped(reason),
-    }
+    let (verdict, panicked) = tokio::select! {
+        result = running => {
+            let panicked = result.as_ref().is_err_and(JobError::is_panic);
+            (settle(result, cancellation.reason()), panicked)
+        }
+        reason = overdue => (settle_stopped(reason), false),
+    };
+    execution.ended(in_short(&verdict, panicked, cancellation.reason()));
+    verdict
+}
+
+/// The verdict in few words, for those who watch.
+fn in_short(verdict: &Verdict, panicked: bool, reason: Option<Reason>) -> Ended<'_> {
+    let (outcome, failure) = match (verdict, reason) {
+        (Verdict::Complete(_) | Verdict::Recorded, _) => ("completed", None),
+        (Verdict::Fail(failure), _) => {
+            let kind = if panicked { "panic" } else { "error" };
+            ("failed", Some((kind, failure.error.as_str())))
+        }
+        (Verdict::Release(_), _) => ("released", None),
+        (Verdict::AcknowledgeCancel, Some(Reason::Timeout)) => (
+            "timeout",
+            Some(("timeout", "it ran longer than its timeout")),
+        ),
+        (Verdict::AcknowledgeCancel, _) => ("cancelled", None),
+    };
+    Ended { outcome, failure }
 }

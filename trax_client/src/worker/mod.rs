@@ -97,7 +97,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             groups: None,
             schedules: Vec::new(),
             signals: true,
-            events: Events::to_stderr(),
+            events: Events::to_logs(),
             shutdown: Shutdown::new(),
             setup: Setup {
                 handlers: Handlers::new(),
@@ -273,7 +273,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Where events go, in place of standard error.
+    /// Where events go, in place of the program's `tracing` subscriber, or of standard error if it has none.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::new(listener);
         self
