@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio_postgres::Client as Connection;
+use tokio_postgres::{Client as Connection, GenericClient};
 
 use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
@@ -304,7 +304,11 @@ fn forget(outbox: &mut Vec<Settled>, leases: &[(JobId, Token)]) {
 }
 
 /// Tells one outcome. A refusal becomes a failed attempt, so that the job does not hang on it.
-async fn tell(client: &Db<'_>, events: &Events, settled: &Settled) -> Result<Answer> {
+pub(crate) async fn tell<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    events: &Events,
+    settled: &Settled,
+) -> Result<Answer> {
     let (job_id, token) = (settled.job_id, settled.token);
     let error = match told(client, settled).await {
         Err(error) if !error.is_transient() => error.to_string(),
@@ -322,7 +326,10 @@ async fn tell(client: &Db<'_>, events: &Events, settled: &Settled) -> Result<Ans
     }
 }
 
-async fn told(client: &Db<'_>, settled: &Settled) -> Result<Answer> {
+async fn told<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    settled: &Settled,
+) -> Result<Answer> {
     let (job_id, token) = (settled.job_id, settled.token);
     let (held, answer) = match &settled.verdict {
         Verdict::Complete(output) => (

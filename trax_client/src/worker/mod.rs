@@ -15,6 +15,8 @@ mod event;
 mod handler;
 mod heartbeat;
 mod held;
+#[cfg(feature = "testkit")]
+mod inline;
 mod line;
 mod link;
 mod middleware;
