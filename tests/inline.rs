@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio_postgres::Client as Connection;
 use trax_client::testkit::{
-    Database, Ended, Server, assert_enqueued, assert_not_enqueued, enqueued, pass_time,
+    Database, Ended, assert_enqueued, assert_not_enqueued, enqueued, pass_time,
 };
-use trax_client::tokio_postgres::Client as Connection;
 use trax_client::{
     Client, Context, HandlerResult, JobError, JobOptions, Manifest, NewJob, Next, Outcome, Reason,
     Task, Worker,
@@ -37,11 +37,10 @@ impl Task for Invoice {
     const NAME: &str = "invoice";
 }
 
-async fn scene() -> Result<(Server, Database, Connection)> {
-    let server = Server::options().not_preloaded().fast().start()?;
-    let database = server.database("inline").await?;
+async fn scene() -> Result<(Database, Connection)> {
+    let database = harness::database().await;
     let db = database.connect().await?;
-    Ok((server, database, db))
+    Ok((database, db))
 }
 
 fn shipment(item: &str) -> NewJob<Ship> {
@@ -72,7 +71,7 @@ async fn ship(ship: Ship, ctx: Context) -> HandlerResult<Outcome> {
 
 #[tokio::test]
 async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_told() -> Result {
-    let (_server, database, db) = scene().await?;
+    let (database, db) = scene().await?;
     let client = Client::new(&db);
     for item in ["tea", "stone", "bomb", "cake"] {
         client.enqueue(&shipment(item)).await?;
@@ -144,7 +143,7 @@ async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_told
 
 #[tokio::test]
 async fn a_job_can_run_in_a_transaction_that_is_rolled_back() -> Result {
-    let (_server, database, mut db) = scene().await?;
+    let (database, mut db) = scene().await?;
     let tx = db.transaction().await?;
     Client::new(&tx).enqueue(&shipment("tea")).await?;
     let ran = worker(&database).task(ship).run_one(&tx, "ship").await?;
@@ -157,7 +156,7 @@ async fn a_job_can_run_in_a_transaction_that_is_rolled_back() -> Result {
 
 #[tokio::test]
 async fn a_handler_is_asked_to_stop_for_the_reason_that_the_test_gives() -> Result {
-    let (_server, database, db) = scene().await?;
+    let (database, db) = scene().await?;
     let worker = worker(&database).task(ship);
     for (reason, ended) in [
         (Reason::Shutdown, Ended::Released),
@@ -174,7 +173,7 @@ async fn a_handler_is_asked_to_stop_for_the_reason_that_the_test_gives() -> Resu
 
 #[tokio::test]
 async fn an_outcome_that_was_not_recorded_is_found_out() -> Result {
-    let (_server, database, db) = scene().await?;
+    let (database, db) = scene().await?;
     Client::new(&db).enqueue(&shipment("lie")).await?;
     let lie = worker(&database).task(ship).run_one(&db, "ship").await;
     let said = lie
@@ -199,7 +198,7 @@ async fn an_outcome_that_was_not_recorded_is_found_out() -> Result {
 
 #[tokio::test]
 async fn a_retry_a_lease_and_a_later_job_come_when_time_passes() -> Result {
-    let (_server, database, db) = scene().await?;
+    let (database, db) = scene().await?;
     let client = Client::new(&db);
     let worker = worker(&database).task(ship).lease(Duration::from_secs(30));
     client.enqueue(&shipment("stone")).await?;
@@ -228,7 +227,7 @@ async fn a_retry_a_lease_and_a_later_job_come_when_time_passes() -> Result {
 
 #[tokio::test]
 async fn the_runs_of_a_schedule_are_told_for_any_time() -> Result {
-    let (_server, _database, db) = scene().await?;
+    let (_database, db) = scene().await?;
     let client = Client::new(&db);
     let nightly = Manifest::new("nightly", "report")
         .cron("30 2 * * *")
@@ -251,7 +250,7 @@ async fn the_runs_of_a_schedule_are_told_for_any_time() -> Result {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_sleeps_for_an_hour_takes_no_time_on_a_paused_clock() -> Result {
-    let (_server, database, db) = scene().await?;
+    let (database, db) = scene().await?;
     Client::new(&db).enqueue(&NewJob::new("nap", 1)).await?;
     let nap = |_: u32, _: Context| async {
         tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -289,7 +288,7 @@ async fn complaint(assertion: impl Future) -> Result<String> {
 
 #[tokio::test]
 async fn an_assertion_on_the_queue_gives_the_job_or_shows_what_is_there() -> Result {
-    let (_server, _database, db) = scene().await?;
+    let (_database, db) = scene().await?;
     let client = Client::new(&db);
     assert_not_enqueued::<Ship>(&db).await;
     let said = complaint(assert_enqueued::<Ship>(&db, |_| true)).await?;
