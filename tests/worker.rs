@@ -2,6 +2,7 @@
 
 mod connection;
 mod fault;
+mod fetch;
 mod lease;
 mod log;
 mod middleware;

@@ -100,7 +100,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             tokio::select! {
                 biased;
                 Ok(()) = self.phase.changed() => self.stop_further(),
-                (want, reply) = self.line.answer() => self.take_reply(want, reply?),
+                reply = self.line.answer() => self.take_reply(reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 notice = self.notices.next() => self.take_notice(notice),
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
@@ -177,7 +177,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
     }
 
-    fn take_reply(&mut self, want: usize, reply: Reply) {
+    fn take_reply(&mut self, reply: Reply) {
         let now = Instant::now();
         if let Some(notices) = reply.notices {
             self.notices = notices;
@@ -188,8 +188,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.summary.count(answer);
         }
         if let Some(sent) = reply.sent {
-            self.pace.claimed(want, reply.claimed.len(), now);
-            if reply.claimed.is_empty() && self.setup.until_empty && self.is_quiet() {
+            self.pace.claimed(reply.more, reply.claimed.len(), now);
+            let empty = reply.claimed.is_empty() && !reply.more;
+            if empty && self.setup.until_empty && self.is_quiet() {
                 self.summary.stopped = Stopped::Empty;
                 self.shutdown.drain();
             }

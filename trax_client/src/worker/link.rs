@@ -16,6 +16,7 @@ use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
 use super::outcome::Verdict;
 use super::shutdown::{Phase, Shutdown};
+use super::turns::{Ask, Turns};
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -52,6 +53,8 @@ pub(crate) enum Answer {
 pub(crate) struct Reply {
     pub(crate) answers: Vec<(JobId, Token, Answer)>,
     pub(crate) claimed: Vec<Claimed>,
+    /// Whether more may wait than the claim brought.
+    pub(crate) more: bool,
     /// When the claim was sent: leases count from before it.
     pub(crate) sent: Option<Instant>,
     /// What a connection hears that was opened meanwhile.
@@ -59,15 +62,17 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    fn take(&mut self, sent: Instant, claimed: Vec<Claimed>) {
+    fn take(&mut self, sent: Instant, claimed: Vec<Claimed>, more: bool) {
         self.sent = Some(sent);
         self.claimed = claimed;
+        self.more = more;
     }
 }
 
 pub(crate) struct Link {
     pub(crate) address: Address,
     pub(crate) options: ClaimOptions,
+    pub(crate) turns: Option<Turns>,
     pub(crate) events: Events,
     pub(crate) shutdown: Shutdown,
     pub(crate) connection: Option<Connection>,
@@ -159,15 +164,15 @@ impl Link {
         if want == 0 {
             return tell_completions(&client, &self.events, outbox, reply).await;
         }
-        let max_jobs = i32::try_from(want.min(BATCH)).unwrap_or(i32::MAX);
-        let options = self.options.clone().max_jobs(max_jobs);
+        let (ask, options) = next_claim(&self.options, self.turns.as_ref(), want);
         if !outbox.is_empty() && outbox.len() <= BATCH {
             let (leases, outputs) = completions(outbox);
             let sent = Instant::now();
             match client.complete_and_claim(&leases, outputs, &options).await {
                 Ok((recorded, claimed)) => {
                     answer_completions(outbox, &leases, recorded, reply);
-                    reply.take(sent, claimed);
+                    let more = behind(&mut self.turns, &ask, claimed.len());
+                    reply.take(sent, claimed, more);
                     self.proven = true;
                     return Ok(());
                 }
@@ -178,9 +183,40 @@ impl Link {
         }
         tell_completions(&client, &self.events, outbox, reply).await?;
         let sent = Instant::now();
-        reply.take(sent, client.claim(&options).await?);
+        let claimed = client.claim(&options).await?;
+        let more = behind(&mut self.turns, &ask, claimed.len());
+        reply.take(sent, claimed, more);
         self.proven = true;
         Ok(())
+    }
+}
+
+/// What the next claim asks for, and its options.
+fn next_claim(options: &ClaimOptions, turns: Option<&Turns>, want: usize) -> (Ask, ClaimOptions) {
+    let want = want.min(BATCH);
+    let ask = match turns {
+        Some(turns) => turns.ask(want),
+        None => Ask {
+            jobs: want,
+            task: None,
+        },
+    };
+    let max_jobs = i32::try_from(ask.jobs).unwrap_or(i32::MAX);
+    let options = options.clone().max_jobs(max_jobs);
+    match &ask.task {
+        Some(task) => {
+            let options = options.tasks([task]);
+            (ask, options)
+        }
+        None => (ask, options),
+    }
+}
+
+/// Whether more may wait behind what a claim brought.
+fn behind(turns: &mut Option<Turns>, ask: &Ask, got: usize) -> bool {
+    match turns {
+        Some(turns) => turns.took(ask, got),
+        None => got >= ask.jobs,
     }
 }
 

@@ -25,6 +25,7 @@ mod pace;
 mod shutdown;
 mod summary;
 mod task;
+mod turns;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ use self::heartbeat::Heartbeat;
 use self::held::Held;
 use self::link::{First, Link};
 use self::middleware::layer;
+use self::turns::Turns;
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
@@ -76,6 +78,7 @@ pub struct Worker<S = ()> {
     address: Address,
     name: String,
     groups: Option<Vec<String>>,
+    turns: bool,
     schedules: Vec<Manifest>,
     signals: bool,
     events: Events,
@@ -97,6 +100,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             address: address.into(),
             name: default_name(),
             groups: None,
+            turns: false,
             schedules: Vec::new(),
             signals: true,
             events: Events::to_logs(),
@@ -238,6 +242,16 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// Lets tasks take turns: while jobs of several wait, each gets an equal share of this worker.
+    ///
+    /// Otherwise the oldest job of the highest priority is next, whatever its task: none starves, but a job waits behind
+    /// all that are older, and a long backlog of one task is in front of the young jobs of every other. With turns age and
+    /// priority count within a task. Without effect on [`Worker::handle_any`], which has no list of tasks.
+    pub fn take_turns(mut self) -> Self {
+        self.turns = true;
+        self
+    }
+
     /// How long a lease lasts without a heartbeat (30 s); they come every third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.setup.lease = lease.max(Duration::from_millis(30));
@@ -298,6 +312,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             address,
             name,
             groups,
+            turns,
             schedules,
             signals,
             events,
@@ -323,6 +338,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         options.groups = groups;
         let link = Link {
             address,
+            turns: Turns::new(turns, options.tasks.as_deref()),
             options,
             events,
             shutdown,

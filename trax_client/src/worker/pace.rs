@@ -146,9 +146,9 @@ impl Pace {
         (self.concurrency + prefetch).saturating_sub(running + waiting)
     }
 
-    /// After a claim that asked for `want` and brought `got`.
-    pub(crate) fn claimed(&mut self, want: usize, got: usize, now: Instant) {
-        self.more = got >= want;
+    /// After a claim that brought `got`, and behind which there may be more.
+    pub(crate) fn claimed(&mut self, more: bool, got: usize, now: Instant) {
+        self.more = more;
         if got > 0 {
             // Work that the clock alone found: a notification is late, or they do not arrive.
             if self.relies() && self.cause == Cause::Clock && self.summons.is_none() {
@@ -207,7 +207,7 @@ mod tests {
     fn an_idle_worker_polls_slower_and_a_job_wakes_it() {
         let start = Instant::now();
         let mut pace = Pace::new(1, 0, POLL, start);
-        pace.claimed(1, 0, start);
+        pace.claimed(false, 0, start);
         assert!(pace.next_claim() <= start + POLL.mul_f64(1.1));
         let mut later = start + LONG_IDLE;
         for _ in 0..10 {
@@ -224,14 +224,14 @@ mod tests {
         pace.more = false;
         pace.claims(false);
         assert_eq!(pace.cause, Cause::Clock);
-        pace.claimed(1, got, now);
+        pace.claimed(got >= 1, got, now);
     }
 
     /// A notification, and a claim for it that brings nothing.
     fn hear(pace: &mut Pace, now: Instant) {
         pace.notified(now);
         pace.claims(false);
-        pace.claimed(1, 0, now);
+        pace.claimed(false, 0, now);
     }
 
     /// Polls an empty queue until the interval grows no more, and gives it.
@@ -250,7 +250,7 @@ mod tests {
         assert!(settled_interval(&mut pace, now) < POLL * 6);
         pace.notified(now);
         pace.claims(false);
-        pace.claimed(2, 1, now);
+        pace.claimed(false, 1, now);
         let first = pace.next_claim().duration_since(now);
         assert!(first > POLL * 4 && first < POLL * 6, "{first:?}");
         assert!(settled_interval(&mut pace, now) > POLL * 22);
@@ -278,10 +278,10 @@ mod tests {
         let mut pace = Pace::new(1, 0, POLL, now);
         pace.claims(false);
         pace.notified(now);
-        pace.claimed(1, 0, now);
+        pace.claimed(false, 0, now);
         assert_eq!(pace.next_claim(), now);
         pace.claims(false);
-        pace.claimed(1, 0, now);
+        pace.claimed(false, 0, now);
         assert!(pace.next_claim() > now);
     }
 
@@ -295,11 +295,11 @@ mod tests {
             assert!(pace.next_claim() <= now + Duration::from_millis(64));
             later += u32::from(pace.next_claim() > now);
             pace.claims(false);
-            pace.claimed(1, 0, now);
+            pace.claimed(false, 0, now);
         }
         assert!(later > 90, "{later}");
         pace.claims(false);
-        pace.claimed(2, 1, now);
+        pace.claimed(false, 1, now);
         pace.notified(now);
         assert_eq!(pace.next_claim(), now);
     }
