@@ -53,6 +53,36 @@ async fn a_slow_handler_delays_no_other_and_no_outcome() {
     running.drain().await;
 }
 
+#[tokio::test]
+async fn jobs_fetched_ahead_of_a_slow_one_go_back_for_others_to_take() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let mut inputs = vec![1; 400];
+    inputs[100] = 0;
+    enqueue_many(&client, "t", &inputs).await;
+    let alone = || {
+        let worker = worker(&database).concurrency(1).grace(Duration::ZERO);
+        worker.cancel_patience(Duration::ZERO).handle("t", endless)
+    };
+    let stuck = start(alone());
+    eventually("it fetched ahead and is stuck", PATIENCE, async || {
+        let sql =
+            "select (select count(*) from trax.lease) || ' ' || (select count(*) from trax.run)";
+        let seen = value::<String>(&client, sql).await;
+        match seen.split_once(' ') {
+            Some((leases, "100")) if leases != "1" => Ok(()),
+            _ => Err(seen),
+        }
+    })
+    .await;
+    let other = start(alone());
+    completed(&client, 399).await;
+    let sql = "select count(*) from trax.run where attempt > 1";
+    assert_eq!(value::<i64>(&client, sql).await, 0, "no attempt was spent");
+    stuck.drain().await;
+    other.drain().await;
+}
+
 /// The tasks in the order in which their jobs began, as one text.
 async fn order(database: &Database, prepare: impl FnOnce(Worker) -> Worker) -> String {
     let order = Arc::new(Mutex::new(String::new()));

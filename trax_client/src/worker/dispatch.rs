@@ -302,6 +302,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
         {
             if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
+                self.pace.stalled();
                 self.settle(&claimed, Verdict::Release(None));
             }
         }

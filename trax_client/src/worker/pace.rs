@@ -24,6 +24,8 @@ pub(crate) struct Pace {
     poll_interval: Duration,
     /// The moving average of what a handler takes; none before the first one ended.
     average: Option<Duration>,
+    /// Jobs were fetched ahead in vain, and no handler has ended since.
+    stalled: bool,
     idle_since: Instant,
     slowness: u32,
     /// When to claim if nobody tells of work before.
@@ -63,6 +65,7 @@ impl Pace {
             max_prefetch,
             poll_interval,
             average: None,
+            stalled: false,
             idle_since: now,
             slowness: 1,
             clock: now,
@@ -118,7 +121,13 @@ impl Pace {
         };
     }
 
+    /// A job that was fetched ahead goes back unstarted: it is not to be fetched again at once.
+    pub(crate) fn stalled(&mut self) {
+        self.stalled = true;
+    }
+
     pub(crate) fn ended(&mut self, took: Duration) {
+        self.stalled = false;
         self.average = Some(match self.average {
             Some(average) => average.mul_f64(0.9) + took.mul_f64(0.1),
             None => took,
@@ -129,6 +138,7 @@ impl Pace {
     /// worker could start them.
     pub(crate) fn prefetch(&self) -> usize {
         match self.average {
+            _ if self.stalled => 0,
             None => 0,
             Some(average) => {
                 let finish = AHEAD.as_secs_f64() / average.as_secs_f64().max(1e-6);
@@ -201,6 +211,16 @@ mod tests {
         let mut pace = Pace::new(4, 100, POLL, Instant::now());
         pace.ended(Duration::from_secs(1));
         assert_eq!(pace.prefetch(), 0);
+    }
+
+    #[test]
+    fn nothing_is_fetched_ahead_of_handlers_that_stand_still() {
+        let mut pace = Pace::new(4, 100, POLL, Instant::now());
+        pace.ended(Duration::from_micros(10));
+        pace.stalled();
+        assert_eq!((pace.room(4, 0), pace.room(3, 0)), (0, 1));
+        pace.ended(Duration::from_micros(10));
+        assert_eq!(pace.room(4, 0), 100);
     }
 
     #[test]
