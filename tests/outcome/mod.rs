@@ -157,6 +157,54 @@ async fn complete_many_records_live_tokens_and_leaves_stale_ones() {
 }
 
 #[tokio::test]
+async fn complete_many_finds_its_leases_whatever_stands_between_them() {
+    let (_db, s) = session().await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[300]))")
+        .await;
+    // Leases in the order of jobs, with gaps: a few waiting, a few finished.
+    s.get("select trax.cancel(job_id) from trax.work_queue where job_id % 17 = 0")
+        .await;
+    s.get("select count(*) from trax.claim_next(max_jobs => 280)")
+        .await;
+    s.get("select trax.complete(job_id, token) from trax.lease where job_id % 5 = 0")
+        .await;
+    for seed in ["0.1", "0.5", "0.9"] {
+        // In any order: true tokens, some of them twice, wrong ones, jobs that have none and never had.
+        s.get(&format!("select setseed({seed})")).await;
+        s.get(
+            "create temp table asked as
+             select job_id, case when random() < 0.1 then gen_random_uuid() else token end as token
+             from (select job_id, token from trax.lease where random() < 0.5
+                   union all select job_id, token from trax.lease where random() < 0.1
+                   union all select job_id, gen_random_uuid() from trax.work_queue
+                   union all select job_id, gen_random_uuid() from trax.run
+                   union all select unnest('{-9223372036854775808, 0, 9223372036854775807}'::bigint[]),
+                                    gen_random_uuid()) asked
+             order by random()",
+        )
+        .await;
+        let expected = s
+            .get("select count(*), sum(job_id) from trax.lease where (job_id, token) in (select job_id, token from asked)")
+            .await;
+        let left = s
+            .get("select sum(job_id) from trax.lease where (job_id, token) not in (select job_id, token from asked)")
+            .await;
+        assert_ne!(expected, "0|");
+        assert_eq!(
+            s.get(
+                "select count(*), sum(job_id) from trax.complete_many(
+                     (select array_agg(job_id) from asked), (select array_agg(token) from asked)) job_id",
+            )
+            .await,
+            expected
+        );
+        assert_eq!(s.get("select sum(job_id) from trax.lease").await, left);
+        s.get("drop table asked").await;
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn complete_many_without_outputs_stores_none() {
     let (_db, s) = session().await;
     s.enqueue("'a'").await;

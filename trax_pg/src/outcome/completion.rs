@@ -7,9 +7,12 @@ use crate::clock::{MICROS_PER_DAY, Timestamp};
 use crate::error::{Error, Result};
 use crate::lease::{Held, Leased};
 use crate::spi::{arg, keeps_snapshot};
-use crate::table::{Index, Inserter, Key, Row, Table, Taken, View, columns, open_partition};
+use crate::table::{Index, Inserter, Key, Row, Scan, Table, Taken, View, columns, open_partition};
 use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
 use std::ffi::CString;
+
+/// Jobs that are at most so far apart are found by walking on, which costs half of a new descent.
+const CLOSE: i64 = 4;
 
 columns!(
     /// Columns of a run.
@@ -63,29 +66,31 @@ pub(super) fn record(
     let mut ended: Vec<(Row, Option<pg_sys::Datum>)> = Vec::with_capacity(outputs.len());
     let leases = Table::open(Leased::TABLE, Leased::ALL);
     let index = Index::open(&leases, c"lease_pkey");
-    let mut left = held.order().into_iter().peekable();
-    while left.peek().is_some() {
+    let order = held.order();
+    let mut left = order.as_slice();
+    while !left.is_empty() {
         let view = View::of_transaction();
-        let scan = index.scan(&view, 1);
-        while let Some(&place) = left.peek() {
-            scan.seek([Key::equals(1, held.job_ids[place])]);
-            let is_held =
-                scan.next() && scan.get::<Uuid>(Leased::Token) == Some(held.tokens[place]);
+        let mut walk = Walk::begin(index.scan(&view, 2));
+        while let [place, later @ ..] = left {
+            let is_held = walk.goes_to(
+                held.job_ids[*place],
+                later.iter().map(|&at| held.job_ids[at]),
+            ) && walk.scan.get::<Uuid>(Leased::Token) == Some(held.tokens[*place]);
             let taken = if is_held {
-                leases.delete(scan.tid(), &view, true)
+                leases.delete(walk.scan.tid(), &view, true)
             } else {
                 Taken::No
             };
             match taken {
-                Taken::Yes => ended.push((scan.row(), outputs[place])),
+                Taken::Yes => ended.push((walk.scan.row(), outputs[*place])),
                 Taken::No | Taken::Busy => {}
                 Taken::Changed if keeps_snapshot() => return Err(serialization_failure()),
                 // A new snapshot shows what it has become.
                 Taken::Changed => break,
             }
-            left.next();
+            left = later;
         }
-        scan.end();
+        walk.scan.end();
         view.end();
     }
     index.close();
@@ -94,6 +99,59 @@ pub(super) fn record(
         add_runs(&ended, now);
     }
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
+}
+
+/// A walk over leases in ascending order of their jobs, one descent of the index for jobs that stand close together.
+struct Walk {
+    scan: Scan,
+    shown: Shown,
+    /// The last job of this descent.
+    last: Option<i64>,
+}
+
+/// Where a walk is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    Nothing,
+    Job(i64),
+    End,
+}
+
+impl Walk {
+    fn begin(scan: Scan) -> Self {
+        Self {
+            scan,
+            shown: Shown::Nothing,
+            last: None,
+        }
+    }
+
+    /// Goes to the lease of a job that is not before the one it was at; false if there is none. `later` are those that
+    /// will be asked for.
+    fn goes_to(&mut self, job_id: i64, later: impl Iterator<Item = i64>) -> bool {
+        if self.last.is_none_or(|last| last < job_id) {
+            let last = later
+                .scan(job_id, |last, next| {
+                    let is_close = next.saturating_sub(*last) <= CLOSE;
+                    *last = next;
+                    is_close.then_some(next)
+                })
+                .last()
+                .unwrap_or(job_id);
+            self.scan
+                .seek([Key::at_least(1, job_id), Key::at_most(1, last)]);
+            self.last = Some(last);
+            self.shown = Shown::Nothing;
+        }
+        while self.shown < Shown::Job(job_id) {
+            self.shown = if self.scan.next() {
+                Shown::Job(self.scan.number(Leased::JobId))
+            } else {
+                Shown::End
+            };
+        }
+        self.shown == Shown::Job(job_id)
+    }
 }
 
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {

@@ -247,6 +247,13 @@ impl Connected {
 
     /// One transaction: gives the time to the next cycle if it ran one.
     fn pass(&mut self, due: &Due) -> Option<Duration> {
+        if !due.cycle && !due.check {
+            // Listeners wait for it: what the last check found holds.
+            if due.notice && self.compatible && setting::enabled() {
+                wake::notify();
+            }
+            return None;
+        }
         let Some(version) = installed_version() else {
             log!("{SCHEDULER}: the extension was dropped, ending");
             end(Exit::NoExtension);

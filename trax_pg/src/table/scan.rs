@@ -1,0 +1,301 @@
+//! Reading: the rows that an index leads to.
+
+use super::{Table, relation_oid};
+use pgrx::datum::{FromDatum, IntoDatum};
+use pgrx::pg_sys;
+use std::ffi::CStr;
+
+/// What the scans of one step see.
+pub(crate) struct View {
+    pub(super) snapshot: pg_sys::Snapshot,
+}
+
+impl View {
+    /// A new snapshot; in REPEATABLE READ and SERIALIZABLE that of the transaction.
+    pub(crate) fn of_transaction() -> Self {
+        // SAFETY: the pushed snapshot stays active until `end`; what statements of ours have written counts.
+        unsafe {
+            pg_sys::CommandCounterIncrement();
+            Self::push(pg_sys::GetTransactionSnapshot())
+        }
+    }
+
+    /// What has committed until now, whatever the isolation level, and what this transaction has written.
+    pub(crate) fn latest() -> Self {
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::CommandCounterIncrement();
+            Self::push(pg_sys::GetLatestSnapshot())
+        }
+    }
+
+    unsafe fn push(snapshot: pg_sys::Snapshot) -> Self {
+        // SAFETY: a snapshot just taken.
+        unsafe {
+            pg_sys::PushActiveSnapshot(snapshot);
+            Self {
+                snapshot: pg_sys::GetActiveSnapshot(),
+            }
+        }
+    }
+
+    pub(crate) fn end(self) {
+        // SAFETY: pushed by us, and views end in reverse.
+        unsafe { pg_sys::PopActiveSnapshot() }
+    }
+}
+
+/// A condition on a column of an index, by its position from 1.
+pub(crate) struct Key(pg_sys::ScanKeyData);
+
+impl Key {
+    pub(crate) fn equals(column: i16, value: i64) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTEqualStrategyNumber,
+            pg_sys::F_INT8EQ,
+            pg_sys::Datum::from(value),
+        )
+    }
+
+    pub(crate) fn at_least(column: i16, value: i64) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTGreaterEqualStrategyNumber,
+            pg_sys::F_INT8GE,
+            pg_sys::Datum::from(value),
+        )
+    }
+
+    pub(crate) fn at_most(column: i16, value: i64) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTLessEqualStrategyNumber,
+            pg_sys::F_INT8LE,
+            pg_sys::Datum::from(value),
+        )
+    }
+
+    pub(crate) fn equals_small(column: i16, value: i16) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTEqualStrategyNumber,
+            pg_sys::F_INT2EQ,
+            pg_sys::Datum::from(value),
+        )
+    }
+
+    pub(crate) fn less_small(column: i16, value: i16) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTLessStrategyNumber,
+            pg_sys::F_INT2LT,
+            pg_sys::Datum::from(value),
+        )
+    }
+
+    /// On a column whose collation is "C". A copy of the text lives in the current memory context.
+    pub(crate) fn equals_text(column: i16, value: &str) -> Self {
+        let value = value.into_datum().expect("a text is not null");
+        let mut key = Self::new(
+            column,
+            pg_sys::BTEqualStrategyNumber,
+            pg_sys::F_TEXTEQ,
+            value,
+        );
+        key.0.sk_collation = pg_sys::C_COLLATION_OID;
+        key
+    }
+
+    fn new(column: i16, strategy: u32, operator: u32, value: pg_sys::Datum) -> Self {
+        let mut key = pg_sys::ScanKeyData::default();
+        // SAFETY: the function is the one behind the operator of the strategy, for values of this type.
+        unsafe {
+            pg_sys::ScanKeyInit(
+                &raw mut key,
+                column,
+                strategy as u16,
+                pg_sys::Oid::from(operator),
+                value,
+            );
+        }
+        Self(key)
+    }
+}
+
+/// An index of a table of ours, open for scans.
+pub(crate) struct Index {
+    relation: pg_sys::Relation,
+    table: pg_sys::Relation,
+}
+
+impl Index {
+    pub(crate) fn open(table: &Table, name: &CStr) -> Self {
+        // SAFETY: a name of ours; the lock keeps the index.
+        unsafe {
+            let relation = pg_sys::index_open(relation_oid(name), pg_sys::RowExclusiveLock as i32);
+            Self {
+                relation,
+                table: table.relation,
+            }
+        }
+    }
+
+    /// A scan that begins with the first `Scan::seek`.
+    pub(crate) fn scan(&self, view: &View, keys: i32) -> Scan {
+        // SAFETY: table, index and snapshot are open until after `end`.
+        unsafe {
+            Scan {
+                scan: begin_index_scan(self.table, self.relation, view.snapshot, keys),
+                slot: pg_sys::table_slot_create(self.table, std::ptr::null_mut()),
+            }
+        }
+    }
+
+    pub(crate) fn close(self) {
+        // SAFETY: opened by us.
+        unsafe { pg_sys::index_close(self.relation, pg_sys::NoLock as i32) }
+    }
+}
+
+unsafe fn begin_index_scan(
+    table: pg_sys::Relation,
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    keys: i32,
+) -> pg_sys::IndexScanDesc {
+    // SAFETY: as the caller says; no instrumentation.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        return pg_sys::index_beginscan(table, index, snapshot, keys, 0);
+        #[cfg(feature = "pg18")]
+        return pg_sys::index_beginscan(table, index, snapshot, std::ptr::null_mut(), keys, 0);
+    }
+}
+
+/// A scan of an index with the row that it shows.
+pub(crate) struct Scan {
+    scan: pg_sys::IndexScanDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+}
+
+impl Scan {
+    /// Begins again, before the first row that meets the conditions; as many as the scan was made for.
+    pub(crate) fn seek<const N: usize>(&self, keys: [Key; N]) {
+        let mut keys = keys.map(|key| key.0);
+        // SAFETY: the scan copies the keys.
+        unsafe {
+            pg_sys::index_rescan(
+                self.scan,
+                keys.as_mut_ptr(),
+                N as i32,
+                std::ptr::null_mut(),
+                0,
+            );
+        }
+    }
+
+    /// Goes to the next row that the snapshot sees; false at the end.
+    pub(crate) fn next(&self) -> bool {
+        // SAFETY: the scan and its slot are open.
+        unsafe {
+            pg_sys::index_getnext_slot(
+                self.scan,
+                pg_sys::ScanDirection::ForwardScanDirection,
+                self.slot,
+            )
+        }
+    }
+
+    /// How many rows the snapshot sees from here on, up to `limit`.
+    pub(crate) fn count(&self, limit: i64) -> i64 {
+        let mut count = 0;
+        while count < limit && self.next() {
+            count += 1;
+        }
+        count
+    }
+
+    /// A value of the row that the scan shows, which lives as long as it shows it.
+    pub(crate) fn value(&self, column: impl Into<usize>) -> Option<pg_sys::Datum> {
+        // SAFETY: the slot holds a row of the table.
+        unsafe { slot_value(self.slot, column.into()) }
+    }
+
+    /// A value that is passed by value, of a column that is not null.
+    pub(crate) fn number(&self, column: impl Into<usize>) -> i64 {
+        self.value(column).map_or(0, |datum| datum.value() as i64)
+    }
+
+    /// A value of the row that the scan shows.
+    pub(crate) fn get<T: FromDatum>(&self, column: impl Into<usize>) -> Option<T> {
+        let datum = self.value(column)?;
+        // SAFETY: the column has the SQL type that T reads.
+        unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
+    }
+
+    pub(crate) fn tid(&self) -> pg_sys::ItemPointerData {
+        // SAFETY: the slot holds a row of the table.
+        unsafe { (*self.slot).tts_tid }
+    }
+
+    /// A copy of the row that the scan shows.
+    pub(crate) fn row(&self) -> Row {
+        // SAFETY: the slot holds a row of the table; the copy lives in the current memory context.
+        unsafe {
+            let shape = (*self.slot).tts_tupleDescriptor;
+            let tuple = pg_sys::ExecCopySlotHeapTuple(self.slot);
+            let columns = (*shape).natts as usize;
+            let mut row = Row {
+                values: vec![pg_sys::Datum::from(0); columns],
+                nulls: vec![true; columns],
+            };
+            pg_sys::heap_deform_tuple(
+                tuple,
+                shape,
+                row.values.as_mut_ptr(),
+                row.nulls.as_mut_ptr(),
+            );
+            row
+        }
+    }
+
+    pub(crate) fn end(self) {
+        // SAFETY: ends what `scan` began.
+        unsafe {
+            pg_sys::index_endscan(self.scan);
+            pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+        }
+    }
+}
+
+unsafe fn slot_value(slot: *mut pg_sys::TupleTableSlot, column: usize) -> Option<pg_sys::Datum> {
+    let mut is_null = false;
+    // SAFETY: as the caller says; the server checks the column.
+    let datum = unsafe { pg_sys::slot_getattr(slot, column as i32 + 1, &raw mut is_null) };
+    (!is_null).then_some(datum)
+}
+
+/// The values of a row, which live as long as the memory context they were read in.
+pub(crate) struct Row {
+    values: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
+}
+
+impl Row {
+    pub(crate) fn value(&self, column: impl Into<usize>) -> Option<pg_sys::Datum> {
+        let column = column.into();
+        (!self.nulls[column]).then_some(self.values[column])
+    }
+
+    /// A value that is passed by value, of a column that is not null.
+    pub(crate) fn number(&self, column: impl Into<usize>) -> i64 {
+        self.value(column).map_or(0, |datum| datum.value() as i64)
+    }
+
+    pub(crate) fn get<T: FromDatum>(&self, column: impl Into<usize>) -> Option<T> {
+        let datum = self.value(column)?;
+        // SAFETY: the column has the SQL type that T reads.
+        unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
+    }
+}
