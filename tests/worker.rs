@@ -4,7 +4,6 @@ mod connection;
 mod fault;
 mod fetch;
 mod lease;
-mod log;
 mod middleware;
 mod pooler;
 mod signal;

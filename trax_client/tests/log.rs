@@ -1,12 +1,13 @@
 //! What a worker and its handlers log by `tracing`.
+//!
+//! One test, because of what a thread without a subscriber does to those that have one of their own.
 
-use super::{enqueue, run, worker_config};
-use harness::database;
-use harness::scheduler::connect;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
+
 use tracing_subscriber::fmt::MakeWriter;
-use trax_client::{Context, HandlerResult, JobError, Next, Worker};
+use trax_client::testkit::Server;
+use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Next, Worker};
 
 /// Lines of a log, kept.
 #[derive(Clone, Default)]
@@ -50,7 +51,8 @@ impl Paper {
 }
 
 #[tokio::test]
-async fn what_handlers_log_and_how_they_end_shows_job_attempt_and_task() {
+async fn what_handlers_log_and_how_they_end_shows_job_attempt_and_task()
+-> Result<(), Box<dyn std::error::Error>> {
     let paper = Paper::default();
     let log = tracing_subscriber::fmt()
         .with_writer(paper.clone())
@@ -60,12 +62,12 @@ async fn what_handlers_log_and_how_they_end_shows_job_attempt_and_task() {
         .finish();
     // This runtime has no other thread.
     let _logging = tracing::subscriber::set_default(log);
-    let database = database().await;
-    let client = connect(&database).await;
-    let (one, two) = (
-        enqueue(&client, "pack", 1).await,
-        enqueue(&client, "pack", 2).await,
-    );
+    let server = Server::options().not_preloaded().fast().start()?;
+    let database = server.database("log").await?;
+    let db = database.connect().await?;
+    let client = Client::new(&db);
+    let one = client.enqueue(&NewJob::new("pack", 1)).await?;
+    let two = client.enqueue(&NewJob::new("pack", 2)).await?;
     let meeting = Arc::new(tokio::sync::Barrier::new(2));
     let pack = move |parcel: u32, _: Context| {
         let meeting = Arc::clone(&meeting);
@@ -84,8 +86,13 @@ async fn what_handlers_log_and_how_they_end_shows_job_attempt_and_task() {
         tracing::info!("parcel {} is looked at", next.input());
         next.run()
     };
-    let own = Worker::new(worker_config(&database)).without_signals();
-    let summary = run(own.middleware(looked_at).handle("pack", pack)).await;
+    let summary = Worker::new(database.config())
+        .without_signals()
+        .until_empty()
+        .middleware(looked_at)
+        .handle("pack", pack)
+        .run()
+        .await?;
     assert_eq!((summary.completed, summary.retrying), (1, 1), "{summary}");
 
     for (parcel, job) in [(1, one), (2, two)] {
@@ -104,4 +111,5 @@ async fn what_handlers_log_and_how_they_end_shows_job_attempt_and_task() {
     ] {
         assert!(failed.contains(part), "{failed}");
     }
+    Ok(())
 }
