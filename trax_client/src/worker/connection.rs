@@ -27,7 +27,7 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
     // On Linux it also decides, in place of the number of probes, when an idle peer is gone.
     if address.get_tcp_user_timeout().is_none() {
         let limit = TCP_USER_TIMEOUT.min(lease / 2);
-        address.tcp_user_timeout(limit.max(Duration::from_millis(500)));
+        address.tcp_user_timeout(limit.max(Duration::from_secs(1)));
     }
     // A connection whose other end is gone is known to be broken before the lease is over. The driver's own first probe
     // comes after two hours; whoever set another time keeps it.
