@@ -3,11 +3,13 @@
 use std::error::Error;
 use std::time::Duration;
 
-use opentelemetry::trace::{SpanKind, Status, TracerProvider};
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde_json::{Value, json};
 use tracing::Instrument;
 use tracing::subscriber::DefaultGuard;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use trax_client::testkit::{Database, Server};
 use trax_client::tokio_postgres::Client as Connection;
@@ -145,6 +147,32 @@ async fn an_execution_is_linked_to_the_span_that_enqueued_it_and_no_child_of_it(
         name_of(&send.span_context)
     );
     assert!(trace.is_sampled());
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_no_span_of_enqueueing_is_recorded_the_callers_own_is_what_travels() -> Result {
+    let scene = Scene::new().await?;
+    let tracer = SdkTracerProvider::builder().build().tracer("test");
+    let collector = tracing_subscriber::registry()
+        .with(filter_fn(|span| span.target() != "trax"))
+        .with(tracing_opentelemetry::layer().with_tracer(tracer));
+    let _deaf = tracing::subscriber::set_default(collector);
+    let checkout = tracing::info_span!("checkout");
+    let job = NewJob::new("ship", 1);
+    scene
+        .client()
+        .enqueue(&job)
+        .instrument(checkout.clone())
+        .await?;
+    let sql = "select trace ->> 'traceparent' from trax.work_queue";
+    let travels: String = scene.connection.query_one(sql, &[]).await?.get(0);
+    let travels = travels.parse::<TraceContext>()?;
+    let caller = checkout.context().span().span_context().clone();
+    assert_eq!(
+        format!("{:032x} {:016x}", travels.trace_id(), travels.span_id()),
+        name_of(&caller)
+    );
     Ok(())
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and,
 //! when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970) in
-//! the environment, also the TRACEPARENT and TRACESTATE of whoever enqueued it. Leaves: the exit code as the outcome, standard output as the output (of a failure:
-//! as its detail) when it is JSON, the tail of standard error as the error. A failing program that
-//! prints {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives
-//! the attempt back. No more is kept in memory than is told. A cancelled, late or lost attempt gets
-//! SIGTERM, and SIGKILL after the grace, as a whole process group. No program outlives the worker's
-//! orderly end.
+//! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it. Leaves: the exit code
+//! as the outcome, standard output as the output (of a failure: as its detail) when it is JSON, the
+//! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
+//! it is run again, one that prints {"snooze": SECONDS} gives the attempt back. No more is kept in
+//! memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace,
+//! as a whole process group. No program outlives the worker's orderly end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
