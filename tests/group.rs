@@ -38,6 +38,23 @@ async fn a_disabled_group_gives_no_jobs_until_it_is_enabled() {
 }
 
 #[tokio::test]
+async fn a_group_that_is_switched_by_hand_counts_at_once() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    s.get("select trax.configure_group('g', enabled => true)")
+        .await;
+    for enabled in [false, true, false, true] {
+        let job = s.enqueue("'a', group_name => 'g'").await;
+        s.get(&format!(
+            "update trax.manifest_group set enabled = {enabled}, updated_at = now()"
+        ))
+        .await;
+        let claimed = other.claim_ids("max_jobs => 9").await;
+        assert_eq!(claimed.contains(&job), enabled);
+    }
+}
+
+#[tokio::test]
 async fn a_job_that_runs_in_a_disabled_group_ends_as_usual() {
     let (_db, s) = session().await;
     s.enqueue("'a', group_name => 'g'").await;

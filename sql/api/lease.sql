@@ -41,3 +41,14 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
     'Says how far an attempt is: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; false when the lease is lost. Commit at once: others see it then.';
+
+create function trax.deadline_changed_by_hand()
+returns trigger
+language c
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_deadline_changed_by_hand';
+comment on function trax.deadline_changed_by_hand() is
+    'Internal. Has the next cycle look at a lease whose deadline somebody moves by hand.';
+create trigger lease_deadline_changed_by_hand
+after update of started_at, lease_expires_at, timeout_at on trax.lease
+for each statement execute function trax.deadline_changed_by_hand();

@@ -53,3 +53,6 @@ for each statement execute function trax.changed_by_hand();
 create trigger lease_changed_by_hand
 before insert or update or delete or truncate on trax.lease
 for each statement execute function trax.changed_by_hand();
+create trigger manifest_group_changed_by_hand
+before insert or update or delete or truncate on trax.manifest_group
+for each statement execute function trax.changed_by_hand();

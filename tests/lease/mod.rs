@@ -16,16 +16,35 @@ fn heartbeat(job: &Claimed, lease: &str) -> String {
 
 /// As if the lease had ended a second ago.
 async fn let_leases_expire(s: &Session) {
-    s.get("update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s'").await;
+    s.get("update trax.lease set lease_expires_at = now() - interval '1 s'")
+        .await;
 }
 
 /// As if the attempt had reached its timeout so long ago.
 async fn let_attempts_time_out(s: &Session, since: &str) {
     s.get(&format!(
-        "update trax.lease set timeout_at = clock_timestamp() - interval '{since}',
-             reap_at = least(lease_expires_at, clock_timestamp() - interval '{since}')"
+        "update trax.lease set timeout_at = clock_timestamp() - interval '{since}'"
     ))
     .await;
+}
+
+#[tokio::test]
+async fn an_attempt_whose_start_is_moved_by_hand_has_run_that_long() {
+    let (_db, s) = session().await;
+    s.enqueue("'own', timeout => '1 h'").await;
+    s.enqueue("'default'").await;
+    s.get("select count(*) from trax.claim_next(max_jobs => 2, lease => '1 day')")
+        .await;
+    let asked = "select task from trax.lease where cancel_requested order by task";
+    s.get("update trax.lease set started_at = now() - interval '1201 s'")
+        .await;
+    s.tick("cancel_timed_out").await;
+    assert_eq!(s.get(asked).await, "default");
+    s.get("update trax.lease set started_at = now() - interval '3601 s' where task = 'own'")
+        .await;
+    s.tick("cancel_timed_out").await;
+    assert_eq!(s.get(asked).await, "default\nown");
+    s.assert_healthy().await;
 }
 
 #[tokio::test]

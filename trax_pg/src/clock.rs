@@ -1,5 +1,6 @@
 //! Time: the server's clock, read once at each SQL entry point and passed down from there.
 
+use crate::error::{Error, Result};
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
 use pgrx::pg_sys;
 use std::time::Duration;
@@ -73,4 +74,10 @@ pub(crate) fn interval_micros(interval: &Interval) -> i64 {
 /// A duration in microseconds; saturates.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// An interval of so many microseconds.
+pub(crate) fn interval(micros: i64) -> Result<Interval> {
+    Interval::new(0, 0, micros)
+        .map_err(|_| Error::invalid(format!("{micros} microseconds is too long an interval")))
 }

@@ -24,7 +24,7 @@ struct Notes {
     configured: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
-    /// Somebody has written to the queue or to leases by hand.
+    /// Somebody has written to the queue, to leases or to groups by hand.
     by_hand: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn group_configured(group: &str) {
 
 /// Whether this transaction has changed lanes or groups, which nobody else knows of yet.
 pub(crate) fn has_changed_lanes() -> bool {
-    NOTES.with_borrow(|notes| notes.configured || !notes.lanes.is_empty())
+    NOTES.with_borrow(|notes| notes.configured || notes.by_hand || !notes.lanes.is_empty())
 }
 
 /// Rows of the queue are taken: until it ends this transaction sees less than others may find again.
@@ -88,7 +88,7 @@ pub(crate) fn has_taken() -> bool {
     NOTES.with_borrow(|notes| notes.taken)
 }
 
-// Somebody changes the queue or leases by hand: what is known of them is void.
+// Somebody changes the queue, leases or groups by hand: what is known of them is void.
 sql_function!(
     trax_changed_by_hand,
     pg_finfo_trax_changed_by_hand,
@@ -132,7 +132,7 @@ pub(crate) fn committed() {
         if !notes.lanes.is_empty() {
             bell.add_lanes(&notes.lanes);
         }
-        if notes.configured {
+        if notes.configured || notes.by_hand {
             bell.configure();
         }
     }

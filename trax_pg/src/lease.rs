@@ -7,7 +7,7 @@
 //! Cost of one heartbeat for 102 leases with warm caches: 614 buffers, 6 a lease: `Index Scan using lease_pkey` for each
 //! and a HOT update.
 
-use crate::clock::{Timestamp, micros};
+use crate::clock::{Timestamp, interval, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::limit::{self, Shared};
@@ -89,6 +89,7 @@ statement!(
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID
 );
+statement!(LEASE_LOOK_SOON, "lease_look_soon.sql", INTERVALOID);
 statement!(LEASE_CANCEL, "lease_cancel.sql", INT8ARRAYOID);
 statement!(
     LEASE_RELEASE,
@@ -167,6 +168,20 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     })?;
     Ok(call.value(released))
 });
+
+// Our own statements keep `reap_at` right themselves.
+sql_function!(
+    trax_deadline_changed_by_hand,
+    pg_finfo_trax_deadline_changed_by_hand,
+    |_call| {
+        if !spi::is_ours() {
+            let default_timeout = interval(micros(setting::default_timeout()))?;
+            spi::connected(|spi| Ok(spi.execute(&LEASE_LOOK_SOON, &[arg(default_timeout)])))?;
+            wake::mark(wake::DUE);
+        }
+        Ok(pg_sys::Datum::from(0))
+    }
+);
 
 fn extended_by_job<'rows>(
     rows: impl Iterator<Item = SpiRow<'rows>>,

@@ -1,7 +1,7 @@
 //! Grants: the leases of the jobs that a claim has picked.
 
-use super::{COLUMNS, Picked, Request, interval};
-use crate::clock::{Timestamp, micros};
+use super::{COLUMNS, Picked, Request};
+use crate::clock::{Timestamp, interval, micros};
 use crate::error::Result;
 use crate::lease::Leased;
 use crate::setting;

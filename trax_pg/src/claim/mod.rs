@@ -21,7 +21,7 @@ mod scan;
 
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lease::Held;
 use crate::limit::{self, Blocked, Counter, Room, Shared};
 use crate::spi::{self, Spi, arg, statement};
@@ -30,7 +30,6 @@ use crate::wake::Look;
 use crate::work_queue::Waiting;
 use crate::{durability, group, hint, outcome, registry, setting, tally, wake};
 use lane::Lane;
-use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use scan::Queue;
 use std::collections::HashMap;
@@ -346,12 +345,6 @@ impl Pick {
             limit::block(spi, &self.blocked);
         }
     }
-}
-
-/// An interval of so many microseconds.
-pub(crate) fn interval(micros: i64) -> Result<Interval> {
-    Interval::new(0, 0, micros)
-        .map_err(|_| Error::invalid(format!("{micros} microseconds is too long an interval")))
 }
 
 /// How a session is called that does not name its worker: application name and process id.
