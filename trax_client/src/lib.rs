@@ -48,6 +48,11 @@
 //!     .init();
 //! ```
 //!
+//! # Around handlers, and their tests
+//!
+//! [`Worker::middleware`] runs a function around every execution. With the feature `testkit` the module of that name has
+//! `Worker::run_one`, which runs one job inline, and what a test of a handler needs beside it; its page is such a test.
+//!
 //! # How often
 //!
 //! Execution is at least once. A handler whose writes must happen exactly once commits them in the
