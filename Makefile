@@ -1,6 +1,6 @@
 # make demo      see it work, on a private throw-away server
 # make test      everything that is checked
-# make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one
+# make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
 # make install   into the PostgreSQL that PG_CONFIG names
 
 PG_CONFIG ?= pg_config
@@ -21,6 +21,7 @@ test: setup lint install $(TRAX)
 
 proof: install
 	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture sweep:: late:: model::
+	TRAX_FAULTS=whole cargo test --package trax_tests --test trax -- --nocapture worker::fault worker::siege
 
 install: setup
 	cargo pgrx install --release --package trax_pg --pg-config "$$(command -v $(PG_CONFIG))"

@@ -7,7 +7,7 @@ use trax_client::testkit::Database;
 const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest";
 const PRODUCER: &str =
     "enqueue enqueue_many trigger cancel acquire_token await_token extend_token release_token";
-const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel enqueue enqueue_many
+const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress waiting_tasks";
 /// Beyond the other three levels.
@@ -17,7 +17,7 @@ const ADMIN: &str =
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and `{token}` are those of
 /// the executing job.
-const CALLS: [(&str, &str); 45] = [
+const CALLS: [(&str, &str); 46] = [
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
     ("diagnose", "select count(*) from trax.diagnose()"),
@@ -50,6 +50,7 @@ const CALLS: [(&str, &str); 45] = [
         "acknowledge_cancel",
         "select trax.acknowledge_cancel({job}, {token})",
     ),
+    ("cancel_own", "select trax.cancel_own({job}, {token})"),
     (
         "schedule",
         "select trax.schedule('n', 'a', cron => '0 2 * * *', timezone => 'Europe/Berlin')",

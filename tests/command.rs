@@ -6,6 +6,7 @@ mod doctor;
 mod enqueue;
 mod exec;
 mod group;
+mod health;
 mod help;
 mod import;
 mod jobs;

@@ -176,6 +176,7 @@ async fn stale_calls_are_counted_by_call() {
         select trax.fail({stale}, 'no');
         select trax.release({stale});
         select trax.acknowledge_cancel({stale});
+        select trax.cancel_own({stale});
         select * from trax.complete_many('{{1, 2}}', array[gen_random_uuid(), gen_random_uuid()]);
         select * from trax.heartbeat('{{1, 2}}', array[gen_random_uuid(), gen_random_uuid()])"
     ))
@@ -185,6 +186,7 @@ async fn stale_calls_are_counted_by_call() {
         ("fail", "1"),
         ("release", "1"),
         ("acknowledge_cancel", "1"),
+        ("cancel_own", "1"),
         ("heartbeat", "2"),
     ] {
         let labels = format!(r#"{{"call": "{call}"}}"#);

@@ -3,9 +3,12 @@
 mod connection;
 mod fault;
 mod fetch;
+mod health;
+mod hosts;
 mod lease;
 mod middleware;
 mod pooler;
+mod siege;
 mod signal;
 mod task;
 mod trace;
@@ -317,6 +320,38 @@ async fn a_snoozed_job_comes_back_without_having_spent_an_attempt() {
     let sql = "select attempts || ' ' || waits_for from trax.work_queue";
     assert_eq!(value::<String>(&client, sql).await, "0 time");
     assert_eq!(runs(&client, job).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_handler_cancels_its_own_job_for_a_reason() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let (said, failed) = (
+        enqueue(&client, "t", true).await,
+        enqueue(&client, "t", false).await,
+    );
+    let handler = |politely: bool, _: Context| async move {
+        match politely {
+            true => Ok(Outcome::Cancelled("the order is gone".to_owned())),
+            false => Err(JobError::cancelled("so is the shop")),
+        }
+    };
+    // What a worker may do is enough for it.
+    execute(
+        &client,
+        "create role worker_that_cancels login; select trax.grant_access('worker_that_cancels', 'worker')",
+    )
+    .await;
+    let mut config = worker_config(&database);
+    config.user("worker_that_cancels");
+    let summary = run(worker_at(config).handle("t", handler)).await;
+    assert_eq!((summary.cancelled, summary.lost), (2, 0), "{summary}");
+    assert_eq!(runs(&client, said).await, ["cancelled the order is gone"]);
+    assert_eq!(runs(&client, failed).await, ["cancelled so is the shop"]);
+    let left =
+        "select (select count(*) from trax.work_queue) + (select count(*) from trax.dead_letter)";
+    assert_eq!(value::<i64>(&client, left).await, 0);
+    assert_eq!(violations(&client).await, Vec::<String>::new());
 }
 
 #[tokio::test]

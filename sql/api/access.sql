@@ -15,7 +15,7 @@ declare
         'enqueue', 'enqueue_many', 'trigger', 'cancel', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
-        'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'enqueue',
+        'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
         'enqueue_many', 'acquire_token', 'await_token', 'extend_token', 'release_token',
         'report_progress', 'waiting_tasks'
     ];

@@ -50,6 +50,18 @@ as 'MODULE_PATHNAME', 'trax_acknowledge_cancel';
 comment on function trax.acknowledge_cancel(bigint, uuid) is
     'Says that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. False when the lease is lost or nobody asked.';
 
+create function trax.cancel_own(
+    job_id bigint,
+    token uuid,
+    reason text default null
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_cancel_own';
+comment on function trax.cancel_own(bigint, uuid, text) is
+    'Says that a worker finds its job not worth doing any more: it ends as cancelled, with the reason as the error of the run; neither retried nor a dead letter. False when the lease is lost, and then nothing changes.';
+
 create function trax.cancel(
     job_id bigint
 )

@@ -421,15 +421,16 @@ async fn a_compiled_program_completes_fails_and_ends_by_a_signal() {
 }
 
 #[tokio::test]
-async fn a_snooze_spends_no_attempt_and_a_temporary_failure_takes_the_workers_delay() {
+async fn a_snooze_spends_no_attempt_a_cancel_ends_it_and_a_temporary_failure_takes_the_workers_delay()
+ {
     let database = database().await;
     let client = connect(&database).await;
     execute(
         &client,
-        "select trax.enqueue('later'), trax.enqueue('busy')",
+        "select trax.enqueue('later'), trax.enqueue('busy'), trax.enqueue('no')",
     )
     .await;
-    let exec = "if [ $TRAX_TASK = later ]; then echo '{\"snooze\": 3600}'; fi; exit 75";
+    let exec = "case $TRAX_TASK in later) echo '{\"snooze\": 3600}';; no) echo '{\"cancel\": \"too late\"}';; esac; exit 75";
     let arguments = [
         "worker",
         "--until-empty",
@@ -445,7 +446,11 @@ async fn a_snooze_spends_no_attempt_and_a_temporary_failure_takes_the_workers_de
     let waits = "select string_agg(concat_ws(' ', task, attempts, round(extract(epoch from run_at - now()) / 3600)), \
                  ', ' order by task) from trax.work_queue";
     assert_eq!(text(&client, waits).await, "busy 1 2, later 0 1");
-    assert_eq!(text(&client, "select worker from trax.run").await, "zoe");
+    let runs = "select string_agg(concat_ws(' ', worker, task, state, error), ', ' order by task) from trax.run";
+    assert_eq!(
+        text(&client, runs).await,
+        "zoe busy failed temporary failure, zoe no cancelled too late"
+    );
 }
 
 #[tokio::test]

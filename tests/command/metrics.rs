@@ -1,6 +1,7 @@
 //! `trax metrics`: what Prometheus' own tool says of it, the little HTTP server, and that dashboard and alert rules fit.
 
 use super::{bare, json, on, trax};
+use harness::http::ask;
 use harness::process::{Process, run, send_signal};
 use harness::scheduler::{connect, execute, live_database, live_server};
 use harness::{PATIENCE, database, eventually};
@@ -8,7 +9,6 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trax_client::testkit::{Server, Stop};
 
@@ -160,24 +160,6 @@ fn json_text(text: &str) -> String {
     serde_json::to_string(text).expect("a text is JSON")
 }
 
-/// The status line and the body of an answer.
-async fn http(port: u16, request: &str) -> Result<(String, String), String> {
-    let told = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port))
-        .await
-        .map_err(told)?;
-    stream.write_all(request.as_bytes()).await.map_err(told)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.map_err(told)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or(answer.clone())?;
-    let length = format!("Content-Length: {}", body.len());
-    if !request.starts_with("HEAD") && !head.contains(&length) {
-        return Err(format!("{length}: {head}"));
-    }
-    let status = head.lines().next().unwrap_or("");
-    Ok((status.to_owned(), body.to_owned()))
-}
-
 /// The port that a serving program has said.
 async fn port_of(serving: &Process) -> u16 {
     eventually("the address is said", PATIENCE, async || {
@@ -201,7 +183,7 @@ async fn an_address_serves_them_until_sigterm() {
     command.args(["metrics", "--listen", "0"]);
     let serving = Process::start(command);
     let port = port_of(&serving).await;
-    let (status, body) = http(port, GET).await.expect("an answer");
+    let (status, body) = ask(port, GET).await.expect("an answer");
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(body.contains("\ntrax_up 1\n"), "{body}");
     assert_exposition(&body);
@@ -212,16 +194,16 @@ async fn an_address_serves_them_until_sigterm() {
         ("GET /secret HTTP/1.1\r\n\r\n", "404 Not Found"),
         ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
     ] {
-        let (status, _) = http(port, request).await.expect("an answer");
+        let (status, _) = ask(port, request).await.expect("an answer");
         assert!(status.ends_with(wanted), "{request}: {status}");
     }
     let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
-    assert!(http(port, &endless).await.is_err(), "nobody reads that");
+    assert!(ask(port, &endless).await.is_err(), "nobody reads that");
     // A client that says nothing holds up nobody.
     let silent = TcpStream::connect(("127.0.0.1", port))
         .await
         .expect("a connection");
-    let all = (0..20).map(|_| tokio::spawn(http(port, GET)));
+    let all = (0..20).map(|_| tokio::spawn(ask(port, GET)));
     for answer in all.collect::<Vec<_>>() {
         let (status, _) = answer.await.expect("a task").expect("an answer");
         assert_eq!(status, "HTTP/1.1 200 OK");
@@ -254,7 +236,7 @@ async fn a_database_that_is_down_is_a_number_and_comes_back() {
     let up = async |wanted: &str| {
         let line = format!("\ntrax_up {wanted}\n");
         eventually(&line, PATIENCE, async || {
-            let (_, body) = http(port, GET).await?;
+            let (_, body) = ask(port, GET).await?;
             if body.contains(&line) {
                 Ok(())
             } else {

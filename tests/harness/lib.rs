@@ -1,5 +1,6 @@
 //! What the tests stand on: a shared server with one database a test, and waits that have a deadline.
 
+pub mod http;
 pub mod limit;
 pub mod manifest;
 pub mod markdown;

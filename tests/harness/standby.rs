@@ -53,6 +53,11 @@ impl Standby {
         standby
     }
 
+    /// Where it listens, on 127.0.0.1 and in its socket's name.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A connection as superuser.
     pub async fn connect(&self, database: &str) -> Client {
         self.try_connect(database)

@@ -46,6 +46,37 @@ async fn a_delayed_job_and_a_retry_can_be_cancelled() {
 }
 
 #[tokio::test]
+async fn a_worker_cancels_its_own_job_and_no_other() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', cron => '0 0 29 2 *', max_retries => 3)")
+        .await;
+    let id = s.get("select trax.trigger('m')").await;
+    let job = s.claim_one("").await;
+    s.get("update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s'; select * from trax.tick()")
+        .await;
+    let again = s.claim_one("").await;
+    let before = s.everything().await;
+    let stale = format!("select trax.cancel_own({}, 'late')", job.key());
+    assert_eq!(s.get(&stale).await, "f", "another has it");
+    assert_eq!(s.everything().await, before);
+    let own = format!(
+        "select trax.cancel_own({}, 'the order is gone')",
+        again.key()
+    );
+    assert_eq!(s.get(&own).await, "t");
+    assert_eq!(s.get(&own).await, "f");
+    let run = "select job_id, attempt, state, failure_kind, final, error from trax.run where final";
+    assert_eq!(
+        s.get(run).await,
+        format!("{id}|2|cancelled||t|the order is gone")
+    );
+    let left =
+        "select (select count(*) from trax.dead_letter), (select count(*) from trax.work_queue)";
+    assert_eq!(s.get(left).await, "0|0");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_running_job_is_asked_to_stop_and_acknowledges() {
     let (_db, s) = session().await;
     let id = s.enqueue("'a'").await;

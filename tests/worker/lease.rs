@@ -3,6 +3,7 @@
 use super::{enqueue, obedient, run, runs, start, state_becomes, worker};
 use harness::scheduler::{connect, execute, live_database, value, violations};
 use harness::{PATIENCE, database};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use trax_client::testkit::Database;
 use trax_client::{
@@ -52,6 +53,41 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_the_lease() {
     let summary = run(worker(&database).lease(LEASE).handle("block", block)).await;
     assert_eq!(summary.completed, 1);
     assert_eq!(runs(&client, job).await, ["completed"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_blocks_its_thread_holds_up_nobody_who_has_another() {
+    let database = hasty_database().await;
+    let client = connect(&database).await;
+    let blocking = enqueue(&client, "block", 1).await;
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let block = move |_: u32, _: Context| {
+        let ended = Arc::clone(&ended);
+        async move {
+            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.recv_timeout(PATIENCE)?;
+            Ok::<_, JobError>(())
+        }
+    };
+    let quick = |_: u32, _: Context| async { Ok::<_, JobError>(()) };
+    let running = start(
+        worker(&database)
+            .concurrency(2)
+            .lease(LEASE)
+            .handle("block", block)
+            .handle("quick", quick),
+    );
+    state_becomes(&client, blocking, "in_progress").await;
+    for _ in 0..50 {
+        let job = enqueue(&client, "quick", 1).await;
+        state_becomes(&client, job, "completed").await;
+    }
+    let held = "select count(*) = 1 from trax.lease where task = 'block'";
+    assert!(value::<bool>(&client, held).await);
+    end.send(()).expect("it waits");
+    state_becomes(&client, blocking, "completed").await;
+    assert_eq!(running.drain().await.completed, 51);
 }
 
 #[tokio::test]

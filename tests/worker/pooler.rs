@@ -19,7 +19,15 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
     tests.arg("300").arg(this);
     // Not those that restart the server or start workers of their own.
     tests.args(["worker::", "--test-threads", "3"]);
-    for left_out in ["pooler::", "connection::", "signal::", "fault::"] {
+    for left_out in [
+        "pooler::",
+        "connection::",
+        "signal::",
+        "fault::",
+        "siege::",
+        "health::",
+        "hosts::",
+    ] {
         tests.args(["--skip", &format!("worker::{left_out}")]);
     }
     let (code, said, complaint) = run_program(tests.env(POOLED, "1"));

@@ -4,14 +4,20 @@ use super::{enqueue, obedient, state_becomes};
 use harness::PATIENCE;
 use harness::process::{Process, Scratch, send_signal};
 use harness::scheduler::{connect, live_database, live_server, value, violations};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use trax_client::testkit::Database;
+use trax_client::testkit::{Database, Server};
 use trax_client::{Address, Context, HandlerResult, Worker};
 
-/// What a child process of the test below runs: see `a_child_worker`.
+/// Where the child process of a test works: see `a_child_worker`.
 const CHILD: &str = "TRAX_TEST_CHILD_WORKER";
+/// The length of its leases in milliseconds.
+const CHILD_LEASE: &str = "TRAX_TEST_CHILD_LEASE";
+
+/// How long its handlers may go on after a signal.
+pub(super) const CHILD_GRACE: Duration = Duration::from_millis(1500);
 
 /// Ends when the file that its input names exists.
 async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
@@ -21,6 +27,17 @@ async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
     Ok(())
 }
 
+/// How much the process holds: tasks of its runtime, and memory.
+async fn vitals(_: (), _: Context) -> HandlerResult<Value> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let rss = rss.and_then(|rss| rss.split_whitespace().next()?.parse::<u64>().ok());
+    let tasks = tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks();
+    Ok(json!({"tasks": tasks, "rss_kb": rss}))
+}
+
 /// Not a test by itself: the worker process of the tests below.
 #[tokio::test]
 #[ignore = "other tests start it as a child process"]
@@ -28,15 +45,20 @@ async fn a_child_worker() {
     let Ok(config) = std::env::var(CHILD) else {
         return;
     };
+    let lease = std::env::var(CHILD_LEASE).map_or(30_000, |lease| {
+        lease.parse().expect("the parent gives a number")
+    });
     let worker = Worker::new(
         config
             .parse::<Address>()
             .expect("the parent gives a configuration"),
     )
-    .grace(Duration::from_millis(1500))
+    .grace(CHILD_GRACE)
     .poll_interval(Duration::from_millis(20))
     .concurrency(2)
+    .lease(Duration::from_millis(lease))
     .handle("until.file", until_file)
+    .handle("vitals", vitals)
     .handle("obedient", obedient)
     .handle("nap", |millis: u64, _: Context| async move {
         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -62,8 +84,12 @@ async fn a_child_worker() {
     println!("the child ended: {:?}, {summary}", summary.stopped);
 }
 
+/// A worker process on a database of the live server.
 pub(super) fn child_worker(database: &Database) -> Process {
-    let server = live_server();
+    child_of(live_server(), database, Duration::from_secs(30))
+}
+
+pub(super) fn child_of(server: &Server, database: &Database, lease: Duration) -> Process {
     let config = format!(
         "host={} port={} user=postgres dbname={}",
         server.socket_dir().display(),
@@ -79,6 +105,7 @@ pub(super) fn child_worker(database: &Database) -> Process {
     ]);
     Process::start({
         command.env(CHILD, config);
+        command.env(CHILD_LEASE, lease.as_millis().to_string());
         command
     })
 }

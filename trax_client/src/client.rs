@@ -271,6 +271,22 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .await
     }
 
+    /// Ends the job of an attempt as cancelled because its worker finds it not worth doing any more; false when the
+    /// lease was lost.
+    pub async fn cancel_own(
+        &self,
+        job_id: JobId,
+        token: Token,
+        reason: Option<&str>,
+    ) -> Result<bool> {
+        Call::new("cancel_own")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("reason", &reason)
+            .value(self.db)
+            .await
+    }
+
     /// Takes the lowest free place of a name; `None` when all are held, or wanted by those who wait. Commit at once.
     pub async fn acquire_token(&self, request: &TokenRequest) -> Result<Option<Grant>> {
         let ttl = Interval(request.ttl);

@@ -63,6 +63,8 @@ mod address;
 mod client;
 mod error;
 mod health;
+#[doc(hidden)]
+pub mod http;
 mod id;
 mod job;
 mod manifest;
@@ -90,6 +92,6 @@ pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
-    Cancellation, Context, Event, FromContext, FromState, HandlerResult, IntoOutcome, JobError,
-    Next, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
+    JobError, Next, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };

@@ -15,6 +15,7 @@ use trax_client::{
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const DEADLINE: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_millis(900);
 
 async fn database() -> Result<(Server, Database)> {
     let server = Server::options().fast().start()?;
@@ -26,7 +27,7 @@ fn worker(database: &Database) -> Worker {
     Worker::new(database.config())
         .without_signals()
         .concurrency(4)
-        .lease(Duration::from_millis(900))
+        .lease(LEASE)
         .poll_interval(Duration::from_millis(20))
         .grace(Duration::from_secs(5))
         .cancel_patience(Duration::from_millis(200))
@@ -113,37 +114,54 @@ async fn a_handler_that_blocks_the_runtime_keeps_its_lease() -> Result {
     let job = Client::new(&connection)
         .enqueue(&NewJob::new("block", ()))
         .await?;
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = Arc::new(std::sync::Mutex::new(ended));
     let summary = worker(&database)
-        .handle("block", |_: Value, _: Context| async move {
-            // Three leases long, on the runtime's only thread.
-            std::thread::sleep(Duration::from_millis(2700));
-            Ok(())
+        .handle("block", move |_: Value, _: Context| {
+            let ended = Arc::clone(&ended);
+            async move {
+                let ended = ended
+                    .lock()
+                    .map_err(|error| JobError::new(error.to_string()))?;
+                // On the runtime's only thread, until three leases are over.
+                ended.recv_timeout(DEADLINE)?;
+                Ok(())
+            }
         })
         .until_empty()
         .run();
     let reaper = tokio::task::spawn_blocking({
         let database = database.clone();
-        move || tick_for(&database, Duration::from_millis(2500))
+        move || {
+            tick_for_three_leases(&database)?;
+            end.send(()).map_err(|error| error.to_string())
+        }
     });
     let summary = summary.await?;
-    reaper.await?.map_err(|error| error.to_string())?;
+    reaper.await??;
     assert_eq!((summary.completed, summary.lost), (1, 0), "{summary}");
     assert_eq!(runs(&database, job).await?, ["1 completed"]);
     Ok(())
 }
 
-/// Runs cycles from a thread and runtime of their own.
-fn tick_for(
-    database: &Database,
-    length: Duration,
-) -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
-    let runtime = tokio::runtime::Runtime::new()?;
+/// Runs cycles from a runtime of its own until the only attempt is three leases old, by the server's clock.
+fn tick_for_three_leases(database: &Database) -> std::result::Result<(), String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| told(&error))?;
     runtime.block_on(async {
-        let connection = database.connect().await?;
+        let connection = database.connect().await.map_err(|error| told(&error))?;
+        let sql = "select coalesce((select extract(epoch from now() - started_at)::float8 from trax.lease), -1)";
         let begun = Instant::now();
-        while begun.elapsed() < length {
-            Client::new(&connection).tick().await?;
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut age = -1.0;
+        while age < 3.0 * LEASE.as_secs_f64() {
+            let cycle = Client::new(&connection).tick().await;
+            cycle.map_err(|error| told(&error))?;
+            let row = connection.query_one(sql, &[]).await;
+            age = row.map_err(|error| told(&error))?.get::<_, f64>(0);
+            if begun.elapsed() > DEADLINE {
+                return Err(format!("the attempt is {age} s old"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     })
@@ -228,16 +246,14 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
             .await?;
     }
     // All are claimed before the stop and end during it: only their outcomes meet it.
-    let ended = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&ended);
+    let (open, gate) = tokio::sync::watch::channel(false);
     let worker = worker(&database)
         .lease(Duration::from_secs(30))
         .concurrency(200)
         .handle("slow", move |n: i32, _: Context| {
-            let count = Arc::clone(&count);
+            let mut gate = gate.clone();
             async move {
-                tokio::time::sleep(Duration::from_millis(700)).await;
-                count.fetch_add(1, Ordering::SeqCst);
+                gate.wait_for(|open| *open).await?;
                 Ok(n)
             }
         });
@@ -245,9 +261,12 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
     let run = tokio::spawn(worker.run());
     until(&database, "select count(*) = 200 from trax.lease").await?;
     tokio::task::block_in_place(|| server.stop(Stop::Fast))?;
-    assert_eq!(ended.load(Ordering::SeqCst), 0, "the stop came too late");
+    open.send_replace(true);
     let begun = Instant::now();
-    while ended.load(Ordering::SeqCst) < 200 && begun.elapsed() < DEADLINE {
+    // Each handler has a gate until it ends, and the worker has one.
+    while open.receiver_count() > 1 {
+        let left = open.receiver_count();
+        assert!(begun.elapsed() < DEADLINE, "{left} have not ended");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::task::block_in_place(|| server.start())?;

@@ -170,6 +170,7 @@ pub(crate) enum Stale {
     Release,
     AcknowledgeCancel,
     Heartbeat,
+    CancelOwn,
 }
 
 /// The calls in the order of [`Stale`].
@@ -179,6 +180,7 @@ const STALE_CALLS: [&str; STALE] = [
     "release",
     "acknowledge_cancel",
     "heartbeat",
+    "cancel_own",
 ];
 
 /// What one transaction, or one of its subtransactions, did to one task.

@@ -18,6 +18,7 @@ use super::context::Context;
 use super::deadline::Deadlines;
 use super::event::{Event, Events};
 use super::handler::attempt;
+use super::health::{Health, Part};
 use super::held::Held;
 use super::line::Line;
 use super::link::{Answer, Link, Reply, Settled};
@@ -48,6 +49,7 @@ pub(crate) struct Dispatch<S> {
     held: Arc<Held>,
     events: Events,
     shutdown: Shutdown,
+    health: Health,
     phase: watch::Receiver<Phase>,
     deadlines: Option<Deadlines>,
     waiting: VecDeque<Waiting>,
@@ -56,6 +58,8 @@ pub(crate) struct Dispatch<S> {
     outbox: Vec<Settled>,
     line: Line,
     notices: Notices,
+    /// The connection is gone: the next exchange comes soon, also when there is no room.
+    cut: bool,
     /// An attempt ended since the claim in the line was sent: it may have queued what the claim
     /// could not see.
     stirred: bool,
@@ -72,6 +76,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             events: link.events.clone(),
             phase: link.shutdown.subscribe(),
             shutdown: link.shutdown.clone(),
+            health: link.health.clone(),
             deadlines: None,
             waiting: VecDeque::new(),
             running: JoinSet::new(),
@@ -79,6 +84,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             outbox: Vec::new(),
             line: Line::new(link),
             notices: Notices::none(),
+            cut: false,
             stirred: false,
             pace,
             summary: Summary::default(),
@@ -91,6 +97,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.stop_further();
         }
         loop {
+            self.health.turned(Part::Claim);
             self.start_waiting();
             self.begin_exchange();
             if self.is_over() {
@@ -158,9 +165,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         } else {
             0
         };
-        if self.outbox.is_empty() && want == 0 {
+        if self.outbox.is_empty() && want == 0 && !self.cut {
             return;
         }
+        self.cut = false;
         if want > 0 {
             self.pace.claims(!self.outbox.is_empty());
         }
@@ -172,8 +180,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let now = Instant::now();
         match notice {
             Notice::Work => self.pace.notified(now),
-            // The next claim opens another one, which hears what is sent from then on.
-            Notice::Gone => self.pace.summon(now),
+            // The next exchange opens another one, which hears what is sent from then on.
+            Notice::Gone => {
+                self.health.troubled(Part::Claim, "the connection is lost");
+                self.cut = true;
+                self.pace.summon(now);
+            }
         }
     }
 
@@ -331,7 +343,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 
     fn wake_at(&self) -> Instant {
         let now = Instant::now();
-        let mut moments = vec![now + Duration::from_secs(60)];
+        let mut moments = vec![now + self.health.round()];
         if let Some(deadlines) = &self.deadlines {
             moments.extend(deadlines.next(now));
         } else if self.line.is_idle() && self.pace.room(self.running.len(), self.waiting.len()) > 0

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,16 @@ pub enum Event {
     Unhandled {
         /// The tasks.
         tasks: Vec<String>,
+    },
+    /// Probes are answered here.
+    Serving {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Who watches over this worker cannot be told or cannot ask.
+    Unwatched {
+        /// Why.
+        error: String,
     },
     /// The server refused what a handler said of its progress.
     ProgressRefused {
@@ -101,6 +112,8 @@ impl fmt::Display for Event {
                 write!(f, "jobs wait for which this worker has no handler: ")?;
                 write!(f, "{}", tasks.join(", "))
             }
+            Event::Serving { address } => write!(f, "serves http://{address}/livez and /readyz"),
+            Event::Unwatched { error } => write!(f, "health: {}", brief(error)),
             Event::ProgressRefused { job_id, error } => {
                 write!(
                     f,
@@ -127,7 +140,7 @@ const HEAD: usize = 80;
 const TAIL: usize = 240;
 
 /// An error as one short line: line breaks become blanks, the middle of a long one goes.
-fn brief(error: &str) -> String {
+pub(crate) fn brief(error: &str) -> String {
     let line = error.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();
     if length <= HEAD + TAIL {
@@ -186,9 +199,12 @@ fn log(event: &Event) {
             warn!(target: TARGET, job_id, attempt, task, error, "job failed");
         }
         Event::Refused { .. } => error!(target: TARGET, "{event}"),
-        Event::Recovered { .. } | Event::Stopping { .. } => info!(target: TARGET, "{event}"),
+        Event::Recovered { .. } | Event::Stopping { .. } | Event::Serving { .. } => {
+            info!(target: TARGET, "{event}")
+        }
         Event::Trouble { .. }
         | Event::Unhandled { .. }
+        | Event::Unwatched { .. }
         | Event::TraceDropped { .. }
         | Event::ProgressRefused { .. } => warn!(target: TARGET, "{event}"),
     }

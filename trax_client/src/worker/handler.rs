@@ -175,7 +175,7 @@ fn in_short(verdict: &Verdict, panicked: bool, reason: Option<Reason>) -> Ended<
             "timeout",
             Some(("timeout", "it ran longer than its timeout")),
         ),
-        (Verdict::AcknowledgeCancel, _) => ("cancelled", None),
+        (Verdict::AcknowledgeCancel | Verdict::CancelOwn(_), _) => ("cancelled", None),
     };
     Ended { outcome, failure }
 }

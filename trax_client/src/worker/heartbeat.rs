@@ -9,12 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Client as Connection;
 
 use super::connection::{Backoff, open};
 use super::event::{Event, Events};
+use super::health::{Health, Part};
 use super::held::Held;
+use super::nudge::nudge;
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -37,23 +40,33 @@ impl Heartbeat {
         held: Arc<Held>,
         lease: Duration,
         events: Events,
+        health: Health,
     ) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Error::Conversion(error.into()))?;
+        let worked_on = Handle::current();
         let mut heart = Heart {
             address,
-            held,
+            held: Arc::clone(&held),
             lease,
             events,
+            health,
             connection: None,
             failing: false,
         };
         let thread = std::thread::Builder::new()
             .name("trax-heartbeat".to_owned())
-            .spawn(move || runtime.block_on(heart.run(stopped)))
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = heart.run(stopped) => {}
+                        () = nudge(worked_on, &held) => {}
+                    }
+                });
+            })
             .map_err(|error| Error::Conversion(error.into()))?;
         Ok(Heartbeat {
             stop,
@@ -77,6 +90,7 @@ struct Heart {
     held: Arc<Held>,
     lease: Duration,
     events: Events,
+    health: Health,
     connection: Option<Connection>,
     failing: bool,
 }
@@ -88,11 +102,14 @@ impl Heart {
         let mut next = Instant::now() + period;
         let mut next_report = Instant::now();
         let mut reported = false;
+        let health = self.health.clone();
         loop {
+            self.health.turned(Part::Heartbeat);
             let mut wake = self.held.earliest_end().map_or(next, |end| end.min(next));
             if reported {
                 wake = wake.min(next_report);
             }
+            wake = wake.min(Instant::now() + health.round());
             tokio::select! {
                 _ = stopped.changed() => return,
                 () = self.held.reported(), if !reported => reported = true,
@@ -103,7 +120,7 @@ impl Heart {
             if reported && now >= next_report && now < next {
                 let all = tokio::select! {
                     _ = stopped.changed() => return,
-                    all = self.report(next - now) => all,
+                    all = waited_for(&health, self.report(next - now)) => all,
                 };
                 reported = !all;
                 next_report = Instant::now() + REPORT_PERIOD;
@@ -111,9 +128,10 @@ impl Heart {
             if Instant::now() < next {
                 continue;
             }
+            health.asking(Part::Heartbeat);
             let beat = tokio::select! {
                 _ = stopped.changed() => return,
-                beat = tokio::time::timeout(period, self.beat()) => beat,
+                beat = waited_for(&health, tokio::time::timeout(period, self.beat())) => beat,
             };
             let beat = beat.unwrap_or_else(|_| Err(Error::Connection("no answer in time".into())));
             let wait = match beat {
@@ -181,6 +199,7 @@ impl Heart {
     }
 
     fn succeeded(&mut self) {
+        self.health.reached(Part::Heartbeat);
         if std::mem::take(&mut self.failing) {
             self.events.tell(Event::Recovered {
                 during: "heartbeat",
@@ -191,11 +210,23 @@ impl Heart {
     fn failed(&mut self, error: &Error, retry_in: Duration) -> Duration {
         self.failing = true;
         let error = error.to_string();
+        self.health.troubled(Part::Heartbeat, &error);
         self.events.tell(Event::Trouble {
             during: "heartbeat",
             error,
             retry_in,
         });
         retry_in
+    }
+}
+
+/// Waits for a call of the server; the loop lives meanwhile.
+async fn waited_for<T>(health: &Health, call: impl Future<Output = T>) -> T {
+    tokio::pin!(call);
+    loop {
+        tokio::select! {
+            answer = &mut call => return answer,
+            () = tokio::time::sleep(health.round()) => health.turned(Part::Heartbeat),
+        }
     }
 }

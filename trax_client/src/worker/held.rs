@@ -28,6 +28,7 @@ struct Lease {
 pub(crate) struct Held {
     leases: Mutex<HashMap<JobId, Lease>>,
     reported: Notify,
+    inserted: Notify,
 }
 
 impl Held {
@@ -55,6 +56,7 @@ impl Held {
         if let Some(older) = self.lock().insert(job_id, lease) {
             older.trigger.fire(Reason::LeaseLost);
         }
+        self.inserted.notify_one();
     }
 
     pub(crate) fn remove(&self, job_id: JobId, token: Token) {
@@ -64,6 +66,13 @@ impl Held {
             .is_some_and(|lease| lease.token == token)
         {
             leases.remove(&job_id);
+        }
+    }
+
+    /// Returns when a lease is in hand.
+    pub(crate) async fn in_hand(&self) {
+        while self.lock().is_empty() {
+            self.inserted.notified().await;
         }
     }
 

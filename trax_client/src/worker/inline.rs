@@ -105,7 +105,9 @@ async fn result<C: GenericClient + Sync>(
     match verdict {
         Verdict::Complete(output) => Ok((output.clone(), None)),
         Verdict::Fail(failure) => Ok((None, Some(failure.error.clone()))),
-        Verdict::Release(_) | Verdict::AcknowledgeCancel => Ok((None, None)),
+        Verdict::Release(_) | Verdict::AcknowledgeCancel | Verdict::CancelOwn(_) => {
+            Ok((None, None))
+        }
         Verdict::Recorded => testkit::recorded(client.db(), claimed)
             .await
             .map(|output| (output, None)),

@@ -14,6 +14,7 @@ use tokio_postgres::{Client as Connection, GenericClient};
 
 use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
+use super::health::{Health, Part};
 use super::outcome::Verdict;
 use super::shutdown::{Phase, Shutdown};
 use super::turns::{Ask, Turns};
@@ -75,6 +76,7 @@ pub(crate) struct Link {
     pub(crate) turns: Option<Turns>,
     pub(crate) events: Events,
     pub(crate) shutdown: Shutdown,
+    pub(crate) health: Health,
     pub(crate) connection: Option<Connection>,
     /// False until the first claim succeeded: till then a refusal ends the run.
     pub(crate) proven: bool,
@@ -89,7 +91,7 @@ pub(crate) struct First {
 
 impl Link {
     /// Tells all of `outbox` and claims up to `want` jobs; keeps trying until both are done, or
-    /// until a stop makes the claim pointless.
+    /// until a stop makes the claim pointless. With nothing to do it only mends a broken connection.
     pub(crate) async fn exchange(
         &mut self,
         mut outbox: Vec<Settled>,
@@ -99,16 +101,19 @@ impl Link {
         let mut backoff = Backoff::new(RECONNECT_CAP);
         let mut troubled = false;
         loop {
-            let want = if self.shutdown.phase() == Phase::Running {
-                want
-            } else {
-                0
-            };
+            let running = self.shutdown.phase() == Phase::Running;
+            let want = if running { want } else { 0 };
             if outbox.is_empty() && want == 0 {
-                return Ok(reply);
+                if !running || !self.is_broken() {
+                    return Ok(reply);
+                }
+                // No call would notice.
+                self.connection = None;
             }
+            self.health.asking(Part::Claim);
             match self.try_exchange(&mut outbox, want, &mut reply).await {
                 Ok(()) => {
+                    self.health.reached(Part::Claim);
                     if troubled {
                         self.events.tell(Event::Recovered { during: "claim" });
                     }
@@ -126,9 +131,15 @@ impl Link {
         }
     }
 
+    /// Whether there is no connection, or one that is closed.
+    fn is_broken(&self) -> bool {
+        self.connection.as_ref().is_none_or(Connection::is_closed)
+    }
+
     /// Waits before the next try; a stop ends the wait.
     async fn pause(&self, error: &Error, retry_in: Duration) {
         let error = error.to_string();
+        self.health.troubled(Part::Claim, &error);
         self.events.tell(Event::Trouble {
             during: "claim",
             error,
@@ -381,6 +392,10 @@ async fn told<C: GenericClient + Sync>(
         ),
         Verdict::AcknowledgeCancel => (
             client.acknowledge_cancel(job_id, token).await?,
+            Answer::Cancelled,
+        ),
+        Verdict::CancelOwn(reason) => (
+            client.cancel_own(job_id, token, Some(reason)).await?,
             Answer::Cancelled,
         ),
         Verdict::Recorded => (true, Answer::Completed),

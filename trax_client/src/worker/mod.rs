@@ -3,8 +3,7 @@
 //! Two connections: one claims and tells outcomes (`link`), one extends leases (`heartbeat`, on its
 //! own thread). Between them the loop in `dispatch`.
 //!
-//! A handler that blocks its thread keeps its lease, but may hold up other handlers of the runtime, claims and the end
-//! of the worker: run such code under `tokio::task::block_in_place` or `spawn_blocking`.
+//! Beside them may be a thread that answers probes and tells systemd (`watch`).
 
 mod cancellation;
 pub(crate) mod connection;
@@ -13,6 +12,7 @@ mod deadline;
 mod dispatch;
 mod event;
 mod handler;
+mod health;
 mod heartbeat;
 mod held;
 #[cfg(feature = "testkit")]
@@ -20,12 +20,15 @@ mod inline;
 mod line;
 mod link;
 mod middleware;
+mod nudge;
 mod outcome;
 mod pace;
 mod shutdown;
 mod summary;
+mod systemd;
 mod task;
 mod turns;
+mod watch;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -36,6 +39,7 @@ use serde::de::DeserializeOwned;
 pub use self::cancellation::{Cancellation, Reason};
 pub use self::context::Context;
 pub use self::event::Event;
+pub use self::health::Health;
 pub use self::middleware::Next;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
@@ -51,6 +55,7 @@ use self::held::Held;
 use self::link::{First, Link};
 use self::middleware::layer;
 use self::turns::Turns;
+use self::watch::{Watch, Watchers};
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
@@ -66,10 +71,22 @@ pub(crate) struct Setup<S> {
     poll_interval: Duration,
     grace: Duration,
     cancel_patience: Duration,
+    stall_limit: Duration,
     until_empty: bool,
 }
 
 /// Claims jobs and runs handlers until it is told to stop.
+///
+/// What a handler does to itself it does to no other:
+/// - One that **panics** fails its attempt with the panic's text; the job is retried as after any error.
+/// - One that **blocks its thread** keeps its lease, for heartbeats have a thread of their own, and others run on the
+///   runtime's other threads. When every thread is blocked (a runtime of one thread has one), claims, other handlers and
+///   the end of the worker wait, and after the stall limit [`Health`] says so: run such code under
+///   `tokio::task::block_in_place` or `spawn_blocking`.
+/// - One that **ignores its cancellation** is dropped at its next await after [`Worker::cancel_patience`]; at a stop one
+///   that cannot be dropped is left behind. Its job ends as if it had obeyed.
+/// - One whose **output is too large** (`trax.max_input_bytes`, 1 MB) fails its attempt with SQLSTATE 54000, and holds up
+///   no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
@@ -83,6 +100,8 @@ pub struct Worker<S = ()> {
     signals: bool,
     events: Events,
     shutdown: Shutdown,
+    health: Health,
+    watchers: Watchers,
     setup: Setup<S>,
 }
 
@@ -96,6 +115,7 @@ impl Worker<()> {
 impl<S: Send + Sync + 'static> Worker<S> {
     /// A worker whose handlers share `state`.
     pub fn with_state(address: impl Into<Address>, state: S) -> Self {
+        let shutdown = Shutdown::new();
         Worker {
             address: address.into(),
             name: default_name(),
@@ -104,7 +124,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
             schedules: Vec::new(),
             signals: true,
             events: Events::to_logs(),
-            shutdown: Shutdown::new(),
+            health: Health::new(shutdown.clone()),
+            shutdown,
+            watchers: Watchers::default(),
             setup: Setup {
                 handlers: Handlers::new(),
                 state: Arc::new(state),
@@ -114,6 +136,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
                 poll_interval: Duration::from_millis(200),
                 grace: Duration::from_secs(30),
                 cancel_patience: Duration::from_secs(10),
+                stall_limit: Duration::from_secs(30),
                 until_empty: false,
             },
         }
@@ -277,6 +300,27 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is one of this machine only): 200, or 503
+    /// and one line that says why not. What they mean is told at [`Health`].
+    pub fn health_address(mut self, address: impl Into<String>) -> Self {
+        self.watchers.address = Some(address.into());
+        self
+    }
+
+    /// Tells systemd of readiness, status and stop, and feeds its watchdog while the worker lives; without a manager that
+    /// wants to hear (`Type=notify`) nothing.
+    pub fn notify_systemd(mut self) -> Self {
+        self.watchers.systemd = true;
+        self
+    }
+
+    /// How long a loop may stand still, or the database be silent, before [`Health`] says so (30 s). Longer than what
+    /// handlers block their threads for.
+    pub fn stall_limit(mut self, limit: Duration) -> Self {
+        self.setup.stall_limit = limit.max(Duration::from_millis(100));
+        self
+    }
+
     /// Stops when a claim finds nothing and nothing is in hand.
     pub fn until_empty(mut self) -> Self {
         self.setup.until_empty = true;
@@ -300,12 +344,17 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.shutdown.clone()
     }
 
+    /// What this worker says of itself while it runs, for a program that answers probes itself.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
     /// Runs until a signal, [`Shutdown`] or an empty queue ends it.
     ///
     /// A server that cannot be reached is waited for, at the start too.
     ///
     /// # Errors
-    /// At the start only: [`Error::Setup`] when it was put together wrong, and what the server refuses of the schedules
+    /// At the start only: [`Error::Setup`] when it was put together wrong or cannot serve its health, and what the server refuses of the schedules
     /// and of the first claim (no extension, no right, a bad filter).
     pub async fn run(self) -> Result<Summary> {
         let Worker {
@@ -317,6 +366,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             signals,
             events,
             shutdown,
+            health,
+            watchers,
             setup,
         } = self;
         check(&setup.handlers, &schedules)?;
@@ -325,6 +376,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         } else {
             None
         };
+        let running = health.begin(setup.stall_limit);
+        let watch = Watch::start(watchers, &health, &shutdown, &events)?;
         let address = hardened(address, &name, setup.lease);
         let held = Arc::new(Held::default());
         let heartbeat = Heartbeat::start(
@@ -332,6 +385,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             Arc::clone(&held),
             setup.lease,
             events.clone(),
+            health.clone(),
         )?;
         let mut options = ClaimOptions::new().worker(name).lease(setup.lease);
         options.tasks = setup.handlers.tasks();
@@ -342,6 +396,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             options,
             events,
             shutdown,
+            health,
             connection: None,
             proven: false,
             first: Some(First { schedules }),
@@ -349,6 +404,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let summary = Dispatch::new(Arc::new(setup), held, link).run().await;
         // Only now: leases are extended until the last outcome is told.
         drop(heartbeat);
+        drop((watch, running));
         summary
     }
 }

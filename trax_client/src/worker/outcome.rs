@@ -24,6 +24,8 @@ pub enum Outcome {
     Recorded,
     /// Not now: back to the queue for this long, without spending an attempt.
     Snooze(Duration),
+    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a dead letter.
+    Cancelled(String),
 }
 
 /// Turns what a handler returns into an outcome; every serializable value is an output.
@@ -51,34 +53,47 @@ pub type HandlerResult<T> = Result<T, JobError>;
 #[derive(Clone, Debug)]
 pub struct JobError {
     failure: Failure,
-    snooze: Option<Duration>,
-    panicked: bool,
+    instead: Option<Instead>,
+}
+
+/// What an error means that is no failure.
+#[derive(Clone, Debug)]
+enum Instead {
+    Snooze(Duration),
+    Cancel,
+    Panic,
 }
 
 impl JobError {
-    fn of(failure: Failure) -> Self {
-        JobError {
-            failure,
-            snooze: None,
-            panicked: false,
-        }
-    }
-
     /// Failed; retried after the job's own delay while attempts are left.
     pub fn new(error: impl Into<String>) -> Self {
-        JobError::of(Failure::new(error))
+        JobError {
+            failure: Failure::new(error),
+            instead: None,
+        }
     }
 
     /// Failed for good: no further attempt.
     pub fn permanent(error: impl Into<String>) -> Self {
-        JobError::of(Failure::new(error).permanent())
+        JobError {
+            failure: Failure::new(error).permanent(),
+            instead: None,
+        }
     }
 
     /// Not now: back to the queue for this long, without spending an attempt.
     pub fn snooze(delay: Duration) -> Self {
         JobError {
-            snooze: Some(delay),
-            ..JobError::new("snoozed")
+            failure: Failure::new("snoozed"),
+            instead: Some(Instead::Snooze(delay)),
+        }
+    }
+
+    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a dead letter.
+    pub fn cancelled(reason: impl Into<String>) -> Self {
+        JobError {
+            failure: Failure::new(reason),
+            instead: Some(Instead::Cancel),
         }
     }
 
@@ -90,7 +105,7 @@ impl JobError {
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("with something that is not text");
         JobError {
-            panicked: true,
+            instead: Some(Instead::Panic),
             ..JobError::new(format!("panicked: {text}"))
         }
     }
@@ -102,12 +117,15 @@ impl JobError {
 
     /// Whether the handler, or a middleware around it, panicked.
     pub fn is_panic(&self) -> bool {
-        self.panicked
+        matches!(self.instead, Some(Instead::Panic))
     }
 
     /// How long the job shall wait without having spent an attempt, if it is to.
     pub fn snoozes_for(&self) -> Option<Duration> {
-        self.snooze
+        match self.instead {
+            Some(Instead::Snooze(delay)) => Some(delay),
+            _ => None,
+        }
     }
 
     /// Retried after this delay in place of the job's own.
@@ -144,6 +162,7 @@ pub(crate) enum Verdict {
     Fail(Failure),
     Release(Option<Interval>),
     AcknowledgeCancel,
+    CancelOwn(String),
 }
 
 /// The verdict on a handler that ended by itself.
@@ -155,11 +174,20 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
         }
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
-        (Err(error), _) if error.panicked => Verdict::Fail(error.failure),
+        (Err(error), _) if error.is_panic() => Verdict::Fail(error.failure),
+        (Ok(Outcome::Cancelled(reason)), _) => Verdict::CancelOwn(reason),
+        // Said on purpose, and the job's end: a stop does not take it back.
+        (
+            Err(JobError {
+                failure,
+                instead: Some(Instead::Cancel),
+            }),
+            _,
+        ) => Verdict::CancelOwn(failure.error),
         (Err(_), Some(reason)) => settle_stopped(reason),
         (
             Err(JobError {
-                snooze: Some(delay),
+                instead: Some(Instead::Snooze(delay)),
                 ..
             }),
             None,
@@ -206,6 +234,19 @@ mod tests {
         for reason in [Reason::Cancelled, Reason::Timeout] {
             let verdict = settle(Err(JobError::new("stop")), Some(reason));
             assert!(matches!(verdict, Verdict::AcknowledgeCancel), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_handler_that_cancels_its_job_is_heard_also_during_a_stop() {
+        for reason in [None, Some(Reason::Shutdown), Some(Reason::Cancelled)] {
+            for said in [
+                Err(JobError::cancelled("gone")),
+                Ok(Outcome::Cancelled("gone".to_owned())),
+            ] {
+                let verdict = settle(said, reason);
+                assert!(matches!(&verdict, Verdict::CancelOwn(why) if why == "gone"));
+            }
         }
     }
 

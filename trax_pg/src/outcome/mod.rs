@@ -135,6 +135,22 @@ sql_function!(
     }
 );
 
+sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    let reason = call.optional::<String>(2).map(cut);
+    let now = Timestamp::now();
+    let held = spi::connected(|spi| {
+        let Some(lease) = lease::take(spi, job_id, token) else {
+            tally::stale(Stale::CancelOwn, 1);
+            return Ok(false);
+        };
+        end(spi, vec![Ending::cancelled(lease, reason)], now, true);
+        Ok(true)
+    })?;
+    Ok(call.value(held))
+});
+
 sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
     let job_id = call.required::<i64>(0, "job_id")?;
     let outcome = spi::connected(|spi| Ok(cancel(spi, job_id, Timestamp::now())))?;

@@ -38,7 +38,7 @@ pub(crate) const BUCKETS: usize = BOUNDS.len() + 1;
 /// How many ways an attempt can end; see `tally::Outcome`.
 pub(crate) const OUTCOMES: usize = 6;
 /// How many calls can be refused because the lease is lost; see `tally::Stale`.
-pub(crate) const STALE: usize = 5;
+pub(crate) const STALE: usize = 6;
 
 /// How long things took.
 pub(crate) struct Histogram {

@@ -5,9 +5,10 @@
 //! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it. Leaves: the exit code
 //! as the outcome, standard output as the output (of a failure: as its detail) when it is JSON, the
 //! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
-//! it is run again, one that prints {"snooze": SECONDS} gives the attempt back. No more is kept in
-//! memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace,
-//! as a whole process group. No program outlives the worker's orderly end.
+//! it is run again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
+//! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is told. A cancelled,
+//! late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process group. No program
+//! outlives the worker's orderly end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -114,6 +115,10 @@ impl Program {
         command.env("TRAX_JOB_ID", ctx.job_id().to_string());
         command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
         command.env("TRAX_TASK", ctx.task());
+        // Its manager hears this worker, and would take a program's word for the worker's.
+        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+            command.env_remove(name);
+        }
         let since_1970 = |at: Option<SystemTime>| {
             at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
                 .map(|since| since.as_secs().to_string())
@@ -213,6 +218,9 @@ fn judge(
     let detail = output(out);
     if let Some(delay) = seconds(&detail, "snooze") {
         return Err(JobError::snooze(delay));
+    }
+    if let Some(reason) = detail.get("cancel").and_then(Value::as_str) {
+        return Err(JobError::cancelled(reason.replace('\0', "\u{fffd}")));
     }
     let mut retry_in = seconds(&detail, "retry_in");
     let error = match (status.code(), status.signal()) {
@@ -323,7 +331,9 @@ mod tests {
         assert!(kept(said(75, "{\"retry_in\": 0.5}"), "500ms"));
         assert!(!kept(said(65, "{\"retry_in\": 90}"), "90s"));
         assert!(!kept(said(1, "{\"retry_in\": -1}"), "retry_in: Some"));
-        assert!(kept(said(75, "{\"snooze\": 5}"), "snooze: Some(5s)"));
+        assert!(kept(said(75, "{\"snooze\": 5}"), "Snooze(5s)"));
+        assert!(kept(said(1, "{\"cancel\": \"gone\"}"), "Cancel"));
+        assert!(!kept(said(1, "{\"cancel\": true}"), "Cancel"));
         assert!(kept(said(1, "{\"line\": 7}"), "\"line\": Number(7)"));
         let delay = Some(Duration::from_secs(7));
         let told = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);

@@ -91,6 +91,10 @@ impl From<Error> for Failure {
             }
             other => other.report().and_then(|report| report.hint.clone()),
         };
+        let code = match &error {
+            Error::Setup(_) => USAGE,
+            _ => FAILED,
+        };
         let detail = error.report().and_then(|report| report.detail.clone());
         let message = match detail {
             Some(detail) => format!("{error}: {detail}"),
@@ -99,7 +103,7 @@ impl From<Error> for Failure {
         Failure {
             message,
             hint,
-            code: FAILED,
+            code,
         }
     }
 }

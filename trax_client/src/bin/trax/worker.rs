@@ -24,15 +24,20 @@ Its exit code is the outcome:
   other  failed, as by a signal: retried after the job's own delay
 
 A failing program that prints {\"retry_in\": SECONDS} says when it is retried;
-{\"snooze\": SECONDS} gives the attempt back until then. Other JSON is kept as
-the detail of the failure, the last 4 KiB of standard error as its error.
+{\"snooze\": SECONDS} gives the attempt back until then, and {\"cancel\": REASON}
+ends the job as cancelled. Other JSON is kept as the detail of the failure, the
+last 4 KiB of standard error as its error.
 
 It runs in a process group of its own, which gets SIGTERM when the job is
 cancelled, has timed out or is lost, and SIGKILL after the grace.
 
 The worker ends with 0 after SIGTERM, SIGINT or --until-empty: it claims no
 more, and what still runs after the grace goes back to the queue. A second
-signal ends the grace at once.";
+signal ends the grace at once.
+
+It tells systemd (Type=notify) when it has reached the database and when it
+stops, and feeds the watchdog while its loops turn. /livez says whether they
+do, /readyz whether it takes jobs, with one line that says why not.";
 
 /// How a program talks to the worker is told in `exec`.
 #[derive(clap::Args)]
@@ -62,6 +67,9 @@ pub(crate) struct Arguments {
     /// The worker's name in leases and runs; by default host, process and a random part
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Serve /livez and /readyz on this address; a port alone is one of this machine only
+    #[arg(long, value_name = "ADDRESS")]
+    health: Option<String>,
     /// Stop when the queue is empty
     #[arg(long)]
     until_empty: bool,
@@ -72,9 +80,11 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
-    // The worker itself waits for a server; a person at a prompt wants to know at once.
+    // The worker itself waits for a server; a person at a prompt wants to know at once, who watches its health asks.
     // What this role may not do the first claim tells: no other right than the worker's is needed.
-    drop(address::connect(&config).await?);
+    if arguments.health.is_none() && std::env::var_os("NOTIFY_SOCKET").is_none() {
+        drop(address::connect(&config).await?);
+    }
 
     let grace = Duration::from_secs(arguments.grace.into());
     if !arguments.quiet {
@@ -93,7 +103,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .grace(grace)
         // The program's own grace ends first.
         .cancel_patience(grace + Duration::from_secs(2))
+        .notify_systemd()
         .on_event(|event| print::log("trax", &event.to_string()));
+    if let Some(address) = arguments.health {
+        worker = worker.health_address(address);
+    }
     if let Some(name) = arguments.name {
         worker = worker.name(name);
     }

@@ -1,4 +1,4 @@
-//! `trax metrics --listen`: as much of an HTTP server as a scraper needs.
+//! `trax metrics --listen`: the numbers for whoever asks by HTTP.
 //!
 //! Enters: requests for /metrics. Leaves: the numbers, asked for anew each time over one connection to the database that
 //! is made again when it broke.
@@ -9,24 +9,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use trax_client::Address;
+use trax_client::http::{self, Page};
 
 use super::{Sample, scrape, text};
 use crate::failure::Failure;
 use crate::{address, print};
 
-/// How long a request, and an answer of the database, may take.
+/// How long an answer of the database may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest request that is read.
-const REQUEST_BYTES: usize = 8 * 1024;
-/// How many connections are served at once; further ones wait.
-const CONNECTIONS: usize = 64;
 
 const PAGE: &str =
     "<html><body><h1>trax</h1><p><a href=\"/metrics\">metrics</a></p></body></html>\n";
@@ -39,13 +34,8 @@ struct Source {
 }
 
 pub(super) async fn run(config: Address, listen: &str) -> Result<ExitCode, Failure> {
-    let address = if listen.contains(':') {
-        listen.to_owned()
-    } else {
-        format!("127.0.0.1:{listen}")
-    };
-    let listener = TcpListener::bind(&address).await.map_err(|error| {
-        Failure::usage(format!("cannot listen on {address}: {error}"))
+    let listener = http::listen(listen).map_err(|error| {
+        Failure::usage(format!("cannot listen on {listen}: {error}"))
             .hint("give a free address of this machine: --listen 127.0.0.1:9187")
     })?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -60,79 +50,33 @@ pub(super) async fn run(config: Address, listen: &str) -> Result<ExitCode, Failu
         config,
         client: Mutex::new(None),
     });
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                // Out of descriptors, or a client that is gone already.
-                Err(error) => {
-                    print::log("trax", &format!("cannot accept a connection: {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-        };
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-            break;
-        };
+    let trouble = |error| print::log("trax", &format!("cannot accept a connection: {error}"));
+    let page = move |path: String| {
         let source = Arc::clone(&source);
-        tokio::spawn(async move {
-            // A client that breaks off or says nothing is its own affair.
-            drop(timeout(2 * PATIENCE, answer(stream, &source)).await);
-            drop(permit);
-        });
+        async move { source.page(&path).await }
+    };
+    tokio::select! {
+        served = http::serve(listener, trouble, page) => served?,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads one request and answers it.
-async fn answer(mut stream: TcpStream, source: &Source) {
-    let request = match timeout(PATIENCE, request(&mut stream)).await {
-        Ok(Some(request)) => request,
-        Ok(None) | Err(_) => return,
-    };
-    let mut words = request.split(' ');
-    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    let path = target.split('?').next().unwrap_or("");
-    let (status, kind, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ("200 OK", EXPOSITION, source.exposition().await),
-        ("GET" | "HEAD", "/") => ("200 OK", "text/html", PAGE.to_owned()),
-        ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "see /metrics\n".to_owned()),
-        _ => (
-            "405 Method Not Allowed",
-            "text/plain",
-            "GET only\n".to_owned(),
-        ),
-    };
-    let mut response = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    if method != "HEAD" {
-        response.push_str(&body);
-    }
-    if stream.write_all(response.as_bytes()).await.is_ok() && stream.shutdown().await.is_err() {}
-}
-
-/// The first line of a request, once its head is there.
-async fn request(stream: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    let mut part = [0_u8; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let length = stream.read(&mut part).await.ok()?;
-        if length == 0 || head.len() + length > REQUEST_BYTES {
-            return None;
-        }
-        head.extend_from_slice(&part[..length]);
-    }
-    let head = String::from_utf8_lossy(&head);
-    head.lines().next().map(str::to_owned)
-}
-
 impl Source {
+    async fn page(&self, path: &str) -> Page {
+        let found = |kind, body| Page {
+            status: "200 OK",
+            kind,
+            body,
+        };
+        match path {
+            "/metrics" => found(EXPOSITION, self.exposition().await),
+            "/" => found("text/html", PAGE.to_owned()),
+            _ => Page::text("404 Not Found", "see /metrics\n"),
+        }
+    }
+
     async fn exposition(&self) -> String {
         let begin = Instant::now();
         match self.samples().await {

@@ -1,0 +1,277 @@
+//! Whether a worker lives, and whether it is ready, for those who watch over it.
+//!
+//! Words: it *lives* while both of its loops (claims, heartbeats) come round within the stall limit; it is *ready* when,
+//! besides, it has reached the database, no call is failing or unanswered for so long, and no stop has begun.
+//! Enters: each round of a loop, each success and failure of a call. Leaves: yes, or one line that says why not.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::event::brief;
+use super::shutdown::{Phase, Shutdown};
+
+/// What a worker says of itself, from any thread: also while the runtime that it works on is blocked.
+///
+/// [`Worker::health_address`](super::Worker::health_address) serves the same as `/livez` and `/readyz`.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    facts: Mutex<Facts>,
+    shutdown: Shutdown,
+    changed: Notify,
+}
+
+/// The parts of a worker that call the database.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Part {
+    Claim,
+    Heartbeat,
+}
+
+#[derive(Debug)]
+struct Facts {
+    stage: Stage,
+    stall_limit: Duration,
+    claim: Round,
+    heartbeat: Round,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    NotStarted,
+    Running,
+    Ended,
+}
+
+/// One loop and its connection.
+#[derive(Debug)]
+struct Round {
+    /// When it last came round.
+    at: Instant,
+    /// Since when a call is unanswered.
+    asking: Option<Instant>,
+    /// Why the last call failed.
+    trouble: Option<String>,
+}
+
+impl Round {
+    fn new(trouble: Option<String>) -> Self {
+        Round {
+            at: Instant::now(),
+            asking: None,
+            trouble,
+        }
+    }
+}
+
+impl Health {
+    pub(crate) fn new(shutdown: Shutdown) -> Self {
+        Health(Arc::new(Shared {
+            facts: Mutex::new(Facts {
+                stage: Stage::NotStarted,
+                stall_limit: Duration::ZERO,
+                claim: Round::new(None),
+                heartbeat: Round::new(None),
+            }),
+            shutdown,
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Whether the worker's loops turn. One whose loops stand still claims nothing and tells nothing: restart it.
+    ///
+    /// # Errors
+    /// One line that says which loop stands still, or that the worker has ended.
+    pub fn live(&self) -> Result<(), String> {
+        self.facts().live(Instant::now())
+    }
+
+    /// Whether the worker takes jobs.
+    ///
+    /// # Errors
+    /// One line that says why not.
+    pub fn ready(&self) -> Result<(), String> {
+        let facts = self.facts();
+        facts.live(Instant::now())?;
+        if facts.stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {
+            return Err("stopping: it claims nothing more".to_owned());
+        }
+        facts.ready(Instant::now())
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        // No code panics under the lock.
+        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run begins; it has ended when the guard is dropped.
+    pub(crate) fn begin(&self, stall_limit: Duration) -> Running {
+        let mut facts = self.facts();
+        facts.stage = Stage::Running;
+        facts.stall_limit = stall_limit;
+        facts.claim = Round::new(Some("the database was not reached yet".to_owned()));
+        facts.heartbeat = Round::new(None);
+        Running(self.clone())
+    }
+
+    /// How often each loop has to come round, so that none seems to stand still.
+    pub(crate) fn round(&self) -> Duration {
+        self.facts().stall_limit / 4
+    }
+
+    pub(crate) fn turned(&self, part: Part) {
+        self.facts().of(part).at = Instant::now();
+    }
+
+    /// A call begins.
+    pub(crate) fn asking(&self, part: Part) {
+        self.facts().of(part).asking = Some(Instant::now());
+    }
+
+    /// A call was answered.
+    pub(crate) fn reached(&self, part: Part) {
+        let mut facts = self.facts();
+        let round = facts.of(part);
+        round.asking = None;
+        if round.trouble.take().is_some() {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// A call failed.
+    pub(crate) fn troubled(&self, part: Part, error: &str) {
+        let mut facts = self.facts();
+        let round = facts.of(part);
+        round.asking = None;
+        let trouble = Some(brief(error));
+        if round.trouble != trouble {
+            round.trouble = trouble;
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Returns when something other than the time may have changed the answers.
+    pub(crate) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+}
+
+/// A run; its end is the end of the worker.
+pub(crate) struct Running(Health);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.facts().stage = Stage::Ended;
+        self.0.0.changed.notify_one();
+    }
+}
+
+impl Facts {
+    fn of(&mut self, part: Part) -> &mut Round {
+        match part {
+            Part::Claim => &mut self.claim,
+            Part::Heartbeat => &mut self.heartbeat,
+        }
+    }
+
+    fn live(&self, now: Instant) -> Result<(), String> {
+        match self.stage {
+            Stage::NotStarted => return Ok(()),
+            Stage::Running => {}
+            Stage::Ended => return Err("the worker has ended".to_owned()),
+        }
+        for (what, round) in [("claim", &self.claim), ("heartbeat", &self.heartbeat)] {
+            let stands = now.saturating_duration_since(round.at);
+            if stands > self.stall_limit {
+                return Err(format!(
+                    "the {what} loop has stood still for {:.1} s",
+                    stands.as_secs_f64()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn ready(&self, now: Instant) -> Result<(), String> {
+        if self.stage == Stage::NotStarted {
+            return Err("the worker has not started".to_owned());
+        }
+        for (what, round) in [("claim", &self.claim), ("heartbeat", &self.heartbeat)] {
+            if let Some(trouble) = &round.trouble {
+                return Err(format!("{what}: {trouble}"));
+            }
+            let silence = round.asking.map(|at| now.saturating_duration_since(at));
+            if let Some(silence) = silence.filter(|silence| *silence > self.stall_limit) {
+                return Err(format!(
+                    "{what}: the database has not answered for {:.1} s",
+                    silence.as_secs_f64()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn running() -> (Health, Shutdown, Running) {
+        let shutdown = Shutdown::new();
+        let health = Health::new(shutdown.clone());
+        let running = health.begin(LIMIT);
+        (health, shutdown, running)
+    }
+
+    fn why_not(answer: Result<(), String>) -> String {
+        answer.err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_worker_is_ready_from_its_first_contact_to_its_stop() {
+        let (health, shutdown, running) = running();
+        assert!(health.live().is_ok());
+        assert!(why_not(health.ready()).contains("not reached yet"));
+        health.reached(Part::Claim);
+        assert_eq!(health.ready(), Ok(()));
+        health.troubled(Part::Heartbeat, "cut");
+        assert_eq!(why_not(health.ready()), "heartbeat: cut");
+        health.reached(Part::Heartbeat);
+        shutdown.drain();
+        assert!(why_not(health.ready()).starts_with("stopping"));
+        assert!(health.live().is_ok(), "it drains");
+        drop(running);
+        assert_eq!(why_not(health.live()), "the worker has ended");
+    }
+
+    #[test]
+    fn a_loop_that_stands_still_for_longer_than_the_limit_is_named() {
+        let (health, _, _running) = running();
+        let facts = health.facts();
+        let later = facts.claim.at + LIMIT;
+        assert_eq!(facts.live(later), Ok(()));
+        let said = why_not(facts.live(later + Duration::from_secs(1)));
+        assert_eq!(said, "the claim loop has stood still for 11.0 s");
+    }
+
+    #[test]
+    fn a_call_without_an_answer_makes_it_unready_and_not_dead() {
+        let (health, _, _running) = running();
+        health.reached(Part::Claim);
+        health.asking(Part::Claim);
+        assert_eq!(health.ready(), Ok(()));
+        let facts = health.facts();
+        let later = Instant::now() + 2 * LIMIT;
+        let said = why_not(facts.ready(later));
+        assert!(
+            said.starts_with("claim: the database has not answered for 20."),
+            "{said}"
+        );
+    }
+}
