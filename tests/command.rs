@@ -1,5 +1,6 @@
 //! The `trax` binary: what it prints, how it ends, and any program as a worker.
 
+mod contract;
 mod cron;
 mod dead;
 mod doctor;
@@ -12,6 +13,7 @@ mod import;
 mod jobs;
 mod manifest;
 mod metrics;
+mod pg_cron;
 mod table;
 mod top;
 
@@ -364,4 +366,29 @@ async fn the_demo_ends_well() {
         "it took {:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test]
+async fn the_demo_tells_programs_what_it_expected_and_saw() {
+    // On a server that is there already, and has a scheduler.
+    let mut command = on(live_server(), &live_server().existing("postgres"));
+    command.args(["demo", "--json", "--jobs", "200"]);
+    let run = tokio::task::spawn_blocking(move || run(&mut command));
+    let (code, output, errors) = run.await.expect("it ends");
+    assert_eq!(code, Some(0), "{output}{errors}");
+    let lines = json(&output);
+    let lines = lines.as_array().expect("an array");
+    assert!(lines.len() > 10, "{output}");
+    for line in lines {
+        assert_eq!(
+            names(line),
+            ["actual", "at_least", "expected", "ok", "part", "what"]
+        );
+        assert_eq!(line["ok"], true, "{line}");
+    }
+    assert_eq!(
+        (&lines[0]["what"], &lines[0]["expected"]),
+        (&"jobs completed".into(), &200.into())
+    );
+    assert!(errors.contains("Everything is as expected"), "{errors}");
 }

@@ -2,9 +2,12 @@
 
 mod own_server;
 
+use harness::process::{run, trax_binary};
 use harness::scheduler::{connect, live_database, live_server, status_becomes};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
+use serde_json::Value;
+use std::process::Command;
 use std::time::Duration;
 
 /// The details of a cause, a line each; empty when it is not there. Nothing may wait for it.
@@ -15,7 +18,7 @@ async fn details(s: &Session, cause: &str) -> String {
     .await
 }
 
-/// What to type for a cause that is there once.
+/// What to type for a cause that is there once; `trax doctor` says the same, and that it is ill.
 async fn fix(s: &Session, cause: &str) -> String {
     let seen = s
         .get(&format!(
@@ -23,6 +26,16 @@ async fn fix(s: &Session, cause: &str) -> String {
         ))
         .await;
     assert_ne!(seen, "", "{cause} is told");
+    let address = "select format('host=127.0.0.1 port=%s user=%s dbname=%s', current_setting('port'), current_user,
+        current_database())";
+    let mut doctor = Command::new(trax_binary());
+    doctor.args(["doctor", "--json", "--patience", "0 s", "--database-url"]);
+    let (code, output, errors) = run(doctor.arg(s.get(address).await));
+    assert_eq!((code, errors.as_str()), (Some(2), ""), "{output}");
+    let findings: Vec<Value> = serde_json::from_str(&output).expect("it is an array");
+    let finding = findings.iter().find(|finding| finding["cause"] == cause);
+    let finding = finding.unwrap_or_else(|| panic!("no {cause}: {output}"));
+    assert_eq!(finding["fix"], seen.as_str(), "{finding}");
     seen
 }
 
@@ -103,6 +116,8 @@ async fn a_scheduler_whose_cycles_do_not_begin_is_stuck() {
         }
     })
     .await;
+    let typed = fix(&s, "scheduler_stuck").await;
+    assert!(typed.contains("pg_blocking_pids"), "{typed}");
     holder.get("rollback").await;
     is_sound(&s).await;
 }
@@ -179,6 +194,8 @@ async fn a_group_that_is_off_and_a_limit_that_is_full_are_told_when_jobs_wait() 
     assert!(details(&s, "group_paused").await.contains("\"off\""));
     let seen = details(&s, "limit_full").await;
     assert!(seen.starts_with("1 of 1 jobs of group \"full\""), "{seen}");
+    let typed = fix(&s, "limit_full").await;
+    assert!(typed.contains("max_active_jobs => 2"), "{typed}");
     let unclaimed = details(&s, "task_not_claimed").await;
     assert_eq!(unclaimed, "", "no worker can take what may not run");
     s.get(&fix(&s, "group_paused").await).await;
@@ -198,6 +215,8 @@ async fn a_full_database_is_told_when_jobs_wait() {
     assert_eq!(s.claim("max_jobs => 5").await.len(), 1);
     let seen = details(&s, "limit_full").await;
     assert!(seen.starts_with("1 jobs of this database"), "{seen}");
+    let typed = fix(&s, "limit_full").await;
+    assert!(typed.contains("set trax.max_active_jobs = 2"), "{typed}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
 /// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
-const CONTRACT: [&str; 44] = [
+const CONTRACT: &[&str] = &[
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
     "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
     "extend_token(name text, token uuid, ttl interval) returns boolean",
@@ -36,6 +36,7 @@ const CONTRACT: [&str; 44] = [
     "acknowledge_cancel(job_id bigint, token uuid) returns boolean",
     "cancel_own(job_id bigint, token uuid, reason text default null) returns boolean",
     "cancel(job_id bigint) returns text",
+    "run_now(job_id bigint) returns text",
     "requeue_dead_letter(id bigint, note text default null) returns bigint",
     "acknowledge_dead_letter(id bigint, note text default null) returns boolean",
     "tick() returns table(step text, affected bigint)",

@@ -341,3 +341,36 @@ async fn a_job_that_waited_longer_than_its_limit_ends_as_expired() {
     assert_eq!(s.claim_ids("max_jobs => 9").await, [kept]);
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn run_now_makes_a_job_claimable_before_its_time_and_says_where_a_job_is() {
+    let (db, s) = session().await;
+    let place = async |id: i64| s.get(&format!("select trax.run_now({id})")).await;
+    let id = s.enqueue("'a', concurrency_key => 'k'").await;
+    assert_eq!(place(id).await, "ready");
+    let job = s.claim_one("").await;
+    assert_eq!(place(id).await, "in_progress");
+    s.get(&format!("select trax.fail({}, 'no')", job.key()))
+        .await;
+    // Another session knows by now that there is nothing to claim.
+    let other = Session::of(&db).await;
+    assert_eq!(other.claim_ids("").await, [0; 0]);
+    s.get("begin").await;
+    assert_eq!(place(id).await, "ready");
+    s.get("rollback").await;
+    assert_eq!(other.claim_ids("").await, [0; 0], "it was undone");
+    assert_eq!(place(id).await, "ready");
+    assert_eq!(s.get("select run_at <= now() from trax.job").await, "t");
+    let job = other.claim_one("").await;
+    assert_eq!(job.id, id);
+    let behind = s.enqueue("'a', concurrency_key => 'k'").await;
+    assert_eq!(other.claim_ids("").await, [0; 0]);
+    assert_eq!(place(behind).await, "blocked");
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    assert_eq!(place(id).await, "finished");
+    assert_eq!(place(id + 1000).await, "unknown");
+    let later = s.enqueue("'b', run_at => now() + interval '1 h'").await;
+    assert_eq!(place(later).await, "ready");
+    assert_eq!(other.claim_ids("tasks => '{b}'").await, [later]);
+    s.assert_healthy().await;
+}

@@ -12,7 +12,7 @@ declare
     -- What each level may call beyond the level before it.
     reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'trigger', 'cancel', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'trigger', 'cancel', 'run_now', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
@@ -103,4 +103,4 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text) is
-    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, trigger, cancel, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';
+    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';

@@ -38,6 +38,16 @@ as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb) is
     'Queues one job for each input and gives their ids in the order of the inputs.';
 
+create function trax.run_now(
+    job_id bigint
+)
+returns text
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_run_now';
+comment on function trax.run_now(bigint) is
+    'Makes a job claimable that waits for its next attempt or its run_at, and says where it is: ''ready'', ''blocked'' (behind its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
+
 -- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions and enqueueing run no
 -- statement.
 create function trax.changed_by_hand()

@@ -1,7 +1,8 @@
 //! `trax doctor`: what the database says, what only the client sees, exit codes.
 
 use super::{bare, json, on, trax};
-use harness::process::run;
+use harness::pooler::Pooler;
+use harness::process::{run, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes};
 use harness::{PATIENCE, database, shared_server};
 use std::process::Command;
@@ -146,6 +147,65 @@ async fn an_extension_of_another_version_than_the_program_is_told() {
     let (code, found) = causes(&mut trax(&database, &["doctor"]));
     assert_eq!(code, Some(2));
     assert!(found.contains(&"client_version".to_owned()), "{found:?}");
+}
+
+/// With the clock of this machine put wrong, for this program alone.
+fn at_another_time(offset: &str, url: &str) -> Command {
+    let mut command = Command::new("faketime");
+    command
+        .args(["-f", offset])
+        .arg(trax_binary())
+        .args(["--database-url", url, "doctor"])
+        // Timers go on as they are.
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
+}
+
+#[tokio::test]
+async fn clocks_that_differ_are_told_with_how_far() {
+    let database = live_database().await;
+    status_becomes(&connect(&database).await, "scheduler", "running", PATIENCE).await;
+    let url = format!(
+        "host={} port={} user=postgres dbname={}",
+        live_server().socket_dir().display(),
+        live_server().port(),
+        database.name()
+    );
+    for (offset, told) in [
+        ("+90s", "s behind this machine's"),
+        ("-1h", "s ahead of this machine's"),
+    ] {
+        let found = causes(&mut at_another_time(offset, &url));
+        assert_eq!(found, (Some(2), vec!["clock_difference".to_owned()]));
+        let (_, output, _) = run(&mut at_another_time(offset, &url));
+        assert!(output.contains(told), "{offset}: {output}");
+        assert!(output.contains("timedatectl set-ntp true"), "{output}");
+    }
+    assert_eq!(causes(&mut at_another_time("+1s", &url)), (Some(0), vec![]));
+}
+
+#[tokio::test]
+async fn a_transaction_pooler_is_told_from_a_proxy() {
+    let database = live_database().await;
+    status_becomes(&connect(&database).await, "scheduler", "running", PATIENCE).await;
+    let pooler = Pooler::of(live_server(), 2).await;
+    let url = format!(
+        "host=127.0.0.1 port={} user=postgres dbname={}",
+        pooler.port(),
+        database.name()
+    );
+    let doctor = || {
+        let mut command = bare();
+        command.args(["--database-url", &url, "doctor"]);
+        command
+    };
+    assert_eq!(causes(&mut doctor()), (Some(0), vec!["pooler".to_owned()]));
+    let (_, output, _) = run(&mut doctor());
+    let output = output.replace("\n  ", " ");
+    assert!(
+        output.contains("gives a server process to each transaction anew"),
+        "{output}"
+    );
 }
 
 #[tokio::test]

@@ -35,13 +35,21 @@ async fn groups_show_what_waits_and_runs_and_can_be_set_and_paused() {
             "manifests": 0, "ready": 2, "running": 1})
         ]
     );
-    let changes = objects(&db, &["group", "pause", "g", "new"]);
-    assert_eq!(changes[1], json!({"name": "new", "action": "paused"}));
+    let changes = objects(&db, &["group", "pause", "g"]);
+    assert_eq!(changes, [json!({"name": "g", "action": "paused"})]);
     assert_eq!(s.claim("").await, []);
     let table = said(&db, &["group", "list"]);
     assert!(table.contains("paused"), "{table}");
     said(&db, &["group", "resume", "g"]);
     assert_eq!(s.claim("").await.len(), 1);
+    let errors = refused(&db, 1, &["group", "pause", "G", "g"]);
+    assert!(
+        errors.contains("group \"G\" does not exist") && errors.contains("trax group list"),
+        "a mistyped name makes no group: {errors}"
+    );
+    assert_eq!(s.claim("").await, [], "the other one is paused");
+    said(&db, &["group", "set", "new", "--priority", "1"]);
+    said(&db, &["group", "pause", "new"]);
     assert_eq!(said(&db, &["group", "list", "-q"]), "g\nnew\n");
     // 0 takes the limit away; a value out of its range is the server's word.
     said(&db, &["group", "set", "g", "--max-active-jobs", "0"]);

@@ -408,7 +408,10 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
     assert_eq!(
         value::<String>(&client, input).await,
         format!(
-            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --dbname='{elsewhere}' --username='postgres' < vacuum\n"
+            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host='{}' --port={} --dbname='{elsewhere}' \
+             --username='postgres' < vacuum\n",
+            shared_server().socket_dir().display(),
+            shared_server().port()
         )
     );
 }

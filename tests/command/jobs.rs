@@ -98,6 +98,42 @@ async fn list_finds_the_jobs_of_a_manifest_also_when_it_is_gone() {
 }
 
 #[tokio::test]
+async fn list_since_a_time_reads_no_day_before_it() {
+    let (db, s) = session().await;
+    s.get("select trax.make_run_partitions(now() - interval '3 days', 0)")
+        .await;
+    let old = s
+        .get("select 'trax.run_' || to_char((now() - interval '3 days') at time zone 'UTC', 'YYYYMMDD')")
+        .await;
+    let looks = async || {
+        let sql = format!(
+            "select seq_scan + idx_scan from pg_stat_all_tables where relid = '{old}'::regclass"
+        );
+        s.number(&sql).await
+    };
+    let today = "select sum(seq_scan + idx_scan) from pg_stat_all_tables
+        where schemaname = 'trax' and relname ~ '^run_[0-9]' and relname >= to_char(now() at time zone 'UTC', '\"run_\"YYYYMMDD')";
+    let before = s.number(today).await;
+    said(&db, &["jobs", "list", "--task", "none", "--since", "1 min"]);
+    eventually("the look is counted", PATIENCE, async || {
+        match s.number(today).await {
+            seen if seen > before => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+    assert_eq!(looks().await, 0);
+    said(&db, &["jobs", "list", "--task", "none"]);
+    eventually("the old day is read", PATIENCE, async || {
+        match looks().await {
+            0 => Err("not counted yet".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn list_has_stable_names_times_in_rfc_3339_and_ids_when_quiet() {
     let (db, s) = session().await;
     let [queued, running, ..] = in_every_state(&s).await;
@@ -253,7 +289,7 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     let sql = format!("select concurrency_key from trax.work_queue where job_id = {new}");
     assert_eq!(s.get(&sql).await, "file 7");
     for (id, words) in [
-        (queued, "waits already"),
+        (queued, "--scheduled"),
         (running, "being executed"),
         (completed, "--completed"),
     ] {
@@ -277,6 +313,33 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     assert_eq!(again[0]["via"], "manifest");
     let sql = "select manifest || input from trax.work_queue where manifest is not null";
     assert_eq!(s.get(sql).await, "m{\"by\": \"hand\"}");
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_next_attempt_is_retried_now() {
+    let (db, s) = session().await;
+    let job = s.enqueue("'a', concurrency_key => 'k'").await;
+    let claimed = s.claim_one("").await;
+    s.get(&format!("select trax.fail({}, 'no')", claimed.key()))
+        .await;
+    let id = job.to_string();
+    let said_so = said(&db, &["jobs", "retry", &id]);
+    assert_eq!(said_so, format!("job {job} is ready now\n"));
+    let errors = refused(&db, 1, &["jobs", "retry", &id]);
+    assert!(errors.contains("is ready already"), "{errors}");
+    assert_eq!(s.claim_one("").await.id, job);
+    let behind = s.enqueue("'a', concurrency_key => 'k'").await;
+    assert_eq!(s.claim_ids("").await, [0; 0]);
+    let errors = refused(&db, 1, &["jobs", "retry", &behind.to_string()]);
+    assert!(errors.contains("until another job ends"), "{errors}");
+
+    let later = s.enqueue("'b', run_at => now() + interval '1 h'").await;
+    let again = objects(&db, &["jobs", "retry", &later.to_string(), "--scheduled"]);
+    assert_eq!(
+        again,
+        [json!({"job_id": later, "new_job_id": later, "via": "run_now"})]
+    );
+    assert_eq!(s.claim_ids("tasks => '{b}'").await, [later]);
 }
 
 #[tokio::test]

@@ -86,6 +86,68 @@ async fn prometheus_understands_every_line() {
     );
 }
 
+#[test]
+fn each_alert_fires_when_it_should_and_not_before() {
+    let tests = path("monitoring/alerts_test.yml");
+    let (code, output, errors) = run(promtool().args(["test", "rules"]).arg(&tests));
+    assert_eq!(code, Some(0), "{output} {errors}");
+    let text = |name: &str| std::fs::read_to_string(path(name)).expect("it is there");
+    let (rules, tests) = (
+        text("monitoring/alerts.yml"),
+        text("monitoring/alerts_test.yml"),
+    );
+    let alerts = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let mut count = 0;
+    for alert in alerts {
+        let quiet = format!("alertname: {alert}, exp_alerts: []");
+        assert!(tests.contains(&quiet), "when {alert} does not fire");
+        let fires = format!("alertname: {alert}\n        exp_alerts:\n");
+        assert!(tests.contains(&fires), "when {alert} fires");
+        count += 1;
+    }
+    assert!(count > 10, "{rules}");
+}
+
+#[test]
+fn no_panel_of_the_dashboard_lies_on_another_and_its_variables_are_its_own() {
+    let text = std::fs::read_to_string(path("monitoring/grafana.json")).expect("it is there");
+    let dashboard = json(&text);
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let place = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+        let (x, y, w, h) = (place("x"), place("y"), place("w"), place("h"));
+        assert!(x + w <= 24 && w > 0 && h > 0, "{panel}");
+        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            assert!(taken.insert(cell), "it lies on another: {panel}");
+        }
+        let title = panel["title"].as_str();
+        assert!(title.is_some_and(|title| !title.is_empty()), "{panel}");
+        if panel["type"] != "row" {
+            let uid = &panel["datasource"]["uid"];
+            assert_eq!(uid, "${datasource}", "{panel}");
+            assert!(panel["targets"].as_array().is_some_and(|t| !t.is_empty()));
+        }
+    }
+    let variables = dashboard["templating"]["list"].as_array().expect("a list");
+    let mut known: Vec<&str> = variables
+        .iter()
+        .filter_map(|v| v["name"].as_str())
+        .collect();
+    // Grafana's own.
+    known.extend(["__rate_interval", "__range", "__interval"]);
+    let used = text.split('$').skip(1).map(|rest| {
+        let rest = rest.trim_start_matches('{');
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    for name in used {
+        assert!(known.contains(&name), "${name} is not defined");
+    }
+}
+
 /// The names of all metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -70,6 +70,10 @@ async fn settings_that_are_refused_or_wait_for_a_restart_are_told() {
         }
     })
     .await;
+    let typed = fix(&s, "setting_refused").await;
+    assert!(typed.contains("alter system reset"), "{typed}");
+    let typed = fix(&s, "setting_waits_for_restart").await;
+    assert_eq!(typed, "Restart PostgreSQL");
 }
 
 #[tokio::test]
@@ -99,6 +103,8 @@ async fn what_keeps_dead_rows_is_told() {
         .await;
     let seen = details(&s, "prepared_transaction").await;
     assert!(seen.contains("\"two_phase\""), "{seen}");
+    let typed = fix(&s, "prepared_transaction").await;
+    assert!(typed.contains("rollback prepared 'two_phase'"), "{typed}");
     // It also keeps autovacuum from tidying up what comes now.
     s.get("select count(*) from generate_series(1, 70) n, lateral trax.enqueue_many('a', array_fill(to_jsonb(n), array[1000]))")
         .await;

@@ -9,7 +9,9 @@ use crate::access::{Access, Role};
 use crate::error::{Error, Result};
 use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::{JobId, Token};
-use crate::job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
+use crate::job::{
+    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
+};
 use crate::manifest::{Group, Manifest};
 use crate::sql::{Call, Interval};
 use crate::telemetry::Enqueueing;
@@ -259,6 +261,22 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             "finished" => Ok(Cancelled::Finished),
             "unknown" => Ok(Cancelled::Unknown),
             other => Err(unknown("trax.cancel", other)),
+        }
+    }
+
+    /// Makes a job claimable that waits for its next attempt or its time.
+    pub async fn run_now(&self, job_id: JobId) -> Result<Hastened> {
+        let verdict: String = Call::new("run_now")
+            .arg("job_id", &job_id.0)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "ready" => Ok(Hastened::Ready),
+            "blocked" => Ok(Hastened::Blocked),
+            "in_progress" => Ok(Hastened::InProgress),
+            "finished" => Ok(Hastened::Finished),
+            "unknown" => Ok(Hastened::Unknown),
+            other => Err(unknown("trax.run_now", other)),
         }
     }
 

@@ -52,7 +52,7 @@ pub enum Error {
     Conflict(Report),
     /// 42501: this role may not do that; `trax.grant_access` gives the right.
     NotPermitted(Report),
-    /// 42883, 3F000: the extension, or this function of it, is not in this database.
+    /// 42883, 3F000, 42P01: the extension, or this function or table of it, is not in this database.
     NotInstalled(Report),
     /// 0A000: a part of the contract that this version does not have yet.
     Unsupported(Report),
@@ -107,6 +107,8 @@ impl Error {
             "40001" | "40P01" | "23505" => Error::Conflict(report),
             "42501" => Error::NotPermitted(report),
             "42883" | "3F000" => Error::NotInstalled(report),
+            // A table of ours, and not one that a handler's own statement asked for.
+            "42P01" if report.message.contains("\"trax.") => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
             // The server is going away, starting up, full or a standby: a matter of the connection.
             "57P01" | "57P02" | "57P03" | "53300" | "25006" => {

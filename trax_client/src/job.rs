@@ -286,6 +286,21 @@ pub enum Cancelled {
     Unknown,
 }
 
+/// Where a job is that was to run now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hastened {
+    /// It can be claimed.
+    Ready,
+    /// It waits for the end of another job, with its concurrency key or of its manifest.
+    Blocked,
+    /// It executes.
+    InProgress,
+    /// It has ended.
+    Finished,
+    /// There is no such job.
+    Unknown,
+}
+
 /// How an attempt failed, for `Client::fail`.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {

@@ -85,7 +85,9 @@ pub use client::Client;
 pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
-pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob};
+pub use job::{
+    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
+};
 pub use manifest::{Group, Manifest};
 pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};

@@ -52,6 +52,8 @@ statement!(LANE_ADD, "lane_add.sql", INT8OID, TEXTOID, TEXTOID);
 statement!(LANE_DEDUPLICATE, "lane_deduplicate.sql");
 statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
 statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
+statement!(QUEUE_HASTEN, "queue_hasten.sql", INT8OID, TIMESTAMPTZOID);
+statement!(QUEUE_PLACE, "queue_place.sql", INT8OID);
 statement!(QUEUE_NEXT_DUE, "queue_next_due.sql");
 statement!(UNIQUE_KEY_TAKE, "unique_key_take.sql", TEXTOID, INT8OID);
 statement!(UNIQUE_KEY_FIND, "unique_key_find.sql", TEXTOID);
@@ -84,6 +86,12 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
         }
     }
     Ok(rows.end())
+});
+
+sql_function!(trax_run_now, pg_finfo_trax_run_now, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let place = spi::connected(|spi| Ok(hasten(spi, job_id, Timestamp::now())))?;
+    Ok(call.value(place))
 });
 
 /// What jobs enqueued together share.
@@ -231,6 +239,23 @@ pub(crate) fn ensure_lane(spi: &Spi, group: &str, task: &str) -> i64 {
 /// Makes delayed jobs claimable whose time has come; gives how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
     hint::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
+}
+
+/// How often a job is looked for that moves from table to table meanwhile.
+const LOOKS: usize = 5;
+
+/// Makes a job claimable that waits for its time; gives where it is now.
+fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
+    for _ in 0..LOOKS {
+        if hint::rows_claimable(&spi.query(&QUEUE_HASTEN, &[arg(job_id), arg(now)])) == 1 {
+            return "ready".to_owned();
+        }
+        let place = spi.query(&QUEUE_PLACE, &[arg(job_id)]);
+        if let Some(place) = place.first().and_then(|row| row.get::<String>(1)) {
+            return place;
+        }
+    }
+    "unknown".to_owned()
 }
 
 pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {

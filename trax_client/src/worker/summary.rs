@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::link::Answer;
 
 /// How a run of a worker ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Stopped {
     /// Every handler ended by itself.
     Drained,
@@ -16,7 +19,7 @@ pub enum Stopped {
 }
 
 /// What a worker did in its run, counted by what the server answered.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Summary {
     /// How it ended.
     pub stopped: Stopped,

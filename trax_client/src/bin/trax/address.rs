@@ -104,15 +104,19 @@ pub(crate) fn describe(config: &Config) -> String {
 
 /// A connection; the failure says which address was tried.
 pub(crate) async fn connect(address: &Address) -> Result<Client, Failure> {
-    address.connect().await.map_err(|error| {
-        let hint = match error {
-            Error::Tls(_) => {
-                "say sslmode, sslrootcert, sslcert and sslkey in the url, or PGSSLMODE and so on"
-            }
-            _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
-        };
-        Failure::new(format!("cannot reach {}: {error}", describe(address))).hint(hint)
-    })
+    let connected = address.connect().await;
+    connected.map_err(|error| unreachable(address, &error))
+}
+
+/// Says which address was tried.
+pub(crate) fn unreachable(address: &Config, error: &Error) -> Failure {
+    let hint = match error {
+        Error::Tls(_) => {
+            "say sslmode, sslrootcert, sslcert and sslkey in the url, or PGSSLMODE and so on"
+        }
+        _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
+    };
+    Failure::new(format!("cannot reach {}: {error}", describe(address))).hint(hint)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use trax_client::Error;
+use trax_client::{Error, Report};
 
 use crate::print;
 
@@ -79,8 +79,23 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What is not there, and where it can be seen by this program: the server tells it for SQL.
+fn unknown(report: &Report) -> Option<Failure> {
+    let command = match report.message.split(' ').next()? {
+        "manifest" => "trax manifest list",
+        "dead" => "trax dead list --status any",
+        _ => return None,
+    };
+    Some(Failure::new(&report.message).hint(format!("see what there is with: {command}")))
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        if let Error::UnknownManifest(report) = &error
+            && let Some(failure) = unknown(report)
+        {
+            return failure;
+        }
         let hint = match &error {
             Error::NotInstalled(_) => {
                 Some("create extension trax; in this database, as a superuser".to_owned())

@@ -7,40 +7,35 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use trax_client::Group;
 
-use crate::failure::Failure;
+use crate::command::commands;
+use crate::failure::{FAILED, Failure};
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
 
 const GROUP_LIST: &str = include_str!("query/group_list.sql");
+const GROUP_KNOWN: &str = include_str!("query/group_known.sql");
 /// Ready jobs of a group are counted up to here.
 const COUNTED: i64 = 10_000;
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
+commands! {
     /// The groups, their settings, and what waits and runs
-    List(List),
+    List(ListArguments) => list,
     /// Change the settings of a group; what is not given stays
-    Set(Set),
+    Set(SetArguments) => set,
     /// Claim nothing of groups any more until they are resumed; what runs goes on
-    Pause(Names),
+    Pause(Names) => pause,
     /// Let paused groups go on
-    Resume(Names),
+    Resume(Names) => resume,
 }
 
 #[derive(clap::Args)]
-struct List {
+pub(crate) struct ListArguments {
     #[command(flatten)]
     output: Options,
 }
 
 #[derive(clap::Args)]
-struct Set {
+pub(crate) struct SetArguments {
     /// The group
     name: String,
     /// How many of its jobs may run at once; 0 is no limit
@@ -57,7 +52,7 @@ struct Set {
 }
 
 #[derive(clap::Args)]
-struct Names {
+pub(crate) struct Names {
     /// The groups
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
@@ -85,16 +80,7 @@ struct Change {
     action: &'static str,
 }
 
-pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
-        Command::List(arguments) => list(url, arguments).await,
-        Command::Set(arguments) => set(url, arguments).await,
-        Command::Pause(arguments) => switch(url, arguments, false).await,
-        Command::Resume(arguments) => switch(url, arguments, true).await,
-    }
-}
-
-async fn list(url: Option<String>, arguments: List) -> Result<ExitCode, Failure> {
+async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let rows = session.rows(GROUP_LIST, &[(&COUNTED, Type::INT8)]).await?;
     let groups: Vec<Listed> = rows.iter().map(Listed::read).collect::<Result<_, _>>()?;
@@ -104,7 +90,7 @@ async fn list(url: Option<String>, arguments: List) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-async fn set(url: Option<String>, arguments: Set) -> Result<ExitCode, Failure> {
+async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, Failure> {
     let mut group = Group::new();
     let mut given = false;
     if let Some(jobs) = arguments.max_active_jobs {
@@ -125,28 +111,57 @@ async fn set(url: Option<String>, arguments: Set) -> Result<ExitCode, Failure> {
         .client()
         .configure_group(&arguments.name, &group)
         .await?;
-    tell(&arguments.output, vec![arguments.name], "set")
+    tell(&arguments.output, vec![arguments.name], "set")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn pause(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
+    switch(url, arguments, false).await
+}
+
+async fn resume(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
+    switch(url, arguments, true).await
 }
 
 async fn switch(url: Option<String>, arguments: Names, enabled: bool) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let group = Group::new().enabled(enabled);
-    for name in &arguments.names {
+    let names = [(&arguments.names as _, Type::TEXT_ARRAY)];
+    let rows = session.rows(GROUP_KNOWN, &names).await?;
+    let known: Vec<String> = rows
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?;
+    // A name that was mistyped would become a group, and the other one would go on.
+    let (known, unknown): (Vec<String>, Vec<String>) = arguments
+        .names
+        .into_iter()
+        .partition(|name| known.contains(name));
+    for name in &known {
         session.client().configure_group(name, &group).await?;
     }
+    for name in &unknown {
+        let hint = format!("see: trax group list; or make it: trax group set {name} --priority 0");
+        Failure::new(format!("group \"{name}\" does not exist"))
+            .hint(hint)
+            .report();
+    }
     let action = if enabled { "resumed" } else { "paused" };
-    tell(&arguments.output, arguments.names, action)
+    tell(&arguments.output, known, action)?;
+    Ok(match unknown.as_slice() {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::from(FAILED),
+    })
 }
 
-fn tell(output: &Options, names: Vec<String>, action: &'static str) -> Result<ExitCode, Failure> {
+fn tell(output: &Options, names: Vec<String>, action: &'static str) -> Result<(), Failure> {
     let changes: Vec<Change> = names
         .into_iter()
         .map(|name| Change { name, action })
         .collect();
     output.changes(&changes, |change| {
         format!("group \"{}\" {}", change.name, change.action)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 impl Listed {

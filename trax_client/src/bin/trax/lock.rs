@@ -10,13 +10,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
-use trax_client::{TokenGuard, TokenRequest};
+use trax_client::{Error, TokenGuard, TokenRequest};
 
 use crate::address;
 use crate::failure::Failure;
+use crate::output::json;
 use crate::print;
 use crate::process_group::{Group, Groups};
 
@@ -58,44 +60,131 @@ pub(crate) struct Arguments {
     /// How long the program may go on after SIGTERM when the token is lost
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
     grace: Duration,
+    /// One JSON array of an object at the end, for programs: what became of it; the standard output of COMMAND goes to
+    /// standard error
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Do not say when others held it all the time: the exit code does
+    #[arg(long, short, help_heading = "Output")]
+    quiet: bool,
+    /// On standard error, which database is asked and which place is held
+    #[arg(long, short, help_heading = "Output")]
+    verbose: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// How it went.
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    /// The program ran to its end, whatever that was.
+    Ended,
+    NotStarted,
+    NotAcquired,
+    Lost,
+}
+
+/// What became of it, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    holder: &'a str,
+    outcome: Outcome,
+    slot: Option<i32>,
+    waited_seconds: f64,
+    held_seconds: Option<f64>,
+    /// Of the program.
+    exit_code: Option<i32>,
+    signal: Option<i32>,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
     let mut signals = Signals::hear()?;
     let holder = arguments.holder.clone().unwrap_or_else(default_holder);
-    let request = TokenRequest::new(&arguments.name, holder)
+    let name = arguments.name.as_str();
+    if arguments.verbose {
+        print::log("trax", &format!("asks {}", address::describe(&config)));
+    }
+    let request = TokenRequest::new(name, &holder)
         .max_holders(arguments.max_holders)
         .ttl(arguments.ttl);
+    let begun = Instant::now();
     let acquiring = async {
         if arguments.no_wait {
-            TokenGuard::try_acquire(config, request).await
+            TokenGuard::try_acquire(config.clone(), request).await
         } else {
-            TokenGuard::wait(config, request, arguments.wait.unwrap_or(FOREVER)).await
+            let patience = arguments.wait.unwrap_or(FOREVER);
+            TokenGuard::wait(config.clone(), request, patience).await
         }
     };
     let guard = tokio::select! {
-        guard = acquiring => guard?,
+        guard = acquiring => guard.map_err(|error| match error {
+            Error::Connection(_) | Error::Tls(_) => address::unreachable(&config, &error),
+            error => error.into(),
+        })?,
         number = signals.next() => return Ok(signalled(number)),
     };
-    let Some(guard) = guard else {
-        let name = &arguments.name;
-        print::log("trax", &format!("\"{name}\" is held by others"));
-        return Ok(ExitCode::from(NOT_ACQUIRED));
+    let mut report = Report {
+        name,
+        holder: &holder,
+        outcome: Outcome::NotAcquired,
+        slot: guard.as_ref().map(|guard| guard.grant().slot),
+        waited_seconds: begun.elapsed().as_secs_f64(),
+        held_seconds: None,
+        exit_code: None,
+        signal: None,
     };
-    let (code, lost) = match start(&arguments, &guard) {
-        Ok(child) => attend(child, &guard, &mut signals, arguments.grace).await?,
-        Err(code) => (code, false),
+    let code = match guard {
+        None => ExitCode::from(NOT_ACQUIRED),
+        Some(guard) => hold(&arguments, guard, &mut signals, &mut report).await?,
     };
-    let lost = lost || is_lost_at_the_end(guard).await;
-    if lost {
-        let name = &arguments.name;
-        print::log("trax", &format!("the token of \"{name}\" was lost"));
+    if arguments.json
+        && let Err(failure) = json(&[&report])
+    {
+        // Who reads no report still gets the program's exit code.
+        failure.report();
+    }
+    match report.outcome {
+        Outcome::NotAcquired if !arguments.quiet => {
+            print::log("trax", &format!("\"{name}\" is held by others"));
+        }
+        Outcome::Lost => print::log("trax", &format!("the token of \"{name}\" was lost")),
+        _ => {}
+    }
+    Ok(code)
+}
+
+/// Runs the program while the token is held.
+async fn hold(
+    arguments: &Arguments,
+    guard: TokenGuard,
+    signals: &mut Signals,
+    report: &mut Report<'_>,
+) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    if arguments.verbose {
+        let (slot, holders) = (guard.grant().slot, arguments.max_holders);
+        print::log("trax", &format!("holds place {slot} of {holders}"));
+    }
+    let (outcome, code) = match start(arguments, &guard) {
+        Ok(child) => {
+            let (status, lost) = attend(child, &guard, signals, arguments.grace).await?;
+            (report.exit_code, report.signal) = (status.code(), status.signal());
+            let outcome = if lost { Outcome::Lost } else { Outcome::Ended };
+            (outcome, exit_code(status))
+        }
+        Err(code) => (Outcome::NotStarted, code),
+    };
+    let lost_at_last = is_lost_at_the_end(guard).await;
+    report.held_seconds = Some(begun.elapsed().as_secs_f64());
+    if outcome == Outcome::Lost || lost_at_last {
+        report.outcome = Outcome::Lost;
         return Ok(ExitCode::from(LOST));
     }
+    report.outcome = outcome;
     Ok(code)
 }
 
@@ -121,6 +210,9 @@ fn start(arguments: &Arguments, guard: &TokenGuard) -> Result<tokio::process::Ch
         .env("TRAX_LOCK_SLOT", grant.slot.to_string())
         .env("TRAX_LOCK_TOKEN", grant.token.to_string())
         .process_group(0);
+    if arguments.json {
+        command.stdout(std::io::stderr());
+    }
     end_with_parent(&mut command);
     command.spawn().map_err(|error| {
         print::log("trax", &format!("{}: {error}", program.to_string_lossy()));
@@ -148,13 +240,13 @@ fn end_with_parent(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 fn end_with_parent(_command: &mut Command) {}
 
-/// Waits for the end of the program; gives its exit code, and whether it was stopped because the token was lost.
+/// Waits for the end of the program; gives how it ended, and whether it was stopped because the token was lost.
 async fn attend(
     mut child: tokio::process::Child,
     guard: &TokenGuard,
     signals: &mut Signals,
     grace: Duration,
-) -> Result<(ExitCode, bool), Failure> {
+) -> Result<(ExitStatus, bool), Failure> {
     let running = Groups::default();
     let group = running.enter(child.id());
     let _terminal = Terminal::give_to(&group);
@@ -177,7 +269,7 @@ async fn attend(
         }
     };
     group.leave(lost);
-    Ok((exit_code(status), lost))
+    Ok((status, lost))
 }
 
 async fn at(moment: Option<Instant>) {

@@ -5,6 +5,7 @@
 mod address;
 mod bench;
 mod check;
+mod command;
 mod cron;
 mod dead;
 mod demo;
@@ -33,9 +34,10 @@ mod workers;
 
 use std::process::ExitCode;
 
+use clap::Parser;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
 
+use command::commands;
 use failure::Failure;
 
 /// What every script may rely on.
@@ -58,58 +60,63 @@ const EXIT_CODES: &str = "Exit codes:
 struct Arguments {
     /// Where the database is; otherwise DATABASE_URL, otherwise PGHOST, PGPORT, PGUSER, PGDATABASE
     /// and PGPASSWORD.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Database")]
     database_url: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Subcommand)]
-enum Command {
+commands! {
     /// Run a small real workload on a throw-away server, watch it, and check the counts
-    Demo(demo::Arguments),
+    Demo(demo::Arguments) => demo::run,
     /// Claim jobs and run a program for each
-    Worker(worker::Arguments),
+    Worker(worker::Arguments) => worker::run,
     /// Run a program while holding a token that only so many may hold at once
-    Lock(lock::Arguments),
+    Lock(lock::Arguments) => lock::run,
     /// Queue jobs and print their ids
-    Enqueue(enqueue::Arguments),
+    Enqueue(enqueue::Arguments) => enqueue::run,
     /// Show what runs, what is missing and what to type; exit code 2 when something is wrong
-    Status(status::Arguments),
+    Status(status::Arguments) => status::run,
     /// Verify every invariant; exit code 2 when one is violated
-    Check(check::Arguments),
+    Check(check::Arguments) => check::run,
     /// Watch rates, queues, groups, workers and tasks; cancel, pause and retry by key
-    Top(top::Arguments),
+    Top(top::Arguments) => top::run,
     /// Find out what is wrong, and print the line to type; exit code 2 when something is
-    Doctor(doctor::Arguments),
+    Doctor(doctor::Arguments) => doctor::run,
     /// Print numbers for Prometheus, or serve them
-    Metrics(metrics::Arguments),
+    Metrics(metrics::Arguments) => metrics::run,
     /// Turn crontabs and the jobs of pg_cron into manifests
-    Import(import::Arguments),
+    #[command(subcommand, after_help = import::HELP)]
+    Import(import::Command) => import::run,
     /// List, show, cancel, retry and watch jobs
-    Jobs(jobs::Arguments),
+    #[command(subcommand)]
+    Jobs(jobs::Command) => jobs::run,
     /// List, show, requeue and acknowledge jobs that failed for good
-    Dead(dead::Arguments),
+    #[command(subcommand)]
+    Dead(dead::Command) => dead::run,
     /// Look at, apply, switch and trigger what is scheduled
-    Manifest(manifest::Arguments),
+    #[command(subcommand)]
+    Manifest(manifest::Command) => manifest::run,
     /// Look at groups, limit, pause and resume them
-    Group(group::Arguments),
+    #[command(subcommand)]
+    Group(group::Command) => group::run,
     /// Who executes jobs
-    Workers(workers::Arguments),
+    Workers(workers::Arguments) => workers::run,
     /// Pause the scheduler of this database, also over restarts; workers go on
-    Pause(pause::Arguments),
+    Pause(pause::Arguments) => pause::run,
     /// Let the paused scheduler go on
-    Resume(pause::ResumeArguments),
+    Resume(pause::ResumeArguments) => pause::resume,
     /// What a cron expression says and when it fires
-    Cron(cron::Arguments),
+    #[command(subcommand)]
+    Cron(cron::Command) => cron::run,
     /// Let a role read, produce, work or do everything
-    Grant(grant::Arguments),
+    Grant(grant::Arguments) => grant::run,
     /// Print a completion script for a shell
-    Completions(manual::CompletionArguments),
+    Completions(manual::CompletionArguments) => manual::completions,
     /// Print or write manual pages
-    Man(manual::ManArguments),
+    Man(manual::ManArguments) => manual::man,
     /// Measure this server, beside what PostgreSQL itself can do there
-    Bench(bench::Arguments),
+    Bench(bench::Arguments) => bench::run,
 }
 
 fn main() -> ExitCode {
@@ -121,41 +128,13 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return Failure::new(format!("cannot start: {error}")).report(),
     };
-    let code = match runtime.block_on(run(arguments)) {
+    let code = match runtime.block_on(run(arguments.database_url, arguments.command)) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     };
     // A handler that blocks its thread must not keep the process.
     runtime.shutdown_background();
     code
-}
-
-async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let url = arguments.database_url;
-    match arguments.command {
-        Command::Demo(arguments) => demo::run(url, arguments).await,
-        Command::Worker(arguments) => worker::run(url, arguments).await,
-        Command::Lock(arguments) => lock::run(url, arguments).await,
-        Command::Enqueue(arguments) => enqueue::run(url, arguments).await,
-        Command::Status(arguments) => status::run(url, arguments).await,
-        Command::Check(arguments) => check::run(url, arguments).await,
-        Command::Top(arguments) => top::run(url, arguments).await,
-        Command::Doctor(arguments) => doctor::run(url, arguments).await,
-        Command::Metrics(arguments) => metrics::run(url, arguments).await,
-        Command::Import(arguments) => import::run(url, arguments).await,
-        Command::Jobs(arguments) => jobs::run(url, arguments).await,
-        Command::Dead(arguments) => dead::run(url, arguments).await,
-        Command::Manifest(arguments) => manifest::run(url, arguments).await,
-        Command::Group(arguments) => group::run(url, arguments).await,
-        Command::Workers(arguments) => workers::run(url, arguments).await,
-        Command::Pause(arguments) => pause::run(url, arguments).await,
-        Command::Resume(arguments) => pause::resume(url, arguments).await,
-        Command::Cron(arguments) => cron::run(url, arguments).await,
-        Command::Grant(arguments) => grant::run(url, arguments).await,
-        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),
-        Command::Man(arguments) => manual::man(arguments, Arguments::command()),
-        Command::Bench(arguments) => bench::run(url, arguments).await,
-    }
 }
 
 /// Help and version are asked for; everything else is a mistake.

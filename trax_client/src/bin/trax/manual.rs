@@ -4,7 +4,7 @@ use std::fs::create_dir_all;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Command;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
@@ -28,17 +28,21 @@ pub(crate) struct ManArguments {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn completions(
-    arguments: &CompletionArguments,
-    mut command: Command,
+pub(crate) async fn completions(
+    _url: Option<String>,
+    arguments: CompletionArguments,
 ) -> Result<ExitCode, Failure> {
-    let mut script = Vec::new();
+    let (mut command, mut script) = (crate::Arguments::command(), Vec::new());
     clap_complete::generate(arguments.shell, &mut command, "trax", &mut script);
     say(String::from_utf8_lossy(&script).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn man(arguments: ManArguments, command: Command) -> Result<ExitCode, Failure> {
+pub(crate) async fn man(
+    _url: Option<String>,
+    arguments: ManArguments,
+) -> Result<ExitCode, Failure> {
+    let command = crate::Arguments::command();
     let Some(dir) = arguments.dir else {
         let page = page(command)?;
         say(String::from_utf8_lossy(&page).trim_end())?;

@@ -71,12 +71,23 @@ impl Session {
 
     /// A time as PostgreSQL reads it, in the zone of whoever typed it: '2030-01-01 10:00', 'tomorrow'.
     pub(crate) async fn time(&self, text: &str) -> Result<SystemTime, Failure> {
+        self.time_or(text, "give a time: '2030-01-01 10:00', 'tomorrow 10:00'")
+            .await
+    }
+
+    /// The same; the hint says what is right when this is none.
+    async fn time_or(&self, text: &str, hint: &str) -> Result<SystemTime, Failure> {
         // The zone holds for this transaction alone: behind a pooler the next one is somebody else's.
         self.connection.batch_execute("begin").await?;
         let read = self.read_time(text).await;
         let end = if read.is_ok() { "commit" } else { "rollback" };
         self.connection.batch_execute(end).await?;
-        Ok(read?)
+        read.map_err(|error| match error {
+            Error::InvalidArgument(_) => {
+                Failure::usage(format!("\"{text}\" is no time")).hint(hint)
+            }
+            error => error.into(),
+        })
     }
 
     async fn read_time(&self, text: &str) -> Result<SystemTime, Error> {
@@ -102,9 +113,8 @@ impl Session {
         match length {
             Ok(at) if text.contains(char::is_alphabetic) => Ok(Some(at)),
             Ok(_) | Err(Error::InvalidArgument(_)) => {
-                self.time(text).await.map(Some).map_err(|failure| {
-                    failure.hint("give a time, or how long ago: '2 h', '30 min'")
-                })
+                let hint = "give a time, or how long ago: '2 h', '30 min'";
+                self.time_or(text, hint).await.map(Some)
             }
             Err(error) => Err(error.into()),
         }

@@ -9,6 +9,7 @@ use trax_client::{Context, Worker};
 use crate::address;
 use crate::exec::Program;
 use crate::failure::Failure;
+use crate::output::json;
 use crate::print;
 
 /// What `exec` does, for who writes the program.
@@ -73,9 +74,16 @@ pub(crate) struct Arguments {
     /// Stop when the queue is empty
     #[arg(long)]
     until_empty: bool,
+    /// One JSON array of an object at the end, for programs: how it stopped and the counts; the log stays on standard
+    /// error
+    #[arg(long, help_heading = "Output")]
+    json: bool,
     /// Log only what goes wrong
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Output")]
     quiet: bool,
+    /// Log also which database is asked
+    #[arg(long, short, help_heading = "Output")]
+    verbose: bool,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -84,6 +92,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     // What this role may not do the first claim tells: no other right than the worker's is needed.
     if arguments.health.is_none() && std::env::var_os("NOTIFY_SOCKET").is_none() {
         drop(address::connect(&config).await?);
+    }
+    if arguments.verbose {
+        print::log("trax", &format!("asks {}", address::describe(&config)));
     }
 
     let grace = Duration::from_secs(arguments.grace.into());
@@ -127,6 +138,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let summary = worker.run().await;
     program.kill_all();
     let summary = summary?;
+    if arguments.json {
+        json(&[&summary])?;
+    }
     if !arguments.quiet {
         print::log("trax", &summary.to_string());
     }

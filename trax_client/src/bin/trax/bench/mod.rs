@@ -21,6 +21,7 @@ mod progress;
 mod prune;
 mod report;
 mod scenario;
+mod scrape;
 mod single;
 mod sizes;
 mod snapshot;

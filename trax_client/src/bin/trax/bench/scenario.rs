@@ -6,7 +6,8 @@ use std::pin::Pin;
 use super::ground::Ground;
 use super::report::Figure;
 use super::{
-    claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, single, snapshot,
+    claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape, single,
+    snapshot,
 };
 use crate::failure::Failure;
 
@@ -113,6 +114,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "manifests that are due at once"
     ),
     scenario!("prune", false, prune::run, "forgetting finished runs"),
+    scenario!(
+        "scrape",
+        false,
+        scrape::run,
+        "all numbers for monitoring, with very many runs and waiting jobs"
+    ),
 ];
 
 /// Those that were named, in the order of the table; else the quick ones, or all.

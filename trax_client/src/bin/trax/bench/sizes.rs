@@ -34,7 +34,13 @@ pub(crate) struct Asked {
     /// How many finished runs are pruned (prune)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     finished: Option<i64>,
-    /// How often a time is taken in one round (latency, depth, blocked, manifests)
+    /// How many finished runs history has (scrape)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
+    history: Option<i64>,
+    /// How many jobs wait, in ten groups (scrape)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(10..=100_000_000))]
+    waiting: Option<i64>,
+    /// How often a time is taken in one round (latency, depth, blocked, manifests, scrape)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     samples: Option<u32>,
 }
@@ -52,6 +58,8 @@ pub(crate) struct Sizes {
     pub(crate) manifests: i64,
     pub(crate) due: i64,
     pub(crate) finished: i64,
+    pub(crate) history: i64,
+    pub(crate) waiting: i64,
     pub(crate) samples: u32,
 }
 
@@ -70,6 +78,8 @@ impl Sizes {
             manifests: size(asked.manifests, 100_000, 1_000_000),
             due: size(asked.due, 10_000, 100_000),
             finished: size(asked.finished, 200_000, 1_000_000),
+            history: size(asked.history, 1_000_000, 10_000_000),
+            waiting: size(asked.waiting, 100_000, 1_000_000),
             samples: asked.samples.unwrap_or(if all { 1000 } else { 200 }),
         }
     }

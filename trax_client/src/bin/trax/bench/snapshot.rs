@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
@@ -18,6 +18,8 @@ use crate::failure::Failure;
 const BACKLOG: i64 = 20_000;
 /// Before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// How soon a load that broke off is noticed.
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     // Each load is its own warm-up: what it measures is its end.
@@ -59,7 +61,7 @@ async fn load(ground: &Ground, is_held: bool) -> Result<Sample, Failure> {
         holder.batch_execute(sql).await?;
     }
     let rest = ground.sizes.hold - window(ground);
-    tokio::time::sleep(Duration::from_secs(rest)).await;
+    load.lasts(Duration::from_secs(rest)).await?;
     let sample = load.measure(ground).await?;
     holder.batch_execute("rollback").await?;
     load.end(ground).await?;
@@ -91,13 +93,25 @@ impl Load {
         Ok(Load { hands, counts })
     }
 
-    async fn measure(&self, ground: &Ground) -> Result<Sample, Failure> {
-        if let Some(ended) = self.hands.iter().position(Hand::is_finished) {
-            return Err(Failure::new(format!("part {ended} of the load broke off")));
+    /// Waits, unless a part breaks off.
+    async fn lasts(&self, length: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + length;
+        loop {
+            if let Some(ended) = self.hands.iter().position(Hand::is_finished) {
+                return Err(Failure::new(format!("part {ended} of the load broke off")));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
         }
+    }
+
+    async fn measure(&self, ground: &Ground) -> Result<Sample, Failure> {
         let begun = ground.meter.begin().await?;
         let before = self.counts.completed.load(Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_secs(window(ground))).await;
+        self.lasts(Duration::from_secs(window(ground))).await?;
         let count = self.counts.completed.load(Ordering::Relaxed) - before;
         Ok(Sample::rate(count, ground.meter.end(begun).await?))
     }

@@ -11,26 +11,20 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
+use crate::command::commands;
 use crate::failure::Failure;
 use crate::output::{Moment, Options, json, say, width};
 use crate::print::folded_at;
 use crate::run_to_come::{self, Run};
 use crate::session::Session;
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
+commands! {
     /// Say a cron expression in English and show its next times, in its zone and in yours
-    Explain(Explain),
+    Explain(Explain) => explain,
 }
 
 #[derive(clap::Args)]
-struct Explain {
+pub(crate) struct Explain {
     /// Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or @daily and
     /// the like
     expression: String,
@@ -56,8 +50,7 @@ struct Explanation<'a> {
     runs: Vec<Run>,
 }
 
-pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let Command::Explain(arguments) = arguments.command;
+async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let after = match &arguments.after {
         Some(text) => Some(session.time(text).await?),

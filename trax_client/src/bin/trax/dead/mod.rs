@@ -4,43 +4,23 @@ mod list;
 mod resolve;
 mod show;
 
-use std::process::ExitCode;
 use std::time::SystemTime;
 
 use tokio_postgres::types::Type;
 
+use crate::command::commands;
 use crate::failure::Failure;
 use crate::session::{Argument, Session};
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
+commands! {
     /// The dead letters that wait for a person, the newest first
-    List(list::Arguments),
+    List(list::Arguments) => list::run,
     /// Everything about a dead letter
-    Show(show::Arguments),
+    Show(show::Arguments) => show::run,
     /// Queue the work of dead letters again, each as a fresh job with fresh attempts
-    Requeue(resolve::Arguments),
+    Requeue(resolve::Arguments) => resolve::requeue,
     /// Resolve dead letters without running anything
-    Ack(resolve::Arguments),
-}
-
-pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
-        Command::List(arguments) => list::run(url, arguments).await,
-        Command::Show(arguments) => show::run(url, arguments).await,
-        Command::Requeue(arguments) => {
-            resolve::run(url, arguments, resolve::Resolution::Requeue).await
-        }
-        Command::Ack(arguments) => {
-            resolve::run(url, arguments, resolve::Resolution::Acknowledge).await
-        }
-    }
+    Ack(resolve::Arguments) => resolve::acknowledge,
 }
 
 /// Which dead letters.

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Resolution {
+enum Resolution {
     Requeue,
     Acknowledge,
 }
@@ -49,7 +49,21 @@ struct Change {
     requeued_job_id: Option<i64>,
 }
 
-pub(crate) async fn run(
+pub(crate) async fn requeue(
+    url: Option<String>,
+    arguments: Arguments,
+) -> Result<ExitCode, Failure> {
+    all(url, arguments, Resolution::Requeue).await
+}
+
+pub(crate) async fn acknowledge(
+    url: Option<String>,
+    arguments: Arguments,
+) -> Result<ExitCode, Failure> {
+    all(url, arguments, Resolution::Acknowledge).await
+}
+
+async fn all(
     url: Option<String>,
     arguments: Arguments,
     resolution: Resolution,

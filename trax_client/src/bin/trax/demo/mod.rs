@@ -27,6 +27,7 @@ use self::view::{Counts, View};
 use self::workload::Plan;
 use crate::address;
 use crate::failure::{FAILED, Failure};
+use crate::output::{Options, say};
 use crate::print;
 
 /// The workload takes about ten seconds; after this it has failed.
@@ -42,21 +43,27 @@ pub(crate) struct Arguments {
     /// How many jobs the bulk part enqueues
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     jobs: u32,
+    #[command(flatten)]
+    output: Options,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
-    let place = Place::make(url.as_deref()).await?;
+    let output = arguments.output;
+    let place = Place::make(url.as_deref(), output).await?;
     let outcome = tokio::select! {
         outcome = play(&place, &arguments, begun) => outcome,
         _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
     };
-    let keep = arguments.keep || (place.is_own() && is_watched());
-    if outcome.is_ok() {
-        look_around(&place, keep).await?;
-    }
+    let watched = is_watched() && !output.json && !output.quiet;
+    let keep = arguments.keep || (place.is_own() && watched);
+    let looked = match outcome {
+        Ok(_) => look_around(&place, keep, output).await,
+        Err(_) => Ok(()),
+    };
+    // Also when nobody reads what is said.
     place.remove(keep).await?;
-    outcome
+    looked.and(outcome)
 }
 
 /// The whole workload; the exit code is the verdict.
@@ -69,11 +76,12 @@ async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<Ex
         ..Plan::default()
     };
     workload::make_tables(&connection).await?;
-    let ticker = ensure_ticking(&connection, &config).await?;
+    let output = arguments.output;
+    let ticker = ensure_ticking(&connection, &config, output).await?;
 
-    let fleet = Fleet::start(&config, files.script()).await?;
+    let fleet = Fleet::start(&config, files.script(), output).await?;
     workload::begin(&connection, &plan, &files).await?;
-    let ended = watch(&connection, &plan, &fleet).await;
+    let ended = watch(&connection, &plan, &fleet, output).await;
     workload::end_schedules(&connection).await?;
     let stopped = fleet.stop().await?;
     if let Some(ticker) = ticker {
@@ -81,34 +89,39 @@ async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<Ex
     }
     ended?;
 
-    println!("{}", print::folded(&format!("  worker: {stopped}"), 10));
-    let right = verdict::judge(&connection, &plan, &files).await?;
+    let summary = format!("  worker: {stopped}");
+    output.tell(&print::folded(&summary, 10))?;
+    let right = verdict::judge(&connection, &plan, &files, output).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    if right {
-        println!("\nEverything is as expected, after {seconds:.1} s.");
-        Ok(ExitCode::SUCCESS)
+    let what = if right { "Everything" } else { "Something" };
+    let not = if right { "" } else { " not" };
+    output.tell(&format!(
+        "\n{what} is{not} as expected, after {seconds:.1} s."
+    ))?;
+    Ok(if right {
+        ExitCode::SUCCESS
     } else {
-        println!("\nSomething is not as expected, after {seconds:.1} s.");
-        Ok(ExitCode::from(FAILED))
-    }
+        ExitCode::from(FAILED)
+    })
 }
 
 /// A server that was not started with the library has no scheduler: the demo ticks itself then.
 async fn ensure_ticking(
     connection: &Connection,
     config: &Address,
+    output: Options,
 ) -> Result<Option<JoinHandle<()>>, Failure> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
         let sql = "select 1 from pg_catalog.pg_stat_activity \
                    where backend_type = 'trax scheduler' and datname = current_database()";
         if !connection.query_typed(sql, &[]).await?.is_empty() {
-            println!("  the scheduler of this database runs");
+            output.tell("  the scheduler of this database runs")?;
             return Ok(None);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    println!("  no scheduler runs in this database: the demo calls trax.tick() itself");
+    output.tell("  no scheduler runs in this database: the demo calls trax.tick() itself")?;
     let ticking = address::connect(config).await?;
     Ok(Some(tokio::spawn(async move {
         loop {
@@ -131,7 +144,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn start(config: &Address, script: &Path) -> Result<Self, Failure> {
+    async fn start(config: &Address, script: &Path, output: Options) -> Result<Self, Failure> {
         let pool = Pool::open(config, CONCURRENCY).await?;
         let worker = Worker::with_state(config.clone(), pool)
             .name("demo")
@@ -144,7 +157,10 @@ impl Fleet {
         let worker = handlers(worker);
         let shutdown = worker.shutdown();
         let own = tokio::spawn(worker.run());
-        let program = exec_worker(config, script)?;
+        let exec = format!("sh {}", script.display());
+        let task = workload::DIGEST;
+        output.tell(&format!("  $ trax worker --task {task} --exec '{exec}'"))?;
+        let program = exec_worker(config, &exec)?;
         Ok(Fleet {
             own,
             shutdown,
@@ -175,16 +191,11 @@ impl Fleet {
 }
 
 /// `trax worker --exec`, as a user would start it.
-fn exec_worker(config: &Address, script: &Path) -> Result<Child, Failure> {
-    let exec = format!("sh {}", script.display());
-    println!(
-        "  $ trax worker --task {} --exec '{exec}'",
-        workload::DIGEST
-    );
+fn exec_worker(config: &Address, exec: &str) -> Result<Child, Failure> {
     let program: PathBuf = std::env::current_exe()?;
     let mut command = Command::new(program);
     place::environment(&mut command, config)?;
-    command.args(["worker", "--task", workload::DIGEST, "--exec", &exec]);
+    command.args(["worker", "--task", workload::DIGEST, "--exec", exec]);
     command
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -203,20 +214,23 @@ fn exec_worker(config: &Address, script: &Path) -> Result<Child, Failure> {
 }
 
 /// Shows what happens until all that must happen has.
-async fn watch(connection: &Connection, plan: &Plan, fleet: &Fleet) -> Result<(), Failure> {
+async fn watch(
+    connection: &Connection,
+    plan: &Plan,
+    fleet: &Fleet,
+    output: Options,
+) -> Result<(), Failure> {
     let begun = Instant::now();
-    let mut view = View::new(plan.jobs());
+    let mut view = View::new(plan.jobs(), output);
     loop {
         let counts = Counts::read(connection).await?;
-        view.show(&counts);
+        view.show(&counts)?;
         if workload::is_done(connection, plan).await? {
-            view.end(&Counts::read(connection).await?);
-            return Ok(());
+            return view.end(&Counts::read(connection).await?);
         }
         if begun.elapsed() > DEADLINE || fleet.own.is_finished() {
-            view.end(&counts);
             // Not an error here: the worker's own, or the table, will show what is missing.
-            return Ok(());
+            return view.end(&counts);
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -227,18 +241,22 @@ fn is_watched() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-async fn look_around(place: &Place, keep: bool) -> Result<(), Failure> {
+async fn look_around(place: &Place, keep: bool, output: Options) -> Result<(), Failure> {
     if !keep {
-        println!("To look around in the database: trax demo --keep");
-        return Ok(());
+        return output.tell("To look around in the database: trax demo --keep");
     }
-    println!("\nLook around:\n    {}", place.psql());
-    println!("    select * from trax.job limit 10;");
-    println!("    select * from trax.dead_letter;");
+    let psql = place.psql();
+    if output.quiet {
+        // Who keeps it wants to know where it is.
+        say(&psql)?;
+    }
+    output.tell(&format!(
+        "\nLook around:\n    {psql}\n    select * from trax.job limit 10;\n    select * from trax.dead_letter;"
+    ))?;
     if !place.is_own() {
         return Ok(());
     }
-    println!("The server is removed when you press Enter or Ctrl-C.");
+    output.tell("The server is removed when you press Enter or Ctrl-C.")?;
     // A thread of its own: reading a terminal cannot be cancelled.
     let (pressed, enter) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

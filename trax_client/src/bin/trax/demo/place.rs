@@ -11,7 +11,10 @@ use trax_client::testkit::Server;
 
 use crate::address;
 use crate::failure::Failure;
+use crate::output::Options;
 use crate::print;
+
+const CREATE_EXTENSION: &str = "  create extension trax;";
 
 /// The database of the demo, and the server if it is the demo's own.
 pub(crate) struct Place {
@@ -21,18 +24,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) async fn make(url: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) async fn make(url: Option<&str>, output: Options) -> Result<Self, Failure> {
         let place = match url {
             None => {
-                println!("Starting a private PostgreSQL server, preloaded with trax ...");
+                output.tell("Starting a private PostgreSQL server, preloaded with trax ...")?;
                 let server = tokio::task::spawn_blocking(|| Server::options().start())
                     .await
                     .map_err(|error| Failure::new(error.to_string()))??;
-                println!(
-                    "  port {}, data in {}",
-                    server.port(),
-                    server.data_dir().display()
-                );
+                let (port, data) = (server.port(), server.data_dir());
+                output.tell(&format!("  port {port}, data in {}", data.display()))?;
+                output.tell(CREATE_EXTENSION)?;
                 server.plain_database("demo").await?;
                 Place {
                     server: Some(server),
@@ -43,11 +44,11 @@ impl Place {
             Some(url) => {
                 let given = address::from_environment(Some(url))?;
                 let database = format!("trax_demo_{}", std::process::id());
-                println!(
-                    "Creating database {database} on {} ...",
-                    address::describe(&given)
-                );
                 let connection = address::connect(&given).await?;
+                let server = address::describe(&given);
+                let making = format!("Creating database {database} on {server} ...");
+                output.tell(&print::folded(&making, 2))?;
+                output.tell(CREATE_EXTENSION)?;
                 connection
                     .batch_execute(&format!("create database {database}"))
                     .await?;
@@ -58,7 +59,6 @@ impl Place {
                 }
             }
         };
-        println!("  create extension trax;");
         let connection = address::connect(&place.config()).await?;
         connection.batch_execute("create extension trax").await?;
         Ok(place)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
+use serde::Serialize;
 use tokio::process::Command;
 use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
@@ -11,7 +12,7 @@ use trax_client::Client;
 use super::place::Files;
 use super::workload::{CLOCK, DIGEST, DOOMED, FLAKY, PULSE, Plan, STEP, WEIGH};
 use crate::failure::Failure;
-use crate::print;
+use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 
 /// One line of the final table.
 struct Line {
@@ -34,21 +35,64 @@ impl Line {
             Expected::AtLeast(number) => self.actual >= number,
         }
     }
+}
 
-    fn cells(&self) -> Vec<String> {
-        let expected = match self.expected {
-            Expected::Exactly(number) => number.to_string(),
-            Expected::AtLeast(number) => format!(">= {number}"),
+/// A line as programs read it.
+#[derive(Serialize)]
+struct Verdict {
+    part: &'static str,
+    what: &'static str,
+    expected: i64,
+    /// More than expected is right too.
+    at_least: bool,
+    actual: i64,
+    ok: bool,
+}
+
+impl From<&Line> for Verdict {
+    fn from(line: &Line) -> Self {
+        let (expected, at_least) = match line.expected {
+            Expected::Exactly(number) => (number, false),
+            Expected::AtLeast(number) => (number, true),
         };
-        let sign = if self.is_right() { "ok" } else { "WRONG" };
-        let actual = self.actual.to_string();
-        vec![
-            self.part.to_owned(),
-            self.what.to_owned(),
+        Verdict {
+            part: line.part,
+            what: line.what,
             expected,
-            actual,
-            sign.to_owned(),
+            at_least,
+            actual: line.actual,
+            ok: line.is_right(),
+        }
+    }
+}
+
+impl Record for Verdict {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("part"),
+        Column::text("what"),
+        Column::number("expected"),
+        Column::number("actual"),
+        Column::whole(""),
+    ];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        let sign = if self.at_least { ">= " } else { "" };
+        let ok = if self.ok {
+            Cell::new("ok", Tone::Good)
+        } else {
+            Cell::new("WRONG", Tone::Bad)
+        };
+        vec![
+            Cell::plain(self.part),
+            Cell::plain(self.what),
+            Cell::plain(format!("{sign}{}", self.expected)),
+            Cell::plain(self.actual),
+            ok,
         ]
+    }
+
+    fn key(&self) -> String {
+        self.what.to_owned()
     }
 }
 
@@ -57,16 +101,17 @@ pub(crate) async fn judge(
     connection: &Connection,
     plan: &Plan,
     files: &Files,
+    output: Options,
 ) -> Result<bool, Failure> {
     let mut lines = runs(connection, plan).await?;
     lines.extend(tables(connection, plan).await?);
     lines.push(digests(connection, plan, files).await?);
-    lines.extend(leftovers(connection).await?);
-    let cells: Vec<Vec<String>> = lines.iter().map(Line::cells).collect();
-    println!(
-        "\n{}",
-        print::table(&["part", "what", "expected", "actual", ""], &cells)
-    );
+    lines.extend(leftovers(connection, output).await?);
+    if !output.quiet {
+        let verdicts: Vec<Verdict> = lines.iter().map(Verdict::from).collect();
+        output.tell("")?;
+        output.list(&verdicts, Moment::Never, "")?;
+    }
     Ok(lines.iter().all(Line::is_right))
 }
 
@@ -240,17 +285,14 @@ async fn digests(connection: &Connection, plan: &Plan, files: &Files) -> Result<
 }
 
 /// Nothing may be left over, and no invariant broken.
-async fn leftovers(connection: &Connection) -> Result<Vec<Line>, Failure> {
+async fn leftovers(connection: &Connection, output: Options) -> Result<Vec<Line>, Failure> {
     let leases = connection
         .query_typed_one("select count(*) from trax.lease", &[])
         .await?;
     let violations = Client::new(connection).check().await?;
     for violation in &violations {
-        println!(
-            "  {}: {}",
-            violation.rule,
-            violation.detail.as_deref().unwrap_or_default()
-        );
+        let detail = violation.detail.as_deref().unwrap_or_default();
+        output.tell(&format!("  {}: {detail}", violation.rule))?;
     }
     let line = |what, actual| Line {
         part: "all",

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio_postgres::Client as Connection;
 
 use crate::failure::Failure;
+use crate::output::Options;
 
 /// The jobs by where they are, and the attempts by how they ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,11 +52,13 @@ pub(crate) struct View {
     bar: Option<ProgressBar>,
     begun: Instant,
     last: Option<Instant>,
+    output: Options,
 }
 
 impl View {
-    pub(crate) fn new(total: i64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    pub(crate) fn new(total: i64, output: Options) -> Self {
+        let shown = std::io::stderr().is_terminal() && !output.quiet;
+        let bar = shown.then(|| {
             let bar = ProgressBar::new(total.unsigned_abs());
             if let Ok(style) =
                 ProgressStyle::with_template("  {elapsed:>6}  [{bar:65}]\n          {msg}")
@@ -68,10 +71,11 @@ impl View {
             bar,
             begun: Instant::now(),
             last: None,
+            output,
         }
     }
 
-    pub(crate) fn show(&mut self, counts: &Counts) {
+    pub(crate) fn show(&mut self, counts: &Counts) -> Result<(), Failure> {
         if let Some(bar) = &self.bar {
             let ended = (counts.succeeded + counts.dead).unsigned_abs();
             bar.set_length(bar.length().unwrap_or(0).max(ended));
@@ -83,22 +87,21 @@ impl View {
             .is_none_or(|last| last.elapsed() >= Duration::from_secs(1))
         {
             self.last = Some(Instant::now());
-            self.print(counts);
+            return self.print(counts);
         }
+        Ok(())
     }
 
-    pub(crate) fn end(&mut self, counts: &Counts) {
+    pub(crate) fn end(&mut self, counts: &Counts) -> Result<(), Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.print(counts);
+        self.print(counts)
     }
 
-    fn print(&self, counts: &Counts) {
-        println!(
-            "  {:>4.1} s  {}",
-            self.begun.elapsed().as_secs_f64(),
-            counts.line()
-        );
+    fn print(&self, counts: &Counts) -> Result<(), Failure> {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let line = counts.line();
+        self.output.tell(&format!("  {seconds:>4.1} s  {line}"))
     }
 }

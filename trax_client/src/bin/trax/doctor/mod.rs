@@ -134,6 +134,9 @@ impl Record for Finding {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
     let output = arguments.output;
+    if output.verbose {
+        print::log("trax", &format!("asks {}", address::describe(&config)));
+    }
     let mut findings = Vec::new();
     let mut examined = None;
     match connection::reach(&config).await {
@@ -206,7 +209,8 @@ fn show(findings: &[Finding], examined: Option<&Reached>, output: Options) -> Re
                 paint("healthy", Tone::Good)
             ));
         }
-        texts.push(paint(&examined.summary(), Tone::Dim));
+        let summary = print::folded_at(&examined.summary(), 2, width());
+        texts.push(paint(&summary, Tone::Dim));
     }
     say(&texts.join("\n\n"))
 }

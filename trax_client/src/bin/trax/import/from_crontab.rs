@@ -32,7 +32,7 @@ const FOR_CRON: [(&str, &str); 5] = [
 ];
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Crontabs; - is standard input, for example of crontab -l
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,

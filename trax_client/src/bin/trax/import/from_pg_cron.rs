@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tokio_postgres::Row;
+use tokio_postgres::config::Host;
+use tokio_postgres::{Config, Row};
 
 use super::proposal::{How, Names, Proposal, manifest, settle};
 use super::run::Input;
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The database with the table cron.job, when it is another one than that of trax
     #[arg(long, value_name = "URL")]
     from: Option<String>,
@@ -56,7 +57,8 @@ impl Job {
 pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.how.output).await?;
     let from = arguments.from.as_deref().or(url.as_deref());
-    let source = address::connect(&address::from_environment(from)?).await?;
+    let address = address::from_environment(from)?;
+    let source = address::connect(&address).await?;
     let rows = source.query_typed(JOBS, &[]).await.map_err(|error| {
         let error = trax_client::Error::from(error);
         let missing = error
@@ -73,18 +75,19 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let mut names = Names::default();
     let proposals = jobs
         .into_iter()
-        .map(|job| proposal(&arguments.how, &mut names, job))
+        .map(|job| proposal(&arguments.how, &mut names, &address, job))
         .collect();
     settle(&session, &arguments.how, proposals).await
 }
 
-fn proposal(how: &How, names: &mut Names, job: Job) -> Proposal {
+fn proposal(how: &How, names: &mut Names, server: &Config, job: Job) -> Proposal {
     let source = format!("cron.job:{}", job.id);
     let line = format!("{} {}", job.schedule, job.command);
     let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
     let input = Input {
         command: format!(
-            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --dbname={} --username={}",
+            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 {} --dbname={} --username={}",
+            place(server),
             quoted(&job.database),
             quoted(&job.username)
         ),
@@ -93,7 +96,7 @@ fn proposal(how: &How, names: &mut Names, job: Job) -> Proposal {
     };
     let mut manifest = manifest(how, &name, json!(input));
     let mut notes = vec![format!(
-        "psql runs it in \"{}\" as \"{}\", from the worker's machine and with its password",
+        "psql runs it in \"{}\" as \"{}\", from the worker's machine and with its PGPASSWORD or .pgpass",
         job.database, job.username
     )];
     match seconds(&job.schedule) {
@@ -112,6 +115,21 @@ fn proposal(how: &How, names: &mut Names, job: Job) -> Proposal {
     let mut proposal = Proposal::of(source, line, manifest);
     proposal.notes = notes;
     proposal
+}
+
+/// Where the server of pg_cron is reached from here, as psql takes it.
+fn place(server: &Config) -> String {
+    let hosts = server.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(directory) => directory.display().to_string(),
+    });
+    let hosts: Vec<String> = hosts.collect();
+    let ports: Vec<String> = server.get_ports().iter().map(u16::to_string).collect();
+    let host = format!("--host={}", quoted(&hosts.join(",")));
+    match ports.as_slice() {
+        [] => host,
+        ports => format!("{host} --port={}", ports.join(",")),
+    }
 }
 
 /// "30 seconds", which pg_cron knows beside cron.

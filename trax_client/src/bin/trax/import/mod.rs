@@ -9,44 +9,27 @@ mod from_pg_cron;
 mod proposal;
 mod run;
 
-use std::process::ExitCode;
+use crate::command::commands;
 
-use crate::failure::Failure;
-
-const HELP: &str = "Shows each line, what it becomes and when that runs next, and changes nothing without --apply. The
-server says the next runs; for that it makes the manifests in a transaction that it undoes.
+pub(crate) const HELP: &str = "\
+Shows each line, what it becomes and when that runs next, and changes nothing without --apply. The server says the next \
+runs; for that it makes the manifests in a transaction that it undoes.
 
 A worker on the machine with the programs runs them:
 
   trax worker --task shell --exec 'trax import run --like-cron'
 
-As with cron: missed runs are not made up for, nothing is retried, a command may take a day. Unlike cron: a command
-does not start while its last run goes on; it starts once when that ends. Nobody gets mail: what a command writes on
-standard error is in its error when it fails. Without --like-cron a command that fails becomes a dead letter, and does
-not run again until somebody has looked at it.";
+As with cron: missed runs are not made up for, nothing is retried, a command may take a day. Unlike cron: a command does \
+not start while its last run goes on; it starts once when that ends. Nobody gets mail: what a command writes on standard \
+error is in its error when it fails. Without --like-cron a command that fails becomes a dead letter, and does not run \
+again until somebody has looked at it.";
 
-#[derive(clap::Args)]
-#[command(after_help = HELP)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
+commands! {
     /// Crontabs of users, /etc/crontab and files of /etc/cron.d
-    Crontab(from_crontab::Arguments),
+    Crontab(from_crontab::Arguments) => from_crontab::run,
     /// The jobs of the extension pg_cron, in any database
     #[command(name = "pg_cron", alias = "pg-cron")]
-    PgCron(from_pg_cron::Arguments),
+    PgCron(from_pg_cron::Arguments) => from_pg_cron::run,
     /// Run the command of one imported job: a program for trax worker --exec
-    Run(run::Arguments),
-}
-
-pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
-        Command::Crontab(arguments) => from_crontab::run(url, arguments).await,
-        Command::PgCron(arguments) => from_pg_cron::run(url, arguments).await,
-        Command::Run(arguments) => run::run(&arguments),
-    }
+    Run(run::Arguments) => run::run,
 }

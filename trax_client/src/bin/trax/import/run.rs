@@ -2,7 +2,7 @@
 //!
 //! Enters: an imported job's input on standard input. Leaves: what the command does, and its exit code.
 //! Holds: the command finds what cron would give it: its user, its home as the working directory, a small environment, and
-//! what stood behind % on its standard input.
+//! what stood behind % on its standard input. Only the worker's password for PostgreSQL comes along.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -40,7 +40,7 @@ pub(super) struct Input {
     pub(super) stdin: Option<String>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     let input: Input = match serde_json::from_str(&text) {
@@ -152,7 +152,11 @@ fn command(input: &Input, user: &User) -> Command {
         ("USER", &user.name),
     ];
     command.envs(given);
-    command.envs(std::env::vars().filter(|(name, _)| name.starts_with("TRAX_")));
+    // What psql needs for a job of pg_cron is not for another user's eyes.
+    let passed = |name: &str| {
+        name.starts_with("TRAX_") || !user.other && matches!(name, "PGPASSWORD" | "PGPASSFILE")
+    };
+    command.envs(std::env::vars().filter(|(name, _)| passed(name)));
     command.envs(&input.environment);
     let home = input.environment.get("HOME").unwrap_or(&user.home);
     let home = std::path::Path::new(home);

@@ -16,6 +16,9 @@ const JOB_LIST: &str = include_str!("../query/job_list.sql");
 const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "cancelled"];
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+A filter that few ended jobs meet reads the whole history, which takes about a fifth of a second for 1,000,000 runs. \
+--state failed and --manifest are found by an index, and with --since only its days are read.")]
 pub(crate) struct Arguments {
     /// Only jobs in this state; may be repeated
     #[arg(long = "state", value_name = "STATE", value_parser = PossibleValuesParser::new(STATES))]
@@ -124,14 +127,14 @@ impl Job {
         })
     }
 
-    /// What it waits for, how long it has run, or when it ended.
+    /// Since when it has its state, or what it waits for.
     fn when(&self, now: Moment) -> String {
         match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
-            (Some(at), _, _) => format!("ended {}", at.relative(now)),
-            (None, Some(at), _) => format!("began {}", at.relative(now)),
+            (Some(at), _, _) | (None, Some(at), _) => at.relative(now),
             (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
             (None, None, Some("key")) => "behind its key".to_owned(),
-            (None, None, _) => "ready".to_owned(),
+            (None, None, Some("manifest")) => "behind another".to_owned(),
+            (None, None, _) => self.run_at.relative(now),
         }
     }
 
@@ -149,7 +152,7 @@ impl Record for Job {
         Column::text("group"),
         Column::text("manifest"),
         Column::number("att"),
-        Column::whole("queued"),
+        Column::whole("queued").verbose(),
         Column::whole("when"),
         Column::number("took"),
         Column::number("priority").verbose(),

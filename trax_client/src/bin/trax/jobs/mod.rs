@@ -6,39 +6,21 @@ mod retry;
 mod show;
 mod watch;
 
-use std::process::ExitCode;
-
+use crate::command::commands;
 use crate::failure::Failure;
 use crate::output::Tone;
 
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
+commands! {
     /// The newest jobs that match all filters, waiting, executing and ended
-    List(list::Arguments),
+    List(list::Arguments) => list::run,
     /// Everything about a job: its attempts, errors, input and output
-    Show(show::Arguments),
+    Show(show::Arguments) => show::run,
     /// Cancel jobs: those that wait end, the workers of the others are asked to stop
-    Cancel(cancel::Arguments),
-    /// Run ended jobs again, each as a fresh job
-    Retry(retry::Arguments),
+    Cancel(cancel::Arguments) => cancel::run,
+    /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now
+    Retry(retry::Arguments) => retry::run,
     /// Follow jobs until they have ended; the exit code says how
-    Watch(watch::Arguments),
-}
-
-pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
-        Command::List(arguments) => list::run(url, arguments).await,
-        Command::Show(arguments) => show::run(url, arguments).await,
-        Command::Cancel(arguments) => cancel::run(url, arguments).await,
-        Command::Retry(arguments) => retry::run(url, arguments).await,
-        Command::Watch(arguments) => watch::run(url, arguments).await,
-    }
+    Watch(watch::Arguments) => watch::run,
 }
 
 /// What a state means to its reader.

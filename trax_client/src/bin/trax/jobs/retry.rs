@@ -1,4 +1,4 @@
-//! `trax jobs retry`: an ended job runs again, as a fresh job.
+//! `trax jobs retry`: a job runs again: one that waits for its next attempt now, an ended one as a fresh job.
 //!
 //! A failed job whose dead letter waits is requeued through it, which keeps every option it had and lets its manifest
 //! go on. Any other ended job is queued anew: by its manifest when that still exists, else with its task, input,
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tokio_postgres::types::Type;
+use trax_client::{Hastened, JobId};
 
 use super::show::{Job, find};
 use super::unknown;
@@ -19,10 +20,10 @@ const JOB_AGAIN: &str = include_str!("../query/job_again.sql");
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-A job that failed for good is requeued through its dead letter, with all its
-options. Any other ended job is queued anew: by its manifest or, without one,
-with its task, input, group and priority. A job that waits for its next attempt
-is not touched.")]
+A job that waits for its next attempt can be claimed at once. One that failed
+for good is requeued through its dead letter, with all its options. Any other
+ended job is queued anew: by its manifest or, without one, with its task, input,
+group and priority.")]
 pub(crate) struct Arguments {
     /// The jobs
     #[arg(required = true, value_name = "ID")]
@@ -30,11 +31,14 @@ pub(crate) struct Arguments {
     /// Completed jobs too
     #[arg(long)]
     completed: bool,
+    /// Jobs too that wait for their first attempt
+    #[arg(long)]
+    scheduled: bool,
     #[command(flatten)]
     output: Options,
 }
 
-/// Which job runs in place of which.
+/// Which job runs in place of which: itself, when it waited.
 #[derive(Serialize)]
 struct Change {
     job_id: i64,
@@ -46,7 +50,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let (mut changes, mut refused) = (Vec::new(), false);
     for &id in &arguments.ids {
-        match again(&session, id, arguments.completed).await {
+        match again(&session, id, &arguments).await {
             Ok(change) => changes.push(change),
             Err(failure) => {
                 failure.report();
@@ -55,10 +59,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         }
     }
     arguments.output.changes(&changes, |change| {
-        format!(
-            "job {} runs again as job {}",
-            change.job_id, change.new_job_id
-        )
+        let (job, new) = (change.job_id, change.new_job_id);
+        if job == new {
+            format!("job {job} is ready now")
+        } else {
+            format!("job {job} runs again as job {new}")
+        }
     })?;
     Ok(if refused {
         ExitCode::from(FAILED)
@@ -67,9 +73,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-async fn again(session: &Session, id: i64, completed: bool) -> Result<Change, Failure> {
+async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Change, Failure> {
     let job = find(session, id).await?.ok_or_else(|| unknown(id))?;
-    refuse(&job, completed)?;
+    if job.state == "queued" {
+        return now(session, &job, arguments.scheduled).await;
+    }
+    refuse(&job, arguments.completed)?;
     if let (Some(letter), Some("awaiting_intervention")) =
         (job.dead_letter_id, job.dead_letter_status.as_deref())
     {
@@ -90,13 +99,51 @@ async fn again(session: &Session, id: i64, completed: bool) -> Result<Change, Fa
     })
 }
 
+/// A waiting job, before its time.
+async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<Change, Failure> {
+    let id = job.job_id;
+    if job.waits_for.as_deref() == Some("time") && job.attempt == 0 && !scheduled {
+        return Err(
+            Failure::new(format!("job {id} waits for its first attempt")).hint(format!(
+                "give --scheduled to run it now all the same; when it is due: trax jobs show {id}"
+            )),
+        );
+    }
+    let blocked = || {
+        Failure::new(format!("job {id} waits until another job ends"))
+            .hint(format!("see why: trax jobs show {id}"))
+    };
+    match job.waits_for.as_deref() {
+        Some("time") => {}
+        Some(_) => return Err(blocked()),
+        None => {
+            return Err(Failure::new(format!("job {id} is ready already"))
+                .hint("no worker has taken it yet; who works: trax workers"));
+        }
+    }
+    match session.client().run_now(JobId(id)).await? {
+        Hastened::Ready => Ok(Change {
+            job_id: id,
+            new_job_id: id,
+            via: "run_now",
+        }),
+        Hastened::Blocked => Err(blocked()),
+        Hastened::InProgress => Err(executing(id)),
+        Hastened::Finished => Err(Failure::new(format!("job {id} has just ended"))
+            .hint(format!("see: trax jobs show {id}"))),
+        Hastened::Unknown => Err(unknown(id)),
+    }
+}
+
+fn executing(id: i64) -> Failure {
+    Failure::new(format!("job {id} is being executed"))
+        .hint(format!("wait for it: trax jobs watch {id}"))
+}
+
 fn refuse(job: &Job, completed: bool) -> Result<(), Failure> {
     let id = job.job_id;
     match (job.state.as_str(), job.requeued_job_id) {
-        ("queued", _) => Err(Failure::new(format!("job {id} waits already"))
-            .hint(format!("when it is due: trax jobs show {id}"))),
-        ("in_progress", _) => Err(Failure::new(format!("job {id} is being executed"))
-            .hint(format!("wait for it: trax jobs watch {id}"))),
+        ("in_progress", _) => Err(executing(id)),
         ("completed", _) if !completed => Err(Failure::new(format!("job {id} is completed"))
             .hint("give --completed to run it again all the same")),
         (_, Some(next)) => Err(Failure::new(format!("job {id} was requeued before"))

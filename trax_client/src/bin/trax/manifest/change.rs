@@ -52,7 +52,18 @@ struct Change<'a> {
     action: &'static str,
 }
 
-pub(crate) async fn switch(
+pub(crate) async fn enable(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    switch(url, arguments, true).await
+}
+
+pub(crate) async fn disable(
+    url: Option<String>,
+    arguments: Arguments,
+) -> Result<ExitCode, Failure> {
+    switch(url, arguments, false).await
+}
+
+async fn switch(
     url: Option<String>,
     arguments: Arguments,
     enabled: bool,

@@ -4,6 +4,7 @@ mod family;
 mod serve;
 mod text;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -13,7 +14,8 @@ use tokio_postgres::{Client, Row};
 
 use crate::address;
 use crate::failure::Failure;
-use crate::output::json;
+use crate::output::{Options, json, say};
+use crate::session::Session;
 
 const HELP: &str = "Give Prometheus the address:
 
@@ -26,11 +28,10 @@ A role of the level reader is enough. Dashboard and alert rules are in the folde
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Serve them on this address at /metrics until SIGTERM; a port alone is one of this machine only
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["json", "quiet"])]
     listen: Option<String>,
-    /// One JSON array of objects instead: name, labels, value
-    #[arg(long, conflicts_with = "listen")]
-    json: bool,
+    #[command(flatten)]
+    output: Options,
 }
 
 /// One number of `trax.metrics()`.
@@ -61,16 +62,18 @@ impl Sample {
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let config = address::from_environment(url.as_deref())?;
     if let Some(listen) = &arguments.listen {
-        return serve::run(config, listen).await;
+        return serve::run(address::from_environment(url.as_deref())?, listen).await;
     }
-    let client = address::connect(&config).await?;
-    let samples = scrape(&client).await?;
-    if arguments.json {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let samples = scrape(&session.connection).await?;
+    if arguments.output.json {
         json(&samples)?;
+    } else if arguments.output.quiet {
+        let names: BTreeSet<&str> = samples.iter().map(|s| s.name.as_str()).collect();
+        say(&names.into_iter().collect::<Vec<_>>().join("\n"))?;
     } else {
-        crate::output::say(text::exposition(&samples).trim_end())?;
+        say(text::exposition(&samples).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -33,9 +33,11 @@ impl Facts {
         }
     }
 
-    /// A text of several lines under a heading of its own.
+    /// A text of several lines under a heading of its own; long lines are folded.
     pub(crate) fn block(&mut self, heading: impl Into<String>, text: &str) {
-        self.blocks.push((heading.into(), plain(text)));
+        let room = width().map(|width| width.saturating_sub(INDENT));
+        let text = folded_at(&plain(text), 0, room);
+        self.blocks.push((heading.into(), text));
     }
 
     /// A table under a heading of its own; left out when it has no row.
@@ -56,7 +58,8 @@ impl Facts {
     /// JSON, indented; null is left out.
     pub(crate) fn json(&mut self, heading: &str, value: &serde_json::Value) {
         if !value.is_null() {
-            self.block(heading, &format!("{value:#}"));
+            let text = plain(&format!("{value:#}"));
+            self.blocks.push((heading.to_owned(), text));
         }
     }
 

@@ -16,7 +16,7 @@ mod time;
 pub(crate) use ask::{Consent, confirmed};
 pub(crate) use facts::Facts;
 pub(crate) use progress::Progress;
-pub(crate) use table::{Cell, Column, Tone, table};
+pub(crate) use table::{Cell, Column, Tone, cut, table};
 pub(crate) use terminal::{paint, plain, width};
 pub(crate) use time::{Moment, elapsed};
 
@@ -88,6 +88,20 @@ impl Options {
             return Ok(());
         }
         lines(changes.iter().map(sentence))
+    }
+
+    /// What people read on the way to what was asked for: on standard output, which with `--json` is the array's alone.
+    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        if !self.json {
+            return say(text);
+        }
+        if !text.is_empty() {
+            print::log("trax", text.trim());
+        }
+        Ok(())
     }
 
     /// A line for people beside what was asked for.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
+use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::Row;
 
@@ -15,7 +16,7 @@ const HISTORY: usize = 400;
 const ROWS: usize = 100;
 
 /// A group and its jobs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) enabled: bool,
@@ -24,6 +25,7 @@ pub(super) struct Group {
     pub(super) blocked: f64,
     pub(super) running: f64,
     pub(super) limit: Option<f64>,
+    #[serde(rename = "oldest_seconds")]
     pub(super) oldest: Option<f64>,
 }
 
@@ -40,10 +42,11 @@ pub(super) struct Counts {
 }
 
 /// An attempt in progress.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Job {
     pub(super) job_id: i64,
     pub(super) task: String,
+    #[serde(rename = "group_name")]
     pub(super) group: String,
     pub(super) worker: String,
     pub(super) attempt: i32,
@@ -52,7 +55,7 @@ pub(super) struct Job {
 }
 
 /// Somebody who claims.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Worker {
     pub(super) name: String,
     pub(super) running: i64,
@@ -60,7 +63,7 @@ pub(super) struct Worker {
 }
 
 /// A job that waits for a person.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Dead {
     pub(super) id: i64,
     pub(super) task: String,
@@ -248,13 +251,18 @@ impl Dead {
 }
 
 /// What happened in a second, of one task or all.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Rates {
+    #[serde(rename = "claims_per_second")]
     pub(super) claims: f64,
+    #[serde(rename = "completions_per_second")]
     pub(super) completions: f64,
+    #[serde(rename = "failures_per_second")]
     pub(super) failures: f64,
     /// Seconds that an attempt took, of those that ended between the looks; of all before when none did.
+    #[serde(rename = "run_seconds")]
     pub(super) run: Option<f64>,
+    #[serde(rename = "wait_seconds")]
     pub(super) wait: Option<f64>,
 }
 

@@ -6,6 +6,7 @@
 
 mod action;
 mod data;
+mod look;
 mod screen;
 mod table;
 
@@ -20,10 +21,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
 use crate::failure::Failure;
-use crate::output::{Options, say, width};
+use crate::output::{Options, json, say, width};
 use crate::session::Session;
 use action::Action;
 use data::{Picture, Snapshot};
+use look::Look;
 use screen::Screen;
 
 const KEYS: &str = "Keys: Tab or 1 to 5 choose a list, up and down a row; c cancels the job, r queues the dead letter \
@@ -38,6 +40,12 @@ pub(crate) struct Arguments {
     /// Print one screen, two looks apart, and end; also where there is no terminal
     #[arg(long)]
     once: bool,
+    /// One JSON array of an object instead, for programs: what one screen shows, with every row
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// On standard error, which database was asked
+    #[arg(long, short, help_heading = "Output")]
+    verbose: bool,
 }
 
 /// Shorter than this would keep the database busy with being watched.
@@ -53,14 +61,25 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    if !arguments.once && !std::io::stdout().is_terminal() {
+    let once = arguments.once || arguments.json;
+    if !once && !std::io::stdout().is_terminal() {
         return Err(Failure::usage("top needs a terminal")
             .hint("trax top --once prints one screen, trax status what is wrong"));
     }
-    let session = Session::open(url.as_deref(), &Options::default()).await?;
+    let options = Options {
+        verbose: arguments.verbose,
+        ..Options::default()
+    };
+    let session = Session::open(url.as_deref(), &options).await?;
     let interval = Duration::from_secs_f64(arguments.interval);
-    if arguments.once {
-        return once(&session, interval).await;
+    if once {
+        let picture = two_looks(&session, interval).await?;
+        if arguments.json {
+            json(&[Look::of(&picture)])?;
+        } else {
+            say(&screen_text(&picture)?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let keys = keys();
     let mut terminal = ratatui::init();
@@ -69,18 +88,22 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// One screen as text.
-async fn once(session: &Session, interval: Duration) -> Result<ExitCode, Failure> {
+/// What one screen shows.
+async fn two_looks(session: &Session, interval: Duration) -> Result<Picture, Failure> {
     let first = Snapshot::read(session).await?;
     tokio::time::sleep(interval).await;
     let mut picture = Picture::of(first);
     picture.add(Snapshot::read(session).await?);
+    Ok(picture)
+}
+
+/// One screen as text.
+fn screen_text(picture: &Picture) -> Result<String, Failure> {
     let columns = u16::try_from(width().unwrap_or(100)).unwrap_or(100);
-    let mut terminal = Terminal::new(TestBackend::new(columns, height(&picture)))?;
+    let mut terminal = Terminal::new(TestBackend::new(columns, height(picture)))?;
     let screen = Screen::default();
-    terminal.draw(|frame| screen.draw(frame, &picture))?;
-    say(&text_of(terminal.backend()))?;
-    Ok(ExitCode::SUCCESS)
+    terminal.draw(|frame| screen.draw(frame, picture))?;
+    Ok(text_of(terminal.backend()))
 }
 
 /// As many lines as the groups need.

@@ -126,7 +126,12 @@ impl Screen {
         };
         let dead = match now.dead_letters {
             0.0 => Span::from("no dead letters").dim(),
+            1.0 => Span::from("1 dead letter").red(),
             n => Span::from(format!("{} dead letters", short(n))).red(),
+        };
+        let workers = match now.workers.len() {
+            1 => "1 worker".to_owned(),
+            n => format!("{n} workers"),
         };
         let gap = || Span::from("   ");
         let name = format!("trax {} ", now.version);
@@ -136,7 +141,7 @@ impl Screen {
             gap(),
             scheduler,
             gap(),
-            Span::from(format!("{} workers", now.workers.len())),
+            Span::from(workers),
             gap(),
             dead,
         ]);
@@ -153,13 +158,17 @@ impl Screen {
             };
             tabs.push(Span::styled(name, style));
         }
-        let list = table::of(self.shown, picture);
+        // One bar: a reversed colour of a cell would be a block.
+        let chosen = Style::new()
+            .fg(Color::Reset)
+            .add_modifier(Modifier::REVERSED);
+        let list = table::of(self.shown, picture, area.width);
         let nothing = list.rows.is_empty();
         let block = Block::new().borders(Borders::TOP).title(Line::from(tabs));
         let table = Table::new(list.rows, list.widths)
             .header(list.header)
-            .column_spacing(1)
-            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+            .column_spacing(table::GAP)
+            .row_highlight_style(chosen)
             .block(block);
         let mut state = TableState::new().with_selected(Some(self.selected()));
         frame.render_stateful_widget(table, area, &mut state);
@@ -246,6 +255,9 @@ fn draw_rates(frame: &mut Frame, area: Rect, picture: &Picture) {
         Line::from(rates),
     ];
     frame.render_widget(Paragraph::new(lines), left);
+    if !now.counted {
+        return;
+    }
     // The newest at the right.
     let width = usize::from(right.width);
     let skip = picture.history.len().saturating_sub(width);
@@ -310,6 +322,23 @@ mod tests {
                 assert!(!text.contains('\u{1b}'), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_where_it_can_be_seen() {
+        let mut picture = data::tests::picture();
+        picture.now.running[0].task =
+            "a.task.with.a.name.that.is.longer.than.its.column".to_owned();
+        let screen = Screen {
+            shown: View::Running,
+            ..Screen::default()
+        };
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("memory is a terminal");
+        let done = terminal.draw(|frame| screen.draw(frame, &picture));
+        done.expect("memory can be drawn on");
+        let text = text_of(terminal.backend());
+        assert!(text.contains("a.task.with") && text.contains('…'), "{text}");
+        assert!(text.contains("etl") && text.contains("90 s"), "{text}");
     }
 
     #[test]

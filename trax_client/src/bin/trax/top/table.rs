@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ratatui::layout::Constraint;
+use ratatui::layout::{Constraint, Flex, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row};
 
 use super::data::Picture;
 use super::screen::View;
-use crate::output::{elapsed, plain};
+use crate::output::{cut, elapsed, plain};
 
 /// A list: its header, how wide its columns are, and its rows.
 pub(super) struct List<'a> {
@@ -21,22 +21,35 @@ pub(super) struct List<'a> {
 /// A column: its name, its width, and whether it stands at the right.
 type Column = (&'static str, Constraint, bool);
 
-fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>) -> List<'static> {
-    let cell = |text: String, style: Style, right: bool| {
-        let text = Text::from(plain(&text).replace('\n', " "));
+/// Between two columns.
+pub(super) const GAP: u16 = 1;
+
+/// The list of so many columns of the terminal; what does not fit is cut, visibly.
+fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>, width: u16) -> List<'static> {
+    let layout = Layout::horizontal(columns.iter().map(|(_, width, _)| *width));
+    let layout = layout.flex(Flex::Start).spacing(GAP);
+    let areas = layout.split(Rect::new(0, 0, width, 1));
+    let cell = |text: String, style: Style, right: bool, area: &Rect| {
+        let text = plain(&text).replace('\n', " ");
+        let text = Text::from(cut(&text, area.width.into()));
         let text = if right { text.right_aligned() } else { text };
         Cell::from(text).style(style)
     };
-    let header = columns
-        .iter()
-        .map(|(name, _, right)| cell(name.to_uppercase(), Style::new(), *right));
+    let places = || columns.iter().zip(areas.iter());
+    let header = places()
+        .map(|((name, _, right), area)| cell(name.to_uppercase(), Style::new(), *right, area));
     let rows = rows.into_iter().map(|cells| {
-        let cells = cells.into_iter().zip(columns);
-        Row::new(cells.map(|((text, style), (_, _, right))| cell(text, style, *right)))
+        let cells = cells.into_iter().zip(places());
+        Row::new(
+            cells.map(|((text, style), ((_, _, right), area))| cell(text, style, *right, area)),
+        )
     });
     List {
         header: Row::new(header).dim(),
-        widths: columns.iter().map(|(_, width, _)| *width).collect(),
+        widths: areas
+            .iter()
+            .map(|area| Constraint::Length(area.width))
+            .collect(),
         rows: rows.collect(),
     }
 }
@@ -82,14 +95,14 @@ pub(super) fn seconds(seconds: f64) -> String {
 const NAME: Constraint = Constraint::Min(12);
 const NUMBER: Constraint = Constraint::Length(8);
 
-/// The rows of a view.
-pub(super) fn of(view: View, picture: &Picture) -> List<'static> {
+/// The rows of a view, on so many columns.
+pub(super) fn of(view: View, picture: &Picture, width: u16) -> List<'static> {
     match view {
-        View::Groups => groups(picture),
-        View::Running => running(picture),
-        View::Tasks => tasks(picture),
-        View::Workers => workers(picture),
-        View::Dead => dead(picture),
+        View::Groups => groups(picture, width),
+        View::Running => running(picture, width),
+        View::Tasks => tasks(picture, width),
+        View::Workers => workers(picture, width),
+        View::Dead => dead(picture, width),
     }
 }
 
@@ -105,7 +118,7 @@ pub(super) fn length(view: View, picture: &Picture) -> usize {
     }
 }
 
-fn groups(picture: &Picture) -> List<'static> {
+fn groups(picture: &Picture, width: u16) -> List<'static> {
     let rows = picture.now.groups.iter().map(|group| {
         let full = group.limit.is_some_and(|limit| group.running >= limit);
         let limit = group.limit.map_or(String::new(), short);
@@ -134,10 +147,10 @@ fn groups(picture: &Picture) -> List<'static> {
         ("blocked", NUMBER, true),
         ("oldest", Constraint::Length(9), true),
     ];
-    list(&columns, rows.collect())
+    list(&columns, rows.collect(), width)
 }
 
-fn running(picture: &Picture) -> List<'static> {
+fn running(picture: &Picture, width: u16) -> List<'static> {
     let rows = picture.now.running.iter().map(|job| {
         vec![
             text(job.job_id),
@@ -161,10 +174,10 @@ fn running(picture: &Picture) -> List<'static> {
         ("for", Constraint::Length(9), true),
         ("", Constraint::Length(8), false),
     ];
-    list(&columns, rows.collect())
+    list(&columns, rows.collect(), width)
 }
 
-fn tasks(picture: &Picture) -> List<'static> {
+fn tasks(picture: &Picture, width: u16) -> List<'static> {
     let rows = picture.tasks().into_iter().map(|(task, rates)| {
         let failures = rate(rates.failures);
         vec![
@@ -184,10 +197,10 @@ fn tasks(picture: &Picture) -> List<'static> {
         ("waits", Constraint::Length(9), true),
         ("takes", Constraint::Length(9), true),
     ];
-    list(&columns, rows.collect())
+    list(&columns, rows.collect(), width)
 }
 
-fn workers(picture: &Picture) -> List<'static> {
+fn workers(picture: &Picture, width: u16) -> List<'static> {
     let rows = picture.now.workers.iter().map(|worker| {
         vec![
             text(&worker.name),
@@ -200,10 +213,10 @@ fn workers(picture: &Picture) -> List<'static> {
         ("running", NUMBER, true),
         ("noted", Constraint::Length(14), true),
     ];
-    list(&columns, rows.collect())
+    list(&columns, rows.collect(), width)
 }
 
-fn dead(picture: &Picture) -> List<'static> {
+fn dead(picture: &Picture, width: u16) -> List<'static> {
     let rows = picture.now.dead.iter().map(|dead| {
         vec![
             text(dead.id),
@@ -215,10 +228,10 @@ fn dead(picture: &Picture) -> List<'static> {
     });
     let columns = [
         ("id", Constraint::Length(8), true),
-        ("task", Constraint::Max(24), false),
+        ("task", Constraint::Max(18), false),
         ("tries", Constraint::Length(5), true),
-        ("died", Constraint::Length(12), true),
+        ("died", Constraint::Length(11), true),
         ("error", Constraint::Min(16), false),
     ];
-    list(&columns, rows.collect())
+    list(&columns, rows.collect(), width)
 }

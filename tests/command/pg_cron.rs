@@ -1,0 +1,92 @@
+//! `trax import pg_cron` from the real extension.
+
+use super::{json, on};
+use harness::process::run;
+use harness::scheduler::{connect, execute, value};
+use harness::session::Session;
+use trax_client::testkit::{Database, Server};
+
+/// A server with pg_cron in its database `postgres` and trax in `app`.
+async fn server() -> (Server, Database) {
+    let server = Server::options()
+        .fast()
+        .setting("shared_preload_libraries", "trax, pg_cron")
+        .setting("trax.databases", "no_database_has_this_name")
+        .setting("cron.database_name", "postgres")
+        .start()
+        .expect("a server with pg_cron starts; scripts/setup installs it");
+    let database = server.database("app").await.expect("a database is made");
+    (server, database)
+}
+
+/// Jobs as pg_cron's own functions make them: with and without a name, elsewhere, as somebody else, changed, switched
+/// off, taken away.
+const JOBS: &str = r#"create role ada login;
+    create extension pg_cron;
+    select cron.schedule('nightly vacuum', '0 3 * * *', 'vacuum');
+    select cron.schedule('*/5 6-22 * * 1-5', 'select 1');
+    select cron.schedule_in_database('who', '0 9 * * mon', $$insert into ran values (current_user, 'it''s 100%')$$,
+        'app', 'ada');
+    select cron.schedule_in_database('off', '30 12 1 jan *', 'select 2', 'app', active => false);
+    select cron.schedule('gone', '0 0 * * *', 'select 3');
+    select cron.unschedule('gone');
+    select cron.schedule('changed', '0 0 * * *', 'select 4');
+    select cron.schedule('changed', '15 0 * * *', 'select 5')"#;
+
+#[tokio::test]
+async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
+    let (server, app) = server().await;
+    let source = Session::of(&server.existing("postgres")).await;
+    source.get(JOBS).await;
+    let from = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        server.socket_dir().display(),
+        server.port()
+    );
+    let import = ["import", "pg_cron", "--from", &from];
+    let (code, output, errors) = run(on(&server, &app).args(import).arg("--json"));
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    let proposals = json(&output);
+    let proposals = proposals.as_array().expect("an array");
+    for proposal in proposals {
+        assert!(proposal["left_out"].is_null(), "{proposal}");
+        let runs = proposal["next_runs"].as_array().map(Vec::len);
+        assert_eq!(runs, Some(3), "{proposal}");
+    }
+    let (code, _, errors) = run(on(&server, &app).args(import).args(["--apply", "--yes"]));
+    assert_eq!(code, Some(0), "{errors}");
+
+    // What pg_cron itself has, written as the manifests should be.
+    let wanted = format!(
+        "select concat_ws('|', 'pg_cron:' || replace(coalesce(jobname, 'select-1'), ' ', '-'), schedule, 'GMT',
+            active, 'psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host=''{}'' --port={} --dbname=''' || database ||
+            ''' --username=''' || username || '''', command)
+        from cron.job order by 1",
+        server.socket_dir().display(),
+        server.port()
+    );
+    let client = connect(&app).await;
+    let seen = "select string_agg(concat_ws('|', name, cron, timezone, enabled, input ->> 'command',
+            rtrim(input ->> 'stdin', E'\n')), E'\n' order by name collate \"C\") from trax.manifest";
+    let wanted = source.get(&wanted).await;
+    assert_eq!(wanted.lines().count(), 5, "{wanted}");
+    assert_eq!(value::<String>(&client, seen).await, wanted);
+
+    // And one of them does what pg_cron would have done.
+    execute(
+        &client,
+        "create table ran (who name, what text); grant insert on ran to ada; select trax.trigger('pg_cron:who')",
+    )
+    .await;
+    let program = format!("{} import run", harness::process::trax_binary().display());
+    let (code, _, errors) = run(on(&server, &app)
+        .args(["worker", "--until-empty", "--task", "shell", "--exec"])
+        .arg(&program));
+    assert_eq!(code, Some(0), "{errors}");
+    let ran = "select coalesce(string_agg(who || ' ' || what, ','), 'nothing') from ran";
+    assert_eq!(
+        value::<String>(&client, ran).await,
+        "ada it's 100%",
+        "{errors}"
+    );
+}

@@ -1,0 +1,59 @@
+//! One look of `trax top` as programs read it.
+
+use serde::Serialize;
+
+use super::data::{Dead, Group, Job, Picture, Rates, Worker};
+
+/// What the screen shows, with every row.
+#[derive(Serialize)]
+pub(super) struct Look<'a> {
+    database: &'a str,
+    version: &'a str,
+    scheduler_running: bool,
+    scheduler_paused: bool,
+    scheduler_lag_seconds: f64,
+    /// Whether claims and outcomes are counted at all: the library is preloaded.
+    counted: bool,
+    enqueued_per_second: f64,
+    claims_per_second: f64,
+    completions_per_second: f64,
+    failures_per_second: f64,
+    dead_letters: f64,
+    groups: &'a [Group],
+    running: &'a [Job],
+    tasks: Vec<Task<'a>>,
+    workers: &'a [Worker],
+    dead: &'a [Dead],
+}
+
+#[derive(Serialize)]
+struct Task<'a> {
+    task: &'a str,
+    #[serde(flatten)]
+    rates: Rates,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn of(picture: &'a Picture) -> Self {
+        let (now, all) = (&picture.now, picture.all());
+        let tasks = picture.tasks().into_iter();
+        Look {
+            database: &now.database,
+            version: &now.version,
+            scheduler_running: now.scheduler,
+            scheduler_paused: now.paused,
+            scheduler_lag_seconds: now.lag,
+            counted: now.counted,
+            enqueued_per_second: picture.enqueued(),
+            claims_per_second: all.claims,
+            completions_per_second: all.completions,
+            failures_per_second: all.failures,
+            dead_letters: now.dead_letters,
+            groups: &now.groups,
+            running: &now.running,
+            tasks: tasks.map(|(task, rates)| Task { task, rates }).collect(),
+            workers: &now.workers,
+            dead: &now.dead,
+        }
+    }
+}
