@@ -20,7 +20,7 @@ demo: install $(TRAX)
 
 test: setup lint install $(TRAX)
 	cargo test --package trax_pg --lib --no-default-features --features $(PG)
-	cargo test --package trax_client --features cli,testkit
+	cargo test --package trax_client --features cli,testkit,opentelemetry
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 
 proof: install
@@ -33,7 +33,8 @@ install: setup
 lint: setup
 	cargo fmt --all --check
 	scripts/dependencies
-	cargo clippy --workspace --all-targets --no-default-features --features trax_pg/$(PG),trax_client/cli,trax_client/testkit
+	cargo clippy --workspace --all-targets --no-default-features --features trax_pg/$(PG),trax_client/cli,trax_client/testkit,trax_client/opentelemetry
+	cargo clippy --package trax_client --lib --no-default-features
 
 setup:
 	@scripts/setup

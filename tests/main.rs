@@ -24,6 +24,7 @@ mod fair;
 mod group;
 mod guard;
 mod idle;
+mod inline;
 mod language;
 mod late;
 mod lease;

@@ -2,13 +2,16 @@
 
 mod connection;
 mod fault;
+mod fetch;
 mod health;
 mod hosts;
 mod lease;
+mod middleware;
 mod pooler;
 mod siege;
 mod signal;
 mod task;
+mod trace;
 
 use harness::pooler::Pooler;
 use harness::scheduler::{connect, execute, value, violations};

@@ -477,6 +477,38 @@ async fn a_job_of_a_manifest_knows_it_and_an_inner_worker_inherits_nothing() {
 }
 
 #[tokio::test]
+async fn the_trace_of_who_enqueues_reaches_the_program_and_a_malformed_one_harms_nothing() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for (trace, state, said) in [
+        (parent, "vendor=value", ""),
+        (parent, "=", "ignored, malformed: tracestate: "),
+        ("nonsense", "", "ignored, malformed: traceparent: "),
+        ("", "", ""),
+    ] {
+        let mut command = trax(&database, &["enqueue", "env"]);
+        command.env("TRACEPARENT", trace).env("TRACESTATE", state);
+        let (code, _, errors) = run(&mut command);
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(
+            errors.contains(said) && errors.is_empty() == said.is_empty(),
+            "{errors}"
+        );
+    }
+    let exec = r#"printf '"%s %s"' "$TRACEPARENT" "$TRACESTATE""#;
+    let mut command = trax(&database, &["worker", "--until-empty", "--exec", exec]);
+    command.env("TRACEPARENT", "of an outer worker");
+    let (code, _, errors) = run(&mut command);
+    assert_eq!(code, Some(0), "{errors}");
+    let outputs = "select string_agg(output #>> '{}', ',' order by job_id) from trax.run";
+    assert_eq!(
+        text(&client, outputs).await,
+        format!("{parent} vendor=value,{parent} , , ")
+    );
+}
+
+#[tokio::test]
 async fn what_a_stopped_program_started_is_stopped_with_it() {
     let database = database().await;
     let client = connect(&database).await;

@@ -14,6 +14,7 @@ use crate::job::{
 };
 use crate::manifest::{Group, Manifest};
 use crate::sql::{Call, Interval};
+use crate::telemetry::Enqueueing;
 use crate::token::{Grant, TokenRequest};
 
 /// Calls trax over a connection, or inside the caller's own transaction.
@@ -48,10 +49,13 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     /// With a unique key that is alive it gives that job's id and queues nothing.
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
         let input = serde_json::to_value(&job.input)?;
+        let enqueueing = Enqueueing::of(&job.task, None);
+        let trace = enqueueing.trace(job.options.trace.as_ref());
         let call = Call::new("enqueue")
             .arg("task", &job.task)
             .arg("input", &input);
-        Ok(JobId(job.options.apply(call).value(self.db).await?))
+        let call = job.options.apply(call, &trace).value(self.db);
+        Ok(JobId(enqueueing.around(call, |id| Some(*id)).await?))
     }
 
     /// Queues one job an input in one call; the ids are in the order of the inputs.
@@ -65,10 +69,13 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .iter()
             .map(serde_json::to_value)
             .collect::<Result<_, _>>()?;
+        let enqueueing = Enqueueing::of(task, Some(inputs.len()));
+        let trace = enqueueing.trace(options.trace.as_ref());
         let call = Call::new("enqueue_many")
             .arg("task", &task)
             .arg("inputs", &inputs);
-        let rows = options.apply(call).rows(self.db, "*").await?;
+        let call = options.apply(call, &trace).rows(self.db, "*");
+        let rows = enqueueing.around(call, |_| None).await?;
         rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
     }
 

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::sql::{Call, Interval};
+use crate::trace::TraceContext;
 use crate::worker::Task;
 
 /// How a job is queued; what is not set keeps the server's default.
@@ -73,13 +74,19 @@ impl JobOptions {
         self
     }
 
-    /// Tracing context that travels with the job.
+    /// What travels with every attempt of the job, for tracing. A W3C trace context has [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: Value) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    pub(crate) fn apply<'p>(&'p self, call: Call<'p>) -> Call<'p> {
+    /// The span that enqueues the job. With the feature `opentelemetry` it is the current one unless this says otherwise.
+    pub fn trace_context(self, context: &TraceContext) -> Self {
+        self.trace(context.to_json())
+    }
+
+    /// Adds them to a call; `trace` is what really travels with the jobs.
+    pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Value>) -> Call<'p> {
         call.option("run_at", &self.run_at)
             .option("group_name", &self.group_name)
             .option("priority", &self.priority)
@@ -87,7 +94,7 @@ impl JobOptions {
             .option("timeout", &self.timeout)
             .option("unique_key", &self.unique_key)
             .option("concurrency_key", &self.concurrency_key)
-            .option("trace", &self.trace)
+            .option("trace", trace)
     }
 }
 

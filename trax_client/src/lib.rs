@@ -10,6 +10,51 @@
 #![doc = include_str!("../examples/hello.rs")]
 //! ```
 //!
+//! # Logs
+//!
+//! What handlers log by [`tracing`](https://docs.rs/tracing) shows job, attempt, task and group; failures, trouble and its
+//! end are logged by the worker itself, under the target `trax`. To see all of it:
+//!
+//! ```text
+//! cargo add tracing-subscriber --features env-filter
+//! tracing_subscriber::fmt::init();             // the first line of main
+//! RUST_LOG=info,trax=debug ./my-worker         // with debug also each job that went well
+//! ```
+//!
+//! A program without a subscriber gets the worker's own messages on standard error. [`Worker::on_event`] takes them
+//! instead, and `default-features = false` leaves `tracing` out.
+//!
+//! # Traces
+//!
+//! A job carries the W3C trace context of whoever enqueued it to every attempt: [`JobOptions::trace_context`] gives it,
+//! [`Context::trace_context`] has it, and other languages find it in the column `trace` as
+//! `{"traceparent": "..", "tracestate": ".."}`. With the feature `opentelemetry` it is the current span's by itself,
+//! enqueueing and execution are spans as OpenTelemetry's conventions for messaging want them, and the execution is linked
+//! to the enqueueing:
+//!
+#![cfg_attr(feature = "opentelemetry", doc = "```no_run")]
+#![cfg_attr(not(feature = "opentelemetry"), doc = "```ignore")]
+//! use opentelemetry::trace::TracerProvider;
+//! use tracing_subscriber::layer::SubscriberExt;
+//! use tracing_subscriber::util::SubscriberInitExt;
+//!
+//! # let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default(); // really: of opentelemetry-otlp
+//! let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
+//!     .with_batch_exporter(exporter)
+//!     .build();
+//! tracing_subscriber::registry()
+//!     .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("my-worker")))
+//!     .with(tracing_subscriber::fmt::layer())
+//!     .init();
+//! ```
+//!
+//! # Around handlers, and their tests
+//!
+//! [`Worker::middleware`] runs a function around every execution. With the feature `testkit` the module of that name has
+//! `Worker::run_one`, which runs one job inline, and what a test of a handler needs beside it; its page is such a test.
+//!
+//! # How often
+//!
 //! Execution is at least once. A handler whose writes must happen exactly once commits them in the
 //! transaction that calls [`Client::complete`], and returns [`Outcome::Recorded`].
 
@@ -26,10 +71,12 @@ mod manifest;
 mod operate;
 mod parameter;
 mod sql;
+mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod tls;
 mod token;
+mod trace;
 mod worker;
 
 pub use access::Access;
@@ -45,7 +92,8 @@ pub use manifest::{Group, Manifest};
 pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
+pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
     Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
-    JobError, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    JobError, Next, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
 };

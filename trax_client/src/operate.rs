@@ -165,8 +165,28 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// The next runs of a manifest, from now.
     pub async fn preview(&self, name: &str, count: i32) -> Result<Vec<Upcoming>> {
+        self.previewed(name, None, count).await
+    }
+
+    /// The runs of a manifest that follow a time, whatever the time is now.
+    pub async fn preview_after(
+        &self,
+        name: &str,
+        after: SystemTime,
+        count: i32,
+    ) -> Result<Vec<Upcoming>> {
+        self.previewed(name, Some(after), count).await
+    }
+
+    async fn previewed(
+        &self,
+        name: &str,
+        after: Option<SystemTime>,
+        count: i32,
+    ) -> Result<Vec<Upcoming>> {
         let rows = Call::new("preview")
             .arg("name", &name)
+            .option("after", &after)
             .arg("count", &count)
             .rows(self.db(), "run_at, local_time, note")
             .await?;

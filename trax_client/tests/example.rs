@@ -1,8 +1,10 @@
 //! The examples do what they say, on a real server.
 
 use std::error::Error;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
 use trax_client::testkit::{Database, Server};
@@ -53,6 +55,29 @@ async fn from_nothing_to_a_job_that_ran_takes_less_than_forty_lines() -> Result 
     let sql = "select state || ' ' || output from trax.job where task = 'hello'";
     let job: String = db.query_one(sql, &[]).await?.get(0);
     assert_eq!(job, "completed \"greeted Ada\"");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_worker_without_a_subscriber_tells_what_failed_on_standard_error() -> Result {
+    let server = Server::options().fast().start()?;
+    let database = server.database("month").await?;
+    let db = database.connect().await?;
+    let job = NewJob::new("report.build", json!({"month": 13}));
+    let job = Client::new(&db).enqueue(&job).await?;
+    let mut worker = example("worker", &server, &database)?
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let errors = worker.stderr.take().ok_or("it is piped")?;
+    let line = tokio::task::spawn_blocking(move || BufReader::new(errors).lines().next());
+    let line = tokio::time::timeout(Duration::from_secs(20), line).await;
+    worker.kill()?;
+    worker.wait()?;
+    let line = line??.ok_or("it said nothing")??;
+    assert_eq!(
+        line,
+        format!("trax: job {job} failed: there is no month 13")
+    );
     Ok(())
 }
 

@@ -1,4 +1,18 @@
-//! Throw-away PostgreSQL servers for tests and demonstrations.
+//! For tests: throw-away servers, one job run inline, assertions on what was enqueued, time that passes at once.
+//!
+//! A whole unit test of a handler:
+//!
+//! ```
+#![doc = include_str!("../../tests/handler.rs")]
+//! ```
+//!
+//! [`Worker::run_one`](crate::Worker::run_one) claims and executes exactly one job, with the middleware around it and
+//! nothing beside it. Its connection may be a transaction that is rolled back at the end, so that tests can share a
+//! database. With [`pass_time`] a retry need not be waited for; where time is a question of the handler, let it take
+//! [`Context::scheduled_for`](crate::Context::scheduled_for) for the time that its schedule meant, or sleep on Tokio's
+//! clock, which `#[tokio::test(start_paused = true)]` turns forward by itself.
+//!
+//! # Servers
 //!
 //! `initdb` runs once per PostgreSQL version; every [`Server`] is a copy of that template with its
 //! own directory, port and socket. It stops and removes itself on drop, and dies with its owner even
@@ -17,18 +31,25 @@
 
 mod database;
 mod directory;
+mod enqueued;
 mod install;
 mod options;
+mod run;
 mod server;
 mod spawn;
+mod time;
 
 use std::fmt;
 
 pub use database::Database;
+pub use enqueued::{Enqueued, assert_enqueued, assert_not_enqueued, enqueued};
 pub use options::Options;
+pub use run::{Ended, Ran};
+pub(crate) use run::{nothing_ready, recorded};
 pub use server::{Server, Stop};
+pub use time::pass_time;
 
-/// Why a server could not be made, in one or more lines for a person.
+/// What went wrong with a server or a test, in one or more lines for a person.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -50,6 +71,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<crate::Error> for Error {
+    fn from(error: crate::Error) -> Self {
+        Error(error.to_string())
+    }
+}
 
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {

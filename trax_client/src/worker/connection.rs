@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::error::{Error, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that acknowledges nothing for this long is gone.
+/// A peer that acknowledges nothing for this long is gone, if a lease does not make it shorter.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The configuration of a worker's connections: what the caller said, and a bound on every wait.
@@ -24,8 +24,10 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
     if address.get_connect_timeout().is_none() {
         address.connect_timeout(CONNECT_TIMEOUT);
     }
+    // On Linux it also decides, in place of the number of probes, when an idle peer is gone.
     if address.get_tcp_user_timeout().is_none() {
-        address.tcp_user_timeout(TCP_USER_TIMEOUT);
+        let limit = TCP_USER_TIMEOUT.min(lease / 2);
+        address.tcp_user_timeout(limit.max(Duration::from_secs(1)));
     }
     // A connection whose other end is gone is known to be broken before the lease is over. The driver's own first probe
     // comes after two hours; whoever set another time keeps it.
@@ -150,12 +152,18 @@ mod tests {
 
     #[test]
     fn a_dead_peer_is_noticed_within_a_lease() {
+        for lease in [4, 10, 30, 600].map(Duration::from_secs) {
+            let config = hardened(Config::new().into(), "w", lease);
+            let probe = config.get_keepalives_interval().unwrap_or(lease);
+            let probes = config.get_keepalives_retries().unwrap_or(9);
+            let silent = config.get_keepalives_idle() + probe * probes;
+            assert!(config.get_keepalives() && silent < lease, "{silent:?}");
+            // The kernel looks at each probe whether the time is over.
+            let limit = config.get_tcp_user_timeout().copied().unwrap_or(lease);
+            let unheard = limit.max(config.get_keepalives_idle()) + probe;
+            assert!(unheard <= lease, "{unheard:?} of {lease:?}");
+        }
         let lease = Duration::from_secs(30);
-        let config = hardened(Config::new().into(), "w", lease);
-        let probes = config.get_keepalives_retries().unwrap_or(9);
-        let noticed = config.get_keepalives_idle()
-            + config.get_keepalives_interval().unwrap_or(lease) * probes;
-        assert!(config.get_keepalives() && noticed < lease, "{noticed:?}");
         let mut own = Config::new();
         own.keepalives_idle(Duration::from_secs(7));
         let config = hardened(own.into(), "w", lease);

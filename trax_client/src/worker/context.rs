@@ -11,6 +11,7 @@ use super::held::Held;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::Claimed;
+use crate::trace::{self, TraceContext};
 
 /// One attempt: the job, its lease, and the worker's shared state `S`.
 pub struct Context<S = ()> {
@@ -49,6 +50,11 @@ impl<S> Context<S> {
                 held,
             },
         )
+    }
+
+    /// What was claimed, without the input.
+    pub(crate) fn claimed(&self) -> Arc<Claimed> {
+        Arc::clone(&self.attempt)
     }
 
     /// The job.
@@ -96,7 +102,12 @@ impl<S> Context<S> {
         self.attempt.deadline
     }
 
-    /// Tracing context given at enqueueing.
+    /// The span that enqueued the job, the same for every attempt; none when it named none that is well-formed.
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        trace::received(self.trace()).0
+    }
+
+    /// What was given for tracing at enqueueing, as it is.
     pub fn trace(&self) -> Option<&Value> {
         self.attempt.trace.as_ref()
     }

@@ -22,13 +22,13 @@ use super::health::{Health, Part};
 use super::held::Held;
 use super::line::Line;
 use super::link::{Answer, Link, Reply, Settled};
-use super::outcome::{Verdict, settle_panic};
+use super::outcome::{JobError, Verdict, settle};
 use super::pace::Pace;
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
 use crate::error::Result;
-use crate::id::{JobId, Token};
 use crate::job::{Claimed, Failure};
+use crate::trace;
 
 /// A job fetched ahead goes back when it was not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
@@ -40,8 +40,7 @@ struct Waiting {
 }
 
 struct Started {
-    job_id: JobId,
-    token: Token,
+    attempt: Arc<Claimed>,
     at: Instant,
 }
 
@@ -108,7 +107,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             tokio::select! {
                 biased;
                 Ok(()) = self.phase.changed() => self.stop_further(),
-                (want, reply) = self.line.answer() => self.take_reply(want, reply?),
+                reply = self.line.answer() => self.take_reply(reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 notice = self.notices.next() => self.take_notice(notice),
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
@@ -127,22 +126,27 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             else {
                 return;
             };
-            let (job_id, token) = (claimed.job_id, claimed.token);
             let Some(handler) = self.setup.handlers.get(&claimed.task) else {
                 // The claim's filter names only tasks that have a handler.
                 let error = format!("this worker has no handler for task \"{}\"", claimed.task);
-                self.settle(job_id, token, Verdict::Fail(Failure::new(error)));
+                self.settle(&claimed, Verdict::Fail(Failure::new(error)));
                 continue;
             };
+            if let (_, Some(malformed)) = trace::received(claimed.trace.as_ref()) {
+                self.events.tell(Event::TraceDropped {
+                    job_id: claimed.job_id,
+                    error: malformed.to_string(),
+                });
+            }
             let state = Arc::clone(&self.setup.state);
             let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
+            let claimed = ctx.claimed();
             let patience = self.setup.cancel_patience;
             let task = self.running.spawn(attempt(handler, input, ctx, patience));
             self.started.insert(
                 task.id(),
                 Started {
-                    job_id,
-                    token,
+                    attempt: claimed,
                     at: Instant::now(),
                 },
             );
@@ -185,7 +189,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
     }
 
-    fn take_reply(&mut self, want: usize, reply: Reply) {
+    fn take_reply(&mut self, reply: Reply) {
         let now = Instant::now();
         if let Some(notices) = reply.notices {
             self.notices = notices;
@@ -196,8 +200,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.summary.count(answer);
         }
         if let Some(sent) = reply.sent {
-            self.pace.claimed(want, reply.claimed.len(), now);
-            if reply.claimed.is_empty() && self.setup.until_empty && self.is_quiet() {
+            self.pace.claimed(reply.more, reply.claimed.len(), now);
+            let empty = reply.claimed.is_empty() && !reply.more;
+            if empty && self.setup.until_empty && self.is_quiet() {
                 self.summary.stopped = Stopped::Empty;
                 self.shutdown.drain();
             }
@@ -224,7 +229,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 since: now,
             });
         } else {
-            self.settle(job_id, token, Verdict::Release(None));
+            self.settle(&claimed, Verdict::Release(None));
         }
     }
 
@@ -241,20 +246,22 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Err(error) => {
                 let id = error.id();
                 let verdict = match error.try_into_panic() {
-                    Ok(payload) => settle_panic(payload.as_ref()),
+                    // Caught where it runs, unless it comes from dropping what ran.
+                    Ok(payload) => settle(Err(JobError::panicked(payload.as_ref())), None),
                     // Dropped by a stop.
                     Err(_) => Verdict::Release(None),
                 };
                 (id, verdict)
             }
         };
-        if let Some(Started { job_id, token, at }) = self.started.remove(&id) {
+        if let Some(Started { attempt, at }) = self.started.remove(&id) {
             self.pace.ended(at.elapsed());
-            self.settle(job_id, token, verdict);
+            self.settle(&attempt, verdict);
         }
     }
 
-    fn settle(&mut self, job_id: JobId, token: Token, verdict: Verdict) {
+    fn settle(&mut self, attempt: &Claimed, verdict: Verdict) {
+        let (job_id, token) = (attempt.job_id, attempt.token);
         self.stirred = true;
         match &verdict {
             Verdict::Recorded => {
@@ -265,6 +272,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Verdict::Fail(failure) => {
                 self.events.tell(Event::Failed {
                     job_id,
+                    attempt: attempt.attempt,
+                    task: attempt.task.clone(),
                     error: failure.error.clone(),
                 });
             }
@@ -281,7 +290,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn stop_further(&mut self) {
         let now = Instant::now();
         while let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-            self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
+            self.settle(&claimed, Verdict::Release(None));
         }
         let grace = match self.shutdown.phase() {
             Phase::Running => return,
@@ -305,7 +314,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
         {
             if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-                self.settle(claimed.job_id, claimed.token, Verdict::Release(None));
+                self.pace.stalled();
+                self.settle(&claimed, Verdict::Release(None));
             }
         }
         let Some(Deadlines {
@@ -325,8 +335,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if now >= leave && !self.started.is_empty() {
             // A handler that blocks its thread cannot be dropped; its job goes back all the same.
             self.running.detach_all();
-            for (_, Started { job_id, token, .. }) in std::mem::take(&mut self.started) {
-                self.settle(job_id, token, Verdict::Release(None));
+            for (_, Started { attempt, .. }) in std::mem::take(&mut self.started) {
+                self.settle(&attempt, Verdict::Release(None));
             }
         }
     }

@@ -31,6 +31,10 @@ pub enum Event {
     Failed {
         /// The job.
         job_id: JobId,
+        /// 1 for the first attempt.
+        attempt: i32,
+        /// The name of the task.
+        task: String,
         /// The text of the error.
         error: String,
     },
@@ -63,6 +67,13 @@ pub enum Event {
         /// Why.
         error: String,
     },
+    /// What was given for tracing at enqueueing is no W3C trace context, or a part of it is not: that part is ignored.
+    TraceDropped {
+        /// The job.
+        job_id: JobId,
+        /// What is wrong with it.
+        error: String,
+    },
     /// The server refused an outcome; the attempt was recorded as failed, or runs out by itself.
     Refused {
         /// The job.
@@ -84,7 +95,7 @@ impl fmt::Display for Event {
                 write!(f, "{during}: next try in {wait:.1} s: {}", brief(error))
             }
             Event::Recovered { during } => write!(f, "{during}: works again"),
-            Event::Failed { job_id, error } => {
+            Event::Failed { job_id, error, .. } => {
                 write!(f, "job {job_id} failed: {}", brief(error))
             }
             Event::Stopping { running, grace } => {
@@ -107,6 +118,13 @@ impl fmt::Display for Event {
                 write!(
                     f,
                     "job {job_id}: its progress was refused: {}",
+                    brief(error)
+                )
+            }
+            Event::TraceDropped { job_id, error } => {
+                write!(
+                    f,
+                    "job {job_id}: its trace context is malformed: {}",
                     brief(error)
                 )
             }
@@ -144,13 +162,51 @@ impl Events {
         Events(Arc::new(listener))
     }
 
-    /// To standard error; that nobody reads it any more is no reason to stop working.
-    pub(crate) fn to_stderr() -> Self {
-        Events::new(|event| if writeln!(io::stderr().lock(), "trax: {event}").is_err() {})
+    /// To the program's `tracing` subscriber; as long as it has none, to standard error.
+    pub(crate) fn to_logs() -> Self {
+        Events::new(|event| {
+            #[cfg(feature = "tracing")]
+            if tracing::dispatcher::has_been_set() {
+                return log(event);
+            }
+            to_stderr(event);
+        })
     }
 
     pub(crate) fn tell(&self, event: Event) {
         (self.0)(&event);
+    }
+}
+
+/// That nobody reads it any more is no reason to stop working.
+fn to_stderr(event: &Event) {
+    if writeln!(io::stderr().lock(), "trax: {event}").is_err() {}
+}
+
+#[cfg(feature = "tracing")]
+fn log(event: &Event) {
+    use crate::telemetry::TARGET;
+    use tracing::{error, info, warn};
+
+    match event {
+        Event::Failed {
+            job_id,
+            attempt,
+            task,
+            error,
+        } => {
+            let (job_id, error) = (job_id.0, brief(error));
+            warn!(target: TARGET, job_id, attempt, task, error, "job failed");
+        }
+        Event::Refused { .. } => error!(target: TARGET, "{event}"),
+        Event::Recovered { .. } | Event::Stopping { .. } | Event::Serving { .. } => {
+            info!(target: TARGET, "{event}")
+        }
+        Event::Trouble { .. }
+        | Event::Unhandled { .. }
+        | Event::Unwatched { .. }
+        | Event::TraceDropped { .. }
+        | Event::ProgressRefused { .. } => warn!(target: TARGET, "{event}"),
     }
 }
 
@@ -163,6 +219,8 @@ mod tests {
         let failed = |error: &str| {
             let event = Event::Failed {
                 job_id: JobId(7),
+                attempt: 1,
+                task: "t".to_owned(),
                 error: error.to_owned(),
             };
             event.to_string()

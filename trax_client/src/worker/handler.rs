@@ -9,10 +9,13 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::cancellation::Reason;
 use super::context::Context;
+use super::middleware::{Layer, around, caught};
 use super::outcome::{
     HandlerResult, IntoOutcome, JobError, Outcome, Verdict, settle, settle_stopped,
 };
+use crate::telemetry::{Ended, Execution};
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
 pub(crate) type Handler<S> = Arc<dyn Fn(Value, Context<S>) -> Running + Send + Sync>;
@@ -21,6 +24,10 @@ pub(crate) type Handler<S> = Arc<dyn Fn(Value, Context<S>) -> Running + Send + S
 pub(crate) struct Handlers<S> {
     by_task: HashMap<String, Handler<S>>,
     any: Option<Handler<S>>,
+    /// What is around all of them, the outermost first.
+    layers: Vec<Layer<S>>,
+    /// What is around one of them, within those above.
+    task_layers: Vec<(String, Layer<S>)>,
     /// A task that was given a second handler: found when the worker starts.
     twice: Option<String>,
 }
@@ -30,6 +37,8 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         Handlers {
             by_task: HashMap::new(),
             any: None,
+            layers: Vec::new(),
+            task_layers: Vec::new(),
             twice: None,
         }
     }
@@ -42,6 +51,14 @@ impl<S: Send + Sync + 'static> Handlers<S> {
 
     pub(crate) fn insert_any(&mut self, handler: Handler<S>) {
         self.any = Some(handler);
+    }
+
+    pub(crate) fn add_layer(&mut self, layer: Layer<S>) {
+        self.layers.push(layer);
+    }
+
+    pub(crate) fn add_task_layer(&mut self, task: String, layer: Layer<S>) {
+        self.task_layers.push((task, layer));
     }
 
     /// What is wrong with them, and what to do.
@@ -57,7 +74,13 @@ impl<S: Send + Sync + 'static> Handlers<S> {
                     .to_owned(),
             );
         }
-        None
+        let (task, _) = self
+            .task_layers
+            .iter()
+            .find(|(task, _)| !self.knows(task))?;
+        Some(format!(
+            "there is middleware for task \"{task}\", for which this worker has no handler; add it, or correct the name"
+        ))
     }
 
     pub(crate) fn knows(&self, task: &str) -> bool {
@@ -72,8 +95,14 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         }
     }
 
+    /// The handler of a task, with all that is around it.
     pub(crate) fn get(&self, task: &str) -> Option<Handler<S>> {
-        self.by_task.get(task).or(self.any.as_ref()).cloned()
+        let handler = self.by_task.get(task).or(self.any.as_ref())?;
+        let own = self.task_layers.iter().filter(|(name, _)| name == task);
+        let inwards = self.layers.iter().chain(own.map(|(_, layer)| layer));
+        Some(inwards.rev().fold(Arc::clone(handler), |inner, layer| {
+            around(Arc::clone(layer), inner)
+        }))
     }
 }
 
@@ -115,14 +144,38 @@ pub(crate) async fn attempt<S>(
     if let Some(reason) = cancellation.reason() {
         return settle_stopped(reason);
     }
-    let running = handler(input, ctx);
+    let execution = Execution::of(&ctx);
+    let running = execution.around(caught(|| handler(input, ctx)));
     let overdue = async {
         let reason = cancellation.cancelled().await;
         tokio::time::sleep(patience).await;
         reason
     };
-    tokio::select! {
-        result = running => settle(result, cancellation.reason()),
-        reason = overdue => settle_stopped(reason),
-    }
+    let (verdict, panicked) = tokio::select! {
+        result = running => {
+            let panicked = result.as_ref().is_err_and(JobError::is_panic);
+            (settle(result, cancellation.reason()), panicked)
+        }
+        reason = overdue => (settle_stopped(reason), false),
+    };
+    execution.ended(in_short(&verdict, panicked, cancellation.reason()));
+    verdict
+}
+
+/// The verdict in few words, for those who watch.
+fn in_short(verdict: &Verdict, panicked: bool, reason: Option<Reason>) -> Ended<'_> {
+    let (outcome, failure) = match (verdict, reason) {
+        (Verdict::Complete(_) | Verdict::Recorded, _) => ("completed", None),
+        (Verdict::Fail(failure), _) => {
+            let kind = if panicked { "panic" } else { "error" };
+            ("failed", Some((kind, failure.error.as_str())))
+        }
+        (Verdict::Release(_), _) => ("released", None),
+        (Verdict::AcknowledgeCancel, Some(Reason::Timeout)) => (
+            "timeout",
+            Some(("timeout", "it ran longer than its timeout")),
+        ),
+        (Verdict::AcknowledgeCancel | Verdict::CancelOwn(_), _) => ("cancelled", None),
+    };
+    Ended { outcome, failure }
 }

@@ -12,7 +12,6 @@ pub(crate) enum Line {
     Idle(Box<Link>),
     Busy {
         exchange: Exchange,
-        want: usize,
         telling: u64,
     },
     /// Only while one state is made into another.
@@ -36,24 +35,18 @@ impl Line {
                 let reply = link.exchange(outbox, want).await;
                 (link, reply)
             });
-            *self = Line::Busy {
-                exchange,
-                want,
-                telling,
-            };
+            *self = Line::Busy { exchange, telling };
         }
     }
 
-    /// The end of the exchange and how many jobs it asked for; never when there is none. May be
-    /// dropped and called again.
-    pub(crate) async fn answer(&mut self) -> (usize, Result<Reply>) {
-        let Line::Busy { exchange, want, .. } = self else {
+    /// The end of the exchange; never when there is none. May be dropped and called again.
+    pub(crate) async fn answer(&mut self) -> Result<Reply> {
+        let Line::Busy { exchange, .. } = self else {
             return std::future::pending().await;
         };
-        let want = *want;
         let (link, reply) = exchange.await;
         *self = Line::Idle(link);
-        (want, reply)
+        reply
     }
 
     /// How many outcomes are on their way.

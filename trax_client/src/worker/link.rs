@@ -10,13 +10,14 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio_postgres::Client as Connection;
+use tokio_postgres::{Client as Connection, GenericClient};
 
 use super::connection::{Backoff, Notices, open_listening};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
 use super::outcome::Verdict;
 use super::shutdown::{Phase, Shutdown};
+use super::turns::{Ask, Turns};
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -53,6 +54,8 @@ pub(crate) enum Answer {
 pub(crate) struct Reply {
     pub(crate) answers: Vec<(JobId, Token, Answer)>,
     pub(crate) claimed: Vec<Claimed>,
+    /// Whether more may wait than the claim brought.
+    pub(crate) more: bool,
     /// When the claim was sent: leases count from before it.
     pub(crate) sent: Option<Instant>,
     /// What a connection hears that was opened meanwhile.
@@ -60,15 +63,17 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    fn take(&mut self, sent: Instant, claimed: Vec<Claimed>) {
+    fn take(&mut self, sent: Instant, claimed: Vec<Claimed>, more: bool) {
         self.sent = Some(sent);
         self.claimed = claimed;
+        self.more = more;
     }
 }
 
 pub(crate) struct Link {
     pub(crate) address: Address,
     pub(crate) options: ClaimOptions,
+    pub(crate) turns: Option<Turns>,
     pub(crate) events: Events,
     pub(crate) shutdown: Shutdown,
     pub(crate) health: Health,
@@ -170,15 +175,15 @@ impl Link {
         if want == 0 {
             return tell_completions(&client, &self.events, outbox, reply).await;
         }
-        let max_jobs = i32::try_from(want.min(BATCH)).unwrap_or(i32::MAX);
-        let options = self.options.clone().max_jobs(max_jobs);
+        let (ask, options) = next_claim(&self.options, self.turns.as_ref(), want);
         if !outbox.is_empty() && outbox.len() <= BATCH {
             let (leases, outputs) = completions(outbox);
             let sent = Instant::now();
             match client.complete_and_claim(&leases, outputs, &options).await {
                 Ok((recorded, claimed)) => {
                     answer_completions(outbox, &leases, recorded, reply);
-                    reply.take(sent, claimed);
+                    let more = behind(&mut self.turns, &ask, claimed.len());
+                    reply.take(sent, claimed, more);
                     self.proven = true;
                     return Ok(());
                 }
@@ -189,9 +194,40 @@ impl Link {
         }
         tell_completions(&client, &self.events, outbox, reply).await?;
         let sent = Instant::now();
-        reply.take(sent, client.claim(&options).await?);
+        let claimed = client.claim(&options).await?;
+        let more = behind(&mut self.turns, &ask, claimed.len());
+        reply.take(sent, claimed, more);
         self.proven = true;
         Ok(())
+    }
+}
+
+/// What the next claim asks for, and its options.
+fn next_claim(options: &ClaimOptions, turns: Option<&Turns>, want: usize) -> (Ask, ClaimOptions) {
+    let want = want.min(BATCH);
+    let ask = match turns {
+        Some(turns) => turns.ask(want),
+        None => Ask {
+            jobs: want,
+            task: None,
+        },
+    };
+    let max_jobs = i32::try_from(ask.jobs).unwrap_or(i32::MAX);
+    let options = options.clone().max_jobs(max_jobs);
+    match &ask.task {
+        Some(task) => {
+            let options = options.tasks([task]);
+            (ask, options)
+        }
+        None => (ask, options),
+    }
+}
+
+/// Whether more may wait behind what a claim brought.
+fn behind(turns: &mut Option<Turns>, ask: &Ask, got: usize) -> bool {
+    match turns {
+        Some(turns) => turns.took(ask, got),
+        None => got >= ask.jobs,
     }
 }
 
@@ -315,7 +351,11 @@ fn forget(outbox: &mut Vec<Settled>, leases: &[(JobId, Token)]) {
 }
 
 /// Tells one outcome. A refusal becomes a failed attempt, so that the job does not hang on it.
-async fn tell(client: &Db<'_>, events: &Events, settled: &Settled) -> Result<Answer> {
+pub(crate) async fn tell<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    events: &Events,
+    settled: &Settled,
+) -> Result<Answer> {
     let (job_id, token) = (settled.job_id, settled.token);
     let error = match told(client, settled).await {
         Err(error) if !error.is_transient() => error.to_string(),
@@ -333,7 +373,10 @@ async fn tell(client: &Db<'_>, events: &Events, settled: &Settled) -> Result<Ans
     }
 }
 
-async fn told(client: &Db<'_>, settled: &Settled) -> Result<Answer> {
+async fn told<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    settled: &Settled,
+) -> Result<Answer> {
     let (job_id, token) = (settled.job_id, settled.token);
     let (held, answer) = match &settled.verdict {
         Verdict::Complete(output) => (

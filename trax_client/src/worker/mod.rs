@@ -15,8 +15,11 @@ mod handler;
 mod health;
 mod heartbeat;
 mod held;
+#[cfg(feature = "testkit")]
+mod inline;
 mod line;
 mod link;
+mod middleware;
 mod nudge;
 mod outcome;
 mod pace;
@@ -24,6 +27,7 @@ mod shutdown;
 mod summary;
 mod systemd;
 mod task;
+mod turns;
 mod watch;
 
 use std::future::Future;
@@ -36,6 +40,7 @@ pub use self::cancellation::{Cancellation, Reason};
 pub use self::context::Context;
 pub use self::event::Event;
 pub use self::health::Health;
+pub use self::middleware::Next;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
 pub use self::summary::{Stopped, Summary};
@@ -48,6 +53,8 @@ use self::handler::{Handlers, handler};
 use self::heartbeat::Heartbeat;
 use self::held::Held;
 use self::link::{First, Link};
+use self::middleware::layer;
+use self::turns::Turns;
 use self::watch::{Watch, Watchers};
 use crate::address::Address;
 use crate::error::{Error, Result};
@@ -88,6 +95,7 @@ pub struct Worker<S = ()> {
     address: Address,
     name: String,
     groups: Option<Vec<String>>,
+    turns: bool,
     schedules: Vec<Manifest>,
     signals: bool,
     events: Events,
@@ -112,9 +120,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
             address: address.into(),
             name: default_name(),
             groups: None,
+            turns: false,
             schedules: Vec::new(),
             signals: true,
-            events: Events::to_stderr(),
+            events: Events::to_logs(),
             health: Health::new(shutdown.clone()),
             shutdown,
             watchers: Watchers::default(),
@@ -187,6 +196,44 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// Runs `function` around every execution: it sees the job, runs the rest with [`Next::run`] or refuses to, and sees
+    /// and gives the outcome. The first that is added is the outermost.
+    ///
+    /// ```no_run
+    /// # use trax_client::{Context, HandlerResult, Next, Outcome, Worker};
+    /// # async fn ping(_: (), _: Context) -> HandlerResult<()> { Ok(()) }
+    /// async fn timed(ctx: Context, next: Next) -> HandlerResult<Outcome> {
+    ///     let begun = std::time::Instant::now();
+    ///     let outcome = next.run().await;
+    ///     println!("{} {} took {:?}", ctx.task(), ctx.job_id(), begun.elapsed());
+    ///     outcome
+    /// }
+    ///
+    /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
+    /// Worker::new(address).middleware(timed).handle("ping", ping).run().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn middleware<F, Fut>(mut self, function: F) -> Self
+    where
+        F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult<Outcome>> + Send + 'static,
+    {
+        self.setup.handlers.add_layer(layer(function));
+        self
+    }
+
+    /// Runs `function` around the executions of one task, inside of the [`Worker::middleware`] of all.
+    pub fn middleware_for<F, Fut>(mut self, task: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerResult<Outcome>> + Send + 'static,
+    {
+        let layer = layer(function);
+        self.setup.handlers.add_task_layer(task.into(), layer);
+        self
+    }
+
     /// A manifest that is stored when the worker starts, so that a schedule can stand beside its handler. Its task must
     /// have a handler in this worker, and the worker's role the level `admin`. Storing it again moves no run.
     pub fn schedule(mut self, manifest: Manifest) -> Self {
@@ -215,6 +262,16 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Claims only from these groups.
     pub fn groups<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.groups = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Lets tasks take turns: while jobs of several wait, each gets an equal share of this worker.
+    ///
+    /// Otherwise the oldest job of the highest priority is next, whatever its task: none starves, but a job waits behind
+    /// all that are older, and a long backlog of one task is in front of the young jobs of every other. With turns age and
+    /// priority count within a task. Without effect on [`Worker::handle_any`], which has no list of tasks.
+    pub fn take_turns(mut self) -> Self {
+        self.turns = true;
         self
     }
 
@@ -276,7 +333,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Where events go, in place of standard error.
+    /// Where events go, in place of the program's `tracing` subscriber, or of standard error if it has none.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::new(listener);
         self
@@ -304,6 +361,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             address,
             name,
             groups,
+            turns,
             schedules,
             signals,
             events,
@@ -334,6 +392,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         options.groups = groups;
         let link = Link {
             address,
+            turns: Turns::new(turns, options.tasks.as_deref()),
             options,
             events,
             shutdown,

@@ -3,6 +3,7 @@
 //! Enters: a handler's result and the reason for which it was asked to stop. Leaves: one `Verdict`
 //! to tell the server. A stop that is not the job's fault never spends an attempt.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ pub struct JobError {
 enum Instead {
     Snooze(Duration),
     Cancel,
+    Panic,
 }
 
 impl JobError {
@@ -92,6 +94,37 @@ impl JobError {
         JobError {
             failure: Failure::new(reason),
             instead: Some(Instead::Cancel),
+        }
+    }
+
+    /// What a panic left.
+    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("with something that is not text");
+        JobError {
+            instead: Some(Instead::Panic),
+            ..JobError::new(format!("panicked: {text}"))
+        }
+    }
+
+    /// Whether no further attempt follows, whatever is left.
+    pub fn is_permanent(&self) -> bool {
+        self.failure.permanent == Some(true)
+    }
+
+    /// Whether the handler, or a middleware around it, panicked.
+    pub fn is_panic(&self) -> bool {
+        matches!(self.instead, Some(Instead::Panic))
+    }
+
+    /// How long the job shall wait without having spent an attempt, if it is to.
+    pub fn snoozes_for(&self) -> Option<Duration> {
+        match self.instead {
+            Some(Instead::Snooze(delay)) => Some(delay),
+            _ => None,
         }
     }
 
@@ -141,6 +174,7 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
         }
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
+        (Err(error), _) if error.is_panic() => Verdict::Fail(error.failure),
         (Ok(Outcome::Cancelled(reason)), _) => Verdict::CancelOwn(reason),
         // Said on purpose, and the job's end: a stop does not take it back.
         (
@@ -172,16 +206,6 @@ pub(crate) fn settle_stopped(reason: Reason) -> Verdict {
     }
 }
 
-/// The verdict on a handler that panicked.
-pub(crate) fn settle_panic(payload: &(dyn std::any::Any + Send)) -> Verdict {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with something that is not text".to_owned());
-    Verdict::Fail(Failure::new(format!("panicked: {text}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +216,17 @@ mod tests {
             let verdict = settle(Err(JobError::new("interrupted")), Some(reason));
             assert!(matches!(verdict, Verdict::Release(None)), "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn a_panic_is_the_jobs_fault_although_it_was_asked_to_stop() {
+        let error = JobError::panicked(&"oops");
+        assert!(error.is_panic() && !error.is_permanent());
+        let verdict = settle(Err(error), Some(Reason::Shutdown));
+        assert!(
+            matches!(&verdict, Verdict::Fail(failure) if failure.error == "panicked: oops"),
+            "{verdict:?}"
+        );
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) struct Pace {
     poll_interval: Duration,
     /// The moving average of what a handler takes; none before the first one ended.
     average: Option<Duration>,
+    /// Jobs were fetched ahead in vain, and no handler has ended since.
+    stalled: bool,
     idle_since: Instant,
     slowness: u32,
     /// When to claim if nobody tells of work before.
@@ -63,6 +65,7 @@ impl Pace {
             max_prefetch,
             poll_interval,
             average: None,
+            stalled: false,
             idle_since: now,
             slowness: 1,
             clock: now,
@@ -118,7 +121,13 @@ impl Pace {
         };
     }
 
+    /// A job that was fetched ahead goes back unstarted: it is not to be fetched again at once.
+    pub(crate) fn stalled(&mut self) {
+        self.stalled = true;
+    }
+
     pub(crate) fn ended(&mut self, took: Duration) {
+        self.stalled = false;
         self.average = Some(match self.average {
             Some(average) => average.mul_f64(0.9) + took.mul_f64(0.1),
             None => took,
@@ -129,6 +138,7 @@ impl Pace {
     /// worker could start them.
     pub(crate) fn prefetch(&self) -> usize {
         match self.average {
+            _ if self.stalled => 0,
             None => 0,
             Some(average) => {
                 let finish = AHEAD.as_secs_f64() / average.as_secs_f64().max(1e-6);
@@ -146,9 +156,9 @@ impl Pace {
         (self.concurrency + prefetch).saturating_sub(running + waiting)
     }
 
-    /// After a claim that asked for `want` and brought `got`.
-    pub(crate) fn claimed(&mut self, want: usize, got: usize, now: Instant) {
-        self.more = got >= want;
+    /// After a claim that brought `got`, and behind which there may be more.
+    pub(crate) fn claimed(&mut self, more: bool, got: usize, now: Instant) {
+        self.more = more;
         if got > 0 {
             // Work that the clock alone found: a notification is late, or they do not arrive.
             if self.relies() && self.cause == Cause::Clock && self.summons.is_none() {
@@ -204,10 +214,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_fetched_ahead_of_handlers_that_stand_still() {
+        let mut pace = Pace::new(4, 100, POLL, Instant::now());
+        pace.ended(Duration::from_micros(10));
+        pace.stalled();
+        assert_eq!((pace.room(4, 0), pace.room(3, 0)), (0, 1));
+        pace.ended(Duration::from_micros(10));
+        assert_eq!(pace.room(4, 0), 100);
+    }
+
+    #[test]
     fn an_idle_worker_polls_slower_and_a_job_wakes_it() {
         let start = Instant::now();
         let mut pace = Pace::new(1, 0, POLL, start);
-        pace.claimed(1, 0, start);
+        pace.claimed(false, 0, start);
         assert!(pace.next_claim() <= start + POLL.mul_f64(1.1));
         let mut later = start + LONG_IDLE;
         for _ in 0..10 {
@@ -224,14 +244,14 @@ mod tests {
         pace.more = false;
         pace.claims(false);
         assert_eq!(pace.cause, Cause::Clock);
-        pace.claimed(1, got, now);
+        pace.claimed(got >= 1, got, now);
     }
 
     /// A notification, and a claim for it that brings nothing.
     fn hear(pace: &mut Pace, now: Instant) {
         pace.notified(now);
         pace.claims(false);
-        pace.claimed(1, 0, now);
+        pace.claimed(false, 0, now);
     }
 
     /// Polls an empty queue until the interval grows no more, and gives it.
@@ -250,7 +270,7 @@ mod tests {
         assert!(settled_interval(&mut pace, now) < POLL * 6);
         pace.notified(now);
         pace.claims(false);
-        pace.claimed(2, 1, now);
+        pace.claimed(false, 1, now);
         let first = pace.next_claim().duration_since(now);
         assert!(first > POLL * 4 && first < POLL * 6, "{first:?}");
         assert!(settled_interval(&mut pace, now) > POLL * 22);
@@ -278,10 +298,10 @@ mod tests {
         let mut pace = Pace::new(1, 0, POLL, now);
         pace.claims(false);
         pace.notified(now);
-        pace.claimed(1, 0, now);
+        pace.claimed(false, 0, now);
         assert_eq!(pace.next_claim(), now);
         pace.claims(false);
-        pace.claimed(1, 0, now);
+        pace.claimed(false, 0, now);
         assert!(pace.next_claim() > now);
     }
 
@@ -295,11 +315,11 @@ mod tests {
             assert!(pace.next_claim() <= now + Duration::from_millis(64));
             later += u32::from(pace.next_claim() > now);
             pace.claims(false);
-            pace.claimed(1, 0, now);
+            pace.claimed(false, 0, now);
         }
         assert!(later > 90, "{later}");
         pace.claims(false);
-        pace.claimed(2, 1, now);
+        pace.claimed(false, 1, now);
         pace.notified(now);
         assert_eq!(pace.next_claim(), now);
     }

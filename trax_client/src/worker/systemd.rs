@@ -202,7 +202,7 @@ mod tests {
             let (health, shutdown) = (health.clone(), shutdown.clone());
             tokio::spawn(async move {
                 if let Some(systemd) = systemd {
-                    let events = Events::to_stderr();
+                    let events = Events::to_logs();
                     systemd.run(&health, &shutdown, &events).await;
                 }
             })
@@ -245,7 +245,7 @@ mod tests {
         let shutdown = Shutdown::new();
         let health = Health::new(shutdown.clone());
         let _running = health.begin(STALL);
-        let events = Events::to_stderr();
+        let events = Events::to_logs();
         let begun = Instant::now();
         // Nobody turns: it is fed for as long as that is no stall.
         let heard = tokio::select! {

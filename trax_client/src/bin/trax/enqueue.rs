@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use trax_client::{JobId, JobOptions, NewJob};
+use trax_client::{JobId, JobOptions, NewJob, TraceContext};
 
 use crate::failure::Failure;
 use crate::output::{Options, Progress, json as print_json, say};
+use crate::print;
 use crate::session::Session;
 
 /// How many lines go into one call.
@@ -282,5 +283,20 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     if let Some(key) = &arguments.concurrency_key {
         options = options.concurrency_key(key);
     }
-    Ok(options)
+    Ok(match caller() {
+        Some(trace) => options.trace_context(&trace),
+        None => options,
+    })
+}
+
+/// The span that this command runs in, as OpenTelemetry puts it into the environment. A malformed one is worth a line, and
+/// not the job.
+fn caller() -> Option<TraceContext> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let malformed = |error| print::log("trax", &format!("ignored, malformed: {error}"));
+    let trace = variable("TRACEPARENT")?.parse::<TraceContext>();
+    let trace = trace.map_err(malformed).ok()?;
+    let state = variable("TRACESTATE").unwrap_or_default();
+    let with_state = trace.clone().with_state(&state).map_err(malformed);
+    Some(with_state.unwrap_or(trace))
 }

@@ -2,12 +2,13 @@
 //!
 //! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and,
 //! when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970) in
-//! the environment. Leaves: the exit code as the outcome, standard output as the output (of a failure:
-//! as its detail) when it is JSON, the tail of standard error as the error. A failing program that
-//! prints {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives
-//! the attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in
-//! memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as
-//! a whole process group. No program outlives the worker's orderly end.
+//! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it. Leaves: the exit code
+//! as the outcome, standard output as the output (of a failure: as its detail) when it is JSON, the
+//! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
+//! it is run again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
+//! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is told. A cancelled,
+//! late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process group. No program
+//! outlives the worker's orderly end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -122,7 +123,11 @@ impl Program {
             at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
                 .map(|since| since.as_secs().to_string())
         };
+        let trace = ctx.trace_context();
+        let state = trace.as_ref().and_then(|trace| trace.tracestate());
         let maybe = [
+            ("TRACESTATE", state.map(str::to_owned)),
+            ("TRACEPARENT", trace.map(|trace| trace.traceparent())),
             ("TRAX_GROUP", ctx.group().map(str::to_owned)),
             ("TRAX_MANIFEST", ctx.manifest().map(str::to_owned)),
             ("TRAX_SCHEDULED_FOR", since_1970(ctx.scheduled_for())),

@@ -16,7 +16,8 @@ use crate::print;
 const PROTOCOL: &str = "\
 The program gets the input as JSON on standard input, and in its environment
 TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and, when they are known,
-TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970).
+TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970), also
+the TRACEPARENT and TRACESTATE that trax enqueue had in its own.
 Its exit code is the outcome:
   0      completed; standard output is the output when it is JSON (to 1 MiB)
   65     failed for good: the input will be wrong again (EX_DATAERR)

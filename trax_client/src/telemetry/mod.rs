@@ -1,0 +1,117 @@
+//! What tracing systems see of jobs: a span around each execution and, with OpenTelemetry, one around each enqueueing.
+//!
+//! The rest of the crate calls these two whatever its features are; without them they do nothing.
+
+#[cfg(feature = "opentelemetry")]
+mod opentelemetry;
+#[cfg(feature = "tracing")]
+mod span;
+
+use std::future::Future;
+
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::worker::Context;
+
+/// What `tracing` calls all that comes from here: `RUST_LOG=trax=debug` shows it.
+#[cfg(feature = "tracing")]
+pub(crate) const TARGET: &str = "trax";
+
+/// How an execution ended, in few words.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tracing"), expect(dead_code))]
+pub(crate) struct Ended<'a> {
+    /// `completed`, `failed`, `released`, `cancelled` or `timeout`.
+    pub(crate) outcome: &'static str,
+    /// The kind and the text of the failure, if it is one.
+    pub(crate) failure: Option<(&'static str, &'a str)>,
+}
+
+/// The span of one execution.
+pub(crate) struct Execution {
+    #[cfg(feature = "tracing")]
+    span: span::Span,
+}
+
+#[cfg(feature = "tracing")]
+impl Execution {
+    pub(crate) fn of<S>(ctx: &Context<S>) -> Self {
+        let span = span::execution(ctx);
+        Execution { span }
+    }
+
+    /// Runs it within the span, so that what it logs shows the job.
+    pub(crate) fn around<F: Future>(&self, running: F) -> impl Future<Output = F::Output> + use<F> {
+        span::within(&self.span, running)
+    }
+
+    pub(crate) fn ended(&self, ended: Ended<'_>) {
+        span::ended(&self.span, ended);
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+impl Execution {
+    pub(crate) fn of<S>(_: &Context<S>) -> Self {
+        Execution {}
+    }
+
+    pub(crate) fn around<F: Future>(&self, running: F) -> F {
+        running
+    }
+
+    pub(crate) fn ended(&self, _: Ended<'_>) {}
+}
+
+/// The span of one call that enqueues jobs of one task.
+pub(crate) struct Enqueueing {
+    #[cfg(feature = "opentelemetry")]
+    span: span::Span,
+}
+
+#[cfg(feature = "opentelemetry")]
+impl Enqueueing {
+    /// Of one job, or of a batch of so many.
+    pub(crate) fn of(task: &str, batch: Option<usize>) -> Self {
+        let span = opentelemetry::enqueueing(task, batch);
+        Enqueueing { span }
+    }
+
+    /// What travels with the jobs: what the caller gave, or this span.
+    pub(crate) fn trace(&self, given: Option<&Value>) -> Option<Value> {
+        given
+            .cloned()
+            .or_else(|| opentelemetry::outgoing(&self.span))
+    }
+
+    /// Makes the call, and notes what it came to; `id` finds that of a single job.
+    pub(crate) async fn around<T>(
+        &self,
+        call: impl Future<Output = Result<T>>,
+        id: impl Fn(&T) -> Option<i64>,
+    ) -> Result<T> {
+        let result = span::within(&self.span, call).await;
+        opentelemetry::enqueued(&self.span, result.as_ref().map(id));
+        result
+    }
+}
+
+#[cfg(not(feature = "opentelemetry"))]
+impl Enqueueing {
+    pub(crate) fn of(_: &str, _: Option<usize>) -> Self {
+        Enqueueing {}
+    }
+
+    pub(crate) fn trace(&self, given: Option<&Value>) -> Option<Value> {
+        given.cloned()
+    }
+
+    pub(crate) async fn around<T>(
+        &self,
+        call: impl Future<Output = Result<T>>,
+        _: impl Fn(&T) -> Option<i64>,
+    ) -> Result<T> {
+        call.await
+    }
+}

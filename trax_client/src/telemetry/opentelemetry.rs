@@ -1,0 +1,110 @@
+//! Jobs as OpenTelemetry's conventions for messaging have them: enqueueing sends a message, an execution processes it.
+//!
+//! <https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans>. The execution is linked to the span that
+//! enqueued the job and is no child of it: hours, and many attempts, may lie between them.
+
+use ::opentelemetry::Context as Current;
+use ::opentelemetry::trace::{
+    SpanContext, SpanId, Status, TraceContextExt, TraceFlags, TraceId, TraceState,
+};
+use serde_json::Value;
+use tracing::info_span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use super::span::Span;
+use super::{Ended, TARGET};
+use crate::error::Error;
+use crate::trace::TraceContext;
+use crate::worker::Context;
+
+/// The span of a call that enqueues jobs, a child of the caller's.
+pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
+    let span = info_span!(
+        target: TARGET,
+        "enqueue",
+        task,
+        otel.name = format_args!("send {task}"),
+        otel.kind = "producer",
+    );
+    let operation = match batch {
+        None => "enqueue",
+        Some(_) => "enqueue_many",
+    };
+    describe(&span, task, "send", operation);
+    if let Some(jobs) = batch {
+        let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+        span.set_attribute("messaging.batch.message_count", jobs);
+    }
+    span
+}
+
+fn describe(span: &Span, task: &str, kind: &'static str, operation: &'static str) {
+    span.set_attribute("messaging.system", "trax");
+    span.set_attribute("messaging.operation.type", kind);
+    span.set_attribute("messaging.operation.name", operation);
+    span.set_attribute("messaging.destination.name", task.to_owned());
+}
+
+/// What travels with jobs that this span enqueues; the caller's own span when nobody records this one.
+pub(super) fn outgoing(span: &Span) -> Option<Value> {
+    let own = span.context().span().span_context().clone();
+    let sender = if own.is_valid() {
+        own
+    } else {
+        Current::current().span().span_context().clone()
+    };
+    let context = TraceContext::of(
+        u128::from_be_bytes(sender.trace_id().to_bytes()),
+        u64::from_be_bytes(sender.span_id().to_bytes()),
+        sender.trace_flags().to_u8(),
+    )
+    .ok()?;
+    // A state that breaks the grammar is left out, and the rest goes on.
+    let state = sender.trace_state().header();
+    let context = context.clone().with_state(&state).unwrap_or(context);
+    Some(context.to_json())
+}
+
+/// The end of a call that enqueued; the id of the job if it is a single one.
+pub(super) fn enqueued(span: &Span, result: Result<Option<i64>, &Error>) {
+    match result {
+        Ok(Some(id)) => span.set_attribute("messaging.message.id", id.to_string()),
+        Ok(None) => {}
+        Err(error) => {
+            let kind = match error.report() {
+                Some(report) => report.sqlstate.clone(),
+                None => "_OTHER".to_owned(),
+            };
+            span.set_attribute("error.type", kind);
+            span.set_status(Status::error(error.to_string()));
+        }
+    }
+}
+
+/// What is known of an execution when it begins.
+pub(super) fn executing<S>(span: &Span, ctx: &Context<S>) {
+    describe(span, ctx.task(), "process", "process");
+    span.set_attribute("messaging.message.id", ctx.job_id().to_string());
+    if let Some(trace) = ctx.trace_context() {
+        span.add_link(remote(&trace));
+    }
+}
+
+fn remote(trace: &TraceContext) -> SpanContext {
+    let state = trace.tracestate().unwrap_or_default();
+    SpanContext::new(
+        TraceId::from_bytes(trace.trace_id().to_be_bytes()),
+        SpanId::from_bytes(trace.span_id().to_be_bytes()),
+        TraceFlags::new(trace.flags()),
+        true,
+        state.parse::<TraceState>().unwrap_or_default(),
+    )
+}
+
+/// The status says what became of the attempt; one that was given back or cancelled did not fail.
+pub(super) fn executed(span: &Span, ended: Ended<'_>) {
+    if let Some((kind, error)) = ended.failure {
+        span.set_attribute("error.type", kind);
+        span.set_status(Status::error(error.to_owned()));
+    }
+}

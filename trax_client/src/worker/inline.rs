@@ -1,0 +1,129 @@
+//! One job, executed where the caller stands: no loop, no thread, no heartbeat. For tests of handlers.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+
+use super::cancellation::{Reason, cancellation};
+use super::context::Context;
+use super::handler::attempt;
+use super::held::Held;
+use super::link::{Answer, Settled, tell};
+use super::outcome::Verdict;
+use super::{Worker, check};
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::job::{ClaimOptions, Claimed};
+use crate::testkit::{self, Ended, Ran};
+
+impl<S: Send + Sync + 'static> Worker<S> {
+    /// Claims one job of `task`, executes it with everything that is around its handler, and tells its outcome: all of it
+    /// here and now, over `db`, which may be a transaction.
+    ///
+    /// The address of the worker is not used, and nothing runs beside the handler: no heartbeat extends the lease, and no
+    /// timeout or cancellation is heard of ([`Worker::run_one_until`] brings one about).
+    ///
+    /// # Errors
+    /// When no job of the task is ready: the text shows what waits instead. What a handler does wrong is no error here,
+    /// but in [`Ran`].
+    pub async fn run_one<C: GenericClient + Sync>(
+        &self,
+        db: &C,
+        task: &str,
+    ) -> Result<Ran, testkit::Error> {
+        self.run_one_until(db, task, std::future::pending()).await
+    }
+
+    /// The same, and the handler is asked to stop when `stop` ends, with the reason that it gives.
+    pub async fn run_one_until<C: GenericClient + Sync>(
+        &self,
+        db: &C,
+        task: &str,
+        stop: impl Future<Output = Reason>,
+    ) -> Result<Ran, testkit::Error> {
+        check(&self.setup.handlers, &self.schedules)?;
+        let handler = self.setup.handlers.get(task).ok_or_else(|| {
+            Error::Setup(format!("this worker has no handler for task \"{task}\""))
+        })?;
+        let client = Client::new(db);
+        let mut options = ClaimOptions::new().worker(&self.name).tasks([task]);
+        options = options.lease(self.setup.lease);
+        options.groups = self.groups.clone();
+        let sent = Instant::now();
+        let Some(claimed) = client.claim(&options).await?.pop() else {
+            return Err(testkit::nothing_ready(db, task).await);
+        };
+
+        let held = Arc::new(Held::default());
+        let (trigger, cancellation) = cancellation();
+        let key = (claimed.job_id, claimed.token);
+        let timeout = claimed.timeout;
+        held.insert(key, trigger.clone(), sent, self.setup.lease, timeout);
+        let state = Arc::clone(&self.setup.state);
+        let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&held));
+        let claimed = ctx.claimed();
+        let mut execution = Box::pin(attempt(handler, input, ctx, self.setup.cancel_patience));
+        let verdict = tokio::select! {
+            biased;
+            verdict = &mut execution => verdict,
+            reason = stop => {
+                trigger.fire(reason);
+                execution.await
+            }
+        };
+        let progress = held.take_reports().pop().map(|(_, _, progress)| progress);
+        if let Some(progress) = &progress {
+            client.report_progress(key.0, key.1, progress).await?;
+        }
+        let (output, error) = result(&client, &claimed, &verdict).await?;
+        let settled = Settled {
+            job_id: key.0,
+            token: key.1,
+            verdict,
+        };
+        let ended = ended(tell(&client, &self.events, &settled).await?)?;
+        Ok(Ran {
+            job_id: key.0,
+            attempt: claimed.attempt,
+            ended,
+            output,
+            error,
+            progress,
+        })
+    }
+}
+
+/// The output and the error of a verdict; the output of a handler that told it itself is in the run.
+async fn result<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    claimed: &Claimed,
+    verdict: &Verdict,
+) -> Result<(Option<Value>, Option<String>), testkit::Error> {
+    match verdict {
+        Verdict::Complete(output) => Ok((output.clone(), None)),
+        Verdict::Fail(failure) => Ok((None, Some(failure.error.clone()))),
+        Verdict::Release(_) | Verdict::AcknowledgeCancel | Verdict::CancelOwn(_) => {
+            Ok((None, None))
+        }
+        Verdict::Recorded => testkit::recorded(client.db(), claimed)
+            .await
+            .map(|output| (output, None)),
+    }
+}
+
+fn ended(answer: Answer) -> Result<Ended, testkit::Error> {
+    match answer {
+        Answer::Completed => Ok(Ended::Completed),
+        Answer::Retrying => Ok(Ended::Retrying),
+        Answer::Dead => Ok(Ended::Dead),
+        Answer::Cancelled => Ok(Ended::Cancelled),
+        Answer::Released => Ok(Ended::Released),
+        Answer::Lost => Ok(Ended::Lost),
+        Answer::Untold => Err(testkit::Error::new(
+            "the server refused the outcome, and the failure in its place too",
+        )),
+    }
+}

@@ -1,0 +1,80 @@
+//! What is done around every execution: timed, logged, looked at, refused.
+//!
+//! Enters: functions of the [`Context`] and of what comes [`Next`]. Leaves: one handler in which each is wrapped around
+//! those after it. Holds: those of the worker are outside of those of a task, each in the order in which it was added,
+//! and the handler is the innermost; a panic anywhere is the failure of this attempt.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::handler::{Handler, Running};
+use super::outcome::{HandlerResult, JobError, Outcome};
+
+pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + Sync>;
+
+/// The rest of an execution: the middleware that was added later, and the handler.
+///
+/// What does not run it refuses the job: with `Ok(Outcome::Snooze(..))`, `Err(JobError::permanent(..))` or any other
+/// outcome.
+pub struct Next<S = ()> {
+    inner: Handler<S>,
+    input: Value,
+    ctx: Context<S>,
+}
+
+impl<S> Next<S> {
+    /// The input of the job, before the handler takes it.
+    pub fn input(&self) -> &Value {
+        &self.input
+    }
+
+    /// Runs the rest, and gives its outcome. A panic in it is an error for which [`JobError::is_panic`] is true.
+    pub async fn run(self) -> HandlerResult<Outcome> {
+        let Next { inner, input, ctx } = self;
+        caught(move || inner(input, ctx)).await
+    }
+}
+
+/// A function as a layer.
+pub(crate) fn layer<S, F, Fut>(function: F) -> Layer<S>
+where
+    F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = HandlerResult<Outcome>> + Send + 'static,
+{
+    Arc::new(move |ctx, next| Box::pin(function(ctx, next)))
+}
+
+/// `handler` inside of `layer`.
+pub(crate) fn around<S: Send + Sync + 'static>(layer: Layer<S>, handler: Handler<S>) -> Handler<S> {
+    Arc::new(move |input, ctx: Context<S>| {
+        let next = Next {
+            inner: Arc::clone(&handler),
+            input,
+            ctx: ctx.clone(),
+        };
+        layer(ctx, next)
+    })
+}
+
+/// What a handler or a middleware comes to, a panic included.
+pub(crate) async fn caught(start: impl FnOnce() -> Running) -> HandlerResult<Outcome> {
+    // What panicked is only dropped: nobody sees what it left half done.
+    let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(panicked)?;
+    poll_fn(
+        |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
+            Ok(poll) => poll,
+            Err(payload) => Poll::Ready(Err(panicked(payload))),
+        },
+    )
+    .await
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> JobError {
+    JobError::panicked(payload.as_ref())
+}
