@@ -148,6 +148,28 @@ fn no_panel_of_the_dashboard_lies_on_another_and_its_variables_are_its_own() {
     }
 }
 
+#[test]
+fn the_dashboard_is_one_by_the_types_of_grafana() {
+    let reader = path("target/tools/grafana/bin/python3");
+    let script = path("tests/command/dashboard.py");
+    let read = |file: &Path| run(Command::new(&reader).arg(&script).arg(file));
+    let dashboard = path("monitoring/grafana.json");
+    let (code, unknown, errors) = read(&dashboard);
+    assert_eq!((code, unknown.trim(), errors.as_str()), (Some(0), "", ""));
+
+    // The reader sees a mistake.
+    let text = std::fs::read_to_string(&dashboard).expect("it is there");
+    let broken = live_server().socket_dir().join("mistyped.json");
+    std::fs::write(&broken, text.replace("\"gridPos\"", "\"gridPosition\""))
+        .expect("it can be written");
+    let (code, unknown, errors) = read(&broken);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(
+        unknown.contains("dashboard.panels[0].gridPosition"),
+        "{unknown}"
+    );
+}
+
 /// The names of all metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
