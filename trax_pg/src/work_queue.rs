@@ -241,8 +241,8 @@ pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
     hint::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
 }
 
-/// How often a job is looked for that moves from table to table meanwhile.
-const LOOKS: usize = 5;
+/// How often a job is looked for: it may go from one place to another while we look.
+pub(crate) const LOOKS: usize = 5;
 
 /// Makes a job claimable that waits for its time; gives where it is now.
 fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {

@@ -11,7 +11,7 @@ use crate::table::{Index, Inserter, Key, Row, Scan, Table, Taken, View, columns,
 use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
 use std::ffi::CString;
 
-/// Jobs that are at most so far apart are found by walking on, which costs half of a new descent.
+/// Jobs that are at most so far apart are found by walking on instead of a new descent.
 const CLOSE: i64 = 4;
 
 columns!(

@@ -235,12 +235,9 @@ pub(crate) fn acknowledge_cancel(
     true
 }
 
-/// How often a job is looked for: it may go from one place to another while we look.
-const LOOKS: usize = 5;
-
 /// Cancels a job wherever it is.
 fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
-    for _ in 0..LOOKS {
+    for _ in 0..work_queue::LOOKS {
         if cancel_queued(spi, &[job_id], now) == 1 {
             return "cancelled";
         }

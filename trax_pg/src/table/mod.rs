@@ -43,9 +43,8 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-/// Freed memory that a session keeps for its next call, in bytes: a claim of 1,000 jobs with small inputs needs about as
-/// much. With the C library's 128 kB each call of 100 jobs takes its memory from the kernel and gives it back, 5 % of its
-/// time.
+/// Freed memory that a session keeps for its next call, in bytes. With the C library's 128 kB each call of 100 jobs takes
+/// its memory from the kernel and gives it back: brk and page faults were 5 % of a drain's time.
 const MEMORY_KEPT: i32 = 4 << 20;
 
 static KEEP_MEMORY: Once = Once::new();
