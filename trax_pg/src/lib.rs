@@ -6,6 +6,8 @@ mod manifest;
 
 mod due;
 
+mod new_job;
+
 mod work_queue;
 
 mod claim;
@@ -45,6 +47,7 @@ mod durability;
 mod entry;
 mod error;
 mod json;
+mod rights;
 mod schema;
 pub mod setting;
 mod shmem;
