@@ -334,13 +334,12 @@ async fn rows_come_from_functions_other_tables_partitions_and_views() {
 }
 
 /// Each row says how much memory the rows before it take that are not in the queue yet.
-const LARGE: &str = "insert into trax.new_job (task, input)
-    select 't', jsonb_build_object('text', repeat('x', 1000000), 'held', (
-        select coalesce(sum(total_bytes), 0)
-        from pg_backend_memory_contexts
-        where name = 'trax new jobs' and n > 0
-    ))
-    from generate_series(1, 40) n";
+const LARGE: &str = "create function held() returns numeric language sql volatile as $$
+        select coalesce(sum(total_bytes), 0) from pg_backend_memory_contexts where name = 'trax new jobs'
+    $$;
+    insert into trax.new_job (task, input)
+    select 't', jsonb_build_object('text', repeat('x', 1000000), 'held', held())
+    from generate_series(1, 40)";
 
 #[tokio::test]
 async fn rows_of_a_megabyte_do_not_heap_up_in_memory() {
