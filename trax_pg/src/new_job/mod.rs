@@ -207,21 +207,28 @@ fn copied(value: pg_sys::Datum, passed: Passed) -> (pg_sys::Datum, usize) {
     }
 }
 
-fn are_equal(one: pg_sys::Datum, other: pg_sys::Datum, passed: Passed) -> bool {
-    // SAFETY: both are of a type that is passed so.
+/// Whether a copy has the value of `other`.
+fn are_equal(copy: pg_sys::Datum, other: pg_sys::Datum, passed: Passed) -> bool {
+    // SAFETY: both are of a type that is passed so, and a copy is plain.
     unsafe {
         match passed {
-            Passed::ByValue => one == other,
+            Passed::ByValue => copy == other,
             Passed::Fixed(size) => {
                 let bytes = |value: pg_sys::Datum| {
                     std::slice::from_raw_parts(value.cast_mut_ptr::<u8>(), size)
                 };
-                bytes(one) == bytes(other)
+                bytes(copy) == bytes(other)
             }
             Passed::Varying => {
-                let plain =
-                    |value: pg_sys::Datum| pg_sys::pg_detoast_datum_packed(value.cast_mut_ptr());
-                varlena_to_byte_slice(plain(one)) == varlena_to_byte_slice(plain(other))
+                let stored = other.cast_mut_ptr();
+                let plain = pg_sys::pg_detoast_datum_packed(stored);
+                let equal =
+                    varlena_to_byte_slice(copy.cast_mut_ptr()) == varlena_to_byte_slice(plain);
+                // Memory of the statement: it would keep one for each row.
+                if plain != stored {
+                    pg_sys::pfree(plain.cast());
+                }
+                equal
             }
         }
     }
