@@ -1,6 +1,7 @@
 //! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens and copies of lanes forgotten.
 //!
-//! Holds: history is dropped by whole days, never row by row; a lock that is not free is left for the next cycle.
+//! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row too, is left for the next
+//! cycle.
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
@@ -39,6 +40,21 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     }
     LAST_LOOK.store(now.0, Ordering::Relaxed);
     let mut cleaned = Cleaned::default();
+    let before = now.plus(-micros(setting::dead_letter_retention()));
+    cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
+    if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
+        let message = error.message();
+        pgrx::warning!(
+            "trax: next runs were not corrected after an update of the zone data: {message}"
+        );
+    }
+    manifest_state::sweep(spi, now);
+    registry::forget_gone(spi, now);
+    limit::sweep(spi);
+    progress::sweep(spi, now);
+    token::sweep(spi, now);
+    work_queue::deduplicate_lanes(spi);
+    // Last: dropping one locks the whole of history until the cycle has committed.
     let partitions = spi::isolated(|| {
         let before = now.plus(-micros(setting::run_retention()));
         let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
@@ -57,19 +73,5 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
             pgrx::warning!("trax: partitions of trax.run were not looked after: {message}");
         }
     }
-    let before = now.plus(-micros(setting::dead_letter_retention()));
-    cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
-    if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
-        let message = error.message();
-        pgrx::warning!(
-            "trax: next runs were not corrected after an update of the zone data: {message}"
-        );
-    }
-    manifest_state::sweep(spi, now);
-    registry::forget_gone(spi, now);
-    limit::sweep(spi);
-    progress::sweep(spi, now);
-    token::sweep(spi, now);
-    work_queue::deduplicate_lanes(spi);
     cleaned
 }
