@@ -54,7 +54,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
         return None;
     }
     let cancelled = lease::cancel_timed_out(spi, now, reap_from);
-    let reaped = outcome::reap_expired_leases(spi, now, reap_from);
+    let (reaped, more_overdue) = outcome::reap_expired_leases(spi, now, reap_from);
     let buried = dead_letter::reap(spi, now);
     let expired = outcome::expire_queued(spi, now);
     let (queued, more_due) = due::queue_due(spi, now);
@@ -74,7 +74,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
             ("forget_dead_letters", cleaned.dead_letters),
         ],
         more: more_due
-            || reaped as i64 >= lease::OVERDUE_AT_MOST
+            || more_overdue
             || expired as i64 >= outcome::EXPIRE_AT_MOST
             || promoted as i64 >= work_queue::PROMOTE_AT_MOST,
     })

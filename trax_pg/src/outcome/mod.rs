@@ -279,9 +279,14 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     count
 }
 
-/// Takes overdue leases away: their attempts have failed. Gives how many.
-pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
-    let overdue = lease::take_overdue(spi, now, from);
+/// Takes overdue leases away: their attempts have failed. Gives how many, and whether a look right behind this one finds
+/// others.
+pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> (usize, bool) {
+    let lease::Look {
+        overdue,
+        alive,
+        full,
+    } = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
     let manifests = overdue
         .iter()
@@ -295,7 +300,7 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
         .collect();
     let count = endings.len();
     end(spi, endings, now, false);
-    count
+    (count, full && count + alive > 0)
 }
 
 /// Ends jobs that waited longer than they may; gives how many.
