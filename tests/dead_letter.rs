@@ -193,6 +193,19 @@ async fn resolved_dead_letters_are_forgotten_after_their_retention() {
 }
 
 #[tokio::test]
+async fn a_session_that_ticked_a_moment_ago_forgets_too() {
+    let (_db, s) = session().await;
+    s.get("select trax.tick()").await;
+    dead_job(&s, "").await;
+    s.get(
+        "select trax.acknowledge_dead_letter(id) from trax.dead_letter;
+         update trax.dead_letter set resolved_at = resolved_at - interval '31 days'",
+    )
+    .await;
+    assert_eq!(s.tick("forget_dead_letters").await, 1);
+}
+
+#[tokio::test]
 async fn a_forgotten_dead_letter_does_not_come_back() {
     let (db, s) = session().await;
     s.get(&format!(
