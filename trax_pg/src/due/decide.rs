@@ -30,7 +30,7 @@ pub(super) struct Due {
     threshold_micros: i64,
     misfire_limit: i32,
     skips_overlap: bool,
-    overlaps: bool,
+    from_start: bool,
 }
 
 /// What a late run becomes.
@@ -111,7 +111,7 @@ impl Due {
             threshold_micros: interval_micros(&row.must(14)),
             misfire_limit: row.must(15),
             skips_overlap: row.must::<String>(16) == "skip",
-            overlaps: row.must::<String>(16) == "allow",
+            from_start: row.must::<i32>(23) > 1,
             group: row.must(19),
             task: row.must(20),
             evaluation_failures: row.must(21),
@@ -216,7 +216,7 @@ impl Due {
         } else {
             decision.queue_for = Some(self.occurrence);
         }
-        decision.next = if skip || self.overlaps {
+        decision.next = if skip || self.from_start {
             // Several may run at once: the interval counts from the start.
             let next = now.plus(every);
             NextRun::At(plan.vary(next, random()), next)
