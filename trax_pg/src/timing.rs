@@ -159,6 +159,8 @@ impl Plan {
             return None;
         };
         let exclusions = self.exclusions.as_ref();
+        let to = self.ends_at.map_or(to, |end| to.min(end.plus(-1)));
+        let from = self.starts_at.map_or(from, |start| from.max(start));
         cron.latest(from.unix_micros(), to.unix_micros(), &self.zone, exclusions)
             .map(Timestamp::from_unix_micros)
     }
@@ -221,7 +223,10 @@ fn parse_cron(text: &str) -> Result<Cron> {
 fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     Exclusions::parse(value).map_err(|error| {
         Error::invalid(format!("the exclusions are not valid: {}", error.message))
-            .detail(format!("The mistake is at {}.", error.path))
+            .detail(match error.path.as_str() {
+                "" => "The mistake is in the whole of it.".to_string(),
+                path => format!("The mistake is at {path}."),
+            })
             .hint(error.hint)
     })
 }
