@@ -153,7 +153,22 @@ impl Plan {
         .filter(|occurrence| !self.is_over(occurrence.at))
     }
 
-    /// The newest occurrence of a cron schedule within `from..=to`.
+    /// Refuses a cron schedule all of whose occurrences are excluded.
+    pub(crate) fn refuse_if_never(&self, now: Timestamp) -> Result<()> {
+        let (Kind::Cron(cron), Some(exclusions)) = (&self.kind, &self.exclusions) else {
+            return Ok(());
+        };
+        match cron.next_allowed(now.unix_micros(), &self.zone, Some(exclusions)) {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid(
+                "the schedule never runs: the exclusions leave none of its times",
+            )
+            .detail("Every time that the cron expression names is excluded.")
+            .hint("Leave out one of the exclusions, or disable the manifest instead.")),
+        }
+    }
+
+    /// The newest occurrence of a cron schedule within `from..=to`, before its end.
     pub(crate) fn latest(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
         let Kind::Cron(cron) = &self.kind else {
             return None;
