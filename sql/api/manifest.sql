@@ -55,7 +55,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enable_manifest';
 comment on function trax.enable_manifest(text) is
-    'Switches a manifest on; what it missed while it was off is not made up for.';
+    'Switches a manifest on; what it missed while it was off is late, and its misfire policy says what becomes of it.';
 
 create function trax.disable_manifest(
     name text
