@@ -156,6 +156,27 @@ async fn a_manifest_has_one_unresolved_dead_letter() {
 }
 
 #[tokio::test]
+async fn a_job_whose_last_lease_expired_is_told_by_both_steps_of_one_cycle() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', max_retries => 0)")
+        .await;
+    for _ in 0..2 {
+        s.get("select trax.trigger('m')").await;
+        s.claim_one("tasks => '{a}'").await;
+        s.get("update trax.lease set lease_expires_at = now(), reap_at = now()")
+            .await;
+        let told = "select string_agg(affected::text, ' ') from trax.tick() where step in ('reap_expired_leases', 'reap_dead_letters')";
+        let letters = s.number("select count(*) from trax.dead_letter").await;
+        assert_eq!(
+            s.get(told).await,
+            format!("1 {}", 1 - letters),
+            "no second one for the manifest"
+        );
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn the_cycle_is_a_net_under_the_outcomes() {
     let (db, s) = session().await;
     let id = dead_job(&s, "").await;

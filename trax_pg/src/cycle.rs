@@ -54,8 +54,8 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
         return None;
     }
     let cancelled = lease::cancel_timed_out(spi, now, reap_from);
-    let reaped = outcome::reap_expired_leases(spi, now, reap_from);
-    let buried = dead_letter::reap(spi, now);
+    let (reaped, spent) = outcome::reap_expired_leases(spi, now, reap_from);
+    let buried = dead_letter::reap(spi, spent, now);
     let expired = outcome::expire_queued(spi, now);
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);

@@ -279,8 +279,12 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     count
 }
 
-/// Takes overdue leases away: their attempts have failed. Gives how many.
-pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
+/// Takes overdue leases away: their attempts have failed. Gives how many, and the jobs whose attempts are spent.
+pub(crate) fn reap_expired_leases(
+    spi: &Spi,
+    now: Timestamp,
+    from: ReapFrom,
+) -> (usize, Vec<i64>) {
     let overdue = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
     let manifests = overdue
@@ -294,8 +298,13 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     let count = endings.len();
+    let spent = endings
+        .iter()
+        .filter(|ending| ending.reason.is_some())
+        .map(|ending| ending.lease.job_id)
+        .collect();
     end(spi, endings, now, false);
-    count
+    (count, spent)
 }
 
 /// Ends jobs that waited longer than they may; gives how many.
