@@ -8,7 +8,7 @@ use crate::timing::{self, Kind, Plan, Timing};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How long a manifest rests whose evaluation failed, in microseconds.
+/// How long a manifest rests that could not be queued, in microseconds.
 const REST_MICROS: i64 = 60 * 1_000_000;
 
 /// A manifest whose time has come.
@@ -56,7 +56,7 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// It could not be evaluated or queued: it rests and is tried again.
+    /// It could not be queued, which may pass (a full disk): it rests and is tried again.
     pub(super) fn fail(&mut self, message: String, now: Timestamp) {
         let rested = now.plus(REST_MICROS);
         self.queue_for = None;
@@ -149,7 +149,11 @@ impl Due {
         }
         match plans.get(&self.timing) {
             Ok(plan) => self.fire(&plan, now, &mut decision),
-            Err(error) => decision.fail(error.message().to_string(), now),
+            // It is read again in the next cycles, for somebody who is mending it: of itself this does not pass.
+            Err(error) => {
+                decision.next = NextRun::At(self.run_at, self.occurrence);
+                decision.failure = Some(error.message().to_string());
+            }
         }
         decision
     }
