@@ -280,11 +280,7 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
 }
 
 /// Takes overdue leases away: their attempts have failed. Gives how many, and the jobs whose attempts are spent.
-pub(crate) fn reap_expired_leases(
-    spi: &Spi,
-    now: Timestamp,
-    from: ReapFrom,
-) -> (usize, Vec<i64>) {
+pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> (usize, Vec<i64>) {
     let overdue = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
     let manifests = overdue
