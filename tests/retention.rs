@@ -199,6 +199,23 @@ async fn a_partition_by_hand_that_covers_days_to_come_disturbs_nothing() {
 }
 
 #[tokio::test]
+async fn the_callers_way_to_write_dates_does_not_matter() {
+    for style in ["German, MDY", "SQL, DMY", "Postgres, MDY"] {
+        let (_db, s) = session().await;
+        s.get(&format!(
+            "set datestyle = '{style}'; set timezone = 'Asia/Kathmandu'"
+        ))
+        .await;
+        s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+            .await;
+        s.get(&old_day(9, 1)).await;
+        s.get("select trax.tick()").await;
+        assert_eq!(s.get(AHEAD).await, "4", "{style}");
+        assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    }
+}
+
+#[tokio::test]
 async fn retention_works_with_a_tick_by_hand_where_nothing_is_preloaded() {
     let server = Server::options()
         .fast()

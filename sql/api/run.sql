@@ -5,6 +5,7 @@ returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
+set datestyle = 'ISO'
 as $$
 declare
     first_day constant date := (moment at time zone 'UTC')::date;
