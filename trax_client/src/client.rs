@@ -380,7 +380,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .await
     }
 
-    /// Switches a manifest on; what it missed while it was off is not made up for.
+    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was off.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)
