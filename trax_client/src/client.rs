@@ -114,7 +114,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// Returns when work may exist that this connection has not looked for, or after `timeout`
-    /// (30 s when not given); a server without the preloaded library answers after half a second.
+    /// (30 s when not given); a server without the preloaded library looks twice a second.
     ///
     /// Every other call on the connection waits behind it.
     ///

@@ -45,6 +45,7 @@ mod durability;
 mod entry;
 mod error;
 mod json;
+mod procedure;
 mod schema;
 pub mod setting;
 mod shmem;
