@@ -37,6 +37,7 @@ pub mod schedule;
 mod server_zone;
 mod tally;
 mod timing;
+mod two_phase;
 mod wake;
 mod zone_data;
 

@@ -6,13 +6,13 @@
 //! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work` woken at once; the
 //! scheduler woken, which sends one notification for all that rang meanwhile (`NOTIFY` in the producing transaction
 //! would serialize the commits of the whole server).
-//! Holds: hints only. Without shared memory, after `prepare transaction` and in a database beyond the last bell,
-//! waiters poll.
+//! Holds: hints only. Without shared memory and in a database beyond the last bell, waiters poll.
 
 use crate::error::Error;
 use crate::hint;
 use crate::shmem::{self, Bell};
 use crate::spi::{self, statement};
+use crate::two_phase;
 use crate::work_queue::name_hash;
 use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -132,9 +132,12 @@ unsafe extern "C-unwind" fn at_end(
         }
         XACT_EVENT_PREPARE => {
             hint::undone(true);
-            MARKED.store(0, Ordering::Relaxed);
-            TOKENS_FREED.store(0, Ordering::Relaxed);
-            TOKENS_TAKEN.store(0, Ordering::Relaxed);
+            let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
+            let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
+            let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
+            if marked | freed | taken != 0 {
+                two_phase::prepared();
+            }
         }
         _ => {}
     }
@@ -160,6 +163,15 @@ fn undone(marked: u32) {
         if let Some(bell) = shmem::bell() {
             bell.ring(WORK);
         }
+    }
+}
+
+/// Wakes everybody: what happened is not known.
+pub(crate) fn all() {
+    if let Some(bell) = shmem::bell() {
+        bell.configure();
+        bell.ring(WORK | DUE);
+        bell.ring_tokens(u64::MAX);
     }
 }
 
