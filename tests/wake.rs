@@ -15,15 +15,16 @@ async fn claim_all(client: &Client) {
     {}
 }
 
-/// Waits until the session with this process id waits, and checks that it holds no snapshot.
+/// Waits until the session with this process id waits, and checks that it holds neither a snapshot nor a table.
 async fn waits_without_a_snapshot(client: &Client, pid: i32) {
     eventually("a wait without a snapshot", Duration::from_secs(10), async || {
         let row = client
             .query_one(
                 "select query like 'call trax.wait_for_work%' and state = 'active' and wait_event is not null
-                     and backend_xmin is null and backend_xid is null,
+                     and backend_xmin is null and backend_xid is null
+                     and not exists (select from pg_locks l where l.pid = a.pid and l.relation is not null),
                      state || ' ' || query
-                 from pg_stat_activity where pid = $1",
+                 from pg_stat_activity a where pid = $1",
                 &[&pid],
             )
             .await

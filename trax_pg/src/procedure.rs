@@ -20,6 +20,10 @@ impl Procedure {
         Self { owner, nested }
     }
 
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested
+    }
+
     /// Does one step, the first of its transaction, with a snapshot of its own, as a function with `security definer` and a fixed `search_path` would.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
         let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);

@@ -41,24 +41,21 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
     Ok(call.null())
 });
 
-/// Whether a row is in a lane that a claim may pick from. Leaves no snapshot.
+/// Whether a row is in a lane that a claim may pick from, or nobody can tell. Leaves no lock and no snapshot.
 fn may_find(procedure: &Procedure) -> bool {
-    // SAFETY: plain values of this backend.
-    let (of_transaction, wrote) = unsafe {
+    // SAFETY: plain values of the server and of this backend.
+    let (standby, wrote) = unsafe {
         (
-            pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32,
+            pg_sys::RecoveryInProgress(),
             pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
         )
     };
-    // What a caller's loop has written is its own to commit, and its snapshot its own.
-    if wrote {
+    // A caller's loop ends its transactions itself, and a pipeline those that it has written in.
+    if standby || wrote || procedure.is_nested() {
         return true;
     }
     let found = procedure.step(|spi| Ok(first_row(spi)));
-    if of_transaction {
-        // The step had another isolation level than what follows in this transaction shall have.
-        procedure.commit();
-    }
+    procedure.commit();
     wake::drop_snapshots();
     found.expect("a look does not fail")
 }
