@@ -280,6 +280,21 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
+    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends as failed. `None` takes
+    /// the limit away. False when the job does not wait.
+    pub async fn limit_queue_time(
+        &self,
+        job_id: JobId,
+        time_limit: Option<std::time::Duration>,
+    ) -> Result<bool> {
+        let time_limit = time_limit.map(Interval);
+        Call::new("limit_queue_time")
+            .arg("job_id", &job_id.0)
+            .option("time_limit", &time_limit)
+            .value(self.db)
+            .await
+    }
+
     /// Ends an attempt whose cancellation was requested; false when the lease was lost.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
         Call::new("acknowledge_cancel")
