@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long what nobody announces may stay unseen: rows of prepared transactions and rows written by hand.
+/// How long what nobody announces may stay unseen: rows of transactions prepared before a restart, and restored rows.
 const UNANNOUNCED: Duration = Duration::from_secs(3);
 /// Jobs enqueued and passed at once.
 const ROUND: usize = 5_000;

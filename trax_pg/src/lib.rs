@@ -37,6 +37,7 @@ pub mod schedule;
 mod server_zone;
 mod tally;
 mod timing;
+mod two_phase;
 mod wake;
 mod zone_data;
 
@@ -45,6 +46,7 @@ mod durability;
 mod entry;
 mod error;
 mod json;
+mod procedure;
 mod schema;
 pub mod setting;
 mod shmem;
