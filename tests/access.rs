@@ -202,6 +202,7 @@ async fn assert_level(level: &str) {
         them.get("rollback").await;
     }
     assert_tables(&s, &them, &role, matches!(level, "reader" | "admin")).await;
+    assert_new_job(&s, &them, &role, allowed.contains("enqueue")).await;
     s.assert_healthy().await;
 }
 
@@ -240,6 +241,31 @@ async fn assert_tables(s: &Session, them: &Session, role: &str, reads: bool) {
         .await,
         "f"
     );
+}
+
+/// Rows become jobs by COPY and INSERT for those who may enqueue, and that is all that anybody may do with them.
+async fn assert_new_job(s: &Session, them: &Session, role: &str, enqueues: bool) {
+    let inserted = them
+        .attempt("insert into trax.new_job (task, unique_key) values ('copied', 'copied')")
+        .await;
+    match (&inserted, enqueues) {
+        (Ok(_), true) => {}
+        (Err(refusal), false) if refusal.code == "42501" => {}
+        _ => panic!("as {role}, who may enqueue: {enqueues}, gave {inserted:?}"),
+    }
+    let queued = "select count(*) from trax.work_queue where task = 'copied'";
+    assert_eq!(s.number(queued).await, i64::from(enqueues));
+    let granted = format!(
+        "select string_agg(p.privilege, ' ') from unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) p (privilege)
+         where has_table_privilege('{role}', 'trax.new_job', p.privilege)"
+    );
+    assert_eq!(
+        s.get(&granted).await,
+        if enqueues { "insert" } else { "" },
+        "and it has no other right"
+    );
+    let server = format!("select has_server_privilege('{role}', 'trax', 'usage')");
+    assert_eq!(s.get(&server).await, "f");
 }
 
 #[tokio::test]

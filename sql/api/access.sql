@@ -94,6 +94,9 @@ begin
     loop
         execute format('grant execute on routine %s to %s', object, role);
     end loop;
+    if 'enqueue' = any (granted) then
+        execute format('grant insert on trax.new_job to %s', role);
+    end if;
     if level in ('reader', 'admin') then
         foreach relation in array reads
         loop

@@ -6,6 +6,8 @@ mod manifest;
 
 mod due;
 
+mod new_job;
+
 mod work_queue;
 
 mod claim;
@@ -47,6 +49,7 @@ mod entry;
 mod error;
 mod json;
 mod procedure;
+mod rights;
 mod schema;
 pub mod setting;
 mod shmem;
