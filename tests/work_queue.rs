@@ -283,7 +283,7 @@ async fn a_cycle_makes_all_delayed_jobs_claimable_that_are_due() {
 async fn two_transactions_that_meet_a_new_task_do_not_wait_for_each_other() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     a.get("begin").await;
     let one = a.enqueue("'new'").await;
     let two = b.enqueue("'new'").await;
