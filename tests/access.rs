@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest";
-const PRODUCER: &str = "enqueue enqueue_many trigger cancel run_now acquire_token await_token extend_token release_token";
+const PRODUCER: &str = "enqueue enqueue_many limit_queue_time trigger cancel run_now acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
-    activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
+    limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress waiting_tasks";
 /// Beyond the other three levels.
 const ADMIN: &str =
@@ -29,6 +29,10 @@ const CALLS: &[(&str, &str)] = &[
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),
+    (
+        "limit_queue_time",
+        "select trax.limit_queue_time({job}, '1 h')",
+    ),
     ("waiting_tasks", "select * from trax.waiting_tasks()"),
     ("claim_next", "select * from trax.claim_next()"),
     (

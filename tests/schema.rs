@@ -37,6 +37,7 @@ const CONTRACT: &[&str] = &[
     "cancel_own(job_id bigint, token uuid, reason text default null) returns boolean",
     "cancel(job_id bigint) returns text",
     "run_now(job_id bigint) returns text",
+    "limit_queue_time(job_id bigint, time_limit interval default null) returns boolean",
     "requeue_dead_letter(id bigint, note text default null) returns bigint",
     "acknowledge_dead_letter(id bigint, note text default null) returns boolean",
     "tick() returns table(step text, affected bigint)",

@@ -152,7 +152,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// Returns when work may exist that this connection has not looked for, or after `timeout`
-    /// (30 s when not given); a server without the preloaded library answers after half a second.
+    /// (30 s when not given); a server without the preloaded library looks twice a second.
     ///
     /// Every other call on the connection waits behind it.
     ///
@@ -318,6 +318,21 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
+    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends as failed. `None` takes
+    /// the limit away. False when the job does not wait.
+    pub async fn limit_queue_time(
+        &self,
+        job_id: JobId,
+        time_limit: Option<std::time::Duration>,
+    ) -> Result<bool> {
+        let time_limit = time_limit.map(Interval);
+        Call::new("limit_queue_time")
+            .arg("job_id", &job_id.0)
+            .option("time_limit", &time_limit)
+            .value(self.db)
+            .await
+    }
+
     /// Ends an attempt whose cancellation was requested; false when the lease was lost.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
         Call::new("acknowledge_cancel")
@@ -418,7 +433,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .await
     }
 
-    /// Switches a manifest on; what it missed while it was off is not made up for.
+    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was off.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)

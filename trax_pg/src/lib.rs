@@ -39,6 +39,7 @@ pub mod schedule;
 mod server_zone;
 mod tally;
 mod timing;
+mod two_phase;
 mod wake;
 mod zone_data;
 
@@ -47,6 +48,7 @@ mod durability;
 mod entry;
 mod error;
 mod json;
+mod procedure;
 mod rights;
 mod schema;
 pub mod setting;

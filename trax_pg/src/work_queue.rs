@@ -54,6 +54,13 @@ statement!(LANE_DEDUPLICATE, "lane_deduplicate.sql");
 statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
 statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
 statement!(QUEUE_HASTEN, "queue_hasten.sql", INT8OID, TIMESTAMPTZOID);
+statement!(
+    QUEUE_LIMIT,
+    "queue_limit.sql",
+    INT8OID,
+    TIMESTAMPTZOID,
+    INT8OID
+);
 statement!(QUEUE_PLACE, "queue_place.sql", INT8OID);
 statement!(QUEUE_NEXT_DUE, "queue_next_due.sql");
 statement!(UNIQUE_KEY_TAKE, "unique_key_take.sql", TEXTOID, INT8OID);
@@ -100,6 +107,19 @@ sql_function!(trax_run_now, pg_finfo_trax_run_now, |call| {
     let place = spi::connected(|spi| Ok(hasten(spi, job_id, Timestamp::now())))?;
     Ok(call.value(place))
 });
+
+sql_function!(
+    trax_limit_queue_time,
+    pg_finfo_trax_limit_queue_time,
+    |call| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let limit = call.optional_positive(1, "time_limit")?;
+        wake::mark(wake::DUE);
+        let arguments = [arg(job_id), arg(Timestamp::now()), limit.and_then(arg)];
+        let limited = spi::connected(|spi| Ok(spi.execute(&QUEUE_LIMIT, &arguments) > 0))?;
+        Ok(call.value(limited))
+    }
+);
 
 /// What jobs enqueued together share.
 pub(crate) struct NewJob {
@@ -338,7 +358,7 @@ pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {
     spi.execute(&LANE_DEDUPLICATE, &[])
 }
 
-/// The earliest time at which a delayed job or a manifest is due.
+/// The earliest time at which a delayed job or a manifest is due, or a job has waited too long.
 pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
     spi.query(&QUEUE_NEXT_DUE, &[])
         .first()

@@ -7,7 +7,7 @@ use crate::spi::{self, Spi};
 use pgrx::pg_sys;
 
 /// One CALL that may end its transaction.
-pub(super) struct Procedure {
+pub(crate) struct Procedure {
     owner: pg_sys::Oid,
     /// It was called by a procedural language, which keeps a connection to SPI that must not be left without a
     /// transaction.
@@ -15,14 +15,18 @@ pub(super) struct Procedure {
 }
 
 impl Procedure {
-    pub(super) fn new(owner: pg_sys::Oid) -> Self {
+    pub(crate) fn new(owner: pg_sys::Oid) -> Self {
         // SAFETY: reads the state of SPI.
         let nested = unsafe { pg_sys::SPI_inside_nonatomic_context() };
         Self { owner, nested }
     }
 
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested
+    }
+
     /// Does one step, the first of its transaction, with a snapshot of its own, as a function with `security definer` and a fixed `search_path` would.
-    pub(super) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
+    pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
         // Whatever the session prefers: a race over a place is no error of serialization.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
@@ -38,7 +42,7 @@ impl Procedure {
     }
 
     /// Commits what the steps have done, and begins another transaction.
-    pub(super) fn commit(&self) {
+    pub(crate) fn commit(&self) {
         // SAFETY: as COMMIT in a procedure does; the CALL is not atomic.
         unsafe {
             pg_sys::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as i32);
@@ -48,7 +52,7 @@ impl Procedure {
     }
 
     /// Waits after a commit: outside any transaction, or, called by a procedural language, in one that has done nothing.
-    pub(super) fn rest(&self, wait: impl FnOnce()) {
+    pub(crate) fn rest(&self, wait: impl FnOnce()) {
         if self.nested {
             // SAFETY: the transaction has no other snapshot.
             unsafe { pg_sys::InvalidateCatalogSnapshot() };
