@@ -54,8 +54,8 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
         return None;
     }
     let cancelled = lease::cancel_timed_out(spi, now, reap_from);
-    let (reaped, spent) = outcome::reap_expired_leases(spi, now, reap_from);
-    let buried = dead_letter::reap(spi, spent, now);
+    let reaped = outcome::reap_expired_leases(spi, now, reap_from);
+    let buried = dead_letter::reap(spi, reaped.spent, now);
     let expired = outcome::expire_queued(spi, now);
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);
@@ -63,7 +63,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     tally::cycle(now);
     let mut steps = vec![
         ("cancel_timed_out", cancelled as i64),
-        ("reap_expired_leases", reaped as i64),
+        ("reap_expired_leases", reaped.count as i64),
         ("reap_dead_letters", buried as i64),
         ("expire_queued", expired as i64),
         ("queue_due", queued as i64),
@@ -79,7 +79,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     Some(Report {
         steps,
         more: more_due
-            || reaped as i64 >= lease::OVERDUE_AT_MOST
+            || reaped.more
             || expired as i64 >= outcome::EXPIRE_AT_MOST
             || promoted as i64 >= work_queue::PROMOTE_AT_MOST,
     })

@@ -20,8 +20,8 @@ use pgrx::pg_sys;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Most overdue leases looked at in one cycle; the next cycle follows at once.
-pub(crate) const OVERDUE_AT_MOST: i64 = 1000;
+/// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at once.
+const OVERDUE_AT_MOST: i64 = 1000;
 /// How often a scheduler looks at leases from the beginning, and the share of the time that this may take, as its inverse.
 const LOOK_AGAIN_MICROS: i64 = 1_000_000;
 const LOOK_SHARE: i64 = 100;
@@ -341,8 +341,17 @@ pub(crate) enum Overdue {
     TimedOut,
 }
 
+/// What a look for overdue leases brought.
+pub(crate) struct Look {
+    pub(crate) overdue: Vec<(Locked, Overdue)>,
+    /// How many it met that are not overdue, and are looked at later.
+    pub(crate) alive: usize,
+    /// It looked at as many as one cycle may.
+    pub(crate) full: bool,
+}
+
 /// Locks overdue leases for their outcome, and sets for the others it met when to look again.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Vec<(Locked, Overdue)> {
+pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(
         &LEASE_OVERDUE,
@@ -368,8 +377,13 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Vec<(Lo
             alive.push((lease.job_id, expires_at.min(deadline)));
         }
     }
+    let look = Look {
+        overdue,
+        alive: alive.len(),
+        full: rows.len() as i64 >= OVERDUE_AT_MOST,
+    };
     look_later(spi, alive);
-    overdue
+    look
 }
 
 fn look_later(spi: &Spi, mut alive: Vec<(i64, Timestamp)>) {

@@ -2,7 +2,7 @@
 
 use super::available;
 use pgrx::pg_sys;
-use pgrx::{PGRXSharedMemory, PgLwLock};
+use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ pub(crate) struct Bell {
     configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
     full: AtomicBool,
+    /// How many jobs may run in the database, 0 for any number, and when the scheduler said so; 0 is never.
+    limit: AtomicI64,
+    limit_said_at: AtomicI64,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
     work: Sleepers,
@@ -64,6 +67,8 @@ pub(super) fn silent_bells() -> Bells {
         added: std::array::from_fn(|_| AtomicI64::new(0)),
         configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
+        limit: AtomicI64::new(0),
+        limit_said_at: AtomicI64::new(0),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         work: Sleepers::none(),
         tokens: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -168,6 +173,21 @@ impl Bell {
         self.full.swap(false, Ordering::SeqCst)
     }
 
+    /// The scheduler says how many jobs may run in the database; true when that is more or fewer than before.
+    pub(crate) fn say_limit(&self, limit: Option<usize>, now: i64) -> bool {
+        let limit = limit.map_or(0, |limit| limit as i64);
+        let before = self.limit.swap(limit, Ordering::SeqCst);
+        let first = self.limit_said_at.swap(now, Ordering::SeqCst) == 0;
+        !first && before != limit
+    }
+
+    /// What the scheduler said of that at `since` or later.
+    pub(crate) fn said_limit(&self, since: i64) -> Option<Option<usize>> {
+        (self.limit_said_at.load(Ordering::SeqCst) >= since)
+            .then(|| usize::try_from(self.limit.load(Ordering::SeqCst)).ok())
+            .map(|limit| limit.filter(|&limit| limit > 0))
+    }
+
     /// The scheduler says which latch is its own.
     pub(crate) fn attend(&self) {
         // SAFETY: the latch of this process, in shared memory.
@@ -266,19 +286,42 @@ impl Sleepers {
 
 /// Counts a waiter for as long as it lives, also while an error unwinds: outside a transaction nothing else would end
 /// its sleep.
-struct Waiting<'a>(&'a AtomicU32);
+struct Waiting;
 
-impl<'a> Waiting<'a> {
-    fn begin(waiters: &'a AtomicU32) -> Self {
+/// Where this process is counted as a waiter, in shared memory.
+static COUNTED_IN: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static LEAVES_AT_EXIT: AtomicBool = AtomicBool::new(false);
+
+impl Waiting {
+    fn begin(waiters: &AtomicU32) -> Self {
+        // The end of the process unwinds nothing.
+        if !LEAVES_AT_EXIT.swap(true, Ordering::Relaxed) {
+            // SAFETY: the callback lives as long as the library, which is never unloaded.
+            unsafe { pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) };
+        }
         waiters.fetch_add(1, Ordering::SeqCst);
-        Self(waiters)
+        COUNTED_IN.store(std::ptr::from_ref(waiters).cast_mut(), Ordering::Relaxed);
+        Self
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         // SAFETY: ends the sleep of this process, if there is one.
         unsafe { pg_sys::ConditionVariableCancelSleep() };
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        leave();
     }
+}
+
+fn leave() {
+    let waiters = COUNTED_IN.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: null, or a number in shared memory, which is there until the process has left it.
+    if let Some(waiters) = unsafe { waiters.as_ref() } {
+        waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
+    leave();
 }
