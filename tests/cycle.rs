@@ -28,7 +28,7 @@ async fn a_cycle_reports_its_steps_in_order() {
 async fn who_does_not_get_the_lock_returns_at_once_with_no_rows() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     a.get("select trax.schedule('m', 'a', every => '1 h')")
         .await;
     a.get("begin; select * from trax.tick()").await;

@@ -400,7 +400,7 @@ async fn a_damaged_zone_does_not_stop_the_reaper() {
 async fn a_manifest_whose_job_is_being_ended_does_not_stop_the_cycle() {
     let (db, a) = session().await;
     let ticker = Session::of(&db).await;
-    ticker.get("set lock_timeout = '5 s'").await;
+    ticker.get("set lock_timeout = '30 s'").await;
     a.get("select trax.schedule('busy', 'a', cron => '0 * * * *'); select trax.trigger('busy')")
         .await;
     a.get("select trax.schedule('free', 'b', every => '1 h')")

@@ -1,7 +1,6 @@
 //! Retention: partitions are made ahead and dropped behind by the cycle itself, whoever calls it.
 
 use harness::session::{Session, session};
-use std::time::{Duration, Instant};
 use trax_client::testkit::{Database, Server};
 
 const AHEAD: &str = "select count(*) from generate_series(0, 3) n
@@ -78,12 +77,14 @@ async fn a_million_runs_are_dropped_quickly() {
     let relation = format!("select to_regclass('{old}') is null");
     assert_eq!(s.get(&relation).await, "f");
     let other = Session::of(&db).await;
-    let started = Instant::now();
-    other.get("select trax.tick()").await;
-    let took = started.elapsed();
+    let plan = "explain (analyze, wal, format json) select trax.tick()";
+    let plan: serde_json::Value = serde_json::from_str(&other.get(plan).await).expect("JSON");
     assert_eq!(s.get(&relation).await, "t");
     assert_eq!(s.number("select count(*) from trax.run").await, 1);
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    // Deleting them one by one would write a record for each.
+    let written = plan[0]["Plan"]["WAL Records"].as_i64();
+    println!("dropping a million runs wrote {written:?} records");
+    assert!(written.is_some_and(|records| records < 10_000), "{plan}");
 }
 
 #[tokio::test]
@@ -95,10 +96,9 @@ async fn a_day_that_is_being_read_is_left_for_later_and_holds_nobody_up() {
     s.get("select trax.schedule('m', 'm', every => '1 h')")
         .await;
     let other = Session::of(&db).await;
-    let started = Instant::now();
+    // The reader is still there when the cycle has ended: nobody waited for it.
+    other.get("set statement_timeout = '30 s'").await;
     assert_eq!(other.tick("queue_due").await, 1);
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(s.number("select count(*) from trax.run").await, 3);
     reader.get("commit").await;
     fresh_tick(&db).await;
@@ -118,10 +118,8 @@ async fn completions_go_on_while_partitions_are_made_and_dropped() {
         .get(&format!("begin; select trax.complete({job})"))
         .await;
     let other = Session::of(&db).await;
-    let started = Instant::now();
+    other.get("set statement_timeout = '30 s'").await;
     other.get("select trax.tick()").await;
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
     writer.get("commit").await;
     fresh_tick(&db).await;
     let days = "select count(*) from generate_series(1, 3) n

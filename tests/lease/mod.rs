@@ -108,6 +108,23 @@ async fn one_heartbeat_tells_what_is_held_cancelled_and_lost() {
 }
 
 #[tokio::test]
+async fn one_heartbeat_tells_a_lost_attempt_from_the_next_one_of_the_same_job() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let lost = s.claim_one("").await;
+    let_leases_expire(&s).await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    let next = s.claim_one("").await;
+    let sql = format!(
+        "select job_id, held, lease_expires_at is null
+         from trax.heartbeat(array[{0}, {0}, {0}], array['{1}', '{2}', '{1}']::uuid[])",
+        next.id, lost.token, next.token
+    );
+    let id = next.id;
+    assert_eq!(s.get(&sql).await, format!("{id}|f|t\n{id}|t|f\n{id}|f|t"));
+}
+
+#[tokio::test]
 async fn a_heartbeat_of_nothing_gives_nothing() {
     let (_db, s) = session().await;
     assert_eq!(s.get("select * from trax.heartbeat('{}', '{}')").await, "");

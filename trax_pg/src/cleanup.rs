@@ -55,6 +55,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     retain(spi, now, !looked)
 }
 
+/// The nets under what transactions may have left.
 fn sweep(spi: &Spi, now: Timestamp) {
     if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
         let message = error.message();

@@ -121,12 +121,16 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
             Stale::Heartbeat,
             held.job_ids.len().saturating_sub(extended.len()),
         );
-        let extended: HashMap<i64, SpiRow> = extended_by_job(extended.iter());
-        // One row for each job that was asked about, in the order of asking.
-        for job_id in &held.job_ids {
+        let extended: HashMap<i64, SpiRow> =
+            extended.iter().map(|row| (row.must(1), row)).collect();
+        // One row for each lease that was asked about, in the order of asking: a worker may ask about two of one job, of
+        // an attempt that it has lost and of the next, which it has claimed too.
+        for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {
             let row = match extended.get(job_id) {
-                Some(row) => [arg(*job_id), arg(true), row.datum(2), row.datum(3)],
-                None => [arg(*job_id), arg(false), arg(false), None],
+                Some(row) if row.must::<Uuid>(2) == *token => {
+                    [arg(*job_id), arg(true), row.datum(3), row.datum(4)]
+                }
+                _ => [arg(*job_id), arg(false), arg(false), None],
             };
             rows.push(&row);
         }
@@ -182,12 +186,6 @@ sql_function!(
         Ok(pg_sys::Datum::from(0))
     }
 );
-
-fn extended_by_job<'rows>(
-    rows: impl Iterator<Item = SpiRow<'rows>>,
-) -> HashMap<i64, SpiRow<'rows>> {
-    rows.map(|row| (row.must(1), row)).collect()
-}
 
 /// The leases that a worker says it holds: a token beside each job.
 pub(crate) struct Held {

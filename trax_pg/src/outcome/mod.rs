@@ -279,7 +279,7 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     count
 }
 
-/// What the reaper did.
+/// What a reaping did.
 pub(crate) struct Reaped {
     pub(crate) count: usize,
     /// The jobs whose attempts are spent.

@@ -30,12 +30,18 @@ pub(crate) struct Bell {
     /// How often tokens of a class of names came free, or waiters of them went.
     tokens: [AtomicU64; TOKEN_CLASSES],
     token: Sleepers,
+    /// Prepared transactions that changed something of ours, as hashes of their names; 0 is a free place.
+    prepared: [AtomicU64; PREPARED],
+    /// There were more than have a place.
+    more_prepared: AtomicBool,
 }
 
 /// How many databases can have a bell.
 const BELLS_AT_MOST: usize = 1024;
 /// How many of the lanes last added a bell remembers.
 const ADDED: usize = 64;
+/// How many prepared transactions a bell remembers; with more, the end of any counts as of one that changed something.
+const PREPARED: usize = 32;
 
 /// The state of the lanes and groups of a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +79,8 @@ pub(super) fn silent_bells() -> Bells {
         work: Sleepers::none(),
         tokens: std::array::from_fn(|_| AtomicU64::new(0)),
         token: Sleepers::none(),
+        prepared: std::array::from_fn(|_| AtomicU64::new(0)),
+        more_prepared: AtomicBool::new(false),
     }))
 }
 
@@ -161,6 +169,26 @@ impl Bell {
     /// A group was configured.
     pub(crate) fn configure(&self) {
         self.configured.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A transaction that changed something of ours was prepared.
+    pub(crate) fn prepare(&self, name: u64) {
+        if !self.replace_prepared(0, name) {
+            self.more_prepared.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A prepared transaction has ended; whether it may have changed something of ours.
+    pub(crate) fn end_prepared(&self, name: u64) -> bool {
+        self.replace_prepared(name, 0) || self.more_prepared.load(Ordering::SeqCst)
+    }
+
+    fn replace_prepared(&self, old: u64, new: u64) -> bool {
+        self.prepared.iter().any(|place| {
+            place
+                .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        })
     }
 
     /// A claim is about to count under the database's limit.
