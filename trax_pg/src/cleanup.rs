@@ -8,7 +8,7 @@ use crate::spi::{self, Spi, arg, statement};
 use crate::{
     dead_letter, limit, manifest_state, progress, registry, setting, token, work_queue, zone_data,
 };
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// How often a backend looks after everything, in microseconds.
 const INTERVAL_MICROS: i64 = 60 * 1_000_000;
@@ -31,6 +31,8 @@ static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
 /// How many partitions there were and how long runs were kept when this backend last looked after them.
 static PARTITIONS: AtomicI64 = AtomicI64::new(-1);
 static RETENTION: AtomicI64 = AtomicI64::new(-1);
+/// Whether that failed: then it has a minute's time.
+static IN_TROUBLE: AtomicBool = AtomicBool::new(false);
 
 /// What a cleanup did.
 #[derive(Default)]
@@ -45,14 +47,12 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
     let same_day = last.is_finite() && last.unix_day() == now.unix_day();
     let looked = same_day && last <= now && now < last.plus(INTERVAL_MICROS);
-    let mut cleaned = Cleaned::default();
     if !looked {
         LAST_LOOK.store(now.0, Ordering::Relaxed);
         sweep(spi, now);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
-    retain(spi, now, !looked, &mut cleaned);
-    cleaned
+    retain(spi, now, !looked)
 }
 
 /// The nets under what transactions may have left.
@@ -73,7 +73,7 @@ fn sweep(spi: &Spi, now: Timestamp) {
 
 /// History and resolved dead letters. Each cycle asks whether their time is over; partitions are looked at again when
 /// their number or their retention is another than before.
-fn retain(spi: &Spi, now: Timestamp, everything: bool, cleaned: &mut Cleaned) {
+fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Cleaned {
     let retention = micros(setting::run_retention());
     let runs_before = now.plus(-retention);
     let letters_before = now.plus(-micros(setting::dead_letter_retention()));
@@ -83,35 +83,39 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool, cleaned: &mut Cleaned) {
         .expect("a select without a table gives one row");
     let (old_runs, old_letters) = (row.must::<bool>(1), row.must::<bool>(2));
     let partitions: i64 = row.must(3);
-    let others = PARTITIONS.load(Ordering::Relaxed) != partitions
-        || RETENTION.load(Ordering::Relaxed) != retention;
+    let mut cleaned = Cleaned::default();
     if old_letters {
         cleaned.dead_letters = dead_letter::forget_resolved(spi, letters_before) as i64;
     }
-    if everything || old_runs || others {
-        look_after_partitions(spi, now, runs_before, cleaned);
-        let left = partitions + cleaned.partitions_made - cleaned.partitions_dropped;
-        PARTITIONS.store(left, Ordering::Relaxed);
+    let others = PARTITIONS.load(Ordering::Relaxed) != partitions
+        || RETENTION.load(Ordering::Relaxed) != retention;
+    let at_once = (old_runs || others) && !IN_TROUBLE.load(Ordering::Relaxed);
+    if everything || at_once {
+        let done = look_after_partitions(spi, now, runs_before);
+        IN_TROUBLE.store(done.is_none(), Ordering::Relaxed);
+        let (made, dropped) = done.unwrap_or_default();
+        (cleaned.partitions_made, cleaned.partitions_dropped) = (made, dropped);
+        PARTITIONS.store(partitions + made - dropped, Ordering::Relaxed);
         RETENTION.store(retention, Ordering::Relaxed);
     }
+    cleaned
 }
 
-fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp, cleaned: &mut Cleaned) {
+/// Makes partitions ahead and drops those before a time; gives how many, none at all when it failed.
+fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> Option<(i64, i64)> {
     let partitions = spi::isolated(|| {
         let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
         let row = rows
             .first()
             .expect("a select without a table gives one row");
-        Ok((row.must::<i32>(1), row.must::<i32>(2)))
+        Ok((i64::from(row.must::<i32>(1)), i64::from(row.must::<i32>(2))))
     });
     match partitions {
-        Ok((made, dropped)) => {
-            cleaned.partitions_made = i64::from(made);
-            cleaned.partitions_dropped = i64::from(dropped);
-        }
+        Ok(done) => Some(done),
         Err(error) => {
             let message = error.message();
             pgrx::warning!("trax: partitions of trax.run were not looked after: {message}");
+            None
         }
     }
 }
