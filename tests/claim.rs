@@ -389,3 +389,18 @@ async fn a_claim_under_an_old_snapshot_takes_no_job_twice() {
         b.assert_healthy().await;
     }
 }
+
+#[tokio::test]
+async fn a_worker_whose_first_claim_was_undone_is_registered_with_the_next() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let registered = "select name from trax.worker";
+    for undo in ["rollback", "rollback to before; commit"] {
+        s.get("begin; savepoint before; select trax.claim_next('w')")
+            .await;
+        s.get(undo).await;
+        assert_eq!(s.get(registered).await, "", "{undo}");
+    }
+    s.claim_one("'w'").await;
+    assert_eq!(s.get(registered).await, "w");
+}

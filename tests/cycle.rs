@@ -1,5 +1,7 @@
 //! The cycle: its lock, its steps, cleanup, pause and adoption, and the rules of `trax.check()`.
 
+mod open;
+
 use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
@@ -10,7 +12,10 @@ async fn a_cycle_reports_its_steps_in_order() {
         .get("select step from trax.tick() with ordinality t (step, affected, n) order by n")
         .await;
     let wanted = "cancel_timed_out\nreap_expired_leases\nreap_dead_letters\nexpire_queued\nqueue_due\npromote_delayed";
-    assert!(steps.starts_with(wanted), "{steps}");
+    assert_eq!(
+        steps, wanted,
+        "cleaning up is told when there was something"
+    );
     assert_eq!(
         s.get("select count(*) filter (where affected <> 0) from trax.tick()")
             .await,

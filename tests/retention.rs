@@ -150,6 +150,70 @@ async fn history_that_found_no_partition_is_forgotten_too() {
 }
 
 #[tokio::test]
+async fn what_has_been_kept_long_enough_goes_in_the_next_cycle_of_any_session() {
+    let (_db, s) = session().await;
+    let run_of = |finished: &str| {
+        format!(
+            "insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, input)
+             values (0, now(), now(), {finished}, 0, 0, true, 'cancelled', 'old', 'default', '{{}}')"
+        )
+    };
+    s.get("select trax.tick()").await;
+    s.get(&run_of("now() - interval '30 days'")).await;
+    s.get("select trax.tick()").await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    s.get(
+        "create table trax.by_hand partition of trax.run for values from ('2020-02-01 00:00+00') to ('2020-02-03 00:00+00')",
+    )
+    .await;
+    s.get(&run_of("'2020-02-02'")).await;
+    assert_eq!(s.tick("drop_partitions").await, 1, "whatever its name");
+    assert_eq!(s.get("select to_regclass('trax.by_hand')").await, "");
+    s.get(&run_of("now() - interval '3 days'")).await;
+    s.get("select trax.tick()").await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 1);
+    s.get("set trax.run_retention = '2d'; select trax.tick()")
+        .await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_partition_by_hand_that_covers_days_to_come_disturbs_nothing() {
+    let (db, s) = session().await;
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    s.get("create table trax.wide partition of trax.run for values from ('2020-01-01') to ('2099-01-01')")
+        .await;
+    fresh_tick(&db).await;
+    assert_eq!(
+        s.get("select string_agg(inhrelid::regclass::text, ' ') from pg_inherits where inhparent = 'trax.run'::regclass and inhrelid <> 'trax.run_default'::regclass").await,
+        "trax.wide"
+    );
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await.key();
+    assert_eq!(s.get(&format!("select trax.complete({job})")).await, "t");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_callers_way_to_write_dates_does_not_matter() {
+    for style in ["German, MDY", "SQL, DMY", "Postgres, MDY"] {
+        let (_db, s) = session().await;
+        s.get(&format!(
+            "set datestyle = '{style}'; set timezone = 'Asia/Kathmandu'"
+        ))
+        .await;
+        s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+            .await;
+        s.get(&old_day(9, 1)).await;
+        s.get("select trax.tick()").await;
+        assert_eq!(s.get(AHEAD).await, "4", "{style}");
+        assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    }
+}
+
+#[tokio::test]
 async fn retention_works_with_a_tick_by_hand_where_nothing_is_preloaded() {
     let server = Server::options()
         .fast()

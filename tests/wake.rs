@@ -1,8 +1,7 @@
 //! Waiting for work: woken by a commit, with no snapshot held.
 
-use harness::scheduler::{connect, scheduler_of, scheduling};
+use harness::scheduler::{connect, execute, scheduler_of, scheduling};
 use harness::{PATIENCE, eventually};
-
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
@@ -16,15 +15,16 @@ async fn claim_all(client: &Client) {
     {}
 }
 
-/// Waits until the session with this process id waits, and checks that it holds no snapshot.
+/// Waits until the session with this process id waits, and checks that it holds neither a snapshot nor a table.
 async fn waits_without_a_snapshot(client: &Client, pid: i32) {
     eventually("a wait without a snapshot", PATIENCE, async || {
         let row = client
             .query_one(
                 "select query like 'call trax.wait_for_work%' and state = 'active' and wait_event is not null
-                     and backend_xmin is null and backend_xid is null,
+                     and backend_xmin is null and backend_xid is null
+                     and not exists (select from pg_locks l where l.pid = a.pid and l.relation is not null),
                      state || ' ' || query
-                 from pg_stat_activity where pid = $1",
+                 from pg_stat_activity a where pid = $1",
                 &[&pid],
             )
             .await
@@ -106,6 +106,69 @@ async fn work_that_came_after_the_last_look_ends_the_wait_at_once() {
         assert_eq!(claimed.expect("a claim works").len(), 1);
     }
     assert!(began.elapsed() < PATIENCE, "the time is not waited for");
+}
+
+/// How long a wait takes, at most `timeout`.
+async fn waited(client: &Client, timeout: &str) -> Duration {
+    let began = Instant::now();
+    client
+        .batch_execute(&format!("call trax.wait_for_work('{timeout}')"))
+        .await
+        .expect("a wait ends");
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn a_session_that_has_not_looked_waits_while_nothing_is_there() {
+    for (preloaded, server) in [(true, scheduling()), (false, scheduling().not_preloaded())] {
+        let server = server.start().expect("a server starts");
+        let database = server.database("fresh").await.expect("a database is made");
+        let client = connect(&database).await;
+        let whole = Duration::from_millis(795);
+        assert!(waited(&client, "800 ms").await >= whole, "{preloaded}");
+        // Its look took one job, all there was.
+        client
+            .batch_execute("select trax.enqueue('t'); select * from trax.claim_next()")
+            .await
+            .expect("a job is claimed");
+        assert!(waited(&client, "800 ms").await >= whole, "{preloaded}");
+        client
+            .batch_execute("set default_transaction_isolation = 'serializable'")
+            .await
+            .expect("it is set");
+        assert!(waited(&client, "800 ms").await >= whole, "{preloaded}");
+    }
+}
+
+#[tokio::test]
+async fn work_that_is_there_ends_the_wait_of_a_session_that_has_not_looked() {
+    for (preloaded, server) in [(true, scheduling()), (false, scheduling().not_preloaded())] {
+        let server = server.start().expect("a server starts");
+        let database = server.database("fresh").await.expect("a database is made");
+        let (client, producer) = (connect(&database).await, connect(&database).await);
+        execute(&producer, "select trax.enqueue('t')").await;
+        // Also when it is told for the second time: somebody else may be who looks.
+        for _ in 0..2 {
+            let waited = waited(&client, "60 s").await;
+            assert!(waited < Duration::from_secs(20), "{preloaded}: {waited:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_preloading_a_wait_ends_soon_after_work_has_come() {
+    let server = scheduling()
+        .not_preloaded()
+        .start()
+        .expect("a server starts");
+    let database = server.database("polls").await.expect("a database is made");
+    let (waiter, producer) = (connect(&database).await, connect(&database).await);
+    let waiting_pid = pid(&waiter).await;
+    let wait = tokio::spawn(async move { waited(&waiter, "60 s").await });
+    waits_without_a_snapshot(&producer, waiting_pid).await;
+    execute(&producer, "select trax.enqueue('t')").await;
+    let waited = wait.await.expect("the waiter ends");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
 }
 
 #[tokio::test]

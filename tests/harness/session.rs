@@ -3,7 +3,7 @@
 
 use std::fmt;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Transaction};
 use trax_client::testkit::Database;
 
 use crate::{PATIENCE, eventually};
@@ -96,6 +96,12 @@ impl Session {
     /// The driver's client.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Begins a transaction of the driver.
+    pub async fn transaction(&mut self) -> Transaction<'_> {
+        let transaction = self.client.transaction().await;
+        transaction.expect("a transaction begins")
     }
 
     /// The process id of the backend.

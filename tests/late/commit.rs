@@ -4,7 +4,9 @@ use super::{ROUND, UNANNOUNCED, claim, pass, vacuum};
 use harness::scheduler::{connect, execute, scheduling, violations};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
+use std::time::Instant;
 use tokio_postgres::Client;
+use trax_client::testkit::Server;
 
 fn jobs() -> usize {
     let jobs = std::env::var("TRAX_LATE_JOBS");
@@ -102,8 +104,8 @@ async fn jobs_that_commit_after_many_later_ones_have_passed_are_found_by_the_nex
     passer.assert_healthy().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prepared_transaction_that_commits_late_is_found() {
+/// A database of a server for prepared transactions, and a session of it.
+async fn two_phase() -> (Server, Session) {
     let server = scheduling()
         .setting("max_prepared_transactions", "2")
         .start()
@@ -112,10 +114,65 @@ async fn a_prepared_transaction_that_commits_late_is_found() {
         .database("prepared")
         .await
         .expect("a database is made");
-    let client = connect(&database).await;
-    execute(&client, "begin").await;
-    execute(&client, "select trax.enqueue('a')").await;
-    execute(&client, "prepare transaction 'late'").await;
+    let session = Session::of(&database).await;
+    (server, session)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_prepared_transaction_did_counts_from_the_moment_it_ends() {
+    let (_server, s) = two_phase().await;
+    let claimed = "select count(*) from trax.claim_next(max_jobs => 9)";
+    s.get("select trax.configure_group('g', max_active_jobs => 1)")
+        .await;
+    s.get("begin; select trax.enqueue_many('t', '{1,2}', group_name => 'g')")
+        .await;
+    s.get("prepare transaction 'enqueued'").await;
+    pass(s.client()).await;
+    vacuum(s.client()).await;
+    pass(s.client()).await;
+    s.get("commit prepared 'enqueued'").await;
+
+    s.get(&format!("begin; {claimed}")).await;
+    s.get("prepare transaction 'claimed'").await;
+    assert_eq!(s.get(claimed).await, "0");
+    s.get("rollback prepared 'claimed'").await;
+    assert_eq!(s.get(claimed).await, "1");
+
+    assert_eq!(s.get(claimed).await, "0", "the group is full");
+    s.get("begin; select trax.complete(job_id, token) from trax.lease")
+        .await;
+    s.get("prepare transaction 'completed'").await;
+    assert_eq!(s.get(claimed).await, "0");
+    s.get("commit prepared 'completed'").await;
+    assert_eq!(s.get(claimed).await, "1");
+    s.assert_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_prepared_transaction_wakes_who_waits() {
+    let (server, s) = two_phase().await;
+    s.get("begin; select trax.enqueue('t')").await;
+    s.get("prepare transaction 'enqueued'").await;
+    let waiter = Session::of(&server.existing("prepared")).await;
+    waiter.get("select * from trax.claim_next()").await;
+    let pid = waiter.pid();
+    let began = Instant::now();
+    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
+    waits(&s, pid).await;
+    s.get("commit prepared 'enqueued'").await;
+    let (_, waited) = wait.await.expect("the wait ends");
+    assert_eq!(waited.as_deref(), Ok(""));
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_was_prepared_before_a_restart_is_found() {
+    let (mut server, s) = two_phase().await;
+    s.get("begin; select trax.enqueue('a')").await;
+    s.get("prepare transaction 'late'").await;
+    drop(s);
+    server.restart().expect("the server restarts");
+    let client = connect(&server.existing("prepared")).await;
     pass(&client).await;
     vacuum(&client).await;
     pass(&client).await;

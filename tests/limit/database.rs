@@ -1,8 +1,9 @@
 //! The limit of the whole database.
 
-use harness::PATIENCE;
 use harness::manifest::complete;
+use harness::scheduler::live_database;
 use harness::session::{Session, session};
+use harness::{PATIENCE, eventually};
 use std::time::Instant;
 
 const JOBS: &str =
@@ -94,4 +95,46 @@ async fn the_end_of_a_job_wakes_who_found_the_database_full() {
     complete(&worker, &job).await;
     let waited = wait.await.expect("the waiter lives");
     assert!(waited < PATIENCE, "waited {waited:?} though there is room");
+}
+
+/// How many jobs a claim would start that is undone.
+async fn would_start(s: &Session) -> usize {
+    s.get("begin").await;
+    let count = s.claim("max_jobs => 9").await.len();
+    s.get("rollback").await;
+    count
+}
+
+async fn comes_to_start(s: &Session, count: usize) {
+    eventually(
+        &format!("{count} start"),
+        PATIENCE,
+        async || match would_start(s).await {
+            seen if seen == count => Ok(()),
+            seen => Err(seen.to_string()),
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_limit_set_for_the_database_counts_in_sessions_that_were_connected_before() {
+    let db = live_database().await;
+    let s = Session::of(&db).await;
+    s.get(JOBS).await;
+    let set = |value: &str| {
+        format!(
+            "alter database {} set trax.max_active_jobs = {value}",
+            db.name()
+        )
+    };
+    assert_eq!(would_start(&s).await, 9);
+    s.get(&set("2")).await;
+    comes_to_start(&s, 2).await;
+    s.get(&set("0")).await;
+    comes_to_start(&s, 9).await;
+    s.get(&set("1")).await;
+    comes_to_start(&s, 1).await;
+    s.get("set trax.max_active_jobs = 3").await;
+    assert_eq!(would_start(&s).await, 3, "its own choice");
 }

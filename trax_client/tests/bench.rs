@@ -17,6 +17,7 @@ const SCENARIOS: &[&str] = &[
     "sql_drain",
     "single",
     "enqueue",
+    "copy",
     "latency",
     "wake",
     "held_snapshot",
