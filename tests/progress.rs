@@ -77,7 +77,7 @@ async fn a_report_that_is_not_committed_holds_up_no_heartbeat_and_no_outcome() {
     let reporter = Session::of(&db).await;
     reporter.get("begin").await;
     assert_eq!(report(&reporter, &job, "0.5").await, "t");
-    s.get("set lock_timeout = '2 s'").await;
+    s.get("set lock_timeout = '30 s'").await;
     let heartbeat = format!(
         "select held from trax.heartbeat(array[{}], array['{}'::uuid])",
         job.id, job.token

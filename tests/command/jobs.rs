@@ -113,7 +113,9 @@ async fn list_since_a_time_reads_no_day_before_it() {
     };
     let today = "select sum(seq_scan + idx_scan) from pg_stat_all_tables
         where schemaname = 'trax' and relname ~ '^run_[0-9]' and relname >= to_char(now() at time zone 'UTC', '\"run_\"YYYYMMDD')";
-    let before = s.number(today).await;
+    // What this session has done, such as making the indexes of those days, is counted before.
+    s.get("select pg_stat_force_next_flush()").await;
+    let (before, old_before) = (s.number(today).await, looks().await);
     said(&db, &["jobs", "list", "--task", "none", "--since", "1 min"]);
     eventually("the look is counted", PATIENCE, async || {
         match s.number(today).await {
@@ -122,12 +124,12 @@ async fn list_since_a_time_reads_no_day_before_it() {
         }
     })
     .await;
-    assert_eq!(looks().await, 0);
+    assert_eq!(looks().await, old_before);
     said(&db, &["jobs", "list", "--task", "none"]);
     eventually("the old day is read", PATIENCE, async || {
         match looks().await {
-            0 => Err("not counted yet".to_owned()),
-            _ => Ok(()),
+            seen if seen > old_before => Ok(()),
+            seen => Err(format!("{seen}: not counted yet")),
         }
     })
     .await;

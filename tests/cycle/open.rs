@@ -7,7 +7,7 @@ use trax_client::testkit::Database;
 /// A cycle by a backend that has not cleaned up yet: it does all that a cycle may do, and waits for nobody.
 async fn cycle(db: &Database) -> Session {
     let manager = Session::of(db).await;
-    manager.get("set lock_timeout = '2 s'").await;
+    manager.get("set lock_timeout = '30 s'").await;
     manager.get("select * from trax.tick()").await;
     manager
 }

@@ -340,7 +340,7 @@ async fn a_transaction_of_several_schedules_and_another_schedule_do_not_deadlock
     })
     .await;
     s.get(&format!(
-        "set local lock_timeout = '2 s'; {}",
+        "set local lock_timeout = '30 s'; {}",
         schedule("b")
     ))
     .await;

@@ -145,7 +145,15 @@ impl FromStr for Address {
         let (rest, own) = take_out(text, &names);
         let config = rest.parse::<Config>().map_err(|error| {
             let text = std::error::Error::source(&error).map_or_else(|| chain(&error), chain);
-            Error::Address(text)
+            Error::Address(match text.as_str() {
+                // The driver's words for any text that it cannot begin with, or that stops too early.
+                "unexpected EOF" => {
+                    "it is neither postgres://host/database nor parameters such as \
+                                     host=/socket/dir dbname=x"
+                        .to_owned()
+                }
+                _ => text,
+            })
         })?;
         let mut tls = Tls::default();
         for (parameter, value) in own {
@@ -297,6 +305,15 @@ mod tests {
             assert_eq!(address.get_dbname(), Some("d"));
         }
         assert_eq!(url.get_connect_timeout(), pairs.get_connect_timeout());
+    }
+
+    #[test]
+    fn a_text_that_is_no_address_is_told_what_one_looks_like() {
+        for text in ["nonsense", "postgres:/x", "mysql://h/d", "host"] {
+            let error = text.parse::<Address>().map(drop);
+            let said = error.expect_err("it is no address").to_string();
+            assert!(said.contains("neither postgres://"), "{text}: {said}");
+        }
     }
 
     #[test]

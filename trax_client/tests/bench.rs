@@ -184,24 +184,29 @@ async fn a_signal_ends_it_and_the_database_goes() -> Result {
 async fn a_signal_while_the_database_is_made_leaves_none() -> Result {
     let server = Server::options().fast().start()?;
     let client = outside(&server).await?;
+    // Copying the template waits for this, so that the signal does not miss it.
+    let gate = outside(&server).await?;
+    gate.batch_execute("begin; alter database template0 rename to nobody_copies_me")
+        .await?;
     let child = bench(&server, &["floor"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let making =
-        "select count(*) from pg_stat_activity where query like 'create database trax\\_bench%'";
+    let making = "select count(*) from pg_stat_activity
+         where query like 'create database trax\\_bench%' and state = 'active'";
     let begun = Instant::now();
     while client.query_one(making, &[]).await?.get::<_, i64>(0) == 0 {
         assert!(begun.elapsed() < DEADLINE, "no database is made");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let killed = Command::new("kill")
         .args(["-s", "INT", &child.id().to_string()])
         .status()?;
     assert!(killed.success());
+    gate.batch_execute("rollback").await?;
     let (code, _, err) = said(&ended(child).await?);
     assert_eq!(code, Some(1), "{err}");
-    let active = format!("{making} and state = 'active'");
-    assert_eq!(client.query_one(&active, &[]).await?.get::<_, i64>(0), 0);
+    assert_eq!(client.query_one(making, &[]).await?.get::<_, i64>(0), 0);
     assert_eq!(left(&client).await?, Vec::<String>::new());
     Ok(())
 }

@@ -30,7 +30,7 @@ use crate::failure::{FAILED, Failure};
 use crate::output::{Options, say};
 use crate::print;
 
-/// The workload takes about ten seconds; after this it has failed.
+/// The workload takes about ten seconds; when nothing more has ended for so long it has failed.
 const DEADLINE: Duration = Duration::from_secs(90);
 const CONCURRENCY: usize = 16;
 const LOOK: Duration = Duration::from_millis(250);
@@ -213,14 +213,36 @@ fn exec_worker(config: &Address, exec: &str) -> Result<Child, Failure> {
     Ok(command.spawn()?)
 }
 
-/// Shows what happens until all that must happen has.
+/// How long ago fewer jobs were left than ever before.
+struct Progress {
+    least: i64,
+    since: Instant,
+}
+
+impl Progress {
+    fn new(now: Instant) -> Self {
+        Progress {
+            least: i64::MAX,
+            since: now,
+        }
+    }
+
+    fn stands_still(&mut self, left: i64, now: Instant) -> bool {
+        if left < self.least {
+            (self.least, self.since) = (left, now);
+        }
+        now.duration_since(self.since) > DEADLINE
+    }
+}
+
+/// Shows what happens until all that must happen has, however long a busy machine takes for it.
 async fn watch(
     connection: &Connection,
     plan: &Plan,
     fleet: &Fleet,
     output: Options,
 ) -> Result<(), Failure> {
-    let begun = Instant::now();
+    let mut progress = Progress::new(Instant::now());
     let mut view = View::new(plan.jobs(), output);
     loop {
         let counts = Counts::read(connection).await?;
@@ -228,7 +250,8 @@ async fn watch(
         if workload::is_done(connection, plan).await? {
             return view.end(&Counts::read(connection).await?);
         }
-        if begun.elapsed() > DEADLINE || fleet.own.is_finished() {
+        let stands_still = progress.stands_still(counts.left(), Instant::now());
+        if stands_still || fleet.own.is_finished() {
             // Not an error here: the worker's own, or the table, will show what is missing.
             return view.end(&counts);
         }
@@ -275,4 +298,22 @@ async fn look_around(place: &Place, keep: bool, output: Options) -> Result<(), F
         _ = term.recv() => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_goes_on_has_all_the_time_and_work_that_stands_still_has_not() {
+        let begun = Instant::now();
+        let mut progress = Progress::new(begun);
+        let at = |n: u32| begun + DEADLINE * n;
+        assert!(!progress.stands_still(100, begun));
+        for n in 1..9 {
+            assert!(!progress.stands_still(100 - i64::from(n), at(n)));
+        }
+        assert!(!progress.stands_still(95, at(9)));
+        assert!(progress.stands_still(92, at(9) + LOOK));
+    }
 }

@@ -20,6 +20,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Jobs that have not ended.
+    pub(crate) fn left(&self) -> i64 {
+        self.waiting + self.running
+    }
+
     pub(crate) async fn read(connection: &Connection) -> Result<Self, Failure> {
         let sql = "select
             (select count(*) from trax.work_queue),
