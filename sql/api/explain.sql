@@ -71,7 +71,11 @@ begin
     where l.manifest_id = m.manifest_id
     order by l.job_id;
     return query
-    select 'evaluation_failed', s.evaluation_error, s.evaluation_failed_since, 'Correct the definition with trax.schedule().'
+    select 'evaluation_failed', s.evaluation_error, s.evaluation_failed_since,
+        case
+            when s.evaluation_failures > 0 then 'Correct the definition with trax.schedule().'
+            else 'Mend what the server lacks; the next cycles try again.'
+        end
     where s.evaluation_error is not null;
     return query
     select 'waits_for_parent', format('Manifest "%s" has not succeeded since the last run.', p.name), s.last_queued_at,
