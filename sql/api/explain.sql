@@ -57,6 +57,10 @@ begin
             when q.waits_for = 'time' and q.attempts > 0
                 then format('Job %s waits for attempt %s, due at %s.', q.job_id, q.attempts + 1, q.run_at)
             when q.waits_for = 'time' then format('Job %s is due at %s.', q.job_id, q.run_at)
+            when q.waits_for = 'key'
+                then format('Job %s waits until a job with its concurrency key "%s" ends.', q.job_id, q.concurrency_key)
+            when q.waits_for = 'manifest'
+                then format('Job %s waits until another job of this manifest ends: %s may run at once.', q.job_id, m.max_concurrency)
             else format('Job %s waits for a worker of task "%s".', q.job_id, q.task)
         end,
         greatest(q.queued_at, least(q.run_at, clock_timestamp())),
