@@ -127,7 +127,8 @@ impl Change {
 
     /// Checks what can be wrong about it by itself.
     pub(crate) fn check(&self) -> Result<()> {
-        self.input.map_or(Ok(()), work_queue::check_input)?;
+        self.input
+            .map_or(Ok(()), |input| work_queue::check_size("input", input))?;
         self.check_kind()?;
         let times = [
             ("run_at", self.run_at),

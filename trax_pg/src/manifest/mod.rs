@@ -71,7 +71,7 @@ sql_function!(
 sql_function!(trax_trigger, pg_finfo_trax_trigger, |call| {
     let name = call.name(0, "name")?;
     let input = call.datum(1);
-    input.map_or(Ok(()), work_queue::check_input)?;
+    input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
     let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
     let id = spi::connected(|spi| trigger(spi, &name, input, delay, Timestamp::now()))?;
     Ok(call.value(id))
@@ -86,7 +86,7 @@ sql_function!(trax_trigger_group, pg_finfo_trax_trigger_group, |call| {
 sql_function!(trax_activate, pg_finfo_trax_activate, |call| {
     let name = call.name(0, "name")?;
     let input = call.datum(1);
-    input.map_or(Ok(()), work_queue::check_input)?;
+    input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
     let id = spi::connected(|spi| activate(spi, &name, input, Timestamp::now()))?;
     Ok(call.value(id))
 });
