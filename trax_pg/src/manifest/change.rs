@@ -263,12 +263,12 @@ impl Change {
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
     }
 
-    /// Writes the definition.
-    pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) {
+    /// Writes the definition and gives its id.
+    pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) -> i64 {
         let enabled = self.enabled_after(before);
         let overlap = self.overlap.as_deref().or(self.implied_overlap(before));
         let text = |value: &Option<String>| value.as_deref().and_then(arg);
-        spi.execute(
+        let rows = spi.query(
             &MANIFEST_SAVE,
             &[
                 arg(self.name.as_str()),
@@ -301,6 +301,7 @@ impl Change {
                 arg(self.applied),
             ],
         );
+        rows.first().expect("it inserts or updates").must(1)
     }
 
     /// For a manifest that is not there yet.

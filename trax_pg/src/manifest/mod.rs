@@ -117,8 +117,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         Some(before) => change.check_against(before)?,
         None => change.check_new()?,
     }
-    change.save(spi, before.as_ref());
-    let id = definition::id(spi, &change.name);
+    let id = change.save(spi, before.as_ref());
     let has_edges = before
         .as_ref()
         .is_some_and(|before| !before.parents.is_empty());
