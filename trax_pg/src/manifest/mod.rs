@@ -136,7 +136,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     });
     if !same {
         // A parent that is being completed now fires it, or is seen by us.
-        manifest_state::hold(spi, id);
+        manifest_state::hold(spi, vec![id]);
         if before.is_some_and(|before| before.timing != after.timing) {
             after.last_success_at = None;
         }
@@ -161,7 +161,7 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     let definition = must_lock(spi, name)?;
     dependency::refuse_with_dependents(spi, definition.id, name)?;
     // Waits for a cycle that is about to queue this manifest; then no other can. The state goes before the edges.
-    manifest_state::hold(spi, definition.id);
+    manifest_state::hold(spi, vec![definition.id]);
     spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     // What was locked above and what that cycle queued. A row that another transaction has locked is being claimed or
     // cancelled; waiting for it here, after the state, would be against the order of locks.
@@ -191,7 +191,7 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     );
     definition.enabled = enabled;
     // A parent that is being completed now fires it, or is seen by us.
-    manifest_state::hold(spi, definition.id);
+    manifest_state::hold(spi, vec![definition.id]);
     let next = if enabled && definition.has_had_its_run() {
         NextRun::Parked(ParkedOn::Ended)
     } else if enabled {
