@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest";
-const PRODUCER: &str = "enqueue enqueue_many trigger cancel run_now acquire_token await_token extend_token release_token";
+const PRODUCER: &str = "enqueue enqueue_many limit_queue_time trigger cancel run_now acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
-    activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
+    limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress waiting_tasks";
 /// Beyond the other three levels.
 const ADMIN: &str =
@@ -29,6 +29,10 @@ const CALLS: &[(&str, &str)] = &[
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),
+    (
+        "limit_queue_time",
+        "select trax.limit_queue_time({job}, '1 h')",
+    ),
     ("waiting_tasks", "select * from trax.waiting_tasks()"),
     ("claim_next", "select * from trax.claim_next()"),
     (
@@ -198,6 +202,7 @@ async fn assert_level(level: &str) {
         them.get("rollback").await;
     }
     assert_tables(&s, &them, &role, matches!(level, "reader" | "admin")).await;
+    assert_new_job(&s, &them, &role, allowed.contains("enqueue")).await;
     s.assert_healthy().await;
 }
 
@@ -236,6 +241,31 @@ async fn assert_tables(s: &Session, them: &Session, role: &str, reads: bool) {
         .await,
         "f"
     );
+}
+
+/// Rows become jobs by COPY and INSERT for those who may enqueue, and that is all that anybody may do with them.
+async fn assert_new_job(s: &Session, them: &Session, role: &str, enqueues: bool) {
+    let inserted = them
+        .attempt("insert into trax.new_job (task, unique_key) values ('copied', 'copied')")
+        .await;
+    match (&inserted, enqueues) {
+        (Ok(_), true) => {}
+        (Err(refusal), false) if refusal.code == "42501" => {}
+        _ => panic!("as {role}, who may enqueue: {enqueues}, gave {inserted:?}"),
+    }
+    let queued = "select count(*) from trax.work_queue where task = 'copied'";
+    assert_eq!(s.number(queued).await, i64::from(enqueues));
+    let granted = format!(
+        "select string_agg(p.privilege, ' ') from unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) p (privilege)
+         where has_table_privilege('{role}', 'trax.new_job', p.privilege)"
+    );
+    assert_eq!(
+        s.get(&granted).await,
+        if enqueues { "insert" } else { "" },
+        "and it has no other right"
+    );
+    let server = format!("select has_server_privilege('{role}', 'trax', 'usage')");
+    assert_eq!(s.get(&server).await, "f");
 }
 
 #[tokio::test]

@@ -195,12 +195,49 @@ async fn only_what_an_earlier_document_created_is_pruned() {
     .await;
     assert_eq!(
         seen,
-        "unchanged|manifest|by-hand\nremoved|manifest|asleep\nremoved|manifest|daily\nremoved|manifest|once\nremoved|manifest|summary"
+        "unchanged|manifest|by-hand\nremoved|manifest|asleep\nremoved|manifest|daily\nremoved|manifest|once\nremoved|manifest|summary\nremoved|group|reports"
     );
     assert_eq!(
         s.get("select string_agg(name, ' ' order by name) from trax.manifest")
             .await,
         "by-hand summary-by-hand weekly"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_pruned_group_holds_nothing_back_any_more() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_group('mine', max_active_jobs => 1)")
+        .await;
+    let groups = r#"{"groups": [{"name": "off", "enabled": false}, {"name": "tight", "max_active_jobs": 1}, {"name": "mine"}],
+        "manifests": [{"name": "m", "task": "m", "every": "1 h", "group_name": "off"}]}"#;
+    apply(&s, groups, "").await;
+    s.get("select trax.enqueue('t', group_name => 'tight') from generate_series(1, 3)")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    s.claim_one("").await;
+    assert_eq!(s.claim_ids("").await, Vec::<i64>::new());
+    let rest =
+        r#"{"manifests": [{"name": "m", "task": "m", "every": "1 h", "group_name": "off"}]}"#;
+    let before = s.everything().await;
+    let gone = "unchanged|manifest|m\nremoved|group|off\nremoved|group|tight";
+    assert_eq!(
+        apply(&s, rest, ", prune => true, dry_run => true").await,
+        gone
+    );
+    assert_eq!(s.everything().await, before);
+    assert_eq!(apply(&s, rest, ", prune => true").await, gone);
+    assert_eq!(
+        s.get("select name from trax.manifest_group").await,
+        "mine",
+        "what was configured by hand stays"
+    );
+    assert_eq!(s.tick("queue_due").await, 1);
+    assert_eq!(s.claim_ids("max_jobs => 9").await.len(), 3);
+    assert_eq!(
+        apply(&s, rest, ", prune => true").await,
+        "unchanged|manifest|m"
     );
     s.assert_healthy().await;
 }

@@ -161,7 +161,7 @@ async fn tokens_are_random_and_never_the_same() {
 async fn two_open_transactions_claim_different_jobs() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     let mut ids = Vec::new();
     for _ in 0..6 {
         ids.push(a.enqueue("'a'").await);
@@ -185,7 +185,7 @@ async fn two_open_transactions_claim_different_jobs() {
 async fn a_claim_hides_no_job_that_it_does_not_take() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     let one = a.enqueue("'a', group_name => 'x'").await;
     let two = a.enqueue("'a', group_name => 'y'").await;
     let three = a.enqueue("'b', group_name => 'x'").await;
@@ -306,7 +306,7 @@ async fn a_job_that_commits_late_is_claimed_next() {
 async fn a_job_that_another_transaction_locks_is_stepped_over() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     let one = a.enqueue("'a'").await;
     let two = a.enqueue("'a'").await;
     a.get(&format!("begin; select trax.cancel({one})")).await;
@@ -436,4 +436,19 @@ async fn a_claim_under_an_old_snapshot_takes_no_job_twice() {
         a.get("rollback").await;
         b.assert_healthy().await;
     }
+}
+
+#[tokio::test]
+async fn a_worker_whose_first_claim_was_undone_is_registered_with_the_next() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let registered = "select name from trax.worker";
+    for undo in ["rollback", "rollback to before; commit"] {
+        s.get("begin; savepoint before; select trax.claim_next('w')")
+            .await;
+        s.get(undo).await;
+        assert_eq!(s.get(registered).await, "", "{undo}");
+    }
+    s.claim_one("'w'").await;
+    assert_eq!(s.get(registered).await, "w");
 }

@@ -24,7 +24,6 @@ use harness::{PATIENCE, database, shared_server};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
@@ -357,7 +356,7 @@ async fn the_demo_ends_well() {
         command.arg("demo").stdin(Stdio::null());
         command
     });
-    let status = demo.ends(Duration::from_secs(60)).await;
+    let status = demo.ends(3 * PATIENCE).await;
     let output = demo.output();
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(output.contains("Everything is as expected"), "{output}");

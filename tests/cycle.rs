@@ -1,5 +1,7 @@
 //! The cycle: its lock, its steps, cleanup, pause and adoption, and the rules of `trax.check()`.
 
+mod open;
+
 use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
@@ -10,7 +12,10 @@ async fn a_cycle_reports_its_steps_in_order() {
         .get("select step from trax.tick() with ordinality t (step, affected, n) order by n")
         .await;
     let wanted = "cancel_timed_out\nreap_expired_leases\nreap_dead_letters\nexpire_queued\nqueue_due\npromote_delayed";
-    assert!(steps.starts_with(wanted), "{steps}");
+    assert_eq!(
+        steps, wanted,
+        "cleaning up is told when there was something"
+    );
     assert_eq!(
         s.get("select count(*) filter (where affected <> 0) from trax.tick()")
             .await,
@@ -23,7 +28,7 @@ async fn a_cycle_reports_its_steps_in_order() {
 async fn who_does_not_get_the_lock_returns_at_once_with_no_rows() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     a.get("select trax.schedule('m', 'a', every => '1 h')")
         .await;
     a.get("begin; select * from trax.tick()").await;

@@ -156,6 +156,27 @@ async fn a_manifest_has_one_unresolved_dead_letter() {
 }
 
 #[tokio::test]
+async fn a_job_whose_last_lease_expired_is_told_by_both_steps_of_one_cycle() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', max_retries => 0)")
+        .await;
+    for _ in 0..2 {
+        s.get("select trax.trigger('m')").await;
+        s.claim_one("tasks => '{a}'").await;
+        s.get("update trax.lease set lease_expires_at = now(), reap_at = now()")
+            .await;
+        let told = "select string_agg(affected::text, ' ') from trax.tick() where step in ('reap_expired_leases', 'reap_dead_letters')";
+        let letters = s.number("select count(*) from trax.dead_letter").await;
+        assert_eq!(
+            s.get(told).await,
+            format!("1 {}", 1 - letters),
+            "no second one for the manifest"
+        );
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn the_cycle_is_a_net_under_the_outcomes() {
     let (db, s) = session().await;
     let id = dead_job(&s, "").await;
@@ -190,6 +211,19 @@ async fn resolved_dead_letters_are_forgotten_after_their_retention() {
         "2\n3",
         "unresolved ones stay"
     );
+}
+
+#[tokio::test]
+async fn a_session_that_ticked_a_moment_ago_forgets_too() {
+    let (_db, s) = session().await;
+    s.get("select trax.tick()").await;
+    dead_job(&s, "").await;
+    s.get(
+        "select trax.acknowledge_dead_letter(id) from trax.dead_letter;
+         update trax.dead_letter set resolved_at = resolved_at - interval '31 days'",
+    )
+    .await;
+    assert_eq!(s.tick("forget_dead_letters").await, 1);
 }
 
 #[tokio::test]

@@ -236,6 +236,46 @@ async fn changed_parents_count_from_now_and_those_that_stay_keep_what_they_know(
 }
 
 #[tokio::test]
+async fn mode_and_dormancy_are_kept_with_new_parents_and_changed_without() {
+    let (_db, s) = session().await;
+    family(&s, 3, "").await;
+    let stored = "select depends_mode, dormant from trax.manifest where name = 'c'";
+    s.get("select trax.schedule('c', 'c', depends_mode => 'any')")
+        .await;
+    assert_eq!(s.get(stored).await, "any|f");
+    s.get("select trax.schedule('c', 'c', depends_on => '{p1,p2}')")
+        .await;
+    assert_eq!(s.get(stored).await, "any|f", "what is not given is kept");
+    s.get("select trax.schedule('c', 'c', dormant => true)")
+        .await;
+    s.get("select trax.schedule('c', 'c', depends_on => '{p3}')")
+        .await;
+    assert_eq!(s.get(stored).await, "any|t", "what is not given is kept");
+    s.get("select trax.schedule('c', 'c', every => '1 h')")
+        .await;
+    s.get("select trax.schedule('c', 'c', depends_on => '{p1}')")
+        .await;
+    assert_eq!(s.get(stored).await, "all|f", "of another kind meanwhile");
+}
+
+#[tokio::test]
+async fn a_changed_mode_counts_at_once_for_what_is_satisfied() {
+    let (_db, s) = session().await;
+    family(&s, 2, "").await;
+    succeed(&s, "p1").await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    s.get("select trax.schedule('c', 'c', depends_mode => 'any')")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 1);
+    complete_one(&s, "tasks => '{c}'").await;
+    succeed(&s, "p1").await;
+    s.get("select trax.schedule('c', 'c', depends_mode => 'all')")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 0, "p2 has not succeeded");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_parent_that_others_wait_for_is_not_forgotten() {
     let (_db, s) = session().await;
     family(&s, 1, "").await;

@@ -6,7 +6,6 @@ use harness::scheduler::{
     scheduler_wakes, status, status_becomes, value, violations,
 };
 use harness::{PATIENCE, database, eventually, shared_server};
-use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Database;
 
@@ -127,20 +126,16 @@ async fn a_copy_runs_only_when_adopted(copy: &Database) {
     assert_eq!(ticked.len(), 0, "a cycle by hand does nothing in a copy");
 
     execute(&client, "select trax.adopt()").await;
-    eventually(
-        "the due manifest's job",
-        Duration::from_secs(5),
-        async || {
-            let sql = "select count(*) from trax.work_queue where manifest = 'due'";
-            match value::<i64>(&client, sql).await {
-                1 => Ok(()),
-                seen => Err(format!("{seen} jobs")),
-            }
-        },
-    )
+    eventually("the due manifest's job", PATIENCE, async || {
+        let sql = "select count(*) from trax.work_queue where manifest = 'due'";
+        match value::<i64>(&client, sql).await {
+            1 => Ok(()),
+            seen => Err(format!("{seen} jobs")),
+        }
+    })
     .await;
     status_becomes(&client, "scheduler", "running", PATIENCE).await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    a_cycle_runs(&client, PATIENCE).await;
     the_work_goes_on(&client).await;
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
@@ -155,7 +150,7 @@ async fn the_work_goes_on(client: &Client) {
         "update trax.lease set lease_expires_at = now(), reap_at = now()",
     )
     .await;
-    a_cycle_runs(client, Duration::from_secs(5)).await;
+    a_cycle_runs(client, PATIENCE).await;
     let sql = "select string_agg(task, ' ' order by task) from trax.claim_next(max_jobs => 10)";
     assert_eq!(
         value::<String>(client, sql).await,
@@ -316,19 +311,15 @@ async fn a_clone_made_from_a_template_waits_and_the_original_goes_on() {
     )
     .await;
     let client = connect(&source).await;
-    scheduler_of(&client, source.name(), Duration::from_secs(6)).await;
+    scheduler_of(&client, source.name(), PATIENCE).await;
     execute(&client, "select trax.resume()").await;
-    eventually(
-        "the original's due manifest",
-        Duration::from_secs(6),
-        async || {
-            let sql = "select count(*) from trax.work_queue where manifest = 'due'";
-            match value::<i64>(&client, sql).await {
-                1 => Ok(()),
-                seen => Err(format!("{seen} jobs")),
-            }
-        },
-    )
+    eventually("the original's due manifest", PATIENCE, async || {
+        let sql = "select count(*) from trax.work_queue where manifest = 'due'";
+        match value::<i64>(&client, sql).await {
+            1 => Ok(()),
+            seen => Err(format!("{seen} jobs")),
+        }
+    })
     .await;
     a_copy_runs_only_when_adopted(&live_server().existing(&name)).await;
 }

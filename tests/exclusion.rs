@@ -227,6 +227,15 @@ async fn exclusions_that_are_wrong_are_refused_where_they_are_wrong() {
         assert_eq!(refusal.code, "22023", "{case}: {refusal}");
         assert!(!refusal.hint.is_empty(), "{case}: {refusal}");
     }
+    let never = "{\"dates\": [\"12-25\"], \"days_of_week\": [\"MON\"]}";
+    for cron in ["0 0 25 12 *", "0 12 * * MON"] {
+        let refusal = s
+            .refusal(&format!(
+                "select trax.schedule('m', 'm', cron => '{cron}', exclusions => '{never}')"
+            ))
+            .await;
+        assert_eq!(refusal.code, "22023", "{cron} never runs: {refusal}");
+    }
     let deep = format!("'{}{}'", "[".repeat(1000), "]".repeat(1000));
     let refusal = s
         .refusal(&format!(

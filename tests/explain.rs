@@ -119,7 +119,7 @@ async fn what_has_ended_is_not_due_or_cannot_be_evaluated_says_so() {
     s.tick("queue_due").await;
     assert_reasons(&s, "ended", "ended").await;
     assert_reasons(&s, "later", "not_due").await;
-    assert_reasons(&s, "bad", "evaluation_failed not_due").await;
+    assert_reasons(&s, "bad", "evaluation_failed").await;
     let since = "select since is not null from trax.explain_manifest('bad') where reason = 'evaluation_failed'";
     assert_eq!(s.get(since).await, "t", "since when");
 }

@@ -77,7 +77,7 @@ async fn a_job_that_runs_in_a_disabled_group_ends_as_usual() {
 async fn no_claim_commits_after_the_pause_of_its_group_commits() {
     let (db, claimer) = session().await;
     let (pauser, other) = (Session::of(&db).await, Session::of(&db).await);
-    other.get("set lock_timeout = '5 s'").await;
+    other.get("set lock_timeout = '30 s'").await;
     let one = claimer.enqueue("'a', group_name => 'g'").await;
     claimer.enqueue("'a', group_name => 'g'").await;
     let free = claimer.enqueue("'a', group_name => 'h'").await;
@@ -113,7 +113,7 @@ async fn no_claim_commits_after_the_pause_of_its_group_commits() {
 async fn a_claim_meanwhile_neither_waits_for_a_pause_nor_takes_its_jobs() {
     let (db, pauser) = session().await;
     let s = Session::of(&db).await;
-    s.get("set lock_timeout = '5 s'").await;
+    s.get("set lock_timeout = '30 s'").await;
     s.enqueue("'a', group_name => 'g'").await;
     let free = s.enqueue("'a', group_name => 'h'").await;
     pauser
@@ -143,7 +143,7 @@ async fn a_claim_that_began_before_a_pause_sees_it() {
 async fn a_pause_of_one_group_does_not_wait_for_claims_of_another() {
     let (db, claimer) = session().await;
     let pauser = Session::of(&db).await;
-    pauser.get("set lock_timeout = '5 s'").await;
+    pauser.get("set lock_timeout = '30 s'").await;
     claimer.enqueue("'a', group_name => 'g'").await;
     claimer.enqueue("'a', group_name => 'other'").await;
     claimer.get("begin").await;

@@ -6,7 +6,6 @@ use harness::scheduler::{connect, execute, live_database, live_server, value, vi
 use harness::{PATIENCE, eventually};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Database;
 
@@ -88,18 +87,21 @@ async fn becomes(client: &Client, job: i64, wanted: &str, worker: &Process) {
     .await;
 }
 
+/// Of the workers, in seconds: one that a busy machine holds up for a few seconds keeps it.
+const LEASE: &str = "6";
+
 /// What each of them must do.
 async fn is_a_correct_worker(script: &str) {
     let (database, client) = hasty().await;
     // Text that a careless program would put into SQL, or cut at a blank.
     let two = enqueue(&client, "don't $1; \\ panic", 0.0).await;
     let none = enqueue(&client, "", 0.0).await;
-    let mut one = worker(script, &database, "3");
+    let mut one = worker(script, &database, LEASE);
     becomes(&client, two, "1 completed {\"words\": 4}", &one).await;
     becomes(&client, none, "1 completed {\"words\": 0}", &one).await;
 
-    // Three leases long: without heartbeats it would be taken away.
-    let long = enqueue(&client, "a b c", 9.0).await;
+    // Two leases long: without heartbeats it would be taken away.
+    let long = enqueue(&client, "a b c", 12.0).await;
     becomes(&client, long, "1 completed {\"words\": 3}", &one).await;
     let cancelled = enqueue(&client, "never counted", 60.0).await;
     becomes(&client, cancelled, "1 in_progress", &one).await;
@@ -107,22 +109,22 @@ async fn is_a_correct_worker(script: &str) {
     becomes(&client, cancelled, "1 cancelled", &one).await;
 
     // The first signal lets the job end, and nothing else is claimed.
-    let last = enqueue(&client, "the last one", 1.5).await;
+    let last = enqueue(&client, "the last one", 5.0).await;
     becomes(&client, last, "1 in_progress", &one).await;
     let left = enqueue(&client, "left", 60.0).await;
     send_signal("TERM", one.id());
-    let status = one.ends(Duration::from_secs(10)).await;
+    let status = one.ends(PATIENCE).await;
     assert!(status.success(), "{status}: {}", one.output());
     becomes(&client, last, "1 completed {\"words\": 3}", &one).await;
     becomes(&client, left, "0 queued", &one).await;
 
     // The second one gives the job back, and spends no attempt.
-    let mut two = worker(script, &database, "3");
+    let mut two = worker(script, &database, LEASE);
     becomes(&client, left, "1 in_progress", &two).await;
     send_signal("TERM", two.id());
     two.says("stopping", PATIENCE).await;
     send_signal("TERM", two.id());
-    let status = two.ends(Duration::from_secs(10)).await;
+    let status = two.ends(PATIENCE).await;
     assert!(status.success(), "{status}: {}", two.output());
     becomes(&client, left, "0 queued", &two).await;
     assert_eq!(violations(&client).await, Vec::<String>::new());
@@ -155,10 +157,10 @@ async fn what_a_killed_worker_leaves_behind_is_done_once_by_one_of_another_langu
     )
     .await;
     let job = enqueue(&client, "a job for two", 2.0).await;
-    let python = worker(PYTHON, &database, "1");
+    let python = worker(PYTHON, &database, "3");
     becomes(&client, job, "1 in_progress", &python).await;
     send_signal("KILL", python.id());
-    let node = worker(NODE, &database, "1");
+    let node = worker(NODE, &database, LEASE);
     becomes(&client, job, "2 completed {\"words\": 4}", &node).await;
     let sql = "select string_agg(state || coalesce(' ' || failure_kind, ''), ', ' order by attempt) from trax.run";
     assert_eq!(

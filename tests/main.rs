@@ -33,6 +33,7 @@ mod manifest;
 mod metrics;
 mod misfire;
 mod model;
+mod new_job;
 mod outcome;
 mod overlap;
 mod pair;

@@ -67,6 +67,57 @@ async fn fire_all_makes_up_for_no_more_than_its_limit() {
 }
 
 #[tokio::test]
+async fn a_next_run_that_was_moved_by_hand_stands_for_what_was_missed_since() {
+    for (options, wanted) in [
+        ("misfire => 'fire_once'", "0"),
+        ("misfire => 'fire_all'", "3 2 1 0"),
+        ("misfire => 'skip'", ""),
+        (
+            "misfire => 'fire_all', misfire_threshold => '1 day'",
+            "3 2 1 0",
+        ),
+        ("misfire => 'skip', misfire_threshold => '1 day'", "3 2 1 0"),
+    ] {
+        let (_db, s) = session().await;
+        let hourly = Hourly::of(&s).await;
+        s.get(&format!(
+            "select trax.schedule('m', 'm', {}, {options})",
+            hourly.cron()
+        ))
+        .await;
+        // Between two occurrences, and without a word of the one that it stands for.
+        s.get(&format!(
+            "update trax.manifest_state set next_run_at = {} - interval '7 min'",
+            hourly.ago(3)
+        ))
+        .await;
+        assert_eq!(runs(&s, &hourly).await, wanted, "{options}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_made_up_for_from_the_end_of_the_schedule_on() {
+    for options in [
+        "misfire => 'fire_once'",
+        "misfire => 'skip', misfire_threshold => '200 min'",
+    ] {
+        let (_db, s) = session().await;
+        let hourly = late(&s, options, 4).await;
+        s.get(&format!(
+            "update trax.manifest set ends_at = {}",
+            hourly.ago(1)
+        ))
+        .await;
+        assert_eq!(s.tick("queue_due").await, 1, "{options}");
+        complete_one(&s, "").await;
+        assert_eq!(s.tick("queue_due").await, 0, "{options}");
+        let ran = format!("select {} from trax.run", hourly.count_of("scheduled_for"));
+        assert_eq!(s.get(&ran).await, "2", "{options}");
+    }
+}
+
+#[tokio::test]
 async fn fire_all_queues_one_at_a_time_and_several_when_they_may_overlap() {
     let (_db, s) = session().await;
     late(&s, "misfire => 'fire_all'", 5).await;

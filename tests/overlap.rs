@@ -193,6 +193,31 @@ async fn every_with_several_at_once_counts_from_the_start() {
 }
 
 #[tokio::test]
+async fn max_concurrency_says_from_where_every_counts_whatever_the_overlap() {
+    for (options, from_start) in [
+        ("overlap => 'queue', max_concurrency => 2", true),
+        ("overlap => 'skip', max_concurrency => 2", true),
+        ("overlap => 'allow', max_concurrency => 1", false),
+    ] {
+        let (_db, s) = session().await;
+        s.get(&format!(
+            "select trax.schedule('m', 'm', every => '1 h', {options})"
+        ))
+        .await;
+        assert_eq!(s.tick("queue_due").await, 1, "{options}");
+        let job = s.claim_one("").await;
+        let next = "select next_run_at from trax.manifest_state";
+        let while_it_runs = s.get(next).await;
+        assert_eq!(!while_it_runs.is_empty(), from_start, "{options}");
+        complete(&s, &job).await;
+        let after = s.get(next).await;
+        assert!(!after.is_empty(), "{options}");
+        assert_eq!(after == while_it_runs, from_start, "{options}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
 async fn every_with_one_at_a_time_counts_from_the_success() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'm', every => '1 h')")

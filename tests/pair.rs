@@ -33,7 +33,7 @@ impl Stage {
     async fn set() -> Stage {
         let (db, first) = session().await;
         let look = Session::of(&db).await;
-        look.get("set lock_timeout = '5 s'").await;
+        look.get("set lock_timeout = '30 s'").await;
         Stage { db, first, look }
     }
 

@@ -1,7 +1,6 @@
 //! Retention: partitions are made ahead and dropped behind by the cycle itself, whoever calls it.
 
 use harness::session::{Session, session};
-use std::time::{Duration, Instant};
 use trax_client::testkit::{Database, Server};
 
 const AHEAD: &str = "select count(*) from generate_series(0, 3) n
@@ -78,12 +77,14 @@ async fn a_million_runs_are_dropped_quickly() {
     let relation = format!("select to_regclass('{old}') is null");
     assert_eq!(s.get(&relation).await, "f");
     let other = Session::of(&db).await;
-    let started = Instant::now();
-    other.get("select trax.tick()").await;
-    let took = started.elapsed();
+    let plan = "explain (analyze, wal, format json) select trax.tick()";
+    let plan: serde_json::Value = serde_json::from_str(&other.get(plan).await).expect("JSON");
     assert_eq!(s.get(&relation).await, "t");
     assert_eq!(s.number("select count(*) from trax.run").await, 1);
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    // Deleting them one by one would write a record for each.
+    let written = plan[0]["Plan"]["WAL Records"].as_i64();
+    println!("dropping a million runs wrote {written:?} records");
+    assert!(written.is_some_and(|records| records < 10_000), "{plan}");
 }
 
 #[tokio::test]
@@ -95,10 +96,9 @@ async fn a_day_that_is_being_read_is_left_for_later_and_holds_nobody_up() {
     s.get("select trax.schedule('m', 'm', every => '1 h')")
         .await;
     let other = Session::of(&db).await;
-    let started = Instant::now();
+    // The reader is still there when the cycle has ended: nobody waited for it.
+    other.get("set statement_timeout = '30 s'").await;
     assert_eq!(other.tick("queue_due").await, 1);
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(s.number("select count(*) from trax.run").await, 3);
     reader.get("commit").await;
     fresh_tick(&db).await;
@@ -118,10 +118,8 @@ async fn completions_go_on_while_partitions_are_made_and_dropped() {
         .get(&format!("begin; select trax.complete({job})"))
         .await;
     let other = Session::of(&db).await;
-    let started = Instant::now();
+    other.get("set statement_timeout = '30 s'").await;
     other.get("select trax.tick()").await;
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
     writer.get("commit").await;
     fresh_tick(&db).await;
     let days = "select count(*) from generate_series(1, 3) n
@@ -149,6 +147,70 @@ async fn history_that_found_no_partition_is_forgotten_too() {
         0,
         "its time is over as well"
     );
+}
+
+#[tokio::test]
+async fn what_has_been_kept_long_enough_goes_in_the_next_cycle_of_any_session() {
+    let (_db, s) = session().await;
+    let run_of = |finished: &str| {
+        format!(
+            "insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, input)
+             values (0, now(), now(), {finished}, 0, 0, true, 'cancelled', 'old', 'default', '{{}}')"
+        )
+    };
+    s.get("select trax.tick()").await;
+    s.get(&run_of("now() - interval '30 days'")).await;
+    s.get("select trax.tick()").await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    s.get(
+        "create table trax.by_hand partition of trax.run for values from ('2020-02-01 00:00+00') to ('2020-02-03 00:00+00')",
+    )
+    .await;
+    s.get(&run_of("'2020-02-02'")).await;
+    assert_eq!(s.tick("drop_partitions").await, 1, "whatever its name");
+    assert_eq!(s.get("select to_regclass('trax.by_hand')").await, "");
+    s.get(&run_of("now() - interval '3 days'")).await;
+    s.get("select trax.tick()").await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 1);
+    s.get("set trax.run_retention = '2d'; select trax.tick()")
+        .await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_partition_by_hand_that_covers_days_to_come_disturbs_nothing() {
+    let (db, s) = session().await;
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    s.get("create table trax.wide partition of trax.run for values from ('2020-01-01') to ('2099-01-01')")
+        .await;
+    fresh_tick(&db).await;
+    assert_eq!(
+        s.get("select string_agg(inhrelid::regclass::text, ' ') from pg_inherits where inhparent = 'trax.run'::regclass and inhrelid <> 'trax.run_default'::regclass").await,
+        "trax.wide"
+    );
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await.key();
+    assert_eq!(s.get(&format!("select trax.complete({job})")).await, "t");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_callers_way_to_write_dates_does_not_matter() {
+    for style in ["German, MDY", "SQL, DMY", "Postgres, MDY"] {
+        let (_db, s) = session().await;
+        s.get(&format!(
+            "set datestyle = '{style}'; set timezone = 'Asia/Kathmandu'"
+        ))
+        .await;
+        s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+            .await;
+        s.get(&old_day(9, 1)).await;
+        s.get("select trax.tick()").await;
+        assert_eq!(s.get(AHEAD).await, "4", "{style}");
+        assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,7 @@ const CONTRACT: &[&str] = &[
     "cancel_own(job_id bigint, token uuid, reason text default null) returns boolean",
     "cancel(job_id bigint) returns text",
     "run_now(job_id bigint) returns text",
+    "limit_queue_time(job_id bigint, time_limit interval default null) returns boolean",
     "requeue_dead_letter(id bigint, note text default null) returns bigint",
     "acknowledge_dead_letter(id bigint, note text default null) returns boolean",
     "tick() returns table(step text, affected bigint)",
@@ -136,18 +137,29 @@ async fn tables_have_the_columns_that_people_and_tools_read() {
 }
 
 #[tokio::test]
+async fn the_columns_of_new_job_are_the_arguments_of_enqueue() {
+    let (_db, s) = session().await;
+    let arguments = "select string_agg(n || ' ' || t::regtype, ', ' order by o)
+        from pg_proc p, unnest(proargnames, proargtypes::oid[]) with ordinality a (n, t, o)
+        where p.oid = 'trax.enqueue'::regproc";
+    let columns = "select string_agg(attname || ' ' || atttypid::regtype, ', ' order by attnum)
+        from pg_attribute where attrelid = 'trax.new_job'::regclass and attnum > 0";
+    assert_eq!(s.get(columns).await, s.get(arguments).await);
+}
+
+#[tokio::test]
 async fn every_table_column_view_and_function_has_a_comment() {
     let (_db, s) = session().await;
     let relations = "select c.relname, c.relkind from pg_class c
                      where c.relnamespace = 'trax'::regnamespace
-                         and c.relkind in ('r', 'p', 'v')
+                         and c.relkind in ('r', 'p', 'v', 'f')
                          and c.relname !~ '^run_[0-9]+$'
                          and obj_description(c.oid, 'pg_class') is null";
     assert_eq!(s.get(relations).await, "");
     let columns = "select c.relname, a.attname from pg_class c
                    join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
                    where c.relnamespace = 'trax'::regnamespace
-                       and c.relkind in ('r', 'p', 'v')
+                       and c.relkind in ('r', 'p', 'v', 'f')
                        and not c.relispartition
                        and col_description(c.oid, a.attnum) is null";
     assert_eq!(s.get(columns).await, "");

@@ -129,15 +129,18 @@ async fn an_expired_token_is_lost_and_its_place_free_without_a_cycle() {
 #[tokio::test]
 async fn a_token_lasts_for_its_ttl_from_the_grant_and_from_each_extension() {
     let (_db, s) = session().await;
-    let left = "select round(extract(epoch from expires_at - clock_timestamp())) from trax.concurrency_token";
+    let length = "select expires_at - acquired_at from trax.concurrency_token";
     s.get(&acquire("n", 1, "100 s")).await;
-    assert_eq!(s.get(left).await, "100");
-    s.get("select trax.extend_token(name, token, '2 days') from trax.concurrency_token")
-        .await;
-    assert_eq!(s.get(left).await, "172800");
-    s.get("select trax.extend_token(name, token, '10 s') from trax.concurrency_token")
-        .await;
-    assert_eq!(s.get(left).await, "10", "it may become shorter");
+    assert_eq!(s.get(length).await, "00:01:40");
+    for (ttl, why) in [("2 days", "it may become longer"), ("1 h", "and shorter")] {
+        // In one transaction its beginning is the same moment on both sides.
+        let sql = format!(
+            "begin; select trax.extend_token(name, token, '{ttl}') from trax.concurrency_token;
+             select expires_at - now() between '{ttl}' and interval '{ttl}' + '1 min' from trax.concurrency_token;
+             commit"
+        );
+        assert_eq!(s.get(&sql).await, "t\nt", "{why}");
+    }
 }
 
 #[tokio::test]

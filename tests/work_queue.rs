@@ -1,6 +1,8 @@
 //! Producing jobs: ids, unique keys, delays, priorities, and what a rollback leaves.
 
+use harness::scheduler::{scheduler_of, scheduling};
 use harness::session::{Session, session};
+use harness::{PATIENCE, eventually};
 
 #[tokio::test]
 async fn enqueue_gives_the_id_of_a_waiting_job() {
@@ -281,7 +283,7 @@ async fn a_cycle_makes_all_delayed_jobs_claimable_that_are_due() {
 async fn two_transactions_that_meet_a_new_task_do_not_wait_for_each_other() {
     let (db, a) = session().await;
     let b = Session::of(&db).await;
-    b.get("set lock_timeout = '5 s'").await;
+    b.get("set lock_timeout = '30 s'").await;
     a.get("begin").await;
     let one = a.enqueue("'new'").await;
     let two = b.enqueue("'new'").await;
@@ -326,20 +328,54 @@ async fn jobs_survive_in_one_place_through_their_whole_life() {
 #[tokio::test]
 async fn a_job_that_waited_longer_than_its_limit_ends_as_expired() {
     let (_db, s) = session().await;
+    let limit = async |id: i64, limit: &str| {
+        s.get(&format!("select trax.limit_queue_time({id}, {limit})"))
+            .await
+    };
     let id = s.enqueue("'a', unique_key => 'k'").await;
     let kept = s.enqueue("'a'").await;
-    s.get(&format!(
-        "update trax.work_queue set expires_at = now() + case when job_id = {id} then -interval '1 s' else interval '1 h' end"
-    ))
-    .await;
+    assert_eq!(limit(id, "'1 us'").await, "t");
+    assert_eq!(limit(kept, "'1 h'").await, "t");
+    let later = s.enqueue("'a', run_at => now() + interval '1 h'").await;
+    assert_eq!(limit(later, "'1 us'").await, "t", "from its time on");
+    let freed = s.enqueue("'a'").await;
+    assert_eq!(limit(freed, "'1 us'").await, "t");
+    assert_eq!(limit(freed, "null").await, "t");
     assert_eq!(s.tick("expire_queued").await, 1);
     let run = s
         .get("select job_id, state, failure_kind, final, attempt, started_at from trax.run")
         .await;
     assert_eq!(run, format!("{id}|failed|expired|t|0|"));
     assert_eq!(s.number("select count(*) from trax.unique_key").await, 0);
-    assert_eq!(s.claim_ids("max_jobs => 9").await, [kept]);
+    assert_eq!(s.claim_ids("max_jobs => 9").await, [kept, freed]);
+    for id in [id, kept, 999_999] {
+        assert_eq!(limit(id, "'1 h'").await, "f", "{id} does not wait");
+    }
+    let refusal = s
+        .refusal(&format!("select trax.limit_queue_time({later}, '0')"))
+        .await;
+    assert_eq!(refusal.code, "22023", "{refusal}");
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_scheduler_wakes_when_a_job_has_waited_too_long() {
+    let server = scheduling()
+        .setting("trax.tick_interval", "1h")
+        .start()
+        .expect("a server starts");
+    let database = server.database("waits").await.expect("a database is made");
+    let s = Session::of(&database).await;
+    scheduler_of(s.client(), "waits", PATIENCE).await;
+    s.get("select trax.limit_queue_time(trax.enqueue('a'), '200 ms')")
+        .await;
+    eventually("the end of a job that waits", PATIENCE, async || {
+        match s.get("select state from trax.job").await.as_str() {
+            "failed" => Ok(()),
+            seen => Err(seen.to_owned()),
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

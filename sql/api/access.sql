@@ -12,11 +12,11 @@ declare
     -- What each level may call beyond the level before it.
     reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'trigger', 'cancel', 'run_now', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
-        'enqueue_many', 'acquire_token', 'await_token', 'extend_token', 'release_token',
+        'enqueue_many', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
         'report_progress', 'waiting_tasks'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
@@ -94,6 +94,9 @@ begin
     loop
         execute format('grant execute on routine %s to %s', object, role);
     end loop;
+    if 'enqueue' = any (granted) then
+        execute format('grant insert on trax.new_job to %s', role);
+    end if;
     if level in ('reader', 'admin') then
         foreach relation in array reads
         loop
@@ -103,4 +106,4 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text) is
-    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';
+    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';

@@ -59,14 +59,14 @@ comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int
     'trax.complete_many and trax.claim_next in one round trip and one commit: first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic, and it could not give up
--- its snapshot. It reads no table.
+-- its snapshot. It takes the rights of its owner and a fixed search_path by itself.
 create procedure trax.wait_for_work(
     timeout interval default '30 s'
 )
 language c
 as 'MODULE_PATHNAME', 'trax_wait_for_work';
 comment on procedure trax.wait_for_work(interval) is
-    'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it returns after half a second at most.';
+    'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it looks twice a second.';
 
 create function trax.waiting_tasks(
     groups text[] default null

@@ -10,7 +10,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_tick';
 comment on function trax.tick() is
-    'One cycle of the manager: a row for each step with the number of rows it touched; no rows when another cycle is under way.';
+    'One cycle of the manager: a row for each step with the number of rows it touched, and for cleaning up when there was something; no rows when another cycle is under way.';
 
 create function trax.pause(
     reason text default null

@@ -108,6 +108,7 @@ begin
         case when t.healthy then 'Nothing: wait.' else t.hint end
     from trax.status() t
     where t.item = 'scheduler'
+        and s.evaluation_error is null
         and s.next_run_at <= clock_timestamp();
     return query
     select 'no_schedule', 'It runs only when it is triggered.', m.updated_at,

@@ -55,7 +55,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enable_manifest';
 comment on function trax.enable_manifest(text) is
-    'Switches a manifest on; what it missed while it was off is not made up for.';
+    'Switches a manifest on; what it missed while it was off is late, and its misfire policy says what becomes of it.';
 
 create function trax.disable_manifest(
     name text
@@ -135,7 +135,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
 comment on function trax.apply(jsonb, boolean, boolean) is
-    'Creates and changes the groups and manifests of one document, and says for each: created, changed (with what), unchanged or removed. prune removes manifests that an earlier apply created and the document no longer has. dry_run changes nothing.';
+    'Creates and changes the groups and manifests of one document, and says for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply created and the document no longer has. dry_run changes nothing.';
 
 create function trax.preview(
     name text,

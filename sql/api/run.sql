@@ -5,6 +5,7 @@ returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
+set datestyle = 'ISO'
 as $$
 declare
     first_day constant date := (moment at time zone 'UTC')::date;
@@ -39,7 +40,9 @@ begin
         exception
             -- The default partition holds rows of that day already, or a reader holds it: that day stays there.
             -- Or another session makes it at this moment.
-            when check_violation or lock_not_available or duplicate_table or unique_violation then
+            -- Or somebody's own partition covers it.
+            when check_violation or lock_not_available or duplicate_table or unique_violation
+                or invalid_object_definition then
                 null;
         end;
     end loop;
@@ -54,22 +57,29 @@ returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
+set datestyle = 'ISO'
 as $$
 declare
     partition_name text;
     dropped int := 0;
 begin
+    -- By what they hold and not by their name: somebody may have made one.
     for partition_name in
-        select c.relname
-        from pg_inherits i
-        join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'trax.run'::regclass
-            and c.relname ~ '^run_[0-9]{8}$'
-            and to_date(substr(c.relname, 5), 'YYYYMMDD') + 1 <= (before at time zone 'UTC')::date
-        order by c.relname
+        select p.name
+        from (
+            select
+                format('%I.%I', n.nspname, c.relname) as name,
+                substring(pg_get_expr(c.relpartbound, c.oid) from ' TO \(''([^'']+)''\)$')::timestamptz as upper_bound
+            from pg_inherits i
+            join pg_class c on c.oid = i.inhrelid
+            join pg_namespace n on n.oid = c.relnamespace
+            where i.inhparent = 'trax.run'::regclass
+        ) p
+        where p.upper_bound <= date_trunc('day', before, 'UTC')
+        order by p.upper_bound
     loop
         begin
-            execute format('drop table if exists trax.%I', partition_name);
+            execute format('drop table if exists %s', partition_name);
             dropped := dropped + 1;
         exception
             when lock_not_available then
@@ -88,7 +98,7 @@ begin
 end;
 $$;
 comment on function trax.drop_run_partitions(timestamptz) is
-    'Internal. Drops the daily partitions of trax.run that end at or before a time, and rows of that age that found no partition; gives how many partitions.';
+    'Internal. Drops the partitions of trax.run that end at or before a time, and rows of that age that found no partition; gives how many partitions.';
 
 -- A restore brings its partitions with it (see trax.instance for how it is told apart).
 select trax.make_run_partitions(clock_timestamp(), 3)

@@ -48,6 +48,17 @@ as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
     'Makes a job claimable that waits for its next attempt or its run_at, and says where it is: ''ready'', ''blocked'' (behind its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
 
+create function trax.limit_queue_time(
+    job_id bigint,
+    time_limit interval default null
+)
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_limit_queue_time';
+comment on function trax.limit_queue_time(bigint, interval) is
+    'States how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null takes the limit away. False when the job does not wait. In the transaction that enqueues it, nobody claims it before.';
+
 -- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions and enqueueing run no
 -- statement.
 create function trax.changed_by_hand()

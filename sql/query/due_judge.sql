@@ -31,7 +31,7 @@ select
     end,
     m.cron, m.every, m.run_at, m.depends_mode, m.timezone, m.ends_at, m.misfire, m.misfire_threshold, m.misfire_limit,
     m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures,
-    m.starts_at, s.evaluation_failed_since
+    m.starts_at, m.max_concurrency, s.evaluation_failed_since
 from unnest($1) as d (manifest_id)
 cross join lateral (
     select

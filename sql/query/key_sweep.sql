@@ -1,21 +1,56 @@
--- The net under the outcomes: of each concurrency key that has room the first job of each lane goes into it. $1 at most
-update trax.work_queue q
-set waits_for = null
-where q.ctid = any (array(
-    select f.ctid
-    from (
-        select distinct on (b.concurrency_key, b.lane_id) b.job_id, b.concurrency_key, b.group_name
+-- The net under the outcomes: of each concurrency key that has room the first job of each lane goes into it. Looks at
+-- $3 lanes of keys, those that follow ($1 key, $2 lane), one after the other: behind one key a million jobs may wait.
+-- Gives the jobs, and beside them or alone where it stopped
+with recursive place as (
+    select $1 collate "C" as concurrency_key, $2 as lane_id, 0 as number
+    union all
+    select n.concurrency_key, n.lane_id, p.number + 1
+    from place p
+    cross join lateral (
+        select b.concurrency_key, b.lane_id
         from trax.work_queue b
         where b.waits_for = 'key'
-        order by b.concurrency_key, b.lane_id, b.priority desc, b.job_id
-    ) k
-    join trax.work_queue f on f.job_id = k.job_id
-    where (
+            and (b.concurrency_key, b.lane_id) > (p.concurrency_key, p.lane_id)
+        order by b.concurrency_key, b.lane_id
+        limit 1
+    ) n
+    where p.number < $3
+), roomy as (
+    select f.ctid
+    from place p
+    cross join lateral (
+        select b.ctid, b.group_name
+        from trax.work_queue b
+        where b.waits_for = 'key'
+            and b.concurrency_key = p.concurrency_key
+            and b.lane_id = p.lane_id
+        order by b.priority desc, b.job_id
+        limit 1
+    ) f
+    where p.number > 0
+        and (
             select count(*)
             from trax.lease l
-            where l.concurrency_key = k.concurrency_key
-        ) < coalesce((select g.max_per_key from trax.manifest_group g where g.name = k.group_name), 1)
-    limit $1
-    for update of f skip locked
-))
-returning q.lane_id, q.priority, q.job_id
+            where l.concurrency_key = p.concurrency_key
+        ) < coalesce((select g.max_per_key from trax.manifest_group g where g.name = f.group_name), 1)
+), let_in as (
+    update trax.work_queue q
+    set waits_for = null
+    where q.ctid = any (array(
+        select o.ctid
+        from trax.work_queue o
+        where o.ctid = any (array(select r.ctid from roomy r))
+            and o.waits_for = 'key'
+        for update skip locked
+    ))
+    returning q.lane_id, q.priority, q.job_id
+)
+select i.lane_id, i.priority, i.job_id, l.concurrency_key, l.lane_id
+from (
+    select p.concurrency_key, p.lane_id
+    from place p
+    where p.number > 0
+    order by p.number desc
+    limit 1
+) l
+left join let_in i on true

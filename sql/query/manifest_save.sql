@@ -21,7 +21,7 @@ on conflict (name) do update set
     cron = case when $16 then $5 else m.cron end,
     every = case when $16 then $6 else m.every end,
     run_at = case when $16 then $7 else m.run_at end,
-    depends_mode = case when $16 then $19 else m.depends_mode end,
+    depends_mode = case when $16 then $19 else coalesce($19, m.depends_mode) end,
     dormant = case when $16 then coalesce($20, false) else coalesce($20, m.dormant) end,
     timezone = case when $15 then excluded.timezone else coalesce($8, m.timezone) end,
     priority = case when $15 then excluded.priority else coalesce($9, m.priority) end,

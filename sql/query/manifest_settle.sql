@@ -23,7 +23,7 @@ cross join lateral (
     select
         case
             when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then null
-            when m.every is not null and m.overlap <> 'allow' and o.done
+            when m.every is not null and m.max_concurrency = 1 and o.done
                 then timezone('UTC', timezone('UTC', $4) + m.every)
             when m.every is not null and t.parked_on = 'outcome' then $4
             when t.parked_on in ('queued', 'executing') then t.parked_due_at

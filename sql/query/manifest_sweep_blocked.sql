@@ -1,21 +1,56 @@
--- The net under the outcomes: of each manifest that has room the first job of each lane goes into it. $1 at most
-update trax.work_queue q
-set waits_for = null
-where q.ctid = any (array(
-    select f.ctid
-    from (
-        select distinct on (b.manifest_id, b.lane_id) b.job_id, b.manifest_id
+-- The net under the outcomes: of each manifest that has room the first job of each lane goes into it. Looks at $3 lanes of
+-- manifests, those that follow ($1 manifest, $2 lane), one after the other: behind one manifest a million jobs may wait.
+-- Gives the jobs, and beside them or alone where it stopped
+with recursive place as (
+    select $1 as manifest_id, $2 as lane_id, 0 as number
+    union all
+    select n.manifest_id, n.lane_id, p.number + 1
+    from place p
+    cross join lateral (
+        select b.manifest_id, b.lane_id
         from trax.work_queue b
         where b.waits_for = 'manifest'
-        order by b.manifest_id, b.lane_id, b.priority desc, b.job_id
-    ) k
-    join trax.work_queue f on f.job_id = k.job_id
-    where (
+            and (b.manifest_id, b.lane_id) > (p.manifest_id, p.lane_id)
+        order by b.manifest_id, b.lane_id
+        limit 1
+    ) n
+    where p.number < $3
+), roomy as (
+    select f.ctid
+    from place p
+    cross join lateral (
+        select b.ctid
+        from trax.work_queue b
+        where b.waits_for = 'manifest'
+            and b.manifest_id = p.manifest_id
+            and b.lane_id = p.lane_id
+        order by b.priority desc, b.job_id
+        limit 1
+    ) f
+    where p.number > 0
+        and (
             select count(*)
             from trax.lease l
-            where l.manifest_id = k.manifest_id
-        ) < coalesce((select m.max_concurrency from trax.manifest m where m.manifest_id = k.manifest_id), 2147483647)
-    limit $1
-    for update of f skip locked
-))
-returning q.lane_id, q.priority, q.job_id
+            where l.manifest_id = p.manifest_id
+        ) < coalesce((select m.max_concurrency from trax.manifest m where m.manifest_id = p.manifest_id), 2147483647)
+), let_in as (
+    update trax.work_queue q
+    set waits_for = null
+    where q.ctid = any (array(
+        select o.ctid
+        from trax.work_queue o
+        where o.ctid = any (array(select r.ctid from roomy r))
+            and o.waits_for = 'manifest'
+        for update skip locked
+    ))
+    returning q.lane_id, q.priority, q.job_id
+)
+select i.lane_id, i.priority, i.job_id, l.manifest_id, l.lane_id
+from (
+    select p.manifest_id, p.lane_id
+    from place p
+    where p.number > 0
+    order by p.number desc
+    limit 1
+) l
+left join let_in i on true

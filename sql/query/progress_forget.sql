@@ -1,10 +1,15 @@
 -- Forgets what attempts said that are over. $1 a time before which the cycle's snapshot surely knew of the lease: a
 -- report that comes while this runs is of a lease that the snapshot may not see
 delete from trax.progress p
-where p.reported_at < $1
-    and not exists (
-        select
-        from trax.lease l
-        where l.job_id = p.job_id
-            and l.token = p.token
-    )
+where p.ctid = any (array(
+    select o.ctid
+    from trax.progress o
+    where o.reported_at < $1
+        and not exists (
+            select
+            from trax.lease l
+            where l.job_id = o.job_id
+                and l.token = o.token
+        )
+    for update skip locked
+))

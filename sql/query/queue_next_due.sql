@@ -1,5 +1,6 @@
 -- The earliest time at which a cycle has something to do.
 select least(
     (select min(q.run_at) from trax.work_queue q where q.waits_for = 'time'),
+    (select min(q.expires_at) from trax.work_queue q where q.expires_at is not null),
     (select min(s.next_run_at) from trax.manifest_state s where s.next_run_at is not null)
 )

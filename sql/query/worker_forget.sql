@@ -1,8 +1,13 @@
 -- Forgets workers that were last seen before $1 and execute nothing.
 delete from trax.worker w
-where w.last_seen_at < $1
-    and not exists (
-        select
-        from trax.lease l
-        where l.worker = w.name
-    )
+where w.ctid = any (array(
+    select o.ctid
+    from trax.worker o
+    where o.last_seen_at < $1
+        and not exists (
+            select
+            from trax.lease l
+            where l.worker = o.name
+        )
+    for update skip locked
+))

@@ -9,6 +9,7 @@ create table trax.manifest_group (
     max_per_key int not null default 1,
     created_at timestamptz not null default pg_catalog.clock_timestamp(),
     updated_at timestamptz not null default pg_catalog.clock_timestamp(),
+    applied boolean not null default false,
     constraint manifest_group_pkey primary key (name),
     constraint manifest_group_name_length check (pg_catalog.octet_length(name) between 1 and 255),
     constraint manifest_group_priority_range check (priority between 0 and 31),
@@ -24,6 +25,7 @@ comment on column trax.manifest_group.max_active_jobs is 'How many of its jobs m
 comment on column trax.manifest_group.max_per_key is 'How many jobs of one concurrency key may run at once.';
 comment on column trax.manifest_group.created_at is 'When the group was first configured.';
 comment on column trax.manifest_group.updated_at is 'When the group was last configured.';
+comment on column trax.manifest_group.applied is 'True: created by trax.apply(), which may prune it.';
 
 -- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities and switches of
 -- groups choose lanes and never touch a waiting row. The id is a hash of the two names, so that two transactions

@@ -78,7 +78,7 @@ comment on column trax.manifest.misfire_limit is 'How many missed runs fire_all 
 comment on column trax.manifest.overlap is 'What happens when it is due while it runs: queue, skip or allow.';
 comment on column trax.manifest.max_concurrency is 'How many of its jobs may run at once.';
 comment on column trax.manifest.variance is 'Longest random delay added to each occurrence.';
-comment on column trax.manifest.exclusions is 'Days and times at which it does not run.';
+comment on column trax.manifest.exclusions is 'Days and times at which it does not run, in its zone: an object with any of days_of_week (["SAT", 0]), dates (["2026-12-25", "12-26"]), date_ranges ([{"from": "2026-12-24", "to": "2027-01-01"}]) and time_windows ([{"from": "22:00", "to": "06:00", "days_of_week": ["FRI"]}]).';
 comment on column trax.manifest.starts_at is 'No run before this time.';
 comment on column trax.manifest.ends_at is 'No run from this time on.';
 comment on column trax.manifest.enabled is 'False: it is never due.';

@@ -157,9 +157,7 @@ async fn many_are_requeued_in_a_short_time() {
         .await;
     s.get("select count(trax.fail(job_id, token, 'no', permanent => true)) from trax.claim_next(max_jobs => 1000)")
         .await;
-    let begun = std::time::Instant::now();
     let changes = objects(&db, &["dead", "requeue", "--all", "--yes"]);
     assert_eq!(changes.len(), 1000);
-    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
     assert_eq!(s.number("select count(*) from trax.work_queue").await, 1000);
 }

@@ -159,7 +159,7 @@ while true; do sleep 0.1; done"#;
     let exec = program(&files, "worker.sh", body);
     let mut command = trax(
         &database,
-        &["worker", "--lease", "1", "--grace", "1", "--exec", &exec],
+        &["worker", "--lease", "3", "--grace", "4", "--exec", &exec],
     );
     command.env("DIR", files.path());
     execute(
@@ -172,14 +172,14 @@ while true; do sleep 0.1; done"#;
     let stubborn = program_in(&files.path().join("stubborn"), &worker).await;
     let begun = Instant::now();
     execute(&client, "select trax.cancel(job_id) from trax.lease").await;
-    ends(&kind, Duration::from_secs(5)).await;
+    ends(&kind, PATIENCE).await;
     assert!(
         files.path().join("bye").exists(),
         "it was asked before it was killed"
     );
-    ends(&stubborn, Duration::from_secs(5)).await;
+    ends(&stubborn, PATIENCE).await;
     assert!(
-        begun.elapsed() >= Duration::from_secs(1),
+        begun.elapsed() >= Duration::from_secs(4),
         "the grace was not given"
     );
     eventually("two cancelled jobs", PATIENCE, async || {
@@ -207,9 +207,9 @@ while true; do sleep 0.1; done"#;
     let mut worker = Process::start(command);
     let running = program_in(&files.path().join("pid"), &worker).await;
     send_signal("TERM", worker.id());
-    let status = worker.ends(Duration::from_secs(10)).await;
+    let status = worker.ends(PATIENCE).await;
     assert_eq!(status.code(), Some(0), "{}", worker.output());
-    ends(&running, Duration::from_secs(2)).await;
+    ends(&running, PATIENCE).await;
     let sql = "select attempts || ' ' || (waits_for is null) from trax.work_queue";
     assert_eq!(text(&client, sql).await, "0 true");
     assert_eq!(
@@ -519,10 +519,10 @@ wait"#;
     let exec = program(&files, "worker.sh", body);
     let mut command = trax(
         &database,
-        &["worker", "--lease", "1", "--grace", "1", "--exec", &exec],
+        &["worker", "--lease", "5", "--grace", "1", "--exec", &exec],
     );
     command.env("DIR", files.path());
-    execute(&client, "select trax.enqueue('t', timeout => '1 s')").await;
+    execute(&client, "select trax.enqueue('t', timeout => '4 s')").await;
     let worker = Process::start(command);
     let child = program_in(&files.path().join("pid"), &worker).await;
     // Nobody ticks here: the timeout is this session's cycle.
@@ -560,7 +560,7 @@ while true; do sleep 0.1; done"#;
     let exec = format!("sh {}; true", files.path().join("inner.sh").display());
     let mut command = trax(
         &database,
-        &["worker", "--lease", "1", "--grace", "20", "--exec", &exec],
+        &["worker", "--lease", "3", "--grace", "600", "--exec", &exec],
     );
     command.env("DIR", files.path());
     execute(&client, "select trax.enqueue('t')").await;
@@ -568,7 +568,7 @@ while true; do sleep 0.1; done"#;
     let inner = program_in(&files.path().join("pid"), &worker).await;
     let begun = Instant::now();
     execute(&client, "select trax.cancel(job_id) from trax.lease").await;
-    eventually("the cancelled job", Duration::from_secs(10), async || {
+    eventually("the cancelled job", PATIENCE, async || {
         let seen = text(&client, "select state from trax.job").await;
         if seen == "cancelled" {
             Ok(())
@@ -583,7 +583,7 @@ while true; do sleep 0.1; done"#;
     );
     assert!(!is_alive(inner.0), "the job ended before its program");
     assert!(
-        begun.elapsed() < Duration::from_secs(10),
+        begun.elapsed() < 2 * PATIENCE,
         "the whole grace was waited for"
     );
 }

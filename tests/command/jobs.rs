@@ -5,7 +5,7 @@ use harness::process::{Process, run};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use serde_json::{Value, json};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 
 /// A job in every state; gives their ids: queued, in progress, completed, failed, cancelled.
@@ -354,7 +354,7 @@ async fn watch_follows_a_job_to_its_end_and_its_exit_code_says_how() {
         .await;
     s.get(&format!("select trax.complete({})", claimed.key()))
         .await;
-    let status = watch.ends(Duration::from_secs(10)).await;
+    let status = watch.ends(PATIENCE).await;
     assert_eq!(status.code(), Some(0), "{}", watch.output());
     assert!(watch.output().contains("completed"));
 

@@ -1,8 +1,7 @@
 //! What tests of limits ask: how many ran at once, and what a statement costs.
 
-use crate::eventually;
 use crate::session::Session;
-use std::time::Duration;
+use crate::{PATIENCE, eventually};
 use tokio::task::JoinHandle;
 
 /// The most attempts that ran at one instant by the server's clock, for each value of `by` (SQL over the columns that
@@ -56,7 +55,7 @@ pub async fn waits_or_ends<T>(s: &Session, pid: i32, task: &JoinHandle<T>) {
         format!("select state, wait_event_type, query from pg_stat_activity where pid = {pid}");
     eventually(
         "a wait or the end of the other session's work",
-        Duration::from_secs(10),
+        PATIENCE,
         async || {
             let seen = s.get(&sql).await;
             if task.is_finished() || seen.starts_with("active|Lock|") {

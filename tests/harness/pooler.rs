@@ -2,8 +2,8 @@
 
 use crate::process::{Process, Scratch};
 use crate::{PATIENCE, eventually};
-use std::net::{TcpListener, TcpStream};
-use trax_client::testkit::Server;
+use std::net::TcpStream;
+use trax_client::testkit::{Server, free_port};
 
 /// A running pooler in front of every database of one server; it ends when this is dropped.
 pub struct Pooler {
@@ -16,9 +16,7 @@ impl Pooler {
     /// Starts it; each database gets `connections` to the server, however many clients there are.
     pub async fn of(server: &Server, connections: u32) -> Self {
         let files = Scratch::new("pooler");
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it has an address").port();
-        drop(listener);
+        let port = free_port().expect("a port is free");
         let settings = format!(
             "[databases]\n* = host={} port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\

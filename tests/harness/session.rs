@@ -2,12 +2,11 @@
 //! all their parts, and whether another session waits.
 
 use std::fmt;
-use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Transaction};
 use trax_client::testkit::Database;
 
-use crate::eventually;
+use crate::{PATIENCE, eventually};
 
 /// A connection that knows its backend.
 pub struct Session {
@@ -97,6 +96,12 @@ impl Session {
     /// The driver's client.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Begins a transaction of the driver.
+    pub async fn transaction(&mut self) -> Transaction<'_> {
+        let transaction = self.client.transaction().await;
+        transaction.expect("a transaction begins")
     }
 
     /// The process id of the backend.
@@ -200,18 +205,14 @@ impl Session {
         let sql = format!(
             "select state, wait_event_type, wait_event, query from pg_stat_activity where pid = {pid}"
         );
-        eventually(
-            "the wait of the other session",
-            Duration::from_secs(10),
-            || async {
-                let seen = self.get(&sql).await;
-                if seen.starts_with("active|Lock|") {
-                    Ok(())
-                } else {
-                    Err(seen)
-                }
-            },
-        )
+        eventually("the wait of the other session", PATIENCE, || async {
+            let seen = self.get(&sql).await;
+            if seen.starts_with("active|Lock|") {
+                Ok(())
+            } else {
+                Err(seen)
+            }
+        })
         .await;
     }
 

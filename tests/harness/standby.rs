@@ -3,7 +3,7 @@
 use crate::process::{Process, run_quietly};
 use crate::{PATIENCE, eventually};
 use tokio_postgres::{Client, NoTls};
-use trax_client::testkit::Server;
+use trax_client::testkit::{Server, free_port};
 
 /// A running standby; it ends when this value is dropped, which must happen before its primary's.
 pub struct Standby {
@@ -26,7 +26,7 @@ impl Standby {
             ])
             .arg(&data);
         run_quietly(&mut backup);
-        let port = free_port();
+        let port = free_port().expect("a port is free");
         // The kernel ends it also when this process is killed; the path of a program stays as it is.
         let mut command = primary.command("/usr/bin/setpriv");
         command
@@ -99,9 +99,4 @@ impl Standby {
         })
         .await;
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-    listener.local_addr().expect("it has an address").port()
 }

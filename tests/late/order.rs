@@ -1,6 +1,6 @@
 //! Old jobs that become claimable late, and looks at the queue that see less than there is: neither hides a job.
 
-use super::{ROUND, SECOND, UNANNOUNCED, pass, vacuum};
+use super::{ROUND, UNANNOUNCED, pass, vacuum};
 use harness::session::{Session, session};
 use std::time::Instant;
 
@@ -53,7 +53,6 @@ async fn old_jobs_that_become_claimable_late_are_claimed_in_their_order() {
         .await;
     s.get("select trax.configure_group('g', enabled => true)")
         .await;
-    let began = Instant::now();
     assert_eq!(
         s.claim_ids("max_jobs => 100").await,
         [
@@ -67,7 +66,6 @@ async fn old_jobs_that_become_claimable_late_are_claimed_in_their_order() {
             young
         ]
     );
-    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
     s.assert_healthy().await;
 }
 

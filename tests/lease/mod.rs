@@ -2,7 +2,9 @@
 
 mod race;
 
+use harness::scheduler::live_database;
 use harness::session::{Claimed, Session, session};
+use harness::{PATIENCE, eventually};
 
 const NO_TOKEN: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -103,6 +105,23 @@ async fn one_heartbeat_tells_what_is_held_cancelled_and_lost() {
     );
     assert_eq!(s.get(&sql).await, expected);
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn one_heartbeat_tells_a_lost_attempt_from_the_next_one_of_the_same_job() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let lost = s.claim_one("").await;
+    let_leases_expire(&s).await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    let next = s.claim_one("").await;
+    let sql = format!(
+        "select job_id, held, lease_expires_at is null
+         from trax.heartbeat(array[{0}, {0}, {0}], array['{1}', '{2}', '{1}']::uuid[])",
+        next.id, lost.token, next.token
+    );
+    let id = next.id;
+    assert_eq!(s.get(&sql).await, format!("{id}|f|t\n{id}|t|f\n{id}|f|t"));
 }
 
 #[tokio::test]
@@ -384,4 +403,36 @@ async fn without_grace_a_timed_out_attempt_is_taken_in_the_same_cycle() {
     assert_eq!(s.get(steps).await, "1,1");
     assert_eq!(s.get("select failure_kind from trax.run").await, "timeout");
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_dead_lease_behind_many_living_ones_does_not_wait_for_the_next_interval() {
+    let db = live_database().await;
+    let s = Session::of(&db).await;
+    let interval = "set trax.tick_interval = '10 min'";
+    s.get(&format!("alter database {} {interval}", db.name()))
+        .await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('1'::jsonb, array[2501]), max_retries => 0)")
+        .await;
+    let mut taken = 0;
+    while taken < 2501 {
+        taken += s.claim("max_jobs => 1000, lease => '1 h'").await.len();
+    }
+    // Those that live are to be looked at before the one that does not.
+    s.get(
+        "with last as (select max(job_id) as job_id from trax.lease)
+         update trax.lease l
+         set lease_expires_at = case when l.job_id = o.job_id then now() else l.lease_expires_at end,
+             reap_at = now() - case when l.job_id = o.job_id then interval '1 s' else interval '2 s' end
+         from last o",
+    )
+    .await;
+    eventually("the dead one is reaped", PATIENCE, async || {
+        match s.number("select count(*) from trax.run").await {
+            1 => Ok(()),
+            seen => Err(format!("{seen} runs")),
+        }
+    })
+    .await;
+    assert_eq!(s.number("select count(*) from trax.lease").await, 2500);
 }

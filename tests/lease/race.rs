@@ -103,7 +103,7 @@ async fn a_cancel_that_waits_for_a_release_cancels_the_job() {
 async fn a_cycle_steps_over_a_lease_that_is_being_completed() {
     let (db, a) = session().await;
     let ticker = Session::of(&db).await;
-    ticker.get("set lock_timeout = '5 s'").await;
+    ticker.get("set lock_timeout = '30 s'").await;
     a.enqueue("'a'").await;
     let job = a.claim_one("").await;
     let_leases_expire(&a).await;

@@ -169,3 +169,39 @@ async fn a_claim_beside_a_group_with_a_high_limit_costs_the_same_for_any_number_
         claim_cost(&db).await,
     );
 }
+
+/// What a cycle touches that sweeps, with so many jobs behind a key and behind a manifest.
+async fn cost_of_a_sweep(count: i64) -> i64 {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'm', every => '1 h', max_concurrency => 1)")
+        .await;
+    s.get(&format!(
+        "select count(trax.trigger('m')) from generate_series(1, {count})"
+    ))
+    .await;
+    load(&s, count, "default", "'k'").await;
+    for _ in 0..2 {
+        s.claim("max_jobs => 1").await;
+    }
+    while s
+        .number("select count(*) from trax.work_queue where waits_for is null")
+        .await
+        > 0
+    {
+        s.get(CLAIM).await;
+    }
+    s.get("vacuum analyze trax.work_queue").await;
+    // A backend sweeps in its first cycle; what it touches for the first time is told by the cycle of another.
+    let manager = Session::of(&db).await;
+    buffers(&manager, "select * from trax.tick()").await
+}
+
+#[tokio::test]
+async fn a_cycle_reads_nothing_of_what_waits_behind_one_key_or_manifest() {
+    let few = cost_of_a_sweep(10).await;
+    assert_same(
+        "a cycle beside 10,000 blocked",
+        few,
+        cost_of_a_sweep(10_000).await,
+    );
+}

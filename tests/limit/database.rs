@@ -1,8 +1,10 @@
 //! The limit of the whole database.
 
 use harness::manifest::complete;
+use harness::scheduler::live_database;
 use harness::session::{Session, session};
-use std::time::{Duration, Instant};
+use harness::{PATIENCE, eventually};
+use std::time::Instant;
 
 const JOBS: &str =
     "select count(trax.enqueue('t' || n, group_name => 'g' || n % 3)) from generate_series(1, 9) n";
@@ -37,13 +39,13 @@ async fn a_second_claim_returns_at_once_while_the_last_room_is_being_taken() {
         .await;
     let (first, second) = (Session::of(&db).await, Session::of(&db).await);
     first.get(JOBS).await;
-    second.get("set lock_timeout = '5 s'").await;
+    second.get("set lock_timeout = '30 s'").await;
     first.get("begin").await;
     assert_eq!(first.claim("").await.len(), 1);
     assert!(second.claim("max_jobs => 9").await.is_empty());
     let began = Instant::now();
-    second.get("call trax.wait_for_work('30 s')").await;
-    assert!(began.elapsed() < Duration::from_secs(10));
+    second.get("call trax.wait_for_work('10 min')").await;
+    assert!(began.elapsed() < PATIENCE);
     first.get("commit").await;
     assert_eq!(second.claim("max_jobs => 9").await.len(), 1);
 }
@@ -87,13 +89,52 @@ async fn the_end_of_a_job_wakes_who_found_the_database_full() {
     assert!(waiter.claim("").await.is_empty());
     let wait = tokio::spawn(async move {
         let began = Instant::now();
-        waiter.get("call trax.wait_for_work('12 s')").await;
+        waiter.get("call trax.wait_for_work('10 min')").await;
         began.elapsed()
     });
     complete(&worker, &job).await;
     let waited = wait.await.expect("the waiter lives");
-    assert!(
-        waited < Duration::from_secs(10),
-        "waited {waited:?} though there is room"
-    );
+    assert!(waited < PATIENCE, "waited {waited:?} though there is room");
+}
+
+/// How many jobs a claim would start that is undone.
+async fn would_start(s: &Session) -> usize {
+    s.get("begin").await;
+    let count = s.claim("max_jobs => 9").await.len();
+    s.get("rollback").await;
+    count
+}
+
+async fn comes_to_start(s: &Session, count: usize) {
+    eventually(
+        &format!("{count} start"),
+        PATIENCE,
+        async || match would_start(s).await {
+            seen if seen == count => Ok(()),
+            seen => Err(seen.to_string()),
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_limit_set_for_the_database_counts_in_sessions_that_were_connected_before() {
+    let db = live_database().await;
+    let s = Session::of(&db).await;
+    s.get(JOBS).await;
+    let set = |value: &str| {
+        format!(
+            "alter database {} set trax.max_active_jobs = {value}",
+            db.name()
+        )
+    };
+    assert_eq!(would_start(&s).await, 9);
+    s.get(&set("2")).await;
+    comes_to_start(&s, 2).await;
+    s.get(&set("0")).await;
+    comes_to_start(&s, 9).await;
+    s.get(&set("1")).await;
+    comes_to_start(&s, 1).await;
+    s.get("set trax.max_active_jobs = 3").await;
+    assert_eq!(would_start(&s).await, 3, "its own choice");
 }

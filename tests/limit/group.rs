@@ -1,8 +1,8 @@
 //! Limits of groups.
 
-use harness::eventually;
 use harness::manifest::complete;
 use harness::session::{Claimed, Session, session};
+use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use trax_client::testkit::Database;
 
@@ -146,17 +146,14 @@ async fn a_second_claim_steps_over_a_limited_group_that_is_being_claimed() {
     let (db, first) = limited(2, 9).await;
     let second = Session::of(&db).await;
     let free = first.enqueue("'free'").await;
-    second.get("set lock_timeout = '5 s'").await;
+    second.get("set lock_timeout = '30 s'").await;
     first.get("begin").await;
     assert_eq!(first.claim("groups => array['g']").await.len(), 1);
     assert_eq!(second.claim_ids("max_jobs => 9").await, [free]);
     assert!(second.claim("max_jobs => 9").await.is_empty());
     let began = Instant::now();
-    second.get("call trax.wait_for_work('30 s')").await;
-    assert!(
-        began.elapsed() < Duration::from_secs(10),
-        "it has not seen all"
-    );
+    second.get("call trax.wait_for_work('10 min')").await;
+    assert!(began.elapsed() < PATIENCE, "it has not seen all");
     first.get("rollback").await;
     assert_eq!(second.claim("max_jobs => 9").await.len(), 2);
 }
@@ -202,7 +199,7 @@ async fn none_or_refused(old: &Session, level: &str) {
 async fn an_open_transaction_that_completed_stops_neither_other_groups_nor_the_cycle() {
     let (db, s) = limited(1, 3).await;
     let handler = Session::of(&db).await;
-    s.get("set lock_timeout = '5 s'").await;
+    s.get("set lock_timeout = '30 s'").await;
     let job = s.claim_one("").await;
     let free = s.enqueue("'free'").await;
     handler
@@ -218,7 +215,7 @@ async fn an_open_transaction_that_completed_stops_neither_other_groups_nor_the_c
 async fn an_open_transaction_that_completed_a_manifests_job_makes_no_claim_wait() {
     let (db, s) = limited(2, 0).await;
     let (handler, other) = (Session::of(&db).await, Session::of(&db).await);
-    other.get("set lock_timeout = '5 s'").await;
+    other.get("set lock_timeout = '30 s'").await;
     s.get(
         "select trax.schedule('m', 'm', every => '1 h', group_name => 'g', overlap => 'allow', max_concurrency => 5);
          select trax.trigger('m')",
@@ -250,13 +247,13 @@ async fn waiter(db: &Database, s: &Session) -> tokio::task::JoinHandle<Duration>
     let pid = waiter.pid();
     let wait = tokio::spawn(async move {
         let began = Instant::now();
-        waiter.get("call trax.wait_for_work('20 s')").await;
+        waiter.get("call trax.wait_for_work('10 min')").await;
         began.elapsed()
     });
     let waits = format!(
         "select wait_event_type || query from pg_stat_activity where pid = {pid} and state = 'active'"
     );
-    eventually("the wait for work", Duration::from_secs(10), async || {
+    eventually("the wait for work", PATIENCE, async || {
         let seen = s.get(&waits).await;
         if seen.starts_with("Extension") {
             Ok(())
@@ -289,7 +286,7 @@ async fn whatever_ends_a_job_of_a_full_group_wakes_who_waits() {
         .await;
         let waited = wait.await.expect("the waiter lives");
         assert!(
-            waited < Duration::from_secs(15),
+            waited < PATIENCE,
             "{end}: waited {waited:?} though there is room"
         );
         assert_eq!(s.claim("").await.len(), 1, "{end}");
@@ -343,7 +340,7 @@ async fn a_limit_that_grows_wakes_who_waits() {
     s.claim_one("").await;
     let wait = waiter(&db, &s).await;
     set(&s, 2).await;
-    assert!(wait.await.expect("the waiter lives") < Duration::from_secs(15));
+    assert!(wait.await.expect("the waiter lives") < PATIENCE);
 }
 
 #[tokio::test]

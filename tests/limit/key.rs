@@ -1,6 +1,7 @@
 //! Limits of concurrency keys: one at a time unless the group says otherwise, in order, and nobody stands behind a
 //! key for ever.
 
+use harness::PATIENCE;
 use harness::manifest::complete;
 use harness::session::{Session, session};
 use std::time::{Duration, Instant};
@@ -231,7 +232,7 @@ async fn a_completion_under_an_old_snapshot_frees_its_key_or_is_refused() {
 async fn an_open_transaction_that_completed_stops_neither_other_keys_nor_the_cycle() {
     let (db, s) = session().await;
     let handler = Session::of(&db).await;
-    s.get("set lock_timeout = '5 s'").await;
+    s.get("set lock_timeout = '30 s'").await;
     many_behind(&s, 3).await;
     let job = s.claim_one("max_jobs => 9").await;
     let late = behind(&s, "").await;
@@ -250,7 +251,7 @@ async fn an_open_transaction_that_completed_stops_neither_other_keys_nor_the_cyc
     .await;
     let began = Instant::now();
     s.get("select * from trax.tick()").await;
-    assert!(began.elapsed() < Duration::from_secs(4));
+    assert!(began.elapsed() < Duration::from_secs(20));
     handler.get("commit").await;
     let mut again = s.claim_ids("max_jobs => 9").await;
     again.sort();
@@ -355,9 +356,9 @@ async fn a_key_that_is_let_in_wakes_who_waits() {
     assert!(waiter.claim("max_jobs => 9").await.is_empty());
     let wait = tokio::spawn(async move {
         let began = Instant::now();
-        waiter.get("call trax.wait_for_work('12 s')").await;
+        waiter.get("call trax.wait_for_work('10 min')").await;
         began.elapsed()
     });
     complete(&s, &job).await;
-    assert!(wait.await.expect("the waiter lives") < Duration::from_secs(10));
+    assert!(wait.await.expect("the waiter lives") < PATIENCE);
 }

@@ -53,7 +53,7 @@ async fn jobs_triggered_by_hand_run_as_many_at_once_as_their_manifest_says() {
 async fn open_claims_of_one_manifest_do_not_exceed_its_limit_together() {
     let (db, s, _) = triggered(2, 5).await;
     let other = Session::of(&db).await;
-    other.get("set lock_timeout = '5 s'").await;
+    other.get("set lock_timeout = '30 s'").await;
     s.get("begin").await;
     s.claim("tasks => array['m']").await;
     other.get("begin").await;

@@ -3,6 +3,7 @@
 mod race;
 mod timing;
 
+use harness::manifest::{Hourly, due_since, state};
 use harness::session::{Session, session};
 
 const STATE: &str = "select m.name, m.enabled, s.parked_on, s.next_run_at at time zone 'UTC'
@@ -225,7 +226,7 @@ async fn the_definition_reaches_its_jobs() {
 }
 
 #[tokio::test]
-async fn a_disabled_manifest_is_not_queued_and_missed_runs_are_not_made_up() {
+async fn a_disabled_manifest_is_not_queued_and_goes_on_with_its_next_run() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', cron => '0 0 1 1 *')")
         .await;
@@ -244,6 +245,61 @@ async fn a_disabled_manifest_is_not_queued_and_missed_runs_are_not_made_up() {
         "enabling what is enabled changes nothing"
     );
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn what_came_while_it_was_disabled_is_late_when_it_is_enabled() {
+    let off_and_on = [
+        ("disable_manifest('m')", "enable_manifest('m')"),
+        (
+            "schedule('m', 'm', enabled => false)",
+            "schedule('m', 'm', enabled => true)",
+        ),
+    ];
+    for (off, on) in off_and_on {
+        for (misfire, runs) in [("fire_once", 1), ("skip", 0)] {
+            let (_db, s) = session().await;
+            let hourly = Hourly::of(&s).await;
+            s.get(&format!(
+                "select trax.schedule('m', 'm', {}, misfire => '{misfire}')",
+                hourly.cron()
+            ))
+            .await;
+            due_since(&s, "m", &hourly.ago(2)).await;
+            s.get(&format!("select trax.{off}")).await;
+            assert_eq!(state(&s, "m").await, "disabled|f");
+            assert_eq!(s.tick("queue_due").await, 0);
+            s.get(&format!("select trax.{on}")).await;
+            assert_eq!(s.tick("queue_due").await, runs, "{misfire}, {on}");
+            let sql = format!(
+                "select count(*) from trax.work_queue where scheduled_for <> {}",
+                hourly.ago(0)
+            );
+            assert_eq!(s.get(&sql).await, "0", "once, for the newest");
+            s.assert_healthy().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_was_changed_while_it_was_off_owes_nothing() {
+    let (_db, s) = session().await;
+    let hourly = Hourly::of(&s).await;
+    s.get(&format!(
+        "select trax.schedule('m', 'm', {})",
+        hourly.cron()
+    ))
+    .await;
+    due_since(&s, "m", &hourly.ago(2)).await;
+    s.get("select trax.disable_manifest('m'); select trax.schedule('m', 'm', cron => '0 0 1 1 *')")
+        .await;
+    s.get("select trax.enable_manifest('m')").await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    s.get("select trax.schedule('new', 'm', cron => '* * * * *', enabled => false)")
+        .await;
+    s.get("select trax.enable_manifest('new')").await;
+    let next = "select bool_and(next_run_at > now()) from trax.manifest_state";
+    assert_eq!(s.get(next).await, "t", "it was never on");
 }
 
 #[tokio::test]

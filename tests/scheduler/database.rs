@@ -1,12 +1,10 @@
 //! Statements about a database or its extension, while the scheduler is connected.
 
-use super::TWO_SECONDS;
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, new_name,
     no_scheduler_of, scheduler_of, schedulers, value, violations,
 };
 use harness::{PATIENCE, eventually};
-use std::time::Duration;
 
 #[tokio::test]
 async fn a_database_is_dropped_renamed_and_copied_while_its_scheduler_runs() {
@@ -15,15 +13,15 @@ async fn a_database_is_dropped_renamed_and_copied_while_its_scheduler_runs() {
     for round in 0..3 {
         let copy = new_name("copy");
         execute(&admin, &format!("create database {copy} template {name}")).await;
-        scheduler_of(&admin, &name, Duration::from_secs(6)).await;
-        scheduler_of(&admin, &copy, Duration::from_secs(6)).await;
+        scheduler_of(&admin, &name, PATIENCE).await;
+        scheduler_of(&admin, &copy, PATIENCE).await;
         let renamed = format!("{copy}_renamed_{round}");
         execute(
             &admin,
             &format!("alter database {copy} rename to {renamed}"),
         )
         .await;
-        scheduler_of(&admin, &renamed, Duration::from_secs(6)).await;
+        scheduler_of(&admin, &renamed, PATIENCE).await;
         execute(&admin, &format!("drop database {renamed}")).await;
         assert_eq!(schedulers(&admin, &renamed).await, Ok(vec![]));
     }
@@ -41,8 +39,8 @@ async fn a_failed_drop_gives_the_scheduler_back() {
         .await;
     let error = dropped.expect_err("somebody is connected");
     assert_eq!(error.code().map(|code| code.code()), Some("55006"));
-    another_scheduler_of(&admin, database.name(), pid, Duration::from_secs(6)).await;
-    a_cycle_runs(&stranger, Duration::from_secs(5)).await;
+    another_scheduler_of(&admin, database.name(), pid, PATIENCE).await;
+    a_cycle_runs(&stranger, PATIENCE).await;
 }
 
 #[tokio::test]
@@ -70,14 +68,14 @@ async fn the_extension_is_dropped_and_created_again_while_the_scheduler_runs() {
             rows.iter().map(|row| row.get(0)).collect()
         };
         assert_eq!(left, Vec::<String>::new());
-        no_scheduler_of(&client, database.name(), Duration::from_secs(6)).await;
+        no_scheduler_of(&client, database.name(), PATIENCE).await;
         execute(&client, "create extension trax").await;
-        scheduler_of(&client, database.name(), TWO_SECONDS).await;
+        scheduler_of(&client, database.name(), PATIENCE).await;
         assert_eq!(
             value::<i64>(&client, "select count(*) from trax.job").await,
             0
         );
-        a_cycle_runs(&client, Duration::from_secs(5)).await;
+        a_cycle_runs(&client, PATIENCE).await;
     }
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
@@ -99,6 +97,6 @@ async fn a_rolled_back_drop_of_the_extension_leaves_the_scheduler() {
     })
     .await;
     execute(&client, "rollback").await;
-    scheduler_of(&client, database.name(), Duration::from_secs(6)).await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    scheduler_of(&client, database.name(), PATIENCE).await;
+    a_cycle_runs(&client, PATIENCE).await;
 }

@@ -1,12 +1,10 @@
 //! The library without `shared_preload_libraries`: everything works, and status says what is missing.
 
-use super::TWO_SECONDS;
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, no_scheduler_of, scheduler_of, status,
     status_becomes, value, violations,
 };
 use harness::{PATIENCE, eventually};
-use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Server;
 
@@ -34,7 +32,7 @@ async fn without_preloading_status_says_what_to_type_and_typing_it_works() {
     drop(client);
     server.restart().expect("the server starts again");
     let client = connect(&database).await;
-    status_becomes(&client, "scheduler", "running", Duration::from_secs(5)).await;
+    status_becomes(&client, "scheduler", "running", PATIENCE).await;
     let unhealthy: Vec<String> = {
         let sql = "select item from trax.status() where not healthy";
         let rows = client.query(sql, &[]).await.expect("trax.status() answers");
@@ -70,12 +68,12 @@ async fn without_preloading_everything_works_with_tick_by_hand_and_with_a_starte
         "already running"
     );
     execute(&client, "reset role").await;
-    let pid = scheduler_of(&client, "plain", TWO_SECONDS).await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    let pid = scheduler_of(&client, "plain", PATIENCE).await;
+    a_cycle_runs(&client, PATIENCE).await;
     execute(&client, &format!("select pg_terminate_backend({pid})")).await;
-    another_scheduler_of(&client, "plain", pid, Duration::from_secs(10)).await;
+    another_scheduler_of(&client, "plain", pid, PATIENCE).await;
     execute(&client, "drop extension trax").await;
-    no_scheduler_of(&client, "plain", Duration::from_secs(6)).await;
+    no_scheduler_of(&client, "plain", PATIENCE).await;
 }
 
 /// From a due manifest through a retry to completion, the cycle called by hand.

@@ -36,10 +36,10 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         )
         .await;
     }
-    let new = another_scheduler_of(&client, database.name(), old, Duration::from_secs(10)).await;
+    let new = another_scheduler_of(&client, database.name(), old, PATIENCE).await;
     execute(&client, "select trax.schedule('m', 't', every => '1 hour')").await;
     for _ in 0..2 {
-        a_cycle_runs(&client, Duration::from_secs(5)).await;
+        a_cycle_runs(&client, PATIENCE).await;
     }
     assert_eq!(
         value::<i64>(
@@ -83,7 +83,7 @@ async fn a_failing_cycle_is_tried_again_after_a_pause_and_works_once_the_cause_i
         seen.len()
     );
     execute(&client, "alter table trax.away rename to lease").await;
-    a_cycle_runs(&client, Duration::from_secs(10)).await;
+    a_cycle_runs(&client, PATIENCE).await;
     eventually("the manifest's job", PATIENCE, async || match value::<i64>(
         &client,
         "select count(*) from trax.work_queue where manifest = 'm'",
@@ -120,9 +120,9 @@ async fn a_blocked_scheduler_does_not_hold_up_another_database() {
         },
     )
     .await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    a_cycle_runs(&client, PATIENCE).await;
     execute(&locker, "rollback").await;
-    a_cycle_runs(&locker, Duration::from_secs(5)).await;
+    a_cycle_runs(&locker, PATIENCE).await;
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_scheduler_waits_while_the_extension_has_another_version() {
         ),
     )
     .await;
-    another_scheduler_of(&client, database.name(), pid, Duration::from_secs(10)).await;
+    another_scheduler_of(&client, database.name(), pid, PATIENCE).await;
     execute(
         &client,
         "select trax.schedule('late', 't', every => '1 hour')",
@@ -169,7 +169,7 @@ async fn a_scheduler_waits_while_the_extension_has_another_version() {
         "update pg_extension set extversion = '0.1.0' where extname = 'trax'",
     )
     .await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    a_cycle_runs(&client, PATIENCE).await;
     assert_eq!(value::<i64>(&client, queued).await, 1);
 }
 
@@ -184,7 +184,7 @@ async fn switched_off_for_one_database_its_scheduler_stays_and_does_nothing() {
         &format!("alter database {name} set trax.enabled = off; alter database {name} set trax.tick_interval = '50 ms'"),
     )
     .await;
-    let pid = another_scheduler_of(&client, name, pid, Duration::from_secs(10)).await;
+    let pid = another_scheduler_of(&client, name, pid, PATIENCE).await;
     execute(&client, "select trax.schedule('m', 't', every => '1 hour')").await;
     scheduler_wakes(&client, name, 5).await;
     assert_eq!(
@@ -196,8 +196,8 @@ async fn switched_off_for_one_database_its_scheduler_stays_and_does_nothing() {
         &format!("alter database {name} reset trax.enabled"),
     )
     .await;
-    another_scheduler_of(&client, name, pid, Duration::from_secs(10)).await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    another_scheduler_of(&client, name, pid, PATIENCE).await;
+    a_cycle_runs(&client, PATIENCE).await;
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn the_list_of_databases_is_read_again_on_reload() {
         server.database(name).await.expect("a database is made");
     }
     let client = connect(&server.existing("two")).await;
-    scheduler_of(&client, "one", Duration::from_secs(2)).await;
+    scheduler_of(&client, "one", PATIENCE).await;
     assert_eq!(schedulers(&client, "two").await, Ok(vec![]));
     let (_, healthy, hint) = status(&client, "scheduler").await;
     assert!(!healthy && hint.is_some_and(|hint| hint.contains("trax.databases (one)")));
@@ -222,9 +222,9 @@ async fn the_list_of_databases_is_read_again_on_reload() {
 
     execute(&client, "alter system set trax.databases = 'two, three'").await;
     server.reload().expect("the server runs");
-    scheduler_of(&client, "two", Duration::from_secs(6)).await;
-    harness::scheduler::no_scheduler_of(&client, "one", Duration::from_secs(6)).await;
-    a_cycle_runs(&client, Duration::from_secs(5)).await;
+    scheduler_of(&client, "two", PATIENCE).await;
+    harness::scheduler::no_scheduler_of(&client, "one", PATIENCE).await;
+    a_cycle_runs(&client, PATIENCE).await;
     assert_eq!(
         value::<String>(&client, "select trax.start_scheduler()").await,
         "already running"

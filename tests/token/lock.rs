@@ -4,7 +4,6 @@ use harness::process::{Orphan, Process, is_alive, run, send_signal, trax_binary}
 use harness::session::session;
 use harness::{PATIENCE, eventually, shared_server};
 use std::process::Command;
-use std::time::Duration;
 use trax_client::testkit::Database;
 
 fn lock(db: &Database, arguments: &[&str]) -> Command {
@@ -100,10 +99,10 @@ async fn who_does_not_get_it_in_time_ends_with_75() {
 #[tokio::test]
 async fn a_lost_token_stops_the_program_first_gently_then_for_good() {
     let (db, s) = session().await;
-    let options = ["n", "--ttl", "1s", "--grace", "300ms"];
+    let options = ["n", "--ttl", "1s", "--grace", "5s"];
     let (mut held, program) = holding(&db, &options, "trap 'echo asked >&2' TERM;").await;
     s.get("delete from trax.concurrency_token").await;
-    let status = held.ends(Duration::from_secs(5)).await;
+    let status = held.ends(PATIENCE).await;
     assert_eq!(status.code(), Some(74), "{}", held.output());
     let said = held.says("was lost", PATIENCE).await;
     assert!(said.contains("asked"), "{said}");
@@ -113,7 +112,7 @@ async fn a_lost_token_stops_the_program_first_gently_then_for_good() {
 #[tokio::test]
 async fn a_program_does_not_outlive_its_lock() {
     let (db, _s) = session().await;
-    let (held, program) = holding(&db, &["n", "--ttl", "1s"], "").await;
+    let (held, program) = holding(&db, &["n", "--ttl", "3s"], "").await;
     send_signal("KILL", held.id());
     eventually("the end of the program", PATIENCE, async || {
         if is_alive(program.0) {
@@ -123,7 +122,7 @@ async fn a_program_does_not_outlive_its_lock() {
         }
     })
     .await;
-    let (code, ..) = run(&mut lock(&db, &["n", "--wait", "20s", "--", "true"]));
+    let (code, ..) = run(&mut lock(&db, &["n", "--wait", "10m", "--", "true"]));
     assert_eq!(code, Some(0), "its token ended with its time");
 }
 

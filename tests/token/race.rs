@@ -94,7 +94,7 @@ async fn two_open_transactions_take_two_places_and_neither_waits() {
     let (db, a) = session().await;
     let (b, c) = (Session::of(&db).await, Session::of(&db).await);
     for s in [&a, &b, &c] {
-        s.get("set lock_timeout = '5 s'; begin").await;
+        s.get("set lock_timeout = '30 s'; begin").await;
     }
     assert_eq!(take(&a, "n", 2).await.map(|g| g.slot), Some(1));
     assert_eq!(take(&b, "n", 2).await.map(|g| g.slot), Some(2));
@@ -212,7 +212,7 @@ async fn a_session_that_prefers_serializable_waits_its_turn_without_errors() {
             .await;
         tasks.push(tokio::spawn(async move {
             for _ in 0..15 {
-                let row = session.get(&super::wait_for("n", 2, "60 s")).await;
+                let row = session.get(&super::wait_for("n", 2, "10 min")).await;
                 let grant = super::Grant::read(&row).expect("its turn comes");
                 session.get("begin isolation level read committed").await;
                 assert_eq!(release(&session, "n", &grant).await, "t");

@@ -1,6 +1,7 @@
 //! Waiting for a token: in order, holding nothing, and forgotten with its session.
 
 use super::{Grant, acquire, release, take, wait_for};
+use harness::prompt::takes_less_than;
 use harness::scheduler::{new_name, scheduling};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use trax_client::testkit::{Database, Server};
 
-/// A waiter that was served is so within this time where a bell wakes it.
-const PROMPT: Duration = Duration::from_millis(900);
+/// A waiter that a bell wakes is served within this time on an idle machine; without it the next look is up to a second
+/// away.
+const PROMPT: Duration = Duration::from_millis(250);
 
 /// A session that waits, seen in the queue and in its sleep.
 struct Waiting {
@@ -58,7 +60,7 @@ async fn asleep(s: &Session, pid: i32) {
 async fn five_waiters(db: &Database, s: &Session) -> Vec<Waiting> {
     let mut waiting = Vec::new();
     for number in 0..5 {
-        waiting.push(Waiting::begin(db, s, &wait_for("n", 1, "60 s"), number).await);
+        waiting.push(Waiting::begin(db, s, &wait_for("n", 1, "10 min"), number).await);
     }
     waiting
 }
@@ -74,20 +76,18 @@ async fn preloaded() -> (Server, Database, Session) {
     (server, database, session)
 }
 
-/// Five waiters are served in the order in which they came, each when the one before gives its token back.
-async fn assert_in_order(db: &Database, s: &Session, within: Duration) {
+/// Five waiters are served in the order in which they came, each when the one before gives its token back; gives how long
+/// it took at most.
+async fn in_order(db: &Database, s: &Session) -> Duration {
     let first = take(s, "n", 1).await.expect("granted");
     let waiting = five_waiters(db, s).await;
     assert_eq!(take(s, "n", 1).await, None);
     assert_eq!(release(s, "n", &first).await, "t");
     let (mut sessions, mut released) = (Vec::new(), Instant::now());
+    let mut longest = Duration::ZERO;
     for (number, waiter) in waiting.into_iter().enumerate() {
         let (session, grant) = waiter.granted().await;
-        assert!(
-            released.elapsed() < within,
-            "waiter {number} was served after {:?}",
-            released.elapsed()
-        );
+        longest = longest.max(released.elapsed());
         let grant = grant.expect("it was its turn");
         let left = s
             .number("select count(*) from trax.concurrency_waiter")
@@ -98,12 +98,14 @@ async fn assert_in_order(db: &Database, s: &Session, within: Duration) {
         sessions.push(session);
     }
     s.assert_healthy().await;
+    longest
 }
 
 #[tokio::test]
-async fn waiters_are_served_in_the_order_in_which_they_came() {
+async fn waiters_are_served_in_the_order_in_which_they_came_and_at_once() {
     let (_server, db, s) = preloaded().await;
-    assert_in_order(&db, &s, PROMPT).await;
+    let serving = async || in_order(&db, &s).await;
+    takes_less_than(PROMPT, "serving each of five waiters", serving).await;
 }
 
 #[tokio::test]
@@ -115,14 +117,15 @@ async fn without_preloading_waiters_are_served_in_order_too() {
         .expect("a server starts");
     let db = server.database("plain").await.expect("a database is made");
     let s = Session::of(&db).await;
-    assert_in_order(&db, &s, Duration::from_millis(1500)).await;
+    let serving = async || in_order(&db, &s).await;
+    takes_less_than(Duration::from_millis(1500), "serving a waiter", serving).await;
 }
 
 #[tokio::test]
 async fn a_call_that_does_not_wait_does_not_overtake() {
     let (db, s) = session().await;
     let held = super::take_all(&s, "n", 2, 2).await;
-    let waiting = Waiting::begin(&db, &s, &wait_for("n", 2, "60 s"), 0).await;
+    let waiting = Waiting::begin(&db, &s, &wait_for("n", 2, "10 min"), 0).await;
     s.get("begin").await;
     let first = held[0].clone().expect("granted");
     assert_eq!(release(&s, "n", &first).await, "t");
@@ -134,31 +137,37 @@ async fn a_call_that_does_not_wait_does_not_overtake() {
 #[tokio::test]
 async fn a_waiter_wakes_when_a_token_expires() {
     let (_server, db, s) = preloaded().await;
-    s.get(&acquire("n", 1, "700 ms")).await;
-    let began = Instant::now();
-    let waiting = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
-    assert!(waiting.granted().await.1.is_some());
-    assert!(
-        began.elapsed() < Duration::from_millis(1400),
-        "{:?}",
-        began.elapsed()
-    );
+    // By the server's clock, from the end of the one token to the beginning of the next.
+    takes_less_than(PROMPT, "the wait for an expired token", async || {
+        s.get(&acquire("n", 1, "700 ms")).await;
+        let end =
+            "select (extract(epoch from expires_at) * 1000)::bigint from trax.concurrency_token";
+        let end = s.number(end).await;
+        let waiter = Session::of(&db).await;
+        assert!(Grant::read(&waiter.get(&wait_for("n", 1, "10 min")).await).is_some());
+        let taken =
+            "select (extract(epoch from acquired_at) * 1000)::bigint from trax.concurrency_token";
+        let waited = s.number(taken).await - end;
+        s.get("delete from trax.concurrency_token").await;
+        Duration::from_millis(waited.try_into().expect("not before its end"))
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_wait_ends_with_nulls_when_the_time_is_up_and_leaves_no_row() {
     let (_db, s) = session().await;
     take(&s, "n", 1).await;
-    let began = Instant::now();
-    assert_eq!(s.get(&wait_for("n", 1, "0 s")).await, "||");
-    assert!(
-        began.elapsed() < Duration::from_millis(400),
-        "no wait at all"
-    );
+    takes_less_than(Duration::from_millis(400), "no wait at all", async || {
+        let began = Instant::now();
+        assert_eq!(s.get(&wait_for("n", 1, "0 s")).await, "||");
+        began.elapsed()
+    })
+    .await;
     let began = Instant::now();
     assert_eq!(s.get(&wait_for("n", 1, "300 ms")).await, "||");
     assert!(began.elapsed() >= Duration::from_millis(300));
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < PATIENCE);
     assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
     assert_eq!(
         s.get(&wait_for("free", 1, "0 s")).await.split('|').next(),
@@ -170,19 +179,17 @@ async fn a_wait_ends_with_nulls_when_the_time_is_up_and_leaves_no_row() {
 async fn a_larger_limit_serves_those_who_wait_and_a_smaller_one_makes_them_wait() {
     let (_server, db, s) = preloaded().await;
     let first = take(&s, "n", 1).await.expect("granted");
-    let one = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
-    let two = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
-    let changed = Instant::now();
+    let one = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 0).await;
+    let two = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 1).await;
     let third = take(&s, "n", 3).await;
     assert_eq!(third, None, "both new places are for those who wait");
     let (one, one_has) = one.granted().await;
     let (two, two_has) = two.granted().await;
-    assert!(changed.elapsed() < PROMPT, "{:?}", changed.elapsed());
     assert_eq!(
         super::slots(&[one_has.clone(), two_has.clone()]),
         [Some(2), Some(3)]
     );
-    let three = Waiting::begin(&db, &s, &wait_for("n", 3, "60 s"), 0).await;
+    let three = Waiting::begin(&db, &s, &wait_for("n", 3, "10 min"), 0).await;
     assert_eq!(take(&s, "n", 1).await, None, "this shrinks it to one");
     release(&s, "n", &first).await;
     release(&one, "n", &one_has.expect("granted")).await;
@@ -200,18 +207,20 @@ async fn a_larger_limit_serves_those_who_wait_and_a_smaller_one_makes_them_wait(
 /// The first of two waiters goes by `how`; a released token then serves the second at once.
 async fn assert_forgotten(how: &str) {
     let (_server, db, s) = preloaded().await;
-    let first = take(&s, "n", 1).await.expect("granted");
-    let gone = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
-    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    let serving = async || forgotten(&db, &s, how).await;
+    takes_less_than(PROMPT, "serving the second", serving).await;
+}
+
+/// The same once; gives how long the second waited.
+async fn forgotten(db: &Database, s: &Session, how: &str) -> Duration {
+    let first = take(s, "n", 1).await.expect("granted");
+    let gone = Waiting::begin(db, s, &wait_for("n", 1, "10 min"), 0).await;
+    let next = Waiting::begin(db, s, &wait_for("n", 1, "10 min"), 1).await;
     s.get(&how.replace("{pid}", &gone.pid.to_string())).await;
     let released = Instant::now();
-    assert_eq!(release(&s, "n", &first).await, "t");
+    assert_eq!(release(s, "n", &first).await, "t");
     assert!(next.granted().await.1.is_some());
-    assert!(
-        released.elapsed() < PROMPT,
-        "served after {:?}",
-        released.elapsed()
-    );
+    let took = released.elapsed();
     assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
     if how.contains("cancel") {
         let (session, result) = gone.task.await.expect("the task ends");
@@ -219,6 +228,8 @@ async fn assert_forgotten(how: &str) {
         assert_eq!(session.get("select 1").await, "1", "the session goes on");
         assert_eq!(take(&session, "m", 1).await.map(|g| g.slot), Some(1));
     }
+    s.get("delete from trax.concurrency_token").await;
+    took
 }
 
 #[tokio::test]
@@ -236,8 +247,8 @@ async fn a_terminated_waiter_is_forgotten() {
 async fn a_waiter_that_goes_after_the_release_is_stepped_over() {
     let (_server, db, s) = preloaded().await;
     let first = take(&s, "n", 1).await.expect("granted");
-    let gone = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
-    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    let gone = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 0).await;
+    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 1).await;
     harness::process::send_signal("STOP", gone.pid);
     release(&s, "n", &first).await;
     assert_eq!(take(&s, "n", 1).await, None);
@@ -270,22 +281,20 @@ async fn a_waiter_whose_client_is_gone_ends_and_the_next_is_served() {
     let socket = tokio::spawn(async move { if connection.await.is_err() {} });
     let row = client.query_one("select pg_backend_pid()", &[]).await;
     let pid: i32 = row.expect("a backend has a process").get(0);
-    let call = wait_for("n", 1, "60 s");
+    let call = wait_for("n", 1, "10 min");
     let wait = tokio::spawn(async move { if client.simple_query(&call).await.is_err() {} });
     asleep(&s, pid).await;
-    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 1).await;
+    let next = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 1).await;
     // The socket closes as that of a killed client.
     socket.abort();
     wait.await.expect("the call fails");
     let gone = format!("select count(*) from pg_stat_activity where pid = {pid}");
-    eventually(
-        "the end of its session",
-        Duration::from_secs(3),
-        async || match s.get(&gone).await.as_str() {
+    eventually("the end of its session", PATIENCE, async || {
+        match s.get(&gone).await.as_str() {
             "0" => Ok(()),
             seen => Err(seen.to_owned()),
-        },
-    )
+        }
+    })
     .await;
     release(&s, "n", &first).await;
     assert!(next.granted().await.1.is_some());
@@ -296,7 +305,7 @@ async fn a_statement_timeout_ends_a_wait() {
     let (_db, s) = session().await;
     take(&s, "n", 1).await;
     s.get("set statement_timeout = '300 ms'").await;
-    let refusal = s.refusal(&wait_for("n", 1, "60 s")).await;
+    let refusal = s.refusal(&wait_for("n", 1, "10 min")).await;
     assert_eq!(refusal.code, "57014");
     s.get("select * from trax.tick()").await;
     assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
@@ -306,7 +315,7 @@ async fn a_statement_timeout_ends_a_wait() {
 async fn a_restarted_server_knows_no_waiters() {
     let (mut server, db, s) = preloaded().await;
     let first = take(&s, "n", 1).await.expect("granted");
-    let _gone = Waiting::begin(&db, &s, &wait_for("n", 1, "60 s"), 0).await;
+    let _gone = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 0).await;
     drop(s);
     server.restart().expect("the server starts again");
     let s = Session::of(&db).await;

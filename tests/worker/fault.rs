@@ -2,7 +2,7 @@
 //!
 //! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; without it a part of them is tried.
 
-use super::signal::{CHILD_GRACE, child_worker};
+use super::signal::child_worker;
 use super::{enqueue, run, runs, start, worker, worker_at};
 use harness::process::send_signal;
 use harness::proxy::Proxy;
@@ -56,7 +56,7 @@ async fn cut_before(cut_at: i64) -> bool {
     hasty(&database, &client).await;
     execute(
         &client,
-        "select trax.enqueue_many('t', array['150', '1', '1', '300']::jsonb[])",
+        "select trax.enqueue_many('t', array['450', '1', '1', '900']::jsonb[])",
     )
     .await;
     let proxy = Proxy::before(live_server().port(), cut_at).await;
@@ -73,7 +73,7 @@ async fn cut_before(cut_at: i64) -> bool {
     let running = start(
         worker_at(config)
             .concurrency(2)
-            .lease(Duration::from_millis(300))
+            .lease(Duration::from_millis(900))
             .grace(Duration::from_secs(2))
             .handle("t", work),
     );
@@ -121,15 +121,17 @@ async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
             round % 7
         );
         execute(&client, &sql).await;
-        let mut child = child_worker(&database);
+        let mut child = child_worker(&database, PATIENCE);
         // Spread over its start, its work and its idle time, by the golden ratio.
         let moment = f64::from(round) * 0.618_033_988_749 % 1.0 * 400.0;
         tokio::time::sleep(Duration::from_millis(moment as u64)).await;
         child.says("the child is running", PATIENCE).await;
         send_signal("TERM", child.id());
-        // What it runs takes some milliseconds: the grace is not even needed.
-        let status = child.ends(CHILD_GRACE).await;
+        let status = child.ends(PATIENCE).await;
         assert!(status.success(), "round {round}: {}", child.output());
+        // What it runs takes some milliseconds and ends within the grace.
+        let output = child.says("the child ended", PATIENCE).await;
+        assert!(output.contains("ended: Drained"), "round {round}: {output}");
         let sql = "select count(*) from trax.lease";
         assert_eq!(value::<i64>(&client, sql).await, 0, "round {round}");
     }

@@ -4,6 +4,8 @@ use super::start;
 use harness::scheduler::{connect, execute, scheduling, value, violations};
 use harness::standby::Standby;
 use harness::{PATIENCE, eventually};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Stop;
@@ -28,7 +30,7 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
     let standby = Standby::of(&primary, &[]).await;
     let other = standby.connect("app").await;
     Trax::new(&client)
-        .enqueue_many("t", &[2; 3000], &JobOptions::new())
+        .enqueue_many("t", &[2; 1500], &JobOptions::new())
         .await
         .expect("jobs are enqueued");
 
@@ -39,9 +41,18 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
         primary.port()
     );
     let address: Address = address.parse().expect("it is an address");
-    let work = |millis: u64, _: Context| async move {
-        tokio::time::sleep(Duration::from_millis(millis)).await;
-        Ok::<_, JobError>(())
+    // From some job on they wait until the primary has stopped: it leaves something to do.
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let work = move |millis: u64, _: Context| {
+        let (mut gate, begun) = (gate.clone(), Arc::clone(&begun));
+        async move {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            if begun.fetch_add(1, Ordering::SeqCst) > 600 {
+                gate.wait_for(|open| *open).await?;
+            }
+            Ok::<_, JobError>(())
+        }
     };
     let worker = Worker::new(address)
         .without_signals()
@@ -64,11 +75,12 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
         }
     })
     .await;
+    open.send_replace(true);
     execute(&other, "select pg_promote(wait => true)").await;
     let sql = "select count(*) from trax.run where state = 'completed'";
     let before: i64 = value(&other, sql).await;
-    assert!(before < 3000, "there is something left to do");
-    completed(&other, 3000).await;
+    assert!(before < 1500, "there is something left to do");
+    completed(&other, 1500).await;
     assert_eq!(health.ready(), Ok(()));
     let summary = running.drain().await;
     assert_eq!((summary.dead, summary.untold), (0, 0), "{summary}");

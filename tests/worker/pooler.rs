@@ -16,7 +16,7 @@ pub(super) const POOLED: &str = "TRAX_TEST_POOLED";
 async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
     let mut tests = Command::new("timeout");
     let this = std::env::current_exe().expect("a process knows its program");
-    tests.arg("300").arg(this);
+    tests.arg("900").arg(this);
     // Not those that restart the server or start workers of their own.
     tests.args(["worker::", "--test-threads", "3"]);
     for left_out in [

@@ -44,7 +44,7 @@ impl Siege {
         let database = server.database(name).await.expect("a database is made");
         let client = connect(&database).await;
         hasty(&database, &client).await;
-        let worker = child_of(&server, &database, LEASE);
+        let worker = child_of(&server, &database, LEASE, PATIENCE);
         let mut siege = Siege {
             server,
             database,
@@ -108,7 +108,7 @@ impl Siege {
             "{before:?} {after:?}"
         );
         send_signal("TERM", self.worker.id());
-        let status = self.worker.ends(Duration::from_secs(5)).await;
+        let status = self.worker.ends(PATIENCE).await;
         assert!(status.success(), "{}", self.worker.output());
         all_complete(&self.client, self.jobs).await;
         let leases = "select count(*) from trax.lease";
@@ -158,15 +158,16 @@ async fn sessions_ended_five_a_second_beside_many_idle_ones_cost_a_worker_neithe
     .await;
     let begun = Instant::now();
     let mut pace = tokio::time::interval(Duration::from_millis(200));
-    let mut ended = 0;
-    while begun.elapsed() < time {
+    let (mut ended, wanted) = (0, time.as_secs() as i64 * 3);
+    // A busy machine may need longer for as many.
+    while begun.elapsed() < time || (ended < wanted && begun.elapsed() < PATIENCE) {
         pace.tick().await;
         siege.add(100).await;
         let end = "select count(pg_terminate_backend(pid)) from (select pid from prey order by random() limit 1) p";
         ended += value::<i64>(&siege.client, end).await;
     }
     println!("{ended} sessions ended in {:?}", begun.elapsed());
-    assert!(ended as u64 >= time.as_secs() * 3, "{ended}");
+    assert!(ended >= wanted, "{ended}");
     assert!(
         others.iter().all(|other| !other.is_closed()),
         "they were left alone"

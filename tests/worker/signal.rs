@@ -16,8 +16,8 @@ const CHILD: &str = "TRAX_TEST_CHILD_WORKER";
 /// The length of its leases in milliseconds.
 const CHILD_LEASE: &str = "TRAX_TEST_CHILD_LEASE";
 
-/// How long its handlers may go on after a signal.
-pub(super) const CHILD_GRACE: Duration = Duration::from_millis(1500);
+/// How long its handlers may go on after a signal, in milliseconds.
+const CHILD_GRACE: &str = "TRAX_TEST_CHILD_GRACE";
 
 /// Ends when the file that its input names exists.
 async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
@@ -48,12 +48,15 @@ async fn a_child_worker() {
     let lease = std::env::var(CHILD_LEASE).map_or(30_000, |lease| {
         lease.parse().expect("the parent gives a number")
     });
+    let grace = std::env::var(CHILD_GRACE)
+        .map_or(0, |grace| grace.parse().expect("the parent gives a number"));
+    let grace = Duration::from_millis(grace);
     let worker = Worker::new(
         config
             .parse::<Address>()
             .expect("the parent gives a configuration"),
     )
-    .grace(CHILD_GRACE)
+    .grace(grace)
     .poll_interval(Duration::from_millis(20))
     .concurrency(2)
     .lease(Duration::from_millis(lease))
@@ -85,11 +88,16 @@ async fn a_child_worker() {
 }
 
 /// A worker process on a database of the live server.
-pub(super) fn child_worker(database: &Database) -> Process {
-    child_of(live_server(), database, Duration::from_secs(30))
+pub(super) fn child_worker(database: &Database, grace: Duration) -> Process {
+    child_of(live_server(), database, Duration::from_secs(30), grace)
 }
 
-pub(super) fn child_of(server: &Server, database: &Database, lease: Duration) -> Process {
+pub(super) fn child_of(
+    server: &Server,
+    database: &Database,
+    lease: Duration,
+    grace: Duration,
+) -> Process {
     let config = format!(
         "host={} port={} user=postgres dbname={}",
         server.socket_dir().display(),
@@ -106,6 +114,7 @@ pub(super) fn child_of(server: &Server, database: &Database, lease: Duration) ->
     Process::start({
         command.env(CHILD, config);
         command.env(CHILD_LEASE, lease.as_millis().to_string());
+        command.env(CHILD_GRACE, grace.as_millis().to_string());
         command
     })
 }
@@ -118,7 +127,7 @@ async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attem
     let flag = files.path().join("go");
     let quick = enqueue(&client, "until.file", &flag).await;
     let deaf = enqueue(&client, "deaf", 1).await;
-    let mut child = child_worker(&database);
+    let mut child = child_worker(&database, Duration::from_secs(5));
     state_becomes(&client, quick, "in_progress").await;
     state_becomes(&client, deaf, "in_progress").await;
     // Both places are taken: this one stays in the queue.
@@ -127,7 +136,7 @@ async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attem
     send_signal("TERM", child.id());
     std::fs::write(&flag, "").expect("the flag can be set");
     state_becomes(&client, quick, "completed").await;
-    let status = child.ends(Duration::from_secs(10)).await;
+    let status = child.ends(PATIENCE).await;
     assert!(status.success(), "{}", child.output());
     child.says("the child ended: Released", PATIENCE).await;
     for job in [deaf, late] {
@@ -152,14 +161,14 @@ async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attem
 async fn a_second_signal_gives_everything_back_at_once() {
     let database = live_database().await;
     let client = connect(&database).await;
-    // Would be drained if the grace period counted.
+    // The grace would be given to it if the second signal did not count.
     let files = Scratch::new("second-signal");
     let job = enqueue(&client, "until.file", files.path().join("never")).await;
-    let mut child = child_worker(&database);
+    let mut child = child_worker(&database, 10 * PATIENCE);
     state_becomes(&client, job, "in_progress").await;
     send_signal("INT", child.id());
     send_signal("TERM", child.id());
-    let status = child.ends(Duration::from_secs(5)).await;
+    let status = child.ends(PATIENCE).await;
     assert!(status.success(), "{}", child.output());
     state_becomes(&client, job, "queued").await;
     assert_eq!(

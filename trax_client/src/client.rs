@@ -6,6 +6,7 @@ use tokio_postgres::GenericClient;
 use uuid::Uuid;
 
 use crate::access::{Access, Role};
+use crate::copy_in::CopyIn;
 use crate::error::{Error, Result};
 use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::{JobId, Token};
@@ -79,6 +80,43 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
     }
 
+    /// Queues any number of jobs in one statement, all or none, each with options of its own; gives how many the server
+    /// took, those included whose unique key is alive, which queue nothing.
+    ///
+    /// They are read one by one and kept nowhere, so that millions need no more memory than one. In a transaction they
+    /// become claimable with its commit. Behind a pooler that changes servers between transactions it must be in one.
+    ///
+    /// ```no_run
+    /// # async fn example(db: &tokio_postgres::Client) -> trax_client::Result<()> {
+    /// use trax_client::{Client, JobOptions, NewJob};
+    ///
+    /// let jobs = (0..1_000_000).map(|customer| {
+    ///     let key = format!("customer {customer}");
+    ///     NewJob::new("invoice", customer).with(JobOptions::new().concurrency_key(key))
+    /// });
+    /// Client::new(db).enqueue_all(jobs).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A mistake in one job, which the message names by its row, leaves none of them.
+    pub async fn enqueue_all<T: Serialize>(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob<T>>,
+    ) -> Result<u64> {
+        let mut copy = self.copy_in().await?;
+        for job in jobs {
+            copy.add(&job).await?;
+        }
+        copy.finish().await
+    }
+
+    /// The same for jobs that come from a stream or a loop of the caller's own.
+    pub async fn copy_in(&self) -> Result<CopyIn> {
+        CopyIn::begin(self.db.client()).await
+    }
+
     /// Takes waiting jobs for execution. Commit at once: a lease counts from here.
     pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
         let rows = claiming(Call::new("claim_next"), options)
@@ -114,7 +152,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// Returns when work may exist that this connection has not looked for, or after `timeout`
-    /// (30 s when not given); a server without the preloaded library answers after half a second.
+    /// (30 s when not given); a server without the preloaded library looks twice a second.
     ///
     /// Every other call on the connection waits behind it.
     ///
@@ -280,6 +318,21 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
+    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends as failed. `None` takes
+    /// the limit away. False when the job does not wait.
+    pub async fn limit_queue_time(
+        &self,
+        job_id: JobId,
+        time_limit: Option<std::time::Duration>,
+    ) -> Result<bool> {
+        let time_limit = time_limit.map(Interval);
+        Call::new("limit_queue_time")
+            .arg("job_id", &job_id.0)
+            .option("time_limit", &time_limit)
+            .value(self.db)
+            .await
+    }
+
     /// Ends an attempt whose cancellation was requested; false when the lease was lost.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
         Call::new("acknowledge_cancel")
@@ -380,7 +433,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .await
     }
 
-    /// Switches a manifest on; what it missed while it was off is not made up for.
+    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was off.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)

@@ -61,6 +61,7 @@
 mod access;
 mod address;
 mod client;
+mod copy_in;
 mod error;
 mod health;
 #[doc(hidden)]
@@ -82,6 +83,7 @@ mod worker;
 pub use access::Access;
 pub use address::{Address, SslMode};
 pub use client::Client;
+pub use copy_in::CopyIn;
 pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};

@@ -17,8 +17,8 @@ use crate::worker::connection::{Backoff, hardened, open};
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How much longer than the server a client waits for its turn.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection may be silent before the network is asked.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+/// A connection is asked for signs of life as if its lease were no longer than this, four times as often.
+const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 /// The shortest length that a guard can keep over a network.
 const SHORTEST_TTL: Duration = Duration::from_millis(30);
 
@@ -141,8 +141,6 @@ impl TokenGuard {
         if address.get_application_name().is_none() {
             address.application_name(format!("trax token {}", request.name));
         }
-        // A wait sends nothing: a server that is gone must be noticed all the same.
-        address.keepalives_idle(KEEPALIVE);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -151,7 +149,8 @@ impl TokenGuard {
         let (stop, stopped) = oneshot::channel();
         let (report, lost) = watch::channel(false);
         let keeper = Keeper {
-            address: hardened(address, &request.holder, request.ttl),
+            // A wait sends nothing: a server that is gone must be noticed all the same.
+            address: hardened(address, &request.holder, request.ttl.min(LONGEST_SILENCE)),
             request: TokenRequest {
                 ttl: request.ttl.max(SHORTEST_TTL),
                 ..request

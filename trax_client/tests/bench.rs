@@ -10,13 +10,14 @@ use trax_client::testkit::Server;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(180);
 const SCENARIOS: &[&str] = &[
     "floor",
     "drain",
     "sql_drain",
     "single",
     "enqueue",
+    "copy",
     "latency",
     "wake",
     "held_snapshot",

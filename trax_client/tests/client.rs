@@ -180,3 +180,22 @@ async fn many_dead_letters_are_queued_again_by_what_they_are() -> Result {
     assert_eq!(client.requeue_dead_letters(&DeadLetters::new()).await?, 2);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_job_waits_no_longer_than_its_limit() -> Result {
+    let server = Server::options().not_preloaded().fast().start()?;
+    let db = database(&server).await?.connect().await?;
+    let client = Client::new(&db);
+    let limit = Duration::from_micros(1);
+    let kept = client.enqueue(&NewJob::new("a", ())).await?;
+    let late = client.enqueue(&NewJob::new("a", ())).await?;
+    for job in [kept, late] {
+        assert!(client.limit_queue_time(job, Some(limit)).await?);
+    }
+    assert!(client.limit_queue_time(kept, None).await?);
+    client.tick().await?;
+    let states = "select string_agg(state, ' ' order by job_id) from trax.job";
+    assert_eq!(text(&db, states).await?, "queued failed");
+    assert!(!client.limit_queue_time(late, Some(limit)).await?);
+    Ok(())
+}

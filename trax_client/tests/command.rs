@@ -8,7 +8,7 @@ use trax_client::testkit::{Database, Server};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 fn trax(server: &Server, database: &Database, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trax"));

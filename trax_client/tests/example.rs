@@ -114,7 +114,7 @@ async fn a_transfer_happens_once_wherever_its_worker_dies() -> Result {
 
         // The lease of the dead worker runs out; the job is retried at once.
         let sql = "select count(*) = 1 from trax.work_queue where attempts = 1";
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(90);
         while !db.query_one(sql, &[]).await?.get::<_, bool>(0) {
             assert!(
                 std::time::Instant::now() < deadline,

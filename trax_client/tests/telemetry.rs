@@ -177,6 +177,30 @@ async fn where_no_span_of_enqueueing_is_recorded_the_callers_own_is_what_travels
 }
 
 #[tokio::test]
+async fn a_copy_is_one_span_that_travels_with_jobs_that_bring_none() -> Result {
+    let scene = Scene::new().await?;
+    let own = NewJob::new("a", 2).with(JobOptions::new().trace(json!("mine")));
+    let jobs = [NewJob::new("a", 1), own, NewJob::new("b", 3)];
+    assert_eq!(scene.client().enqueue_all(jobs).await?, 3);
+
+    let send = scene.one("send")?;
+    assert_eq!(said(&send, "messaging.operation.name"), "copy_in");
+    assert_eq!(said(&send, "messaging.destination.name"), "");
+    let sql = "select coalesce(trace ->> 'traceparent', trace #>> '{}') from trax.work_queue order by job_id";
+    let rows = scene.connection.query(sql, &[]).await?;
+    let traces: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(traces[1], "mine");
+    for trace in [&traces[0], &traces[2]] {
+        let travels = trace.parse::<TraceContext>()?;
+        assert_eq!(
+            format!("{:032x} {:016x}", travels.trace_id(), travels.span_id()),
+            name_of(&send.span_context)
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_status_of_an_execution_says_what_became_of_the_attempt() -> Result {
     let scene = Scene::new().await?;
     let inputs = ["retry", "panic", "snooze", "unfit"];

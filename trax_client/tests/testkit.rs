@@ -1,8 +1,6 @@
 //! Throw-away servers are really thrown away, and survive being killed.
 
 use std::error::Error;
-use std::time::{Duration, Instant};
-
 use trax_client::testkit::{Server, Stop};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -47,15 +45,9 @@ async fn a_server_survives_every_way_to_stop_and_removes_itself() -> Outcome {
 
 #[test]
 fn servers_do_not_share_a_port_or_a_directory() -> Outcome {
-    let begun = Instant::now();
     let one = Server::options().not_preloaded().fast().start()?;
     let two = Server::options().not_preloaded().fast().start()?;
     assert_ne!(one.port(), two.port());
     assert_ne!(one.data_dir(), two.data_dir());
-    assert!(
-        begun.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        begun.elapsed()
-    );
     Ok(())
 }

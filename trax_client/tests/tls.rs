@@ -157,13 +157,13 @@ async fn worker_guard_and_command_use_tls() -> Result {
     client.enqueue(&NewJob::new("slow", ())).await?;
     let worker = Worker::new(address.clone())
         .without_signals()
-        .lease(Duration::from_millis(900))
+        .lease(Duration::from_secs(3))
         .poll_interval(Duration::from_millis(20))
         // Longer than its lease: without heartbeats it is cancelled.
         .handle("slow", |(): (), ctx: Context| async move {
             tokio::select! {
                 reason = ctx.cancelled() => panic!("{reason:?}"),
-                () = tokio::time::sleep(Duration::from_millis(2000)) => Ok(()),
+                () = tokio::time::sleep(Duration::from_secs(7)) => Ok(()),
             }
         });
     let summary = worker.until_empty().run().await?;
@@ -201,7 +201,7 @@ async fn a_server_without_tls_is_refused_and_ends_a_worker_at_its_start() -> Res
         .without_signals()
         .handle("any", |(): (), _: Context| async move { Ok(()) })
         .run();
-    let refused = tokio::time::timeout(Duration::from_secs(20), refused).await?;
+    let refused = tokio::time::timeout(Duration::from_secs(90), refused).await?;
     Site::says(refused.map(|_| true), "the server offers no TLS");
     let output = status(&text, "require")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,7 @@
 //! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens and copies of lanes forgotten.
 //!
-//! Holds: history is dropped by whole days, never row by row; a lock that is not free is left for the next cycle.
+//! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row too, is left for the next
+//! cycle.
 
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
@@ -9,9 +10,15 @@ use crate::{
 };
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How often a backend looks after partitions, in microseconds.
+/// How often a backend looks after everything, in microseconds.
 const INTERVAL_MICROS: i64 = 60 * 1_000_000;
 
+statement!(
+    CLEANUP_LOOK,
+    "cleanup_look.sql",
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID
+);
 statement!(
     CLEANUP_PARTITIONS,
     "cleanup_partitions.sql",
@@ -19,8 +26,11 @@ statement!(
     TIMESTAMPTZOID
 );
 
-/// When this backend last looked: a hint that spares the catalog lookups of most cycles.
+/// When this backend last looked after everything: a hint that spares the catalog lookups of most cycles.
 static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
+/// How many partitions there were and how long runs were kept when this backend last looked after them.
+static PARTITIONS: AtomicI64 = AtomicI64::new(-1);
+static RETENTION: AtomicI64 = AtomicI64::new(-1);
 
 /// What a cleanup did.
 #[derive(Default)]
@@ -30,17 +40,64 @@ pub(crate) struct Cleaned {
     pub(crate) dead_letters: i64,
 }
 
-/// Cleans up at most once a minute in each backend.
+/// Lets go what has been kept long enough, and once a minute in each backend looks after everything else.
 pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
     let same_day = last.is_finite() && last.unix_day() == now.unix_day();
-    if same_day && last <= now && now < last.plus(INTERVAL_MICROS) {
-        return Cleaned::default();
-    }
-    LAST_LOOK.store(now.0, Ordering::Relaxed);
+    let looked = same_day && last <= now && now < last.plus(INTERVAL_MICROS);
     let mut cleaned = Cleaned::default();
+    if !looked {
+        LAST_LOOK.store(now.0, Ordering::Relaxed);
+        sweep(spi, now);
+    }
+    // Last: dropping a partition locks the whole of history until the cycle has committed.
+    retain(spi, now, !looked, &mut cleaned);
+    cleaned
+}
+
+/// The nets under what transactions may have left.
+fn sweep(spi: &Spi, now: Timestamp) {
+    if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
+        let message = error.message();
+        pgrx::warning!(
+            "trax: next runs were not corrected after an update of the zone data: {message}"
+        );
+    }
+    manifest_state::sweep(spi, now);
+    registry::forget_gone(spi, now);
+    limit::sweep(spi);
+    progress::sweep(spi, now);
+    token::sweep(spi, now);
+    work_queue::deduplicate_lanes(spi);
+}
+
+/// History and resolved dead letters. Each cycle asks whether their time is over; partitions are looked at again when
+/// their number or their retention is another than before.
+fn retain(spi: &Spi, now: Timestamp, everything: bool, cleaned: &mut Cleaned) {
+    let retention = micros(setting::run_retention());
+    let runs_before = now.plus(-retention);
+    let letters_before = now.plus(-micros(setting::dead_letter_retention()));
+    let rows = spi.query(&CLEANUP_LOOK, &[arg(runs_before), arg(letters_before)]);
+    let row = rows
+        .first()
+        .expect("a select without a table gives one row");
+    let (old_runs, old_letters) = (row.must::<bool>(1), row.must::<bool>(2));
+    let partitions: i64 = row.must(3);
+    let others = PARTITIONS.load(Ordering::Relaxed) != partitions
+        || RETENTION.load(Ordering::Relaxed) != retention;
+    if old_letters {
+        cleaned.dead_letters = dead_letter::forget_resolved(spi, letters_before) as i64;
+    }
+    if everything || old_runs || others {
+        look_after_partitions(spi, now, runs_before, cleaned);
+        let left = partitions + cleaned.partitions_made - cleaned.partitions_dropped;
+        PARTITIONS.store(left, Ordering::Relaxed);
+        RETENTION.store(retention, Ordering::Relaxed);
+    }
+}
+
+fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp, cleaned: &mut Cleaned) {
     let partitions = spi::isolated(|| {
-        let before = now.plus(-micros(setting::run_retention()));
         let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
         let row = rows
             .first()
@@ -57,19 +114,4 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
             pgrx::warning!("trax: partitions of trax.run were not looked after: {message}");
         }
     }
-    let before = now.plus(-micros(setting::dead_letter_retention()));
-    cleaned.dead_letters = dead_letter::forget_resolved(spi, before) as i64;
-    if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
-        let message = error.message();
-        pgrx::warning!(
-            "trax: next runs were not corrected after an update of the zone data: {message}"
-        );
-    }
-    manifest_state::sweep(spi, now);
-    registry::forget_gone(spi, now);
-    limit::sweep(spi);
-    progress::sweep(spi, now);
-    token::sweep(spi, now);
-    work_queue::deduplicate_lanes(spi);
-    cleaned
 }

@@ -41,7 +41,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
 
 /// What one cycle did.
 struct Report {
-    /// Each step with the number of rows it touched, in order.
+    /// Each step with the number of rows it touched, in order; cleaning up only when it touched any.
     steps: Vec<(&'static str, i64)>,
     /// A step stopped at its limit: the next cycle should follow at once.
     more: bool,
@@ -55,26 +55,31 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     }
     let cancelled = lease::cancel_timed_out(spi, now, reap_from);
     let reaped = outcome::reap_expired_leases(spi, now, reap_from);
-    let buried = dead_letter::reap(spi, now);
+    let buried = dead_letter::reap(spi, reaped.spent, now);
     let expired = outcome::expire_queued(spi, now);
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);
     let cleaned = cleanup::clean_up(spi, now);
     tally::cycle(now);
+    let mut steps = vec![
+        ("cancel_timed_out", cancelled as i64),
+        ("reap_expired_leases", reaped.count as i64),
+        ("reap_dead_letters", buried as i64),
+        ("expire_queued", expired as i64),
+        ("queue_due", queued as i64),
+        ("promote_delayed", promoted as i64),
+    ];
+    // Cleaning up belongs to no cycle in particular: it is told when it did something.
+    let cleaning = [
+        ("make_partitions", cleaned.partitions_made),
+        ("drop_partitions", cleaned.partitions_dropped),
+        ("forget_dead_letters", cleaned.dead_letters),
+    ];
+    steps.extend(cleaning.into_iter().filter(|&(_, affected)| affected > 0));
     Some(Report {
-        steps: vec![
-            ("cancel_timed_out", cancelled as i64),
-            ("reap_expired_leases", reaped as i64),
-            ("reap_dead_letters", buried as i64),
-            ("expire_queued", expired as i64),
-            ("queue_due", queued as i64),
-            ("promote_delayed", promoted as i64),
-            ("make_partitions", cleaned.partitions_made),
-            ("drop_partitions", cleaned.partitions_dropped),
-            ("forget_dead_letters", cleaned.dead_letters),
-        ],
+        steps,
         more: more_due
-            || reaped as i64 >= lease::OVERDUE_AT_MOST
+            || reaped.more
             || expired as i64 >= outcome::EXPIRE_AT_MOST
             || promoted as i64 >= work_queue::PROMOTE_AT_MOST,
     })

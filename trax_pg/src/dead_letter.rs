@@ -27,6 +27,7 @@ statement!(
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
+statement!(DEAD_LETTER_OF_JOBS, "dead_letter_of_jobs.sql", INT8ARRAYOID);
 statement!(DEAD_LETTER_MANIFEST, "dead_letter_manifest.sql", INT8OID);
 statement!(DEAD_LETTER_TAKE, "dead_letter_take.sql", INT8OID);
 statement!(
@@ -252,8 +253,14 @@ fn unknown(id: i64) -> Error {
 /// When this backend last cast the net: a hint that keeps a cycle from looking at the same failures again.
 static LAST_NET: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Gives a dead letter to failed jobs that have none; gives how many.
-pub(crate) fn reap(spi: &Spi, now: Timestamp) -> usize {
+/// Gives a dead letter to failed jobs that have none. Gives how many there are of them and of the jobs that this cycle
+/// has just found spent.
+pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
+    let at_once = if spent.is_empty() {
+        0
+    } else {
+        spi.query(&DEAD_LETTER_OF_JOBS, &[arg(spent)]).len()
+    };
     let last = Timestamp(LAST_NET.swap(now.0, Ordering::Relaxed));
     let since = if last.is_finite() && last <= now {
         last.plus(-NET_OVERLAP_MICROS)
@@ -262,7 +269,7 @@ pub(crate) fn reap(spi: &Spi, now: Timestamp) -> usize {
     };
     // A dead letter that was resolved and forgotten is not missed: its run is older than the retention.
     let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
-    spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
+    at_once + spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
 }
 
 /// Deletes dead letters that were resolved before `before`; gives how many.

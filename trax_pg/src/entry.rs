@@ -55,6 +55,25 @@ impl Call {
         Self { fcinfo }
     }
 
+    /// A call that nobody makes: its arguments are values that came by another way.
+    pub(crate) fn with(values: &[Option<pg_sys::Datum>]) -> Self {
+        let size = size_of::<pg_sys::FunctionCallInfoBaseData>()
+            + values.len() * size_of::<pg_sys::NullableDatum>();
+        // SAFETY: room for the call and its arguments, in the current memory context.
+        unsafe {
+            let fcinfo: pg_sys::FunctionCallInfo = pg_sys::palloc0(size).cast();
+            (*fcinfo).nargs = values.len() as i16;
+            let arguments = (*fcinfo).args.as_mut_ptr();
+            for (index, value) in values.iter().enumerate() {
+                arguments.add(index).write(pg_sys::NullableDatum {
+                    value: value.unwrap_or(pg_sys::Datum::from(0)),
+                    isnull: value.is_none(),
+                });
+            }
+            Self { fcinfo }
+        }
+    }
+
     /// The argument at `index`, from 0; `None` when it is null.
     pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
         // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests call each one.

@@ -44,6 +44,12 @@ impl Error {
         self
     }
 
+    /// The same error, said of one row among many.
+    pub(crate) fn of_row(mut self, row: u64) -> Self {
+        self.message = format!("row {row}: {}", self.message);
+        self
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

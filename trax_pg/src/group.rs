@@ -30,6 +30,7 @@ columns!(
         MaxPerKey: c"max_per_key",
         CreatedAt: c"created_at",
         UpdatedAt: c"updated_at",
+        Applied: c"applied",
     }
 );
 
@@ -44,8 +45,10 @@ statement!(
     INT4OID,
     BOOLOID,
     INT4OID,
-    TIMESTAMPTZOID
+    TIMESTAMPTZOID,
+    BOOLOID
 );
+statement!(GROUP_FORGET, "group_forget.sql", TEXTOID);
 
 sql_function!(
     trax_configure_group,
@@ -63,6 +66,7 @@ fn configure(call: &Call) -> Result<()> {
         priority: call.optional_within(2, "priority", 0, HIGHEST_PRIORITY)?,
         enabled: call.optional::<bool>(3),
         max_per_key: call.optional_within(4, "max_per_key", 1, i32::MAX)?,
+        applied: false,
     };
     spi::connected(|spi| {
         store(spi, &settings, Timestamp::now());
@@ -79,6 +83,22 @@ pub(crate) struct Settings {
     pub(crate) priority: Option<i32>,
     pub(crate) enabled: Option<bool>,
     pub(crate) max_per_key: Option<i32>,
+    /// They come from `trax.apply`, which may prune what it created.
+    pub(crate) applied: bool,
+}
+
+impl Settings {
+    /// Those of a group that nobody has configured.
+    pub(crate) fn none(name: String) -> Self {
+        Self {
+            name,
+            max_active_jobs: Some(0),
+            priority: Some(0),
+            enabled: Some(true),
+            max_per_key: Some(1),
+            applied: false,
+        }
+    }
 }
 
 /// Writes the settings of a group once no claim of its jobs is under way.
@@ -94,6 +114,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
             settings.enabled.and_then(arg),
             settings.max_per_key.and_then(arg),
             arg(now),
+            arg(settings.applied),
         ],
     );
     if settings.max_active_jobs.is_some_and(|limit| limit > 0) {
@@ -103,6 +124,11 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     if settings.max_per_key.is_some() {
         limit::unblock_group(spi, &settings.name);
     }
+}
+
+/// Forgets the settings of a group that has been given those of [`Settings::none`].
+pub(crate) fn forget(spi: &Spi, name: &str) {
+    spi.execute(&GROUP_FORGET, &[arg(name)]);
 }
 
 sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {

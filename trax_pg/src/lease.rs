@@ -20,8 +20,8 @@ use pgrx::pg_sys;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Most overdue leases looked at in one cycle; the next cycle follows at once.
-pub(crate) const OVERDUE_AT_MOST: i64 = 1000;
+/// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at once.
+const OVERDUE_AT_MOST: i64 = 1000;
 /// How often a scheduler looks at leases from the beginning, and the share of the time that this may take, as its inverse.
 const LOOK_AGAIN_MICROS: i64 = 1_000_000;
 const LOOK_SHARE: i64 = 100;
@@ -121,12 +121,16 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
             Stale::Heartbeat,
             held.job_ids.len().saturating_sub(extended.len()),
         );
-        let extended: HashMap<i64, SpiRow> = extended_by_job(extended.iter());
-        // One row for each job that was asked about, in the order of asking.
-        for job_id in &held.job_ids {
+        let extended: HashMap<i64, SpiRow> =
+            extended.iter().map(|row| (row.must(1), row)).collect();
+        // One row for each lease that was asked about, in the order of asking: a worker may ask about two of one job, of
+        // an attempt that it has lost and of the next, which it has claimed too.
+        for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {
             let row = match extended.get(job_id) {
-                Some(row) => [arg(*job_id), arg(true), row.datum(2), row.datum(3)],
-                None => [arg(*job_id), arg(false), arg(false), None],
+                Some(row) if row.must::<Uuid>(2) == *token => {
+                    [arg(*job_id), arg(true), row.datum(3), row.datum(4)]
+                }
+                _ => [arg(*job_id), arg(false), arg(false), None],
             };
             rows.push(&row);
         }
@@ -182,12 +186,6 @@ sql_function!(
         Ok(pg_sys::Datum::from(0))
     }
 );
-
-fn extended_by_job<'rows>(
-    rows: impl Iterator<Item = SpiRow<'rows>>,
-) -> HashMap<i64, SpiRow<'rows>> {
-    rows.map(|row| (row.must(1), row)).collect()
-}
 
 /// The leases that a worker says it holds: a token beside each job.
 pub(crate) struct Held {
@@ -341,8 +339,17 @@ pub(crate) enum Overdue {
     TimedOut,
 }
 
+/// What a look for overdue leases brought.
+pub(crate) struct Look {
+    pub(crate) overdue: Vec<(Locked, Overdue)>,
+    /// How many it met that are not overdue, and are looked at later.
+    pub(crate) alive: usize,
+    /// It looked at as many as one cycle may.
+    pub(crate) full: bool,
+}
+
 /// Locks overdue leases for their outcome, and sets for the others it met when to look again.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Vec<(Locked, Overdue)> {
+pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(
         &LEASE_OVERDUE,
@@ -368,8 +375,13 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Vec<(Lo
             alive.push((lease.job_id, expires_at.min(deadline)));
         }
     }
+    let look = Look {
+        overdue,
+        alive: alive.len(),
+        full: rows.len() as i64 >= OVERDUE_AT_MOST,
+    };
     look_later(spi, alive);
-    overdue
+    look
 }
 
 fn look_later(spi: &Spi, mut alive: Vec<(i64, Timestamp)>) {

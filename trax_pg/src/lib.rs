@@ -6,6 +6,8 @@ mod manifest;
 
 mod due;
 
+mod new_job;
+
 mod work_queue;
 
 mod claim;
@@ -37,6 +39,7 @@ pub mod schedule;
 mod server_zone;
 mod tally;
 mod timing;
+mod two_phase;
 mod wake;
 mod zone_data;
 
@@ -45,6 +48,8 @@ mod durability;
 mod entry;
 mod error;
 mod json;
+mod procedure;
+mod rights;
 mod schema;
 pub mod setting;
 mod shmem;

@@ -13,31 +13,35 @@
 //! manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the outcome that makes room lets
 //! the next one in.
 
+use crate::clock::Timestamp;
 use crate::group::{self, Group};
 use crate::lease::Leased;
-use crate::spi::{Spi, arg, array_arg, statement};
+use crate::spi::{Spi, Statement, arg, array_arg, statement};
 use crate::table::{Index, Key, Row, Table, View};
-use crate::{hint, setting, wake, work_queue};
-use pgrx::pg_sys;
+use crate::{hint, setting, shmem, wake, work_queue};
+use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// First keys of the advisory locks on the database's limit and on what jobs share.
 const DATABASE_CLASS: i32 = group::LOCK_CLASS + 3;
 const SHARED_CLASS: i32 = group::LOCK_CLASS + 4;
-/// Most keys, and most manifests, that one sweep looks at.
-const SWEEP_AT_MOST: i64 = 1000;
+/// Lanes of keys, and of manifests, that one sweep looks at.
+const SWEEP_AT_MOST: i32 = 5000;
 
 statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
 statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID, TEXTARRAYOID);
 statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
 statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
-statement!(KEY_SWEEP, "key_sweep.sql", INT8OID);
+statement!(KEY_SWEEP, "key_sweep.sql", TEXTOID, INT8OID, INT4OID);
 statement!(MANIFEST_CONCURRENCY, "manifest_concurrency.sql", INT8OID);
 statement!(MANIFEST_UNBLOCK, "manifest_unblock.sql", INT8OID, INT8OID);
 statement!(
     MANIFEST_SWEEP_BLOCKED,
     "manifest_sweep_blocked.sql",
-    INT8OID
+    INT8OID,
+    INT8OID,
+    INT4OID
 );
 
 /// What jobs share that lets only so many of them run at once.
@@ -109,9 +113,31 @@ impl Room {
     }
 }
 
+/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it every two seconds,
+/// and a new one within a few.
+const SAID_MICROS: i64 = 15_000_000;
+
+/// The scheduler says what the limit of its database is, for sessions that were connected before it was changed.
+pub(crate) fn say_limit_of_database() {
+    if let Some(bell) = shmem::bell()
+        && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
+    {
+        bell.ring(wake::WORK);
+    }
+}
+
+fn limit_of_database() -> Option<usize> {
+    let own = setting::max_active_jobs();
+    let since = Timestamp::now().0 - SAID_MICROS;
+    match shmem::bell().and_then(|bell| bell.said_limit(since)) {
+        Some(said) if said != own && !setting::chose_max_active_jobs() => said,
+        _ => own,
+    }
+}
+
 /// How many more jobs may run in the whole database. What it says holds until the transaction ends.
 pub(crate) fn room_in_database(spi: &Spi) -> Room {
-    let Some(limit) = setting::max_active_jobs() else {
+    let Some(limit) = limit_of_database() else {
         return Room::Unlimited;
     };
     if !group::advisory_lock_in(DATABASE_CLASS, 0, pg_sys::ExclusiveLock as i32, true) {
@@ -279,9 +305,36 @@ pub(crate) fn unblock_group(spi: &Spi, group: &str) {
     hint::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
 }
 
+/// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and their lanes.
+static SWEPT_KEYS: Mutex<Option<(String, i64)>> = Mutex::new(None);
+static SWEPT_MANIFESTS: Mutex<Option<(i64, i64)>> = Mutex::new(None);
+
 /// Lets the first job of each key and of each manifest in that has room.
 pub(crate) fn sweep(spi: &Spi) {
-    for sweep in [&KEY_SWEEP, &MANIFEST_SWEEP_BLOCKED] {
-        hint::rows_claimable(&spi.query(sweep, &[arg(SWEEP_AT_MOST)]));
+    let beginning = (String::new(), i64::MIN);
+    sweep_on(spi, &KEY_SWEEP, &SWEPT_KEYS, beginning);
+    sweep_on(
+        spi,
+        &MANIFEST_SWEEP_BLOCKED,
+        &SWEPT_MANIFESTS,
+        (0, i64::MIN),
+    );
+}
+
+/// One sweep from where the last one stopped, or from the beginning when that found nothing.
+fn sweep_on<T: IntoDatum + FromDatum>(
+    spi: &Spi,
+    statement: &'static Statement,
+    swept_to: &Mutex<Option<(T, i64)>>,
+    beginning: (T, i64),
+) {
+    let mut swept_to = swept_to.lock().unwrap_or_else(PoisonError::into_inner);
+    let (shared, lane) = swept_to.take().unwrap_or(beginning);
+    let rows = spi.query(statement, &[arg(shared), arg(lane), arg(SWEEP_AT_MOST)]);
+    for row in rows.iter() {
+        if let Some(lane) = row.get(1) {
+            hint::claimable(lane, row.must(2), row.must(3));
+        }
     }
+    *swept_to = rows.first().map(|row| (row.must(4), row.must(5)));
 }

@@ -55,6 +55,18 @@ statement!(
     TIMESTAMPTZOID
 );
 statement!(
+    MANIFEST_SWITCH_OFF,
+    "manifest_switch_off.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_RESUME,
+    "manifest_resume.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
     MANIFEST_LOCK_STATES,
     "manifest_lock_states.sql",
     INT8ARRAYOID
@@ -243,6 +255,20 @@ pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
 pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
     wake::mark(wake::DUE);
     spi.execute(&MANIFEST_UNPARK, &[arg(manifest_id), arg(reason.as_str())]);
+}
+
+/// Parks a manifest that is switched off; what it was to run next is kept.
+pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
+    if spi.execute(&MANIFEST_SWITCH_OFF, &[arg(manifest_id), arg(now)]) == 0 {
+        let next = NextRun::Parked(ParkedOn::Disabled);
+        arm(spi, manifest_id, group, next, now);
+    }
+}
+
+/// Makes a manifest due again that is switched on, if an occurrence came meanwhile.
+pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
+    wake::mark(wake::DUE);
+    spi.execute(&MANIFEST_RESUME, &[arg(manifest_id), arg(now)]) > 0
 }
 
 pub(crate) fn unpark_group(spi: &Spi, group: &str) {

@@ -7,7 +7,10 @@ use crate::clock::Timestamp;
 use crate::group;
 use crate::spi::{Spi, arg, statement};
 use crate::work_queue::name_hash;
-use pgrx::{JsonB, pg_sys};
+use pgrx::{
+    JsonB, PgSubXactCallbackEvent, PgXactCallbackEvent, pg_sys, register_subxact_callback,
+    register_xact_callback,
+};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// First key of the advisory lock under which a worker's row is written.
@@ -44,7 +47,15 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     }
     NOTED.store(hash, Ordering::Relaxed);
     NOTED_AT.store(now.0, Ordering::Relaxed);
+    register_xact_callback(PgXactCallbackEvent::Abort, forget_noted);
+    register_xact_callback(PgXactCallbackEvent::Prepare, forget_noted);
+    register_subxact_callback(PgSubXactCallbackEvent::AbortSub, |_, _| forget_noted());
     spi.execute(&WORKER_SEEN, &[arg(worker), arg(now), arg(about())]);
+}
+
+/// What was noted may be undone.
+fn forget_noted() {
+    NOTED_AT.store(i64::MIN, Ordering::Relaxed);
 }
 
 /// Forgets workers that are gone; gives how many.

@@ -59,9 +59,14 @@ extension_sql_file!(
     requires = ["schema_worker"]
 );
 extension_sql_file!(
+    "../../sql/api/new_job.sql",
+    name = "api_new_job",
+    requires = ["api_work_queue"]
+);
+extension_sql_file!(
     "../../sql/api/claim.sql",
     name = "api_claim",
-    requires = ["api_work_queue"]
+    requires = ["api_new_job"]
 );
 extension_sql_file!(
     "../../sql/api/lease.sql",

@@ -6,7 +6,7 @@
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 const DAY_S: i32 = 24 * 60 * 60;
@@ -134,6 +134,37 @@ int_setting! {
     c"trax.max_active_jobs" = 0, 0 => 1_000_000, GucFlags::default();
     c"How many jobs of a database may execute at once.",
     c"0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
+}
+
+/// Whether this session or its role has chosen the database's limit itself: not the configuration file, nor
+/// `alter database`, which reaches no session that is connected.
+pub(crate) fn chose_max_active_jobs() -> bool {
+    // SAFETY: settings are defined when the library is loaded, and their records stay where they are.
+    unsafe { source_of(c"trax.max_active_jobs") > pg_sys::GucSource::PGC_S_DATABASE }
+}
+
+#[cfg(feature = "pg15")]
+unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
+    // SAFETY: an array of so many pointers to records that are never freed, each with a name.
+    unsafe {
+        let count = pg_sys::GetNumConfigOptions() as usize;
+        let records = std::slice::from_raw_parts(pg_sys::get_guc_variables(), count);
+        records
+            .iter()
+            .find(|&&record| CStr::from_ptr((*record).name) == name)
+            .map_or(pg_sys::GucSource::PGC_S_DEFAULT, |&record| (*record).source)
+    }
+}
+
+#[cfg(not(feature = "pg15"))]
+unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
+    // SAFETY: null, or a record that is never freed.
+    unsafe {
+        let record = pg_sys::find_option(name.as_ptr(), false, true, pg_sys::ERROR as i32);
+        record
+            .as_ref()
+            .map_or(pg_sys::GucSource::PGC_S_DEFAULT, |record| record.source)
+    }
 }
 
 int_setting! {

@@ -153,12 +153,29 @@ impl Plan {
         .filter(|occurrence| !self.is_over(occurrence.at))
     }
 
-    /// The newest occurrence of a cron schedule within `from..=to`.
+    /// Refuses a cron schedule all of whose occurrences are excluded.
+    pub(crate) fn refuse_if_never(&self, now: Timestamp) -> Result<()> {
+        let (Kind::Cron(cron), Some(exclusions)) = (&self.kind, &self.exclusions) else {
+            return Ok(());
+        };
+        match cron.next_allowed(now.unix_micros(), &self.zone, Some(exclusions)) {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid(
+                "the schedule never runs: the exclusions leave none of its times",
+            )
+            .detail("Every time that the cron expression names is excluded.")
+            .hint("Leave out one of the exclusions, or disable the manifest instead.")),
+        }
+    }
+
+    /// The newest occurrence of a cron schedule within `from..=to`, before its end.
     pub(crate) fn latest(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
         let Kind::Cron(cron) = &self.kind else {
             return None;
         };
         let exclusions = self.exclusions.as_ref();
+        let to = self.ends_at.map_or(to, |end| to.min(end.plus(-1)));
+        let from = self.starts_at.map_or(from, |start| from.max(start));
         cron.latest(from.unix_micros(), to.unix_micros(), &self.zone, exclusions)
             .map(Timestamp::from_unix_micros)
     }
@@ -221,7 +238,10 @@ fn parse_cron(text: &str) -> Result<Cron> {
 fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     Exclusions::parse(value).map_err(|error| {
         Error::invalid(format!("the exclusions are not valid: {}", error.message))
-            .detail(format!("The mistake is at {}.", error.path))
+            .detail(match error.path.as_str() {
+                "" => "The mistake is in the whole of it.".to_string(),
+                path => format!("The mistake is at {path}."),
+            })
             .hint(error.hint)
     })
 }

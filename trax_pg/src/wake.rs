@@ -6,17 +6,14 @@
 //! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work` woken at once; the
 //! scheduler woken, which sends one notification for all that rang meanwhile (`NOTIFY` in the producing transaction
 //! would serialize the commits of the whole server).
-//! Holds: hints only. Without shared memory, after `prepare transaction` and in a database beyond the last bell,
-//! waiters poll.
+//! Holds: hints only. Without shared memory and in a database beyond the last bell, waiters poll.
 
-use crate::clock::interval_micros;
-use crate::entry::sql_function;
 use crate::error::Error;
 use crate::hint;
 use crate::shmem::{self, Bell};
 use crate::spi::{self, statement};
+use crate::two_phase;
 use crate::work_queue::name_hash;
-use pgrx::datum::Interval;
 use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,11 +31,12 @@ pub(crate) const ENDED: u32 = 4;
 /// Jobs are taken or blocked: if that is undone they are claimable again, and somebody may have stepped over them.
 pub(crate) const CLAIMED: u32 = 8;
 
-/// How long a waiter waits at most where nobody can wake it.
+/// How often a waiter looks where nobody can wake it.
 const POLL: Duration = Duration::from_millis(500);
 /// How long a session waits at most that left something to another transaction, whose end rings no bell.
 const STAND_BACK: Duration = Duration::from_millis(10);
-const DEFAULT_WAIT_MICROS: i64 = 30_000_000;
+/// How long a session waits at most that was told of work and has not looked: somebody else may look for it.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What this transaction has marked.
 static MARKED: AtomicU32 = AtomicU32::new(0);
@@ -47,6 +45,8 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 /// Whether something was left to others then.
 static STOOD_BACK: AtomicBool = AtomicBool::new(false);
+/// Whether a wait has ended since this session last looked.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Classes of names, a bit for each, of whose tokens this transaction has given some back, or taken some.
 static TOKENS_FREED: AtomicU64 = AtomicU64::new(0);
@@ -132,9 +132,12 @@ unsafe extern "C-unwind" fn at_end(
         }
         XACT_EVENT_PREPARE => {
             hint::undone(true);
-            MARKED.store(0, Ordering::Relaxed);
-            TOKENS_FREED.store(0, Ordering::Relaxed);
-            TOKENS_TAKEN.store(0, Ordering::Relaxed);
+            let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
+            let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
+            let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
+            if marked | freed | taken != 0 {
+                two_phase::prepared();
+            }
         }
         _ => {}
     }
@@ -160,6 +163,15 @@ fn undone(marked: u32) {
         if let Some(bell) = shmem::bell() {
             bell.ring(WORK);
         }
+    }
+}
+
+/// Wakes everybody: what happened is not known.
+pub(crate) fn all() {
+    if let Some(bell) = shmem::bell() {
+        bell.configure();
+        bell.ring(WORK | DUE);
+        bell.ring_tokens(u64::MAX);
     }
 }
 
@@ -195,27 +207,8 @@ pub(crate) fn looked(look: Look) {
     };
     SEEN.store(seen, Ordering::Relaxed);
     STOOD_BACK.store(stood_back, Ordering::Relaxed);
+    TOLD.store(false, Ordering::Relaxed);
 }
-
-sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
-    let timeout = call
-        .optional::<Interval>(0)
-        .map(|interval| interval_micros(&interval));
-    let timeout = timeout.unwrap_or(DEFAULT_WAIT_MICROS);
-    if timeout < 0 {
-        return Err(Error::invalid("argument \"timeout\" must not be negative")
-            .detail(format!("timeout is {} seconds.", timeout as f64 / 1e6))
-            .hint("Give an interval, for example: call trax.wait_for_work('30 s')"));
-    }
-    if call.is_atomic() {
-        return Err(in_transaction_block(
-            "trax.wait_for_work()",
-            "trax.wait_for_work()",
-        ));
-    }
-    wait(Duration::from_micros(timeout as u64));
-    Ok(call.null())
-});
 
 /// 25001: a procedure that waits was called where it may not end its transaction.
 pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
@@ -227,29 +220,46 @@ pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
     .hint(format!("Commit first, then type: call {example}"))
 }
 
-/// Returns when work may exist that this session has not looked for, or when the time is up.
-fn wait(timeout: Duration) {
-    drop_snapshots();
+/// Returns when work may exist that this session has not looked for, or when the time is up. `may_find` is whether there is
+/// something that a claim may find; it leaves no snapshot.
+pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
+    let seen = SEEN.load(Ordering::Relaxed);
+    // Before the look: what comes after it rings.
+    let before = seen.checked_sub(1).unwrap_or_else(state);
+    let longest = if seen != 0 && !TOLD.load(Ordering::Relaxed) {
+        let stood_back = STOOD_BACK.load(Ordering::Relaxed);
+        if stood_back { STAND_BACK } else { timeout }
+    } else if !may_find() {
+        timeout
+    } else if seen == 0 {
+        Duration::ZERO
+    } else {
+        AGAIN
+    };
+    let longest = longest.min(timeout);
     match shmem::bell() {
-        Some(bell) => {
-            let seen = SEEN.load(Ordering::Relaxed);
-            if seen != 0 {
-                let soon = STOOD_BACK.load(Ordering::Relaxed);
-                let timeout = if soon {
-                    timeout.min(STAND_BACK)
-                } else {
-                    timeout
-                };
-                bell.wait_while(seen - 1, timeout);
-            }
-            SEEN.store(bell.count() + 1, Ordering::Relaxed);
+        _ if longest.is_zero() => {}
+        Some(bell) => bell.wait_while(before, longest),
+        None => poll(longest, may_find),
+    }
+    SEEN.store(state() + 1, Ordering::Relaxed);
+    TOLD.store(true, Ordering::Relaxed);
+}
+
+/// Waits where nobody can wake it.
+fn poll(timeout: Duration, may_find: impl Fn() -> bool) {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        sleep(left.min(POLL));
+        if left <= POLL || may_find() {
+            return;
         }
-        None => sleep(timeout.min(POLL)),
     }
 }
 
 /// Gives up the snapshots of the CALL, so that the wait holds back no vacuum.
-fn drop_snapshots() {
+pub(crate) fn drop_snapshots() {
     // SAFETY: plain values of this backend.
     let (of_transaction, wrote) = unsafe {
         (

@@ -13,10 +13,11 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::group::{DEFAULT_GROUP, HIGHEST_PRIORITY};
 use crate::setting;
-use crate::spi::{self, Spi, arg, array_elements, statement, value_bytes};
+use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
 use crate::table::{self, Inserter, Table, columns};
 use crate::{hint, wake};
 use pgrx::pg_sys;
+use std::collections::{HashMap, HashSet};
 
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
@@ -53,9 +54,22 @@ statement!(LANE_DEDUPLICATE, "lane_deduplicate.sql");
 statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
 statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
 statement!(QUEUE_HASTEN, "queue_hasten.sql", INT8OID, TIMESTAMPTZOID);
+statement!(
+    QUEUE_LIMIT,
+    "queue_limit.sql",
+    INT8OID,
+    TIMESTAMPTZOID,
+    INT8OID
+);
 statement!(QUEUE_PLACE, "queue_place.sql", INT8OID);
 statement!(QUEUE_NEXT_DUE, "queue_next_due.sql");
 statement!(UNIQUE_KEY_TAKE, "unique_key_take.sql", TEXTOID, INT8OID);
+statement!(
+    UNIQUE_KEY_TAKE_MANY,
+    "unique_key_take_many.sql",
+    TEXTARRAYOID,
+    INT8ARRAYOID,
+);
 statement!(UNIQUE_KEY_FIND, "unique_key_find.sql", TEXTOID);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
@@ -97,6 +111,19 @@ sql_function!(trax_run_now, pg_finfo_trax_run_now, |call| {
     Ok(call.value(place))
 });
 
+sql_function!(
+    trax_limit_queue_time,
+    pg_finfo_trax_limit_queue_time,
+    |call| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let limit = call.optional_positive(1, "time_limit")?;
+        wake::mark(wake::DUE);
+        let arguments = [arg(job_id), arg(Timestamp::now()), limit.and_then(arg)];
+        let limited = spi::connected(|spi| Ok(spi.execute(&QUEUE_LIMIT, &arguments) > 0))?;
+        Ok(call.value(limited))
+    }
+);
+
 /// What jobs enqueued together share.
 pub(crate) struct NewJob {
     pub(crate) task: String,
@@ -116,7 +143,7 @@ pub(crate) struct NewJob {
 
 impl NewJob {
     /// The arguments that `trax.enqueue` and `trax.enqueue_many` have in common.
-    fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
+    pub(crate) fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
         let task = call.name(0, "task")?;
         let run_at = call.optional::<Timestamp>(2).unwrap_or(now);
@@ -176,9 +203,84 @@ fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Da
     }
 }
 
+/// Jobs that share everything but their inputs; with a unique key there is one.
+pub(crate) struct Alike {
+    pub(crate) job: NewJob,
+    pub(crate) inputs: Vec<Option<pg_sys::Datum>>,
+}
+
+/// Queues jobs of any kinds in their order. One whose unique key is alive, or is that of one before, is left out.
+pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
+    let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
+    let ids = table::next_ids(c"work_queue_job_id_seq", count);
+    let mut left = ids.as_slice();
+    let jobs: Vec<(&Alike, &[i64])> = jobs
+        .iter()
+        .map(|alike| {
+            let own;
+            (own, left) = left.split_at(alike.inputs.len());
+            (alike, own)
+        })
+        .collect();
+    let taken = take_unique_keys(spi, &jobs);
+    let jobs: Vec<_> = jobs
+        .into_iter()
+        .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
+        .collect();
+    let mut lanes = HashMap::new();
+    for (Alike { job, .. }, _) in &jobs {
+        lanes
+            .entry((job.group.as_str(), job.task.as_str()))
+            .or_insert_with_key(|(group, task)| ensure_lane(spi, group, task));
+    }
+    let table = Table::open(Waiting::TABLE, Waiting::ALL);
+    let mut rows = Inserter::begin(&table);
+    for (Alike { job, inputs }, own) in jobs {
+        let lane = lanes[&(job.group.as_str(), job.task.as_str())];
+        add(&mut rows, job, lane, own, inputs);
+    }
+    rows.end();
+    table.close();
+}
+
+/// The jobs that now have the unique keys that they want.
+fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
+    let (keys, ids): (Vec<_>, Vec<_>) = jobs
+        .iter()
+        .filter_map(|(alike, own)| Some((alike.job.unique_key.as_deref()?, own[0])))
+        .map(|(key, id)| (arg(key), arg(id)))
+        .unzip();
+    if keys.is_empty() {
+        return HashSet::new();
+    }
+    let arrays = [
+        array_arg(pg_sys::TEXTOID, &keys),
+        array_arg(pg_sys::INT8OID, &ids),
+    ];
+    let taken = spi.query(&UNIQUE_KEY_TAKE_MANY, &arrays);
+    taken.iter().map(|row| row.must(1)).collect()
+}
+
 fn insert(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
-    let delayed = job.run_at > job.now;
     let lane = ensure_lane(spi, &job.group, &job.task);
+    let ids = table::next_ids(c"work_queue_job_id_seq", inputs.len());
+    let table = Table::open(Waiting::TABLE, Waiting::ALL);
+    let mut rows = Inserter::begin(&table);
+    add(&mut rows, job, lane, &ids, inputs);
+    rows.end();
+    table.close();
+    ids
+}
+
+/// Adds a row for each id and input.
+fn add(
+    rows: &mut Inserter,
+    job: &NewJob,
+    lane: i64,
+    ids: &[i64],
+    inputs: &[Option<pg_sys::Datum>],
+) {
+    let delayed = job.run_at > job.now;
     let same = [
         (Waiting::LaneId, arg(lane)),
         (Waiting::QueuedAt, arg(job.now)),
@@ -209,14 +311,11 @@ fn insert(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64>
         ),
         (Waiting::Trace, job.trace),
     ];
-    let table = Table::open(Waiting::TABLE, Waiting::ALL);
-    let ids = table::next_ids(c"work_queue_job_id_seq", inputs.len());
     if delayed {
         wake::mark(wake::DUE);
     } else if let Some(first) = ids.first() {
         hint::claimable(lane, job.priority as i16, *first);
     }
-    let mut rows = Inserter::begin(&table);
     for (id, input) in ids.iter().zip(inputs) {
         let mut row = rows.row();
         for (column, value) in same {
@@ -225,9 +324,6 @@ fn insert(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64>
         row.set(Waiting::JobId, arg(*id));
         row.set(Waiting::Input, *input);
     }
-    rows.end();
-    table.close();
-    ids
 }
 
 /// The lane of a group and a task, registered if it is new.
@@ -265,7 +361,7 @@ pub(crate) fn deduplicate_lanes(spi: &Spi) -> usize {
     spi.execute(&LANE_DEDUPLICATE, &[])
 }
 
-/// The earliest time at which a delayed job or a manifest is due.
+/// The earliest time at which a delayed job or a manifest is due, or a job has waited too long.
 pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
     spi.query(&QUEUE_NEXT_DUE, &[])
         .first()

@@ -64,7 +64,7 @@ impl Execution {
     pub(crate) fn ended(&self, _: Ended<'_>) {}
 }
 
-/// The span of one call that enqueues jobs of one task.
+/// The span of one call that enqueues jobs.
 pub(crate) struct Enqueueing {
     #[cfg(feature = "opentelemetry")]
     span: span::Span,
@@ -75,6 +75,12 @@ impl Enqueueing {
     /// Of one job, or of a batch of so many.
     pub(crate) fn of(task: &str, batch: Option<usize>) -> Self {
         let span = opentelemetry::enqueueing(task, batch);
+        Enqueueing { span }
+    }
+
+    /// Of any number of jobs of any tasks.
+    pub(crate) fn of_any() -> Self {
+        let span = opentelemetry::copying();
         Enqueueing { span }
     }
 
@@ -100,6 +106,10 @@ impl Enqueueing {
 #[cfg(not(feature = "opentelemetry"))]
 impl Enqueueing {
     pub(crate) fn of(_: &str, _: Option<usize>) -> Self {
+        Enqueueing {}
+    }
+
+    pub(crate) fn of_any() -> Self {
         Enqueueing {}
     }
 

@@ -30,7 +30,7 @@ pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
         None => "enqueue",
         Some(_) => "enqueue_many",
     };
-    describe(&span, task, "send", operation);
+    describe(&span, "send", operation, Some(task));
     if let Some(jobs) = batch {
         let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
         span.set_attribute("messaging.batch.message_count", jobs);
@@ -38,11 +38,25 @@ pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
     span
 }
 
-fn describe(span: &Span, task: &str, kind: &'static str, operation: &'static str) {
+/// The span of a statement that enqueues jobs of any tasks, a child of the caller's.
+pub(super) fn copying() -> Span {
+    let span = info_span!(
+        target: TARGET,
+        "enqueue",
+        otel.name = "send",
+        otel.kind = "producer",
+    );
+    describe(&span, "send", "copy_in", None);
+    span
+}
+
+fn describe(span: &Span, kind: &'static str, operation: &'static str, task: Option<&str>) {
     span.set_attribute("messaging.system", "trax");
     span.set_attribute("messaging.operation.type", kind);
     span.set_attribute("messaging.operation.name", operation);
-    span.set_attribute("messaging.destination.name", task.to_owned());
+    if let Some(task) = task {
+        span.set_attribute("messaging.destination.name", task.to_owned());
+    }
 }
 
 /// What travels with jobs that this span enqueues; the caller's own span when nobody records this one.
@@ -83,7 +97,7 @@ pub(super) fn enqueued(span: &Span, result: Result<Option<i64>, &Error>) {
 
 /// What is known of an execution when it begins.
 pub(super) fn executing<S>(span: &Span, ctx: &Context<S>) {
-    describe(span, ctx.task(), "process", "process");
+    describe(span, "process", "process", Some(ctx.task()));
     span.set_attribute("messaging.message.id", ctx.job_id().to_string());
     if let Some(trace) = ctx.trace_context() {
         span.add_link(remote(&trace));

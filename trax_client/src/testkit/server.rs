@@ -1,7 +1,6 @@
 //! One throw-away server, from its copy of the template to its removal.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -13,10 +12,13 @@ use super::database::{Database, quoted};
 use super::directory::Directory;
 use super::install::{Install, output};
 use super::options::Options;
+use super::port::free_port;
 use super::spawn::{signal, spawn};
 
-const START_DEADLINE: Duration = Duration::from_secs(30);
-const STOP_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_secs(90);
+const STOP_DEADLINE: Duration = Duration::from_secs(90);
+/// How many ports are tried when others take them at the same moment.
+const PORTS: usize = 5;
 const POLL: Duration = Duration::from_millis(5);
 
 /// How to stop.
@@ -59,10 +61,16 @@ impl Server {
                 .arg(&template)
                 .arg(server.data_dir()),
         )?;
-        server.port = free_port()?;
-        server.append_settings(&options.lines(server.port, server.socket_dir()))?;
-        server.start()?;
-        Ok(server)
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            server.port = free_port()?;
+            server.append_settings(&options.lines(server.port, server.socket_dir()))?;
+            match server.start() {
+                Err(_) if tries < PORTS && server.port_was_taken() => {}
+                started => return started.map(|()| server),
+            }
+        }
     }
 
     /// Adds lines to the configuration; they count from the next start or reload.
@@ -147,6 +155,10 @@ impl Server {
             self.postmaster = None;
         }
         Ok(ended)
+    }
+
+    fn port_was_taken(&self) -> bool {
+        self.log_tail().contains("Address already in use")
     }
 
     fn memory_was_in_use(&self) -> bool {
@@ -306,13 +318,4 @@ impl Drop for Server {
             eprintln!("trax testkit: {error}");
         }
     }
-}
-
-/// A port that nobody listens on now.
-fn free_port() -> Result<u16, Error> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Error::of("a free port"))?;
-    Ok(listener
-        .local_addr()
-        .map_err(Error::of("a free port"))?
-        .port())
 }

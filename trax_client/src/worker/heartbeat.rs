@@ -191,7 +191,7 @@ impl Heart {
             let beats = Client::new(&connection)
                 .heartbeat(batch, Some(self.lease))
                 .await?;
-            self.held.note(&beats, sent, self.lease);
+            self.held.note(batch, &beats, sent, self.lease);
             // Only a connection that answered is kept.
             self.connection = Some(connection);
         }

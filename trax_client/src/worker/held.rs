@@ -87,13 +87,19 @@ impl Held {
         self.lock().values().map(|lease| lease.valid_until).min()
     }
 
-    /// What the server said to a heartbeat that was sent at `sent`.
-    pub(crate) fn note(&self, beats: &[Beat], sent: Instant, length: Duration) {
+    /// What the server said to a heartbeat that was sent at `sent`, side by side with what was `asked`. A job may have
+    /// been claimed anew meanwhile: the answer is not about that lease.
+    pub(crate) fn note(
+        &self,
+        asked: &[(JobId, Token)],
+        beats: &[Beat],
+        sent: Instant,
+        length: Duration,
+    ) {
         let mut leases = self.lock();
-        for beat in beats {
-            let Some(lease) = leases.get_mut(&beat.job_id) else {
-                continue;
-            };
+        for ((job_id, token), beat) in asked.iter().zip(beats) {
+            let lease = leases.get_mut(job_id).filter(|lease| lease.token == *token);
+            let Some(lease) = lease else { continue };
             if !beat.held {
                 lease.trigger.fire(Reason::LeaseLost);
                 continue;
@@ -206,12 +212,23 @@ mod tests {
     #[test]
     fn a_cancel_request_after_the_timeout_is_a_timeout() {
         let now = Instant::now();
-        let (held, _, late) = one(Some(Duration::ZERO), now);
-        held.note(&beat(true, true), now, LEASE);
+        let (held, token, late) = one(Some(Duration::ZERO), now);
+        held.note(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(late.reason(), Some(Reason::Timeout));
-        let (held, _, early) = one(Some(LEASE), now);
-        held.note(&beat(true, true), now, LEASE);
+        let (held, token, early) = one(Some(LEASE), now);
+        held.note(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(early.reason(), Some(Reason::Cancelled));
+    }
+
+    #[test]
+    fn what_is_said_of_a_lost_lease_is_not_said_of_the_next_one_of_its_job() {
+        let now = Instant::now();
+        let (held, _, next) = one(None, now);
+        let lost = [(JobId(1), Token(uuid::Uuid::from_u128(8)))];
+        held.note(&lost, &beat(false, false), now, LEASE);
+        assert_eq!(next.reason(), None);
+        held.note(&lost, &beat(true, false), now + LEASE, LEASE);
+        assert_eq!(held.earliest_end(), Some(now + LEASE));
     }
 
     #[test]

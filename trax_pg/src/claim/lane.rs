@@ -54,7 +54,15 @@ thread_local! {
 
 /// The lanes that `request` asks for.
 pub(super) fn lanes(spi: &Spi, request: &Request) -> Rc<Vec<Lane>> {
-    let filter = (request.tasks.clone(), request.groups.clone());
+    filtered(spi, (request.tasks.clone(), request.groups.clone()))
+}
+
+/// All lanes that a claim may pick from.
+pub(super) fn all(spi: &Spi) -> Rc<Vec<Lane>> {
+    filtered(spi, (None, None))
+}
+
+fn filtered(spi: &Spi, filter: Filter) -> Rc<Vec<Lane>> {
     let bell = match shmem::bell() {
         // What this transaction has changed is for itself alone.
         Some(bell) if !hint::has_changed_lanes() => bell,

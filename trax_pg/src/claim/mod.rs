@@ -18,6 +18,7 @@
 mod grant;
 mod lane;
 mod scan;
+mod wait;
 
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};

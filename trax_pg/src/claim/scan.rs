@@ -100,15 +100,27 @@ impl<'lanes> Queue<'lanes> {
         match (&head.scan, head.stage) {
             (Some(scan), Stage::Row(priority)) if scan.next() => {
                 head.place = self.place(head.lane, priority, scan);
-                self.heads.push(head);
+                self.push_seen(head);
             }
             _ => self.end(head),
         }
     }
 
+    /// Keeps a head whose row has been seen, and its scan unless there are many: each takes 13 kB.
+    fn push_seen(&mut self, mut head: Head<'lanes>) {
+        if self.scans > SCANS_AT_MOST {
+            self.end_scan(&mut head);
+        }
+        self.heads.push(head);
+    }
+
     /// Goes no further with `head`.
-    pub(super) fn end(&mut self, head: Head<'lanes>) {
-        if let Some(scan) = head.scan {
+    pub(super) fn end(&mut self, mut head: Head<'lanes>) {
+        self.end_scan(&mut head);
+    }
+
+    fn end_scan(&mut self, head: &mut Head<'lanes>) {
+        if let Some(scan) = head.scan.take() {
             scan.end();
             self.scans -= 1;
         }
@@ -149,11 +161,7 @@ impl<'lanes> Queue<'lanes> {
             let place = self.place(head.lane, priority, &scan);
             let mut seen = head.moved(Stage::Row(priority), place);
             seen.scan = Some(scan);
-            if self.scans > SCANS_AT_MOST {
-                self.end(seen);
-                seen = head.moved(Stage::Row(priority), place);
-            }
-            self.heads.push(seen);
+            self.push_seen(seen);
             place.job_id
         });
         if first != Some(bound) {

@@ -8,7 +8,7 @@ use crate::timing::{self, Kind, Plan, Timing};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How long a manifest rests whose evaluation failed, in microseconds.
+/// How long a manifest rests that could not be queued, in microseconds.
 const REST_MICROS: i64 = 60 * 1_000_000;
 /// How long it rests when that was the server's trouble.
 const SERVER_REST_MICROS: i64 = 10 * 1_000_000;
@@ -20,10 +20,13 @@ pub(super) struct Due {
     pub(super) task: String,
     pub(super) depends: bool,
     evaluation_failures: i32,
-    /// When it was due: the first time, if its evaluation has failed since.
-    due_at: Timestamp,
-    /// The occurrence that is due; earlier than its time by its part of the variance.
+    run_at: Timestamp,
+    /// When it was first tried in vain, if it has not been queued since.
+    failed_since: Option<Timestamp>,
+    /// The occurrence that is due; earlier than `run_at` by its part of the variance.
     occurrence: Timestamp,
+    /// Somebody has set an earlier `run_at` by hand: which occurrence is due is not known.
+    moved: bool,
     /// It was parked since then: the run to come stands for the occurrences in between.
     was_parked: bool,
     made_up: i32,
@@ -33,7 +36,7 @@ pub(super) struct Due {
     threshold_micros: i64,
     misfire_limit: i32,
     skips_overlap: bool,
-    overlaps: bool,
+    from_start: bool,
 }
 
 /// What a late run becomes.
@@ -67,8 +70,8 @@ pub(super) struct Failure {
 }
 
 impl Decision {
-    /// It could not be evaluated or queued: it rests and is tried again. Where the trouble is the server's, the same
-    /// occurrence is tried, and nothing counts against it.
+    /// It could not be queued: it rests and is tried again. Where the trouble is the server's, the same occurrence is
+    /// tried, and nothing counts against it.
     pub(super) fn fail(&mut self, due: &Due, error: &Error, now: Timestamp) {
         let is_own = !error.is_of_the_server();
         self.queue_for = None;
@@ -109,13 +112,19 @@ impl Plans {
 
 impl Due {
     pub(super) fn read(row: &SpiRow) -> Self {
-        let run_at = row.must(2);
+        let run_at: Timestamp = row.must(2);
+        let occurrence: Timestamp = row.get(3).unwrap_or(run_at);
+        let once = row.get::<Timestamp>(9).is_some();
         Self {
             manifest_id: row.must(1),
-            due_at: row
-                .get::<Timestamp>(23)
-                .map_or(run_at, |since| since.min(run_at)),
-            occurrence: row.get(3).unwrap_or(run_at),
+            run_at,
+            failed_since: row.get(24),
+            occurrence: if once {
+                occurrence
+            } else {
+                occurrence.min(run_at)
+            },
+            moved: occurrence > run_at,
             was_parked: row.must(4),
             made_up: row.must(5),
             blocked_on: row.get::<String>(6).as_deref().and_then(ParkedOn::parse),
@@ -139,7 +148,7 @@ impl Due {
             threshold_micros: interval_micros(&row.must(14)),
             misfire_limit: row.must(15),
             skips_overlap: row.must::<String>(16) == "skip",
-            overlaps: row.must::<String>(16) == "allow",
+            from_start: row.must::<i32>(23) > 1,
             group: row.must(19),
             task: row.must(20),
             evaluation_failures: row.must(21),
@@ -169,7 +178,13 @@ impl Due {
         }
         match plans.get(&self.timing) {
             Ok(plan) => self.fire(&plan, now, &mut decision),
-            Err(error) => decision.fail(self, &error, now),
+            Err(error) => {
+                decision.fail(self, &error, now);
+                if !error.is_of_the_server() {
+                    // It is read again in the next cycles, for somebody who is mending it: of itself this does not pass.
+                    decision.next = NextRun::At(self.run_at, self.occurrence);
+                }
+            }
         }
         decision
     }
@@ -197,24 +212,37 @@ impl Due {
     }
 
     fn is_late(&self, now: Timestamp) -> bool {
-        self.due_at.plus(self.threshold_micros) < now
+        let due_at = self
+            .failed_since
+            .map_or(self.run_at, |since| since.min(self.run_at));
+        due_at.plus(self.threshold_micros) < now
+    }
+
+    /// The occurrence that is due: after a change by hand the first one from the time that was set.
+    fn due_occurrence(&self, plan: &Plan, now: Timestamp) -> Timestamp {
+        if !self.moved {
+            return self.occurrence;
+        }
+        let first = plan.after(self.run_at.plus(-1)).map(|first| first.at);
+        first.filter(|&at| at <= now).unwrap_or(self.run_at)
     }
 
     fn fire_cron(&self, plan: &Plan, now: Timestamp, decision: &mut Decision) {
         let late = self.is_late(now);
-        let newest = || plan.latest(self.occurrence, now).unwrap_or(self.occurrence);
+        let occurrence = self.due_occurrence(plan, now);
+        let newest = || plan.latest(occurrence, now).unwrap_or(occurrence);
         let after = match self.misfire {
             Misfire::FireAll => {
-                decision.queue_for = Some(self.occurrence);
+                decision.queue_for = Some(occurrence);
                 let made_up = if late { self.made_up + 1 } else { 0 };
                 let enough = late && made_up >= self.misfire_limit;
                 decision.made_up = if enough { 0 } else { made_up };
-                if enough { now } else { self.occurrence }
+                if enough { now } else { occurrence }
             }
             Misfire::Skip if late => {
                 decision.queue_for = plan.latest(now.plus(-self.threshold_micros), now);
                 if decision.queue_for.is_none() {
-                    decision.skipped = Some(self.occurrence);
+                    decision.skipped = Some(occurrence);
                 }
                 now
             }
@@ -223,8 +251,8 @@ impl Due {
                 now
             }
             Misfire::FireOnce | Misfire::Skip => {
-                decision.queue_for = Some(self.occurrence);
-                self.occurrence
+                decision.queue_for = Some(occurrence);
+                occurrence
             }
         };
         decision.next = match plan.after(after) {
@@ -245,7 +273,7 @@ impl Due {
         } else {
             decision.queue_for = Some(self.occurrence);
         }
-        decision.next = if skip || self.overlaps {
+        decision.next = if skip || self.from_start {
             // Several may run at once: the interval counts from the start.
             let next = now.plus(every);
             NextRun::At(plan.vary(next, random()), next)

@@ -249,9 +249,27 @@ impl Change {
         }
     }
 
-    fn stored_depends_mode(&self) -> Option<&str> {
-        let depends = self.names_parents();
-        depends.then(|| self.depends_mode.as_deref().unwrap_or("all"))
+    /// The mode to be stored; kept while it depends on others, whoever they are.
+    fn stored_depends_mode<'a>(&'a self, before: Option<&'a Definition>) -> Option<&'a str> {
+        let kept = before
+            .filter(|_| !self.replace)
+            .and_then(|before| before.depends_mode.as_deref());
+        let given = self.depends_mode.as_deref();
+        if self.names_parents() {
+            given.or(kept).or(Some("all"))
+        } else if self.gives_schedule() {
+            None
+        } else {
+            given.or(kept)
+        }
+    }
+
+    /// Whether it is dormant; kept as the mode is.
+    fn stored_dormant(&self, before: Option<&Definition>) -> Option<bool> {
+        let kept = before
+            .filter(|_| self.names_parents() && !self.replace)
+            .map(|before| before.dormant);
+        self.dormant.or(kept)
     }
 
     /// Several at once without a word about overlap means that they may overlap, unless another policy was chosen.
@@ -289,8 +307,8 @@ impl Change {
                 arg(self.gives_schedule()),
                 enabled.and_then(arg),
                 arg(self.now),
-                self.stored_depends_mode().and_then(arg),
-                self.dormant.and_then(arg),
+                self.stored_depends_mode(before).and_then(arg),
+                self.stored_dormant(before).and_then(arg),
                 text(&self.misfire),
                 self.misfire_threshold,
                 self.misfire_limit.and_then(arg),

@@ -29,7 +29,8 @@ pub(crate) struct Definition {
     disabled_reason: Option<String>,
     pub(crate) timing: Timing,
     pub(crate) parents: Vec<String>,
-    dormant: bool,
+    pub(super) depends_mode: Option<String>,
+    pub(super) dormant: bool,
     overlap: String,
     max_concurrency: i32,
     pub(crate) last_success_at: Option<Timestamp>,
@@ -61,6 +62,7 @@ impl Definition {
                 exclusions: timing::stored_exclusions(row.datum(23)),
             },
             parents: row.must(29),
+            depends_mode: row.get(18),
             dormant: row.must(19),
             overlap: row.must(20),
             max_concurrency: row.must(21),
@@ -116,6 +118,14 @@ impl Definition {
             trace: None,
             manifest: Some((self.id, self.name)),
         }
+    }
+
+    /// Whether both run at the same times, when they are enabled.
+    pub(super) fn runs_as(&self, other: &Self) -> bool {
+        self.timing == other.timing
+            && self.parents == other.parents
+            && self.depends_mode == other.depends_mode
+            && self.dormant == other.dormant
     }
 
     /// A manifest that runs once, and that trax itself switched off: a person gives no reason.

@@ -129,19 +129,22 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     }
     let mut after = find(spi, &change.name).expect("the manifest that was just saved");
     let plan = after.timing.plan()?;
-    let same = before.as_ref().is_some_and(|before| {
-        before.timing == after.timing
-            && before.enabled == after.enabled
-            && before.parents == after.parents
-    });
-    if !same {
-        // A parent that is being completed now fires it, or is seen by us.
-        manifest_state::hold(spi, vec![id]);
-        if before.is_some_and(|before| before.timing != after.timing) {
-            after.last_success_at = None;
+    match &before {
+        Some(before) if before.runs_as(&after) => {
+            if before.enabled != after.enabled {
+                turn(spi, &after, change.now)?;
+            }
         }
-        let next = after.first_run(spi, &plan, change.now)?;
-        manifest_state::arm(spi, id, &after.group, next, change.now);
+        _ => {
+            plan.refuse_if_never(change.now)?;
+            // A parent that is being completed now fires it, or is seen by us.
+            manifest_state::hold(spi, vec![id]);
+            if before.is_some_and(|before| before.timing != after.timing) {
+                after.last_success_at = None;
+            }
+            let next = after.first_run(spi, &plan, change.now)?;
+            manifest_state::arm(spi, id, &after.group, next, change.now);
+        }
     }
     manifest_state::regroup(spi, id, &after.group);
     // It may have moved to a group that is enabled; the next cycle looks.
@@ -179,7 +182,7 @@ fn jobs(spi: &Spi, id: i64) -> Vec<i64> {
         .collect()
 }
 
-/// Switches a manifest on or off. Switched on, it begins anew: what it missed meanwhile is not made up for.
+/// Switches a manifest on or off.
 fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     let mut definition = must_lock(spi, name)?;
     if definition.enabled == enabled {
@@ -190,14 +193,25 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
         &[arg(definition.id), arg(enabled), arg(now)],
     );
     definition.enabled = enabled;
+    turn(spi, &definition, now)
+}
+
+/// Arms a manifest that has been switched on, or parks one that has been switched off. An occurrence that came
+/// meanwhile is due when it is on again, and late, as while its group was off; its misfire policy says what becomes of it.
+fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
     // A parent that is being completed now fires it, or is seen by us.
     manifest_state::hold(spi, vec![definition.id]);
-    let next = if enabled && definition.has_had_its_run() {
+    if !definition.enabled {
+        manifest_state::switch_off(spi, definition.id, &definition.group, now);
+        return Ok(());
+    }
+    if definition.timing.cron.is_some() && manifest_state::resume(spi, definition.id, now) {
+        return Ok(());
+    }
+    let next = if definition.has_had_its_run() {
         NextRun::Parked(ParkedOn::Ended)
-    } else if enabled {
-        definition.first_run(spi, &definition.timing.plan()?, now)?
     } else {
-        NextRun::Parked(ParkedOn::Disabled)
+        definition.first_run(spi, &definition.timing.plan()?, now)?
     };
     manifest_state::arm(spi, definition.id, &definition.group, next, now);
     Ok(())

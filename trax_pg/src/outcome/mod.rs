@@ -281,9 +281,22 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     count
 }
 
-/// Takes overdue leases away: their attempts have failed. Gives how many.
-pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
-    let overdue = lease::take_overdue(spi, now, from);
+/// What a reaping did.
+pub(crate) struct Reaped {
+    pub(crate) count: usize,
+    /// The jobs whose attempts are spent.
+    pub(crate) spent: Vec<i64>,
+    /// A look right behind this one finds others.
+    pub(crate) more: bool,
+}
+
+/// Takes overdue leases away: their attempts have failed.
+pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> Reaped {
+    let lease::Look {
+        overdue,
+        alive,
+        full,
+    } = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
     let manifests = overdue
         .iter()
@@ -296,8 +309,17 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     let count = endings.len();
+    let spent = endings
+        .iter()
+        .filter(|ending| ending.reason.is_some())
+        .map(|ending| ending.lease.job_id)
+        .collect();
     end(spi, endings, now, false);
-    count
+    Reaped {
+        count,
+        spent,
+        more: full && count + alive > 0,
+    }
 }
 
 /// Ends jobs that waited longer than they may; gives how many.

@@ -2,7 +2,7 @@
 
 use super::available;
 use pgrx::pg_sys;
-use pgrx::{PGRXSharedMemory, PgLwLock};
+use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,18 +21,27 @@ pub(crate) struct Bell {
     configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
     full: AtomicBool,
+    /// How many jobs may run in the database, 0 for any number, and when the scheduler said so; 0 is never.
+    limit: AtomicI64,
+    limit_said_at: AtomicI64,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
     work: Sleepers,
     /// How often tokens of a class of names came free, or waiters of them went.
     tokens: [AtomicU64; TOKEN_CLASSES],
     token: Sleepers,
+    /// Prepared transactions that changed something of ours, as hashes of their names; 0 is a free place.
+    prepared: [AtomicU64; PREPARED],
+    /// There were more than have a place.
+    more_prepared: AtomicBool,
 }
 
 /// How many databases can have a bell.
 const BELLS_AT_MOST: usize = 1024;
 /// How many of the lanes last added a bell remembers.
 const ADDED: usize = 64;
+/// How many prepared transactions a bell remembers; with more, the end of any counts as of one that changed something.
+const PREPARED: usize = 32;
 
 /// The state of the lanes and groups of a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,10 +73,14 @@ pub(super) fn silent_bells() -> Bells {
         added: std::array::from_fn(|_| AtomicI64::new(0)),
         configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
+        limit: AtomicI64::new(0),
+        limit_said_at: AtomicI64::new(0),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         work: Sleepers::none(),
         tokens: std::array::from_fn(|_| AtomicU64::new(0)),
         token: Sleepers::none(),
+        prepared: std::array::from_fn(|_| AtomicU64::new(0)),
+        more_prepared: AtomicBool::new(false),
     }))
 }
 
@@ -158,6 +171,26 @@ impl Bell {
         self.configured.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// A transaction that changed something of ours was prepared.
+    pub(crate) fn prepare(&self, name: u64) {
+        if !self.replace_prepared(0, name) {
+            self.more_prepared.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A prepared transaction has ended; whether it may have changed something of ours.
+    pub(crate) fn end_prepared(&self, name: u64) -> bool {
+        self.replace_prepared(name, 0) || self.more_prepared.load(Ordering::SeqCst)
+    }
+
+    fn replace_prepared(&self, old: u64, new: u64) -> bool {
+        self.prepared.iter().any(|place| {
+            place
+                .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        })
+    }
+
     /// A claim is about to count under the database's limit.
     pub(crate) fn may_be_full(&self) {
         self.full.store(true, Ordering::SeqCst);
@@ -166,6 +199,21 @@ impl Bell {
     /// Whether a claim may have found the database full since the last call.
     pub(crate) fn found_full(&self) -> bool {
         self.full.swap(false, Ordering::SeqCst)
+    }
+
+    /// The scheduler says how many jobs may run in the database; true when that is more or fewer than before.
+    pub(crate) fn say_limit(&self, limit: Option<usize>, now: i64) -> bool {
+        let limit = limit.map_or(0, |limit| limit as i64);
+        let before = self.limit.swap(limit, Ordering::SeqCst);
+        let first = self.limit_said_at.swap(now, Ordering::SeqCst) == 0;
+        !first && before != limit
+    }
+
+    /// What the scheduler said of that at `since` or later.
+    pub(crate) fn said_limit(&self, since: i64) -> Option<Option<usize>> {
+        (self.limit_said_at.load(Ordering::SeqCst) >= since)
+            .then(|| usize::try_from(self.limit.load(Ordering::SeqCst)).ok())
+            .map(|limit| limit.filter(|&limit| limit > 0))
     }
 
     /// The scheduler says which latch is its own.
@@ -266,19 +314,42 @@ impl Sleepers {
 
 /// Counts a waiter for as long as it lives, also while an error unwinds: outside a transaction nothing else would end
 /// its sleep.
-struct Waiting<'a>(&'a AtomicU32);
+struct Waiting;
 
-impl<'a> Waiting<'a> {
-    fn begin(waiters: &'a AtomicU32) -> Self {
+/// Where this process is counted as a waiter, in shared memory.
+static COUNTED_IN: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static LEAVES_AT_EXIT: AtomicBool = AtomicBool::new(false);
+
+impl Waiting {
+    fn begin(waiters: &AtomicU32) -> Self {
+        // The end of the process unwinds nothing.
+        if !LEAVES_AT_EXIT.swap(true, Ordering::Relaxed) {
+            // SAFETY: the callback lives as long as the library, which is never unloaded.
+            unsafe { pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) };
+        }
         waiters.fetch_add(1, Ordering::SeqCst);
-        Self(waiters)
+        COUNTED_IN.store(std::ptr::from_ref(waiters).cast_mut(), Ordering::Relaxed);
+        Self
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         // SAFETY: ends the sleep of this process, if there is one.
         unsafe { pg_sys::ConditionVariableCancelSleep() };
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        leave();
     }
+}
+
+fn leave() {
+    let waiters = COUNTED_IN.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: null, or a number in shared memory, which is there until the process has left it.
+    if let Some(waiters) = unsafe { waiters.as_ref() } {
+        waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
+    leave();
 }

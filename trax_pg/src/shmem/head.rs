@@ -9,8 +9,8 @@
 //!   deleting; never by a transaction that has taken rows itself.
 //! - Who makes a row claimable lowers the bound when the transaction has committed, however late, and counts a
 //!   *change* of the lane. Whoever saw another count of changes before its snapshot does not raise the bound.
-//! - A statement written by hand makes all bounds of the database void.
-//! - What nobody lowers for (`commit prepared`) is found because each lane is read from its beginning once a second, or
+//! - A statement written by hand makes all bounds of the database void, and so does the end of a prepared transaction.
+//! - What nobody lowers for (a transaction that was prepared before a restart) is found because each lane is read from its beginning once a second, or
 //!   less often when that takes long: a hundredth of the time at most.
 //!
 //! A *gate* says that a group was full when somebody counted under its lock, until something changes.

@@ -199,7 +199,8 @@ pub(crate) enum Taken {
     Changed,
 }
 
-unsafe fn attribute(
+/// The attribute at `index`, from 0, which the descriptor has.
+pub(crate) unsafe fn attribute(
     shape: pg_sys::TupleDesc,
     index: usize,
 ) -> *const pg_sys::FormData_pg_attribute {

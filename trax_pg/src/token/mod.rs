@@ -17,7 +17,6 @@
 //! Departs from a row for each place, as `limit` does: it would be written for a name that is idle.
 
 mod grant;
-mod procedure;
 mod waiter;
 
 use crate::clock::Timestamp;

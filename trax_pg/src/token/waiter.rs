@@ -9,11 +9,11 @@
 //! it twice a second.
 
 use super::grant::{Granted, Outcome, Refused, grant};
-use super::procedure::Procedure;
 use super::{Request, acquire};
 use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
+use crate::procedure::Procedure;
 use crate::shmem;
 use crate::spi::{self, Spi, arg, statement};
 use crate::wake;

@@ -6,7 +6,7 @@
 //! whichever way. A hold of a process that is gone is void.
 
 use super::my_pid;
-use crate::shmem;
+use crate::{shmem, two_phase};
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::{CStr, c_char};
@@ -57,9 +57,11 @@ unsafe extern "C-unwind" fn process_utility(
     // its tag; `install` set PREVIOUS before any process could get here.
     unsafe {
         let node = (*statement).utilityStmt;
-        if is_about_a_database((*node).type_) {
+        let tag = (*node).type_;
+        if is_about_a_database(tag) {
             prepare(node);
         }
+        let ends_prepared = tag == pg_sys::NodeTag::T_TransactionStmt && two_phase::before(node);
         PREVIOUS.unwrap_or(standard_ProcessUtility)(
             statement,
             text,
@@ -70,6 +72,9 @@ unsafe extern "C-unwind" fn process_utility(
             destination,
             completion,
         );
+        if ends_prepared {
+            two_phase::ended();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::lease::ReapFrom;
 use crate::shmem::{self, Exit};
 use crate::spi::{self, Statement, statement};
-use crate::{cycle, setting, wake, zone_data};
+use crate::{cycle, limit, setting, wake, zone_data};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -198,6 +198,7 @@ impl Connected {
         if let Some(bell) = shmem::bell() {
             bell.attend();
         }
+        limit::say_limit_of_database();
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;
         let mut next_notice = next_cycle;
@@ -206,6 +207,7 @@ impl Connected {
         let mut heard = 0;
         loop {
             if reload_if_asked() {
+                limit::say_limit_of_database();
                 next_cycle = Instant::now();
             }
             rung |= shmem::bell().map_or(0, shmem::Bell::take);
@@ -227,6 +229,7 @@ impl Connected {
                 let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
                 let end = Instant::now();
                 if due.check {
+                    limit::say_limit_of_database();
                     next_check = end + CHECK_INTERVAL;
                 }
                 if due.notice {

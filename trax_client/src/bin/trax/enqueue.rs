@@ -120,6 +120,7 @@ async fn lines(
             continue;
         }
         let client = session.client();
+        // Not by COPY, which gives no ids.
         told.add(&client.enqueue_many(task, &inputs, options).await?)?;
     }
     Ok(())

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, HashSet};
 statement!(MANIFEST_SNAPSHOT, "manifest_snapshot.sql", TEXTOID);
 statement!(GROUP_SNAPSHOT, "group_snapshot.sql", TEXTOID);
 statement!(MANIFEST_PRUNABLE, "manifest_prunable.sql", TEXTARRAYOID);
+statement!(GROUP_PRUNABLE, "group_prunable.sql", TEXTARRAYOID);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     let document = call
@@ -104,7 +105,13 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     for settings in &groups {
         actions.push(apply_group(spi, settings, now)?);
     }
-    for settings in &groups {
+    // What a group allows is changed before any manifest, pruned groups included.
+    let gone = if prune {
+        prune_groups(spi, &groups, now)
+    } else {
+        Vec::new()
+    };
+    for settings in groups.iter().chain(&gone) {
         group::unpark(spi, settings);
     }
     for index in in_order(&manifests)? {
@@ -113,6 +120,7 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     if prune {
         actions.extend(prune_missing(spi, &manifests, now)?);
     }
+    actions.extend(gone.into_iter().map(|group| removed("group", group.name)));
     Ok(actions)
 }
 
@@ -133,6 +141,7 @@ fn read_group(value: &Value) -> Result<group::Settings> {
         priority: Some(object.within("priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0)),
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
+        applied: true,
     })
 }
 
@@ -163,7 +172,31 @@ fn apply_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     })
 }
 
-/// Removes what an earlier apply created and this document no longer has.
+/// Forgets the settings of groups that an earlier apply created and this document no longer has.
+fn prune_groups(spi: &Spi, groups: &[group::Settings], now: Timestamp) -> Vec<group::Settings> {
+    let kept: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
+    let rows = spi.query(&GROUP_PRUNABLE, &[arg(kept)]);
+    let gone: Vec<_> = rows
+        .iter()
+        .map(|row| group::Settings::none(row.must(1)))
+        .collect();
+    for settings in &gone {
+        group::store(spi, settings, now);
+        group::forget(spi, &settings.name);
+    }
+    gone
+}
+
+fn removed(kind: &'static str, name: String) -> Action {
+    Action {
+        action: "removed",
+        kind,
+        name,
+        detail: None,
+    }
+}
+
+/// Removes manifests that an earlier apply created and this document no longer has.
 fn prune_missing(spi: &Spi, manifests: &[Entry], now: Timestamp) -> Result<Vec<Action>> {
     let kept: Vec<String> = manifests.iter().map(|entry| entry.name.clone()).collect();
     let rows = spi.query(&MANIFEST_PRUNABLE, &[arg(kept)]);
@@ -175,12 +208,7 @@ fn prune_missing(spi: &Spi, manifests: &[Entry], now: Timestamp) -> Result<Vec<A
     gone.into_iter()
         .map(|(_, name)| {
             unschedule(spi, &name, now)?;
-            Ok(Action {
-                action: "removed",
-                kind: "manifest",
-                name,
-                detail: None,
-            })
+            Ok(removed("manifest", name))
         })
         .collect()
 }

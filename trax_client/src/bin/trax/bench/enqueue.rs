@@ -1,4 +1,4 @@
-//! Queueing in bulk: `trax.enqueue_many` beside COPY into a table of the same shape.
+//! Queueing in bulk: `trax.enqueue_many`, and COPY into `trax.new_job`, beside COPY into a table of the same shape.
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::Client as Connection;
@@ -10,24 +10,42 @@ use super::meter::Cost;
 use super::report::{Figure, Sample, Unit};
 use crate::failure::Failure;
 
+const FLOOR: &str = "COPY of as many rows a commit into a table with the columns, constraints and indexes of trax.work_queue";
+
 pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     let rounds = ground
         .rounds(
             async || floor::copy(ground).await,
-            async || measure(ground).await,
+            async || measure(ground, enqueue).await,
         )
         .await?;
     let (jobs, batch) = (ground.sizes.jobs, floor::QUEUE_BATCH);
     let what =
         format!("{jobs} jobs by trax.enqueue_many over 1 connection, {batch} a call and commit");
-    let floor = "COPY of as many rows a commit into a table with the columns, constraints and indexes of trax.work_queue";
-    Ok(figure(Unit::JobsPerSecond, what, floor, rounds))
+    Ok(figure(Unit::JobsPerSecond, what, FLOOR, rounds))
 }
 
-async fn measure(ground: &Ground) -> Result<Sample, Failure> {
+pub(crate) async fn run_copy(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let rounds = ground
+        .rounds(
+            async || floor::copy(ground).await,
+            async || measure(ground, copy).await,
+        )
+        .await?;
+    let (jobs, batch) = (ground.sizes.jobs, floor::QUEUE_BATCH);
+    let what = format!(
+        "{jobs} jobs by COPY into trax.new_job over 1 connection, {batch} a statement and commit"
+    );
+    Ok(figure(Unit::JobsPerSecond, what, FLOOR, rounds))
+}
+
+async fn measure(
+    ground: &Ground,
+    queue: impl AsyncFn(&Ground, &Connection, i64) -> Result<Cost, Failure>,
+) -> Result<Sample, Failure> {
     let jobs = ground.sizes.jobs;
     ground.clear().await?;
-    let cost = enqueue(ground, &ground.connect().await?, jobs).await?;
+    let cost = queue(ground, &ground.connect().await?, jobs).await?;
     let waiting = ground
         .number("select count(*) from trax.work_queue")
         .await?;
@@ -51,6 +69,13 @@ pub(crate) async fn enqueue(
         let ids = connection.query(&statement, &[&inputs]).await?;
         expect("ids given", ids.len() as i64, inputs.len() as i64)?;
     }
+    ground.meter.end(begun).await
+}
+
+async fn copy(ground: &Ground, connection: &Connection, jobs: i64) -> Result<Cost, Failure> {
+    let row = |n| format!("{TASK}\t{}\n", payload(n));
+    let begun = ground.meter.begin().await?;
+    floor::copy_in(connection, "trax.new_job (task, input)", jobs, row).await?;
     ground.meter.end(begun).await
 }
 

@@ -160,7 +160,7 @@ pub(crate) async fn copy(ground: &Ground) -> Result<Sample, Failure> {
 }
 
 /// So many rows, `QUEUE_BATCH` a statement and commit.
-async fn copy_in(
+pub(crate) async fn copy_in(
     connection: &Connection,
     table: &str,
     rows: i64,

@@ -66,6 +66,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "jobs queued by 1000, beside COPY"
     ),
     scenario!(
+        "copy",
+        false,
+        enqueue::run_copy,
+        "the same by COPY into trax.new_job"
+    ),
+    scenario!(
         "latency",
         true,
         latency::run,

@@ -20,7 +20,7 @@ commands! {
     Apply(apply::Arguments) => apply::run,
     /// Show what apply would change
     Diff(apply::DiffArguments) => apply::diff,
-    /// Switch manifests on; what they missed is not made up for
+    /// Switch manifests on; their misfire policy says what becomes of what they missed
     Enable(change::Arguments) => change::enable,
     /// Switch manifests off; what waits or runs goes on
     Disable(change::Arguments) => change::disable,

@@ -1,0 +1,74 @@
+//! Waiting for work: `trax.wait_for_work`.
+//!
+//! A session that has claimed all there was for it waits for the bell (`wake`). One that does not know looks first: it
+//! waits only while nothing is in a lane.
+
+use super::lane;
+use super::scan::Queue;
+use crate::clock::{Timestamp, interval_micros};
+use crate::entry::sql_function;
+use crate::error::Error;
+use crate::procedure::Procedure;
+use crate::spi::Spi;
+use crate::wake;
+use pgrx::datum::Interval;
+use pgrx::pg_sys;
+use std::time::Duration;
+
+const DEFAULT_WAIT_MICROS: i64 = 30_000_000;
+
+sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
+    let timeout = call
+        .optional::<Interval>(0)
+        .map(|interval| interval_micros(&interval));
+    let timeout = timeout.unwrap_or(DEFAULT_WAIT_MICROS);
+    if timeout < 0 {
+        return Err(Error::invalid("argument \"timeout\" must not be negative")
+            .detail(format!("timeout is {} seconds.", timeout as f64 / 1e6))
+            .hint("Give an interval, for example: call trax.wait_for_work('30 s')"));
+    }
+    if call.is_atomic() {
+        return Err(wake::in_transaction_block(
+            "trax.wait_for_work()",
+            "trax.wait_for_work()",
+        ));
+    }
+    let procedure = Procedure::new(call.owner());
+    wake::drop_snapshots();
+    wake::wait(Duration::from_micros(timeout as u64), || {
+        may_find(&procedure)
+    });
+    Ok(call.null())
+});
+
+/// Whether a row is in a lane that a claim may pick from, or nobody can tell. Leaves no lock and no snapshot.
+fn may_find(procedure: &Procedure) -> bool {
+    // SAFETY: plain values of the server and of this backend.
+    let (standby, wrote) = unsafe {
+        (
+            pg_sys::RecoveryInProgress(),
+            pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
+        )
+    };
+    // A caller's loop ends its transactions itself, and a pipeline those that it has written in.
+    if standby || wrote || procedure.is_nested() {
+        return true;
+    }
+    let found = procedure.step(|spi| Ok(first_row(spi)));
+    procedure.commit();
+    wake::drop_snapshots();
+    found.expect("a look does not fail")
+}
+
+fn first_row(spi: &Spi) -> bool {
+    let lanes = lane::all(spi);
+    let mut queue = Queue::open(&lanes, Timestamp::now(), None);
+    let head = queue.next();
+    let found = head.is_some();
+    if let Some(head) = head {
+        queue.end(head);
+    }
+    // One row says nothing of those before it that were not looked at.
+    queue.close(true);
+    found
+}

@@ -1,0 +1,54 @@
+//! Prepared transactions: who ends one tells what it could not tell when it was prepared.
+//!
+//! The session that prepares forgets all marks and hints, and the one that commits or rolls back knows none of them. So
+//! the bell of the database remembers which prepared transactions changed something of ours, by name; when such a one ends,
+//! all hints are void and everybody who waits looks again. A restart forgets the names: what such a transaction then
+//! commits is found when a lane is next read from its beginning.
+
+use crate::shmem;
+use crate::wake;
+use crate::work_queue::name_hash;
+use pgrx::{pg_guard, pg_sys};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The prepared transaction that this session's last such statement was about, as a hash.
+static NAMED: AtomicU64 = AtomicU64::new(0);
+
+/// Before a transaction statement; true when it ends a prepared transaction.
+#[pg_guard]
+pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
+    use pg_sys::TransactionStmtKind::{
+        TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_PREPARE, TRANS_STMT_ROLLBACK_PREPARED,
+    };
+    // SAFETY: the caller has seen the tag.
+    let statement = unsafe { &*node.cast::<pg_sys::TransactionStmt>() };
+    let ends = matches!(
+        statement.kind,
+        TRANS_STMT_COMMIT_PREPARED | TRANS_STMT_ROLLBACK_PREPARED
+    );
+    if ends || statement.kind == TRANS_STMT_PREPARE {
+        // SAFETY: these kinds have a name.
+        let name = unsafe { CStr::from_ptr(statement.gid) };
+        // Zero is no name.
+        let hash = name_hash(&[&name.to_string_lossy()]).max(1);
+        NAMED.store(hash, Ordering::Relaxed);
+    }
+    ends
+}
+
+/// This session's transaction has been prepared, and has changed something of ours.
+pub(crate) fn prepared() {
+    if let Some(bell) = shmem::bell() {
+        bell.prepare(NAMED.load(Ordering::Relaxed));
+    }
+}
+
+/// A prepared transaction has ended.
+#[pg_guard]
+pub(crate) extern "C-unwind" fn ended() {
+    if shmem::bell().is_some_and(|bell| bell.end_prepared(NAMED.load(Ordering::Relaxed))) {
+        shmem::forget();
+        wake::all();
+    }
+}
