@@ -1,6 +1,6 @@
 //! Rows that plain SQL has damaged: the others go on, and status says so.
 
-use harness::manifest::{complete, due_since, running, waiting};
+use harness::manifest::{complete, complete_one, due_since, running, waiting};
 use harness::session::{Session, session};
 
 /// How a definition may be damaged by plain SQL.
@@ -166,6 +166,84 @@ async fn a_definition_that_fails_again_and_again_is_switched_off_with_the_reason
     due_since(&s, "bad", "now()").await;
     s.tick("queue_due").await;
     assert_eq!(waiting(&s, "bad").await, 1);
+    s.assert_healthy().await;
+}
+
+/// Every job of task `bad` is refused with this SQLSTATE.
+async fn refuse(s: &Session, code: &str) {
+    s.get(&format!(
+        "create or replace function test_refuses() returns trigger language plpgsql as $$ begin
+             if new.task = 'bad' then raise exception 'refused' using errcode = '{code}'; end if;
+             return new;
+         end $$;
+         create or replace trigger test_refuses before insert on trax.work_queue for each row
+             execute function test_refuses()"
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn trouble_of_the_server_delays_a_manifest_and_never_switches_it_off() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('bad', 'bad', cron => '0 * * * *'); select trax.schedule('good', 'good', every => '1 h')")
+        .await;
+    due_since(&s, "bad", "now() - interval '2 s'").await;
+    let occurrence = "select next_scheduled_for from trax.manifest_state s join trax.manifest m using (manifest_id) where m.name = 'bad'";
+    let due = s.get(occurrence).await;
+    for code in [
+        "53100", "53200", "55P03", "40001", "40P01", "57P03", "58030", "XX002",
+    ] {
+        refuse(&s, code).await;
+        due_since(&s, "good", "now()").await;
+        for cycle in 0..6 {
+            s.get(
+                "update trax.manifest_state set next_run_at = now() where next_run_at is not null",
+            )
+            .await;
+            let queued = i64::from(cycle == 0);
+            assert_eq!(s.tick("queue_due").await, queued, "{code}: the good one");
+        }
+        complete_one(&s, "tasks => '{good}'").await;
+        let state = "select m.enabled, s.evaluation_failures, s.evaluation_error, s.next_run_at > now()
+                     from trax.manifest_state s join trax.manifest m using (manifest_id) where m.name = 'bad'";
+        assert_eq!(s.get(state).await, "t|0|refused|t", "{code}");
+        assert_eq!(s.get(occurrence).await, due, "{code}: it is kept");
+    }
+    assert_eq!(s.get(STATUS).await, "1|f|t");
+    let action =
+        "select action from trax.explain_manifest('bad') where reason = 'evaluation_failed'";
+    assert_eq!(
+        s.get(action).await,
+        "Mend what the server lacks; the next cycles try again."
+    );
+    s.get("drop trigger test_refuses on trax.work_queue; update trax.manifest_state set next_run_at = now() where next_run_at is not null")
+        .await;
+    s.tick("queue_due").await;
+    let queued = "select scheduled_for from trax.work_queue where task = 'bad'";
+    assert_eq!(s.get(queued).await, due);
+    assert_eq!(s.get(STATUS).await, "0|t|f");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn an_occurrence_that_trouble_of_the_server_made_late_is_missed() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('bad', 'bad', cron => '0 0 1 1 *', misfire => 'skip')")
+        .await;
+    due_since(&s, "bad", "now()").await;
+    refuse(&s, "53100").await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    s.get("drop trigger test_refuses on trax.work_queue;
+           update trax.manifest_state set next_run_at = now(), evaluation_failed_since = now() - interval '61 s'")
+        .await;
+    assert_eq!(
+        s.tick("queue_due").await,
+        0,
+        "it is later than its threshold"
+    );
+    let skipped =
+        "select skipped, next_run_at > now(), evaluation_failed_since from trax.manifest_state";
+    assert_eq!(s.get(skipped).await, "1|t|");
     s.assert_healthy().await;
 }
 

@@ -70,6 +70,65 @@ async fn the_oldest_dead_letters_are_requeued_first() {
     s.assert_healthy().await;
 }
 
+/// A job of a manifest, triggered by hand and executed.
+async fn executed(s: &Session, manifest: &str) -> Claimed {
+    s.get(&format!("select trax.trigger('{manifest}')")).await;
+    s.claim_one(&format!("tasks => '{{{manifest}}}', lease => '1 h'"))
+        .await
+}
+
+#[tokio::test]
+async fn requeueing_many_and_completing_jobs_of_their_manifests_do_not_deadlock() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    s.get("select trax.schedule('a', 'a', max_retries => 0); select trax.schedule('b', 'b', max_retries => 0)")
+        .await;
+    // The oldest dead letter is that of the manifest that is locked last.
+    for manifest in ["b", "a"] {
+        let job = executed(&s, manifest).await;
+        assert_eq!(fail(&s, &job).await, "dead");
+    }
+    let first = executed(&s, "a").await;
+    let second = executed(&s, "b").await;
+    other.get("set lock_timeout = '20 s'; begin").await;
+    complete(&other, &first).await;
+    let pid = s.pid();
+    let requeued = s.spawn("select trax.requeue_dead_letters()");
+    other.sees_waiting(pid).await;
+    complete(&other, &second).await;
+    other.get("commit").await;
+    let (s, result) = requeued.await.expect("the task ends");
+    assert_eq!(result.expect("neither is a victim"), "2");
+    let order = "select string_agg(task, ' ' order by job_id) from trax.work_queue";
+    assert_eq!(s.get(order).await, "b a", "the oldest first all the same");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn requeueing_many_takes_unique_keys_before_manifests() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    s.get("select trax.schedule('m', 'm', max_retries => 0)")
+        .await;
+    let job = executed(&s, "m").await;
+    assert_eq!(fail(&s, &job).await, "dead");
+    let keyed = "select trax.enqueue('k', unique_key => 'k', max_retries => 0)";
+    s.get(keyed).await;
+    let job = s.claim_one("").await;
+    assert_eq!(fail(&s, &job).await, "dead");
+    let of_manifest = executed(&s, "m").await;
+    other.get("set lock_timeout = '20 s'; begin").await;
+    other.get(keyed).await;
+    let pid = s.pid();
+    let requeued = s.spawn("select trax.requeue_dead_letters()");
+    other.sees_waiting(pid).await;
+    complete(&other, &of_manifest).await;
+    other.get("commit").await;
+    let (s, result) = requeued.await.expect("the task ends");
+    assert_eq!(result.expect("neither is a victim"), "2");
+    s.assert_healthy().await;
+}
+
 #[tokio::test]
 async fn a_requeued_job_is_as_the_dead_one_was_with_fresh_attempts_and_both_are_linked() {
     let (_db, s) = session().await;

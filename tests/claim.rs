@@ -367,6 +367,54 @@ async fn a_column_that_was_added_and_dropped_again_stops_nothing() {
 }
 
 #[tokio::test]
+async fn tables_of_another_version_are_refused_with_what_to_type() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    for (change, undo, found) in [
+        (
+            "add column note text",
+            "drop column note",
+            "trax.work_queue as it is: its columns are others",
+        ),
+        (
+            "rename column trace to traces",
+            "rename column traces to trace",
+            "trax.work_queue as it is: its columns are others",
+        ),
+        (
+            "rename to away",
+            "rename to work_queue",
+            "trax.work_queue as it is: there is no such table",
+        ),
+    ] {
+        s.get(&format!("alter table trax.work_queue {change}"))
+            .await;
+        let refusal = s.refusal("select trax.enqueue('a')").await;
+        assert_eq!(refusal.code, "55000", "{refusal}");
+        assert_eq!(
+            refusal.message,
+            "the tables of trax and its library are of different versions"
+        );
+        assert!(refusal.detail.contains(found), "{refusal}");
+        assert!(
+            refusal
+                .hint
+                .starts_with("Type: alter extension trax update;")
+                && refusal.hint.contains("restart PostgreSQL"),
+            "{refusal}"
+        );
+        let table = if change.ends_with("away") {
+            "away"
+        } else {
+            "work_queue"
+        };
+        s.get(&format!("alter table trax.{table} {undo}")).await;
+        s.enqueue("'a'").await;
+    }
+    assert_eq!(s.claim("max_jobs => 10").await.len(), 4);
+}
+
+#[tokio::test]
 async fn a_claim_under_an_old_snapshot_takes_no_job_twice() {
     for level in ["repeatable read", "serializable"] {
         let (db, a) = session().await;

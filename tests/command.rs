@@ -16,6 +16,7 @@ mod metrics;
 mod pg_cron;
 mod table;
 mod top;
+mod waits;
 
 use harness::process::{Process, run, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes, value};

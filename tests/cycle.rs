@@ -262,7 +262,7 @@ async fn status_says_what_to_type() {
     s.get("select trax.schedule('m', 'a', every => '1 h'); update trax.manifest_state set next_run_at = now() - interval '1 min'").await;
     let counts = "select item, value, healthy from trax.status()
                   where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated') order by item";
-    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nwaiting, behind a key|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
+    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
     assert_eq!(s.get(counts).await, expected);
     assert_eq!(s.number(unhealthy).await, 0);
 }

@@ -177,6 +177,50 @@ async fn who_holds_the_horizon_is_named() {
 }
 
 #[tokio::test]
+async fn the_statement_of_another_is_shown_to_whom_the_server_would_show_it() {
+    let (db, s) = session().await;
+    let holder = Session::of(&db).await;
+    holder
+        .get("begin isolation level repeatable read; select 'secret'")
+        .await;
+    let role = harness::scheduler::new_name("asks");
+    s.get(&format!(
+        "create role {role} login; select trax.grant_access('{role}', 'reader')"
+    ))
+    .await;
+    let seen = |s: Session| async move {
+        // The role that the call names is anybody's word.
+        s.get(
+            "select detail from trax.diagnose('0 s', role => 'postgres') where cause = 'horizon_held'",
+        )
+        .await
+    };
+    let hidden = seen(Session::as_role(&db, &role).await).await;
+    assert!(hidden.contains("application \"\""), "{hidden}");
+    assert!(
+        hidden.ends_with("cleaned up. Members of pg_read_all_stats see its statement."),
+        "{hidden}"
+    );
+    s.get(&format!("grant pg_read_all_stats to {role}")).await;
+    let shown = seen(Session::as_role(&db, &role).await).await;
+    assert!(
+        shown.contains("It ran: begin isolation level repeatable read; select 'secret'"),
+        "{shown}"
+    );
+    s.get(&format!("revoke pg_read_all_stats from {role}"))
+        .await;
+    holder.get("commit").await;
+    let own = Session::as_role(&db, &role).await;
+    own.get("begin isolation level repeatable read; select 'own'")
+        .await;
+    let shown = seen(Session::as_role(&db, &role).await).await;
+    assert!(shown.contains("select 'own'"), "{shown}");
+    own.get("commit").await;
+    s.get(&format!("drop owned by {role}; drop role {role}"))
+        .await;
+}
+
+#[tokio::test]
 async fn a_group_that_is_off_and_a_limit_that_is_full_are_told_when_jobs_wait() {
     let (_db, s) = session().await;
     s.get(

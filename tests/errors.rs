@@ -257,6 +257,33 @@ async fn an_input_over_a_limit_is_54000() {
 }
 
 #[tokio::test]
+async fn what_is_too_large_is_named() {
+    let s = furnished().await;
+    let before = s.everything().await;
+    let large = "to_jsonb(repeat('x', 1048576))";
+    for (what, call) in [
+        ("input", "trax.enqueue('a', {large})"),
+        ("input", "trax.enqueue_many('a', array[{large}])"),
+        ("input", "trax.trigger('m', {large})"),
+        ("input", "trax.schedule('x', 'a', input => {large})"),
+        ("trace", "trax.enqueue('a', trace => {large})"),
+        ("output", "trax.complete({job}, {token}, {large})"),
+        (
+            "output",
+            "trax.complete_many(array[{job}], array[{token}], array[{large}])",
+        ),
+        (
+            "detail",
+            "trax.fail({job}, {token}, 'no', detail => {large})",
+        ),
+    ] {
+        let sql = format!("select {}", call.replace("{large}", large));
+        let refusal = refused(&s, &sql, &before).await;
+        assert_eq!(refusal.message, format!("the {what} is too large"), "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn names_of_255_bytes_and_inputs_at_the_limit_are_accepted() {
     let (_db, s) = session().await;
     s.get("set trax.max_input_bytes = '1kB'").await;

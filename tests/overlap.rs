@@ -146,6 +146,23 @@ async fn allow_goes_on_as_soon_as_the_entry_that_waited_is_claimed() {
 }
 
 #[tokio::test]
+async fn allow_goes_on_under_a_new_name_when_the_entry_that_waited_is_claimed() {
+    let (_db, s) = session().await;
+    let hourly = Hourly::of(&s).await;
+    s.get(&format!(
+        "select trax.schedule('m', 'm', {}, misfire_threshold => '1 day', overlap => 'allow', max_concurrency => 3)",
+        hourly.cron()
+    ))
+    .await;
+    due_since(&s, "m", &hourly.ago(5)).await;
+    assert_eq!(s.tick("queue_due").await, 1);
+    assert_eq!(s.tick("queue_due").await, 0);
+    s.get("update trax.manifest set name = 'n'").await;
+    s.claim_one("").await;
+    assert_eq!(s.tick("queue_due").await, 1, "it is the same manifest");
+}
+
+#[tokio::test]
 async fn allow_of_one_is_one_at_a_time() {
     let (_db, s) = session().await;
     let (_, job) = overlapping(&s, ", overlap => 'allow'").await;

@@ -147,9 +147,15 @@ where e.extname = 'trax'
 union all
 select
     'horizon_held', 'warning',
-    format('Process %s (application "%s", user "%s", database "%s", %s) has held its snapshot for %s: nothing that was deleted since can be cleaned up. It ran: %s',
+    format('Process %s (application "%s", user "%s", database "%s", %s) has held its snapshot for %s: nothing that was deleted since can be cleaned up. %s',
         a.pid, a.application_name, a.usename, a.datname, coalesce(a.state, a.backend_type),
-        justify_interval(date_trunc('second', c.now - a.xact_start)), left(a.query, 80)),
+        justify_interval(date_trunc('second', c.now - a.xact_start)),
+        -- As the server itself would show it to who is connected, whatever role the call names.
+        case
+            when pg_has_role(session_user, 'pg_read_all_stats', 'usage') or pg_has_role(session_user, a.usesysid, 'usage')
+                then 'It ran: ' || left(a.query, 80)
+            else 'Members of pg_read_all_stats see its statement.'
+        end),
     format('Let it end its transaction, or type: select pg_terminate_backend(%s); and set idle_in_transaction_session_timeout', a.pid)
 from clock c
 join pg_stat_activity a on a.xact_start <= c.past

@@ -57,6 +57,10 @@ begin
             when q.waits_for = 'time' and q.attempts > 0
                 then format('Job %s waits for attempt %s, due at %s.', q.job_id, q.attempts + 1, q.run_at)
             when q.waits_for = 'time' then format('Job %s is due at %s.', q.job_id, q.run_at)
+            when q.waits_for = 'key'
+                then format('Job %s waits until a job with its concurrency key "%s" ends.', q.job_id, q.concurrency_key)
+            when q.waits_for = 'manifest'
+                then format('Job %s waits until another job of this manifest ends: %s may run at once.', q.job_id, m.max_concurrency)
             else format('Job %s waits for a worker of task "%s".', q.job_id, q.task)
         end,
         greatest(q.queued_at, least(q.run_at, clock_timestamp())),
@@ -71,7 +75,11 @@ begin
     where l.manifest_id = m.manifest_id
     order by l.job_id;
     return query
-    select 'evaluation_failed', s.evaluation_error, s.evaluation_failed_since, 'Correct the definition with trax.schedule().'
+    select 'evaluation_failed', s.evaluation_error, s.evaluation_failed_since,
+        case
+            when s.evaluation_failures > 0 then 'Correct the definition with trax.schedule().'
+            else 'Mend what the server lacks; the next cycles try again.'
+        end
     where s.evaluation_error is not null;
     return query
     select 'waits_for_parent', format('Manifest "%s" has not succeeded since the last run.', p.name), s.last_queued_at,

@@ -41,7 +41,12 @@ with lane as materialized (
 ), sampled as materialized (
     select
         q.lane_id,
-        coalesce(case q.waits_for when 'time' then 'delayed' when 'key' then 'blocked' end, 'ready') as state,
+        case q.waits_for
+            when 'time' then 'delayed'
+            when 'key' then 'blocked'
+            when 'manifest' then 'behind_manifest'
+            else 'ready'
+        end as state,
         count(*) * (100 / min(s.percent)) as jobs,
         min(q.run_at) as oldest
     from size s
@@ -74,7 +79,7 @@ select
     round(sum(case when p.exact then p.jobs else greatest(p.jobs, d.jobs, 0) end)),
     min(least(p.oldest, d.oldest))
 from lane l
-cross join (values ('ready'), ('delayed'), ('blocked')) k (state)
+cross join (values ('ready'), ('delayed'), ('blocked'), ('behind_manifest')) k (state)
 left join sampled d on d.lane_id = l.lane_id and d.state = k.state
 left join probed p on p.lane_id = l.lane_id and p.state = k.state
 group by 1, 2

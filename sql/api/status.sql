@@ -92,7 +92,10 @@ select 'waiting, delayed', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for = 'time' limit 1000000) q
 union all
 select 'waiting, behind a key', count(*)::text, true, null
-from (select from trax.work_queue q where q.waits_for in ('key', 'manifest') limit 1000000) q
+from (select from trax.work_queue q where q.waits_for = 'key' limit 1000000) q
+union all
+select 'waiting, behind a manifest', count(*)::text, true, null
+from (select from trax.work_queue q where q.waits_for = 'manifest' limit 1000000) q
 union all
 select 'in progress', count(*)::text, true, null
 from trax.lease

@@ -31,11 +31,12 @@ select
     end,
     m.cron, m.every, m.run_at, m.depends_mode, m.timezone, m.ends_at, m.misfire, m.misfire_threshold, m.misfire_limit,
     m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures,
-    m.starts_at, m.max_concurrency
+    m.starts_at, m.max_concurrency, s.evaluation_failed_since
 from unnest($1) as d (manifest_id)
 cross join lateral (
     select
-        t.manifest_id, t.next_run_at, t.next_scheduled_for, t.parked_due_at, t.made_up, t.evaluation_failures
+        t.manifest_id, t.next_run_at, t.next_scheduled_for, t.parked_due_at, t.made_up, t.evaluation_failures,
+        t.evaluation_failed_since
     from trax.manifest_state t
     where t.manifest_id = d.manifest_id
     offset 0

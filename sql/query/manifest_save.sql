@@ -40,3 +40,4 @@ on conflict (name) do update set
     enabled = coalesce($17, m.enabled),
     disabled_reason = case when coalesce($17, m.enabled) then null else m.disabled_reason end,
     updated_at = $18
+returning m.manifest_id

@@ -134,8 +134,8 @@ comment on column trax.manifest_state.parked_due_at is 'The occurrence it was pa
 comment on column trax.manifest_state.last_scheduled_for is 'The last occurrence that became a job.';
 comment on column trax.manifest_state.last_queued_at is 'When the cycle last queued it.';
 comment on column trax.manifest_state.last_success_at is 'When one of its jobs last completed.';
-comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row.';
-comment on column trax.manifest_state.evaluation_failed_since is 'When the first of them was.';
+comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row, apart from those that were the server''s trouble.';
+comment on column trax.manifest_state.evaluation_failed_since is 'When it first failed of those in a row.';
 comment on column trax.manifest_state.evaluation_error is 'What the last failed evaluation said.';
 
 create table trax.manifest_dependency (

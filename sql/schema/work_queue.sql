@@ -62,7 +62,7 @@ comment on column trax.work_queue.attempts is 'How many attempts have ended.';
 comment on column trax.work_queue.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
 comment on column trax.work_queue.priority is '0 to 31; within a group a higher one is claimed first.';
 comment on column trax.work_queue.scheduled is 'True: the entry that the cycle queued for its manifest, until it is claimed.';
-comment on column trax.work_queue.waits_for is 'What keeps it from being claimed: time (until run_at) key (until a job with its concurrency key ends) or manifest (until another job of its manifest ends); null when it is ready.';
+comment on column trax.work_queue.waits_for is 'What keeps it from being claimed: time (until run_at), key (until a job with its concurrency key ends) or manifest (until another job of its manifest ends); null when it is ready.';
 comment on column trax.work_queue.task is 'The task that runs.';
 comment on column trax.work_queue.group_name is 'The group it belongs to.';
 comment on column trax.work_queue.manifest is 'Name of the manifest it came from.';

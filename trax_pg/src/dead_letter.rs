@@ -93,22 +93,8 @@ sql_function!(
                 .collect();
             arguments.push(since.and_then(arg));
             arguments.push(max_count.map(i64::from).and_then(arg));
-            let rows = spi.query(&DEAD_LETTER_LIST, &arguments);
-            let ids: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
-            let mut requeued = 0;
-            for id in ids {
-                let resolution = Resolution {
-                    id,
-                    note: None,
-                    now: Timestamp::now(),
-                };
-                // Another may have resolved it since it was listed.
-                if let Some(row) = take(spi, id).first().filter(is_open) {
-                    requeue_row(spi, &resolution, &row);
-                    requeued += 1;
-                }
-            }
-            Ok(requeued)
+            let listed = spi.query(&DEAD_LETTER_LIST, &arguments);
+            Ok(requeue_all(spi, &listed))
         })?;
         Ok(call.value(requeued))
     }
@@ -147,7 +133,7 @@ impl Resolution {
 fn take(spi: &Spi, id: i64) -> SpiRows<'_> {
     let rows = spi.query(&DEAD_LETTER_MANIFEST, &[arg(id)]);
     if let Some(manifest_id) = rows.first().and_then(|row| row.get(1)) {
-        manifest_state::hold(spi, manifest_id);
+        manifest_state::hold(spi, vec![manifest_id]);
     }
     spi.query(&DEAD_LETTER_TAKE, &[arg(id)])
 }
@@ -166,6 +152,37 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .hint("Enqueue the job anew with trax.enqueue() if it should run once more."));
     }
     Ok(requeue_row(spi, resolution, &row))
+}
+
+/// Requeues those of a list that are still open; gives how many. Unique keys are taken before manifests, and manifests
+/// all at once: outcomes of several jobs take them in this order.
+fn requeue_all(spi: &Spi, listed: &SpiRows) -> i64 {
+    let (keyed, others): (Vec<SpiRow>, Vec<SpiRow>) = listed.iter().partition(|row| row.must(3));
+    let mut requeued = requeue_listed(spi, &keyed);
+    let manifests: Vec<i64> = others.iter().filter_map(|row| row.get(2)).collect();
+    if !manifests.is_empty() {
+        manifest_state::hold(spi, manifests);
+    }
+    requeued += requeue_listed(spi, &others);
+    requeued
+}
+
+fn requeue_listed(spi: &Spi, listed: &[SpiRow]) -> i64 {
+    let mut requeued = 0;
+    for row in listed {
+        let resolution = Resolution {
+            id: row.must(1),
+            note: None,
+            now: Timestamp::now(),
+        };
+        // Another may have resolved it since it was listed.
+        let taken = spi.query(&DEAD_LETTER_TAKE, &[arg(resolution.id)]);
+        if let Some(row) = taken.first().filter(is_open) {
+            requeue_row(spi, &resolution, &row);
+            requeued += 1;
+        }
+    }
+    requeued
 }
 
 fn is_open(row: &SpiRow) -> bool {

@@ -97,7 +97,7 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
     // The state of a child is locked before its edges, as a parent's completion does.
-    manifest_state::hold(spi, child);
+    manifest_state::hold(spi, vec![child]);
     let ids = ids(spi, parents)?;
     if let Some(path) = path(spi, &ids, child) {
         let rows = spi.query_latest(&MANIFEST_NAMES, &[arg(path)]);

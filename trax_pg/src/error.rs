@@ -54,6 +54,23 @@ impl Error {
         &self.message
     }
 
+    /// Whether it tells of the server's trouble (no disk, no memory, a deadlock, a lock not had in time), which passes or
+    /// is mended there, and says nothing of the data that met it.
+    pub(crate) fn is_of_the_server(&self) -> bool {
+        use PgSqlErrorCode as Code;
+        const CLASSES: [PgSqlErrorCode; 5] = [
+            Code::ERRCODE_TRANSACTION_ROLLBACK,
+            Code::ERRCODE_INSUFFICIENT_RESOURCES,
+            Code::ERRCODE_OPERATOR_INTERVENTION,
+            Code::ERRCODE_SYSTEM_ERROR,
+            Code::ERRCODE_INTERNAL_ERROR,
+        ];
+        // The two characters of the class are the lowest twelve bits.
+        let class = |code: Code| code as isize & 0xfff;
+        self.code == Code::ERRCODE_LOCK_NOT_AVAILABLE
+            || CLASSES.iter().any(|&of| class(of) == class(self.code))
+    }
+
     /// 22004: a null where a value is needed.
     pub(crate) fn null_argument(name: &str) -> Self {
         Self::new(
@@ -106,5 +123,38 @@ impl Error {
         }
         report.report(PgLogLevel::ERROR);
         unreachable!("an ERROR report does not return")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+    use pgrx::PgSqlErrorCode as Code;
+
+    #[test]
+    fn only_trouble_of_the_server_says_nothing_of_the_data() {
+        let of_the_server = |code| Error::new(code, "no").is_of_the_server();
+        for code in [
+            Code::ERRCODE_DISK_FULL,
+            Code::ERRCODE_OUT_OF_MEMORY,
+            Code::ERRCODE_LOCK_NOT_AVAILABLE,
+            Code::ERRCODE_T_R_SERIALIZATION_FAILURE,
+            Code::ERRCODE_T_R_DEADLOCK_DETECTED,
+            Code::ERRCODE_CANNOT_CONNECT_NOW,
+            Code::ERRCODE_IO_ERROR,
+            Code::ERRCODE_INDEX_CORRUPTED,
+        ] {
+            assert!(of_the_server(code), "{code}");
+        }
+        for code in [
+            Code::ERRCODE_CHECK_VIOLATION,
+            Code::ERRCODE_INVALID_PARAMETER_VALUE,
+            Code::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Code::ERRCODE_UNDEFINED_OBJECT,
+            Code::ERRCODE_RAISE_EXCEPTION,
+        ] {
+            assert!(!of_the_server(code), "{code}");
+        }
     }
 }

@@ -9,7 +9,6 @@ use crate::{dependency, wake};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
-statement!(MANIFEST_STATE_LOCK, "manifest_state_lock.sql", INT8OID);
 statement!(MANIFEST_BUSY, "manifest_busy.sql", INT8ARRAYOID);
 statement!(MANIFEST_HOLD, "manifest_hold.sql", INT8ARRAYOID);
 statement!(
@@ -237,10 +236,10 @@ fn lock_states(
     children
 }
 
-/// Locks what a resolved dead letter may change in its manifest.
-pub(crate) fn hold(spi: &Spi, manifest_id: i64) {
-    spi.query(&MANIFEST_HOLD, &[arg(vec![manifest_id])]);
-    spi.query(&MANIFEST_STATE_LOCK, &[arg(manifest_id)]);
+/// Locks what the end of a job, or of its dead letter, may change in manifests, in ascending order.
+pub(crate) fn hold(spi: &Spi, manifests: Vec<i64>) {
+    spi.query(&MANIFEST_HOLD, &[arg(manifests.clone())]);
+    spi.query(&MANIFEST_LOCK_STATES, &[arg(manifests)]);
 }
 
 /// Those of the manifests that another transaction holds now; the others are ready for [`settle`].

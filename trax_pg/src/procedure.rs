@@ -43,12 +43,7 @@ impl Procedure {
 
     /// Commits what the steps have done, and begins another transaction.
     pub(crate) fn commit(&self) {
-        // SAFETY: as COMMIT in a procedure does; the CALL is not atomic.
-        unsafe {
-            pg_sys::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as i32);
-            pg_sys::SPI_commit();
-            pg_sys::SPI_finish();
-        }
+        spi::commit();
     }
 
     /// Waits after a commit: outside any transaction, or, called by a procedural language, in one that has done nothing.

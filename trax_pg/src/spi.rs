@@ -469,3 +469,37 @@ pub(crate) fn require_primary() -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    fn files_that_open_spi(folder: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).expect("the sources are there") {
+            let path = entry.expect("it is read").path();
+            if path.is_dir() {
+                files_that_open_spi(&path, found);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("it is text");
+            if text.contains(concat!("Spi", "::connect"))
+                || text.contains(concat!("SPI", "_connect"))
+            {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn no_other_file_opens_spi() {
+        let mut found = Vec::new();
+        files_that_open_spi(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+            &mut found,
+        );
+        assert!(
+            matches!(&found[..], [this] if this.ends_with("src/spi.rs")),
+            "{found:?}"
+        );
+    }
+}

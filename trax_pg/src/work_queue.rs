@@ -79,7 +79,7 @@ sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
         Some(input) => input,
         None => empty_object(),
     };
-    check_input(input)?;
+    check_size("input", input)?;
     let id = spi::connected(|spi| Ok(enqueue(spi, &job, &[Some(input)])[0]))?;
     Ok(call.value(id))
 });
@@ -91,7 +91,10 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
         .ok_or_else(|| Error::null_argument("inputs"))?;
     let inputs = array_elements(pg_sys::JSONBOID, inputs);
     for input in &inputs {
-        check_input(input.ok_or_else(|| Error::null_argument("inputs"))?)?;
+        check_size(
+            "input",
+            input.ok_or_else(|| Error::null_argument("inputs"))?,
+        )?;
     }
     let mut rows = call.rows();
     if !inputs.is_empty() {
@@ -152,7 +155,7 @@ impl NewJob {
         call.optional_positive(6, "timeout")?;
         let trace = call.datum(9);
         if let Some(trace) = trace {
-            check_input(trace)?;
+            check_size("trace", trace)?;
         }
         Ok(Self {
             task,
@@ -365,11 +368,11 @@ pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
         .and_then(|row| row.get(1))
 }
 
-/// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it.
-pub(crate) fn check_input(value: pg_sys::Datum) -> Result<()> {
+/// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it. `what` names it.
+pub(crate) fn check_size(what: &str, value: pg_sys::Datum) -> Result<()> {
     let (bytes, limit) = (value_bytes(value), setting::max_input_bytes());
     if bytes > limit {
-        return Err(Error::too_large("the input is too large")
+        return Err(Error::too_large(format!("the {what} is too large"))
             .detail(format!("It has {bytes} bytes; the limit is {limit}."))
             .hint(
                 "Store the data in a table or a file and pass its key, or raise trax.max_input_bytes.",

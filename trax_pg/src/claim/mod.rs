@@ -41,7 +41,7 @@ const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
 
-statement!(CLAIM_UNPARK, "claim_unpark.sql", TEXTARRAYOID);
+statement!(CLAIM_UNPARK, "claim_unpark.sql", INT8ARRAYOID);
 
 sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
     spi::require_primary()?;
@@ -160,16 +160,16 @@ fn claim(
 
 /// Lets manifests go on that may overlap and waited for their entry to be claimed.
 fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
-    let mut names: Vec<String> = picked
+    let mut manifests: Vec<i64> = picked
         .iter()
-        .filter_map(|job| job.row.get(Waiting::Manifest))
+        .filter_map(|job| job.row.get(Waiting::ManifestId))
         .collect();
-    if names.is_empty() {
+    if manifests.is_empty() {
         return;
     }
-    names.sort_unstable();
-    names.dedup();
-    if spi.execute(&CLAIM_UNPARK, &[arg(names)]) > 0 {
+    manifests.sort_unstable();
+    manifests.dedup();
+    if spi.execute(&CLAIM_UNPARK, &[arg(manifests)]) > 0 {
         wake::mark(wake::DUE);
     }
 }

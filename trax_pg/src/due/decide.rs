@@ -1,7 +1,7 @@
 //! What becomes of one due manifest.
 
 use crate::clock::{Timestamp, interval_micros};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn, random};
 use crate::spi::SpiRow;
 use crate::timing::{self, Kind, Plan, Timing};
@@ -10,6 +10,8 @@ use std::rc::Rc;
 
 /// How long a manifest rests that could not be queued, in microseconds.
 const REST_MICROS: i64 = 60 * 1_000_000;
+/// How long it rests when that was the server's trouble.
+const SERVER_REST_MICROS: i64 = 10 * 1_000_000;
 
 /// A manifest whose time has come.
 pub(super) struct Due {
@@ -17,8 +19,10 @@ pub(super) struct Due {
     pub(super) group: String,
     pub(super) task: String,
     pub(super) depends: bool,
-    pub(super) evaluation_failures: i32,
+    evaluation_failures: i32,
     run_at: Timestamp,
+    /// When it was first tried in vain, if it has not been queued since.
+    failed_since: Option<Timestamp>,
     /// The occurrence that is due; earlier than `run_at` by its part of the variance.
     occurrence: Timestamp,
     /// Somebody has set an earlier `run_at` by hand: which occurrence is due is not known.
@@ -52,18 +56,41 @@ pub(super) struct Decision {
     pub(super) next: NextRun,
     pub(super) parked_due_at: Option<Timestamp>,
     pub(super) made_up: i32,
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<Failure>,
+    /// How many failures in a row are its own.
+    pub(super) failures: i32,
+}
+
+/// Why it could not be evaluated or queued.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) message: String,
+    /// By its own fault, not the server's.
+    pub(super) is_own: bool,
 }
 
 impl Decision {
-    /// It could not be queued, which may pass (a full disk): it rests and is tried again.
-    pub(super) fn fail(&mut self, message: String, now: Timestamp) {
-        let rested = now.plus(REST_MICROS);
+    /// It could not be queued: it rests and is tried again. Where the trouble is the server's, the same occurrence is
+    /// tried, and nothing counts against it.
+    pub(super) fn fail(&mut self, due: &Due, error: &Error, now: Timestamp) {
+        let is_own = !error.is_of_the_server();
         self.queue_for = None;
         self.skipped = None;
-        self.next = NextRun::At(rested, rested);
-        self.parked_due_at = None;
-        self.failure = Some(message);
+        if is_own {
+            let rested = now.plus(REST_MICROS);
+            self.next = NextRun::At(rested, rested);
+            self.parked_due_at = None;
+            self.failures = due.evaluation_failures + 1;
+        } else {
+            self.next = NextRun::At(now.plus(SERVER_REST_MICROS), due.occurrence);
+            self.parked_due_at = due.was_parked.then_some(due.occurrence);
+            self.made_up = due.made_up;
+            self.failures = due.evaluation_failures;
+        }
+        self.failure = Some(Failure {
+            message: error.message().to_string(),
+            is_own,
+        });
     }
 }
 
@@ -91,6 +118,7 @@ impl Due {
         Self {
             manifest_id: row.must(1),
             run_at,
+            failed_since: row.get(24),
             occurrence: if once {
                 occurrence
             } else {
@@ -136,6 +164,7 @@ impl Due {
             parked_due_at: None,
             made_up: 0,
             failure: None,
+            failures: 0,
         };
         match self.blocked_on {
             Some(ParkedOn::Executing) if self.skips_overlap => {}
@@ -149,10 +178,12 @@ impl Due {
         }
         match plans.get(&self.timing) {
             Ok(plan) => self.fire(&plan, now, &mut decision),
-            // It is read again in the next cycles, for somebody who is mending it: of itself this does not pass.
             Err(error) => {
-                decision.next = NextRun::At(self.run_at, self.occurrence);
-                decision.failure = Some(error.message().to_string());
+                decision.fail(self, &error, now);
+                if !error.is_of_the_server() {
+                    // It is read again in the next cycles, for somebody who is mending it: of itself this does not pass.
+                    decision.next = NextRun::At(self.run_at, self.occurrence);
+                }
             }
         }
         decision
@@ -181,7 +212,10 @@ impl Due {
     }
 
     fn is_late(&self, now: Timestamp) -> bool {
-        self.run_at.plus(self.threshold_micros) < now
+        let due_at = self
+            .failed_since
+            .map_or(self.run_at, |since| since.min(self.run_at));
+        due_at.plus(self.threshold_micros) < now
     }
 
     /// The occurrence that is due: after a change by hand the first one from the time that was set.

@@ -3,7 +3,8 @@
 //! Enters: manifests whose `next_run_at` has come. Leaves: a scheduled entry in the work queue, or the manifest
 //! parked on what keeps it from being queued; in both cases its next time.
 //! Holds: an occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that cannot be
-//! evaluated or queued does not stop the others, and is switched off when it fails again and again.
+//! evaluated or queued does not stop the others, and is switched off when its own fault keeps it from it again and
+//! again; the server's trouble (no disk, a lock not had in time) only delays it.
 
 mod decide;
 
@@ -59,6 +60,7 @@ statement!(
     TIMESTAMPTZARRAYOID,
     INT4ARRAYOID,
     TEXTARRAYOID,
+    INT4ARRAYOID,
     TIMESTAMPTZOID
 );
 statement!(
@@ -172,7 +174,7 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
         })
         .collect();
     wake::mark(wake::WORK);
-    queue_entries(spi, &entries, decisions, now)
+    queue_entries(spi, due, &entries, decisions, now)
 }
 
 /// What satisfied a dependent is used up when it is queued, and when its overlap policy drops it.
@@ -197,6 +199,7 @@ struct Entry {
 /// All entries in one statement; if that fails, each by itself, so that one bad row fails alone.
 fn queue_entries(
     spi: &Spi,
+    due: &[Due],
     entries: &[Entry],
     decisions: &mut [Decision],
     now: Timestamp,
@@ -208,7 +211,7 @@ fn queue_entries(
     for entry in entries {
         match insert(spi, std::slice::from_ref(entry), now) {
             Ok(count) => queued += count,
-            Err(error) => decisions[entry.index].fail(error.message().to_string(), now),
+            Err(error) => decisions[entry.index].fail(&due[entry.index], &error, now),
         }
     }
     queued
@@ -240,9 +243,11 @@ fn disable_broken(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Times
         let Some(failure) = &decision.failure else {
             continue;
         };
-        let failures = due.evaluation_failures + 1;
-        if failures >= FAILURES_AT_MOST {
-            let reason = format!("it could not be queued {failures} times in a row: {failure}");
+        if failure.is_own && decision.failures >= FAILURES_AT_MOST {
+            let reason = format!(
+                "it could not be queued {} times in a row: {}",
+                decision.failures, failure.message
+            );
             spi.execute(
                 &MANIFEST_DISABLE_BROKEN,
                 &[arg(due.manifest_id), arg(reason.as_str()), arg(now)],
@@ -279,9 +284,13 @@ fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
             column(|decision| decision.skipped.and_then(arg), times),
             column(|decision| arg(decision.made_up), pg_sys::INT4OID),
             column(
-                |decision| decision.failure.as_deref().and_then(arg),
+                |decision| {
+                    let failure = decision.failure.as_ref()?;
+                    arg(failure.message.as_str())
+                },
                 pg_sys::TEXTOID,
             ),
+            column(|decision| arg(decision.failures), pg_sys::INT4OID),
             arg(now),
         ],
     );

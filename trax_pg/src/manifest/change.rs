@@ -127,7 +127,8 @@ impl Change {
 
     /// Checks what can be wrong about it by itself.
     pub(crate) fn check(&self) -> Result<()> {
-        self.input.map_or(Ok(()), work_queue::check_input)?;
+        self.input
+            .map_or(Ok(()), |input| work_queue::check_size("input", input))?;
         self.check_kind()?;
         let times = [
             ("run_at", self.run_at),
@@ -280,12 +281,12 @@ impl Change {
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
     }
 
-    /// Writes the definition.
-    pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) {
+    /// Writes the definition and gives its id.
+    pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) -> i64 {
         let enabled = self.enabled_after(before);
         let overlap = self.overlap.as_deref().or(self.implied_overlap(before));
         let text = |value: &Option<String>| value.as_deref().and_then(arg);
-        spi.execute(
+        let rows = spi.query(
             &MANIFEST_SAVE,
             &[
                 arg(self.name.as_str()),
@@ -318,6 +319,7 @@ impl Change {
                 arg(self.applied),
             ],
         );
+        rows.first().expect("it inserts or updates").must(1)
     }
 
     /// For a manifest that is not there yet.

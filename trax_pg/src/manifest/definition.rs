@@ -174,11 +174,3 @@ pub(crate) fn lock(spi: &Spi, name: &str) -> Option<Definition> {
 pub(crate) fn must_lock(spi: &Spi, name: &str) -> Result<Definition> {
     lock(spi, name).ok_or_else(|| Error::unknown_manifest(name))
 }
-
-/// The id of a manifest that is there.
-pub(crate) fn id(spi: &Spi, name: &str) -> i64 {
-    let rows = spi.query(&MANIFEST_LOCK, &[arg(name)]);
-    rows.first()
-        .expect("the manifest that was just saved")
-        .must(1)
-}

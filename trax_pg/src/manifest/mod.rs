@@ -71,7 +71,7 @@ sql_function!(
 sql_function!(trax_trigger, pg_finfo_trax_trigger, |call| {
     let name = call.name(0, "name")?;
     let input = call.datum(1);
-    input.map_or(Ok(()), work_queue::check_input)?;
+    input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
     let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
     let id = spi::connected(|spi| trigger(spi, &name, input, delay, Timestamp::now()))?;
     Ok(call.value(id))
@@ -86,7 +86,7 @@ sql_function!(trax_trigger_group, pg_finfo_trax_trigger_group, |call| {
 sql_function!(trax_activate, pg_finfo_trax_activate, |call| {
     let name = call.name(0, "name")?;
     let input = call.datum(1);
-    input.map_or(Ok(()), work_queue::check_input)?;
+    input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
     let id = spi::connected(|spi| activate(spi, &name, input, Timestamp::now()))?;
     Ok(call.value(id))
 });
@@ -117,8 +117,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         Some(before) => change.check_against(before)?,
         None => change.check_new()?,
     }
-    change.save(spi, before.as_ref());
-    let id = definition::id(spi, &change.name);
+    let id = change.save(spi, before.as_ref());
     let has_edges = before
         .as_ref()
         .is_some_and(|before| !before.parents.is_empty());
@@ -139,7 +138,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         _ => {
             plan.refuse_if_never(change.now)?;
             // A parent that is being completed now fires it, or is seen by us.
-            manifest_state::hold(spi, id);
+            manifest_state::hold(spi, vec![id]);
             if before.is_some_and(|before| before.timing != after.timing) {
                 after.last_success_at = None;
             }
@@ -165,7 +164,7 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     let definition = must_lock(spi, name)?;
     dependency::refuse_with_dependents(spi, definition.id, name)?;
     // Waits for a cycle that is about to queue this manifest; then no other can. The state goes before the edges.
-    manifest_state::hold(spi, definition.id);
+    manifest_state::hold(spi, vec![definition.id]);
     spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
     // What was locked above and what that cycle queued. A row that another transaction has locked is being claimed or
     // cancelled; waiting for it here, after the state, would be against the order of locks.
@@ -201,7 +200,7 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
 /// meanwhile is due when it is on again, and late, as while its group was off; its misfire policy says what becomes of it.
 fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
     // A parent that is being completed now fires it, or is seen by us.
-    manifest_state::hold(spi, definition.id);
+    manifest_state::hold(spi, vec![definition.id]);
     if !definition.enabled {
         manifest_state::switch_off(spi, definition.id, &definition.group, now);
         return Ok(());

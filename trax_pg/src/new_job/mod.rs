@@ -17,7 +17,7 @@ use crate::entry::Call;
 use crate::error::{Error, Result};
 use crate::rights::with_rights_of;
 use crate::spi;
-use crate::work_queue::{self, Alike, NewJob, check_input, empty_object};
+use crate::work_queue::{self, Alike, NewJob, check_size, empty_object};
 use pgrx::{PgSqlErrorCode, pg_sys, varlena_to_byte_slice};
 use std::ffi::CStr;
 
@@ -101,7 +101,7 @@ impl Gathered {
             self.begin_jobs_like(row)?;
         }
         if let Some(input) = row[INPUT] {
-            check_input(input)?;
+            check_size("input", input)?;
         }
         let jobs = self.jobs.last_mut().expect("jobs like this one");
         self.count += 1;

@@ -72,7 +72,7 @@ sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
         tokens: vec![call.required::<Uuid>(1, "token")?],
     };
     let output = call.datum(2);
-    output.map_or(Ok(()), work_queue::check_input)?;
+    output.map_or(Ok(()), |output| work_queue::check_size("output", output))?;
     let recorded = spi::connected(|spi| complete(spi, &held, &[output], Timestamp::now()))?;
     Ok(call.value(!recorded.is_empty()))
 });
@@ -96,7 +96,9 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         retry_in: call.optional_not_negative(4, "retry_in")?,
         permanent: call.optional::<bool>(5).unwrap_or(false),
     };
-    failure.detail.map_or(Ok(()), work_queue::check_input)?;
+    failure
+        .detail
+        .map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| {
         let Some(lease) = lease::take(spi, job_id, token) else {
@@ -169,7 +171,7 @@ pub(crate) fn outputs(
     let outputs = array_elements(pg_sys::JSONBOID, outputs);
     lease::same_length("outputs", outputs.len(), jobs)?;
     for output in outputs.iter().flatten() {
-        work_queue::check_input(*output)?;
+        work_queue::check_size("output", *output)?;
     }
     Ok(outputs)
 }

@@ -15,7 +15,7 @@
 //!
 //! A *gate* says that a group was full when somebody counted under its lock, until something changes.
 
-use super::available;
+use super::{available, forget_dropped};
 use pgrx::pg_sys;
 use pgrx::{PgLwLock, PgSharedMemoryInitialization};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -27,6 +27,11 @@ const PRIORITIES: usize = 32;
 const STRAY: usize = 64;
 /// The bound of a priority that no row has.
 const NONE: i64 = i64::MAX;
+/// Marks a place whose database is gone: a search goes on behind it. No database has this oid; of those below 16,384
+/// the server gives 1, 4 and 5.
+const FREED: u32 = 2;
+/// How often a process that finds no place for a lane looks whether databases are gone.
+const FORGET_MICROS: i64 = 60_000_000;
 /// How often a lane is read from its beginning.
 const LOOK_AGAIN_MICROS: i64 = 1_000_000;
 /// The share of the time that this may take, as its inverse.
@@ -58,6 +63,9 @@ struct Place(AtomicPtr<Memory>);
 static MEMORY: Place = Place(AtomicPtr::new(std::ptr::null_mut()));
 // SAFETY: no other lock has this name.
 static WRITING: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax heads lock") };
+
+/// When this process last looked whether databases are gone.
+static FORGOTTEN_AT: AtomicI64 = AtomicI64::new(i64::MIN);
 
 impl PgSharedMemoryInitialization for Place {
     type Value = ();
@@ -109,8 +117,8 @@ fn database() -> u32 {
     unsafe { pg_sys::MyDatabaseId }.to_u32()
 }
 
-fn hash(of: i64) -> usize {
-    let mixed = (of as u64 ^ (u64::from(database()) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn hash(of: i64, database: u32) -> usize {
+    let mixed = (of as u64 ^ (u64::from(database) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as usize % LANES
 }
 
@@ -127,6 +135,7 @@ const EMPTY: u64 = u64::MAX;
 #[derive(Clone, Copy)]
 pub(crate) struct LaneKey {
     lane: i64,
+    database: u32,
     hash: usize,
 }
 
@@ -149,9 +158,14 @@ pub(crate) enum Hint {
 
 impl LaneKey {
     pub(crate) fn new(lane: i64) -> Self {
+        Self::of(lane, database())
+    }
+
+    fn of(lane: i64, database: u32) -> Self {
         Self {
             lane,
-            hash: hash(lane),
+            database,
+            hash: hash(lane, database),
         }
     }
 
@@ -161,7 +175,7 @@ impl LaneKey {
             match memory.database[place].load(Ordering::Acquire) {
                 0 => return None,
                 owner => {
-                    if owner == database()
+                    if owner == self.database
                         && memory.lane[place].load(Ordering::Relaxed) == self.lane
                     {
                         return Some(place);
@@ -178,10 +192,12 @@ impl LaneKey {
         }
         let place = (0..STRAY)
             .map(|step| (self.hash + step) % LANES)
-            .find(|place| memory.database[*place].load(Ordering::Relaxed) == 0)?;
+            .find(|place| matches!(memory.database[*place].load(Ordering::Relaxed), 0 | FREED))?;
         memory.lane[place].store(self.lane, Ordering::Relaxed);
         memory.known[place].store(PRIORITIES as u32, Ordering::Relaxed);
-        memory.database[place].store(database(), Ordering::Release);
+        memory.best[place].store(0, Ordering::Relaxed);
+        memory.look_at[place].store(0, Ordering::Relaxed);
+        memory.database[place].store(self.database, Ordering::Release);
         Some(place)
     }
 
@@ -267,24 +283,60 @@ impl Found {
     }
 }
 
-/// Raises bounds to what has been found; of lanes that have changed meanwhile only lowers them.
+/// Raises bounds to what has been found; of lanes that have changed meanwhile only lowers them. Inside a transaction only.
 pub(crate) fn raise(findings: &[Finding], now: i64) {
     let Some(memory) = memory().filter(|_| !findings.is_empty()) else {
         return;
     };
-    let _writing = WRITING.exclusive();
+    let mut is_full = false;
+    let writing = WRITING.exclusive();
     for finding in findings {
         let key = finding.lane;
         if memory.changes[key.hash].load(Ordering::SeqCst) == finding.changes {
             if let Some(place) = key.find_or_add(memory) {
                 believe(memory, place, &finding.found, now);
                 set_best(memory, place);
+            } else {
+                is_full = true;
             }
         } else if let Some(((priority, job_id), place)) =
             finding.found.first().zip(key.find(memory))
         {
             memory.bounds[place][priority as usize].fetch_min(job_id, Ordering::SeqCst);
             set_best(memory, place);
+        }
+    }
+    drop(writing);
+    let forgotten_at = FORGOTTEN_AT.load(Ordering::Relaxed);
+    if is_full && now >= forgotten_at.saturating_add(FORGET_MICROS) {
+        FORGOTTEN_AT.store(now, Ordering::Relaxed);
+        forget_dropped();
+    }
+}
+
+/// The databases that have places.
+pub(super) fn databases() -> Vec<u32> {
+    memory().map_or_else(Vec::new, |memory| {
+        let owners = memory.database.iter();
+        owners
+            .map(|owner| owner.load(Ordering::Relaxed))
+            .filter(|&owner| owner != 0 && owner != FREED)
+            .collect()
+    })
+}
+
+/// Frees the places of databases that are gone.
+pub(super) fn free(gone: &[u32]) {
+    if let Some(memory) = memory() {
+        let _writing = WRITING.exclusive();
+        free_places(memory, gone);
+    }
+}
+
+fn free_places(memory: &Memory, gone: &[u32]) {
+    for owner in &memory.database {
+        if gone.contains(&owner.load(Ordering::Relaxed)) {
+            owner.store(FREED, Ordering::Release);
         }
     }
 }
@@ -365,7 +417,7 @@ impl Gate {
     /// `group` is a hash of its name.
     pub(crate) fn new(group: u64) -> Self {
         Self {
-            hash: hash(group as i64),
+            hash: hash(group as i64, database()),
             group: (group >> 32) as u32,
         }
     }
@@ -401,5 +453,51 @@ impl Gate {
         if let Some(memory) = memory() {
             memory.gate_changes[self.hash].fetch_add(1, Ordering::SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EMPTY, LANES, LaneKey, Memory, PRIORITIES, free_places};
+    use std::sync::atomic::Ordering;
+
+    fn empty() -> Box<Memory> {
+        // SAFETY: all zero is a valid, empty memory.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn a_database_that_is_gone_leaves_its_places_and_hides_none_behind_them() {
+        let memory = empty();
+        // More than there are places, so that many stand far from where their hash names.
+        let keys: Vec<LaneKey> = (0..2 * LANES as i64)
+            .map(|lane| LaneKey::of(lane, 100 + (lane % 2) as u32))
+            .collect();
+        for key in &keys {
+            if let Some(place) = key.find_or_add(&memory) {
+                memory.best[place].store(EMPTY, Ordering::Relaxed);
+                memory.known[place].store(0, Ordering::Relaxed);
+            }
+        }
+        let late = LaneKey::of(7, 300);
+        assert_eq!(late.find_or_add(&memory), None, "all places are taken");
+        let places = |keys: &[LaneKey]| -> Vec<Option<usize>> {
+            let odd = keys.iter().filter(|key| key.database == 101);
+            odd.map(|key| key.find(&memory)).collect()
+        };
+        let before = places(&keys);
+        free_places(&memory, &[100]);
+        assert_eq!(places(&keys), before, "the others are where they were");
+        let gone = keys.iter().filter(|key| key.database == 100);
+        assert_eq!(gone.filter_map(|key| key.find(&memory)).count(), 0);
+        let place = late.find_or_add(&memory).expect("a place is free");
+        assert_eq!(late.find(&memory), Some(place));
+        assert_eq!(
+            memory.best[place].load(Ordering::Relaxed),
+            0,
+            "nothing is known"
+        );
+        let known = memory.known[place].load(Ordering::Relaxed);
+        assert_eq!(known as usize, PRIORITIES);
     }
 }

@@ -183,6 +183,24 @@ pub(crate) enum Reservation {
     Full,
 }
 
+/// Frees the places of lanes, tasks and databases whose database is gone. Inside a transaction only.
+fn forget_dropped() {
+    let mut databases = tally::databases();
+    databases.extend(head::databases());
+    databases.sort_unstable();
+    databases.dedup();
+    databases.retain(|&database| !database_exists(database));
+    if !databases.is_empty() {
+        tally::free(&databases);
+        head::free(&databases);
+    }
+}
+
+fn database_exists(database: u32) -> bool {
+    // SAFETY: a look into the catalog inside a transaction; null when there is no such database.
+    unsafe { !pg_sys::get_database_name(Oid::from(database)).is_null() }
+}
+
 /// The slots in use.
 pub(crate) fn slots() -> Vec<Slot> {
     let copy = BOARD.share().slots;

@@ -3,7 +3,7 @@
 //! Hints for `trax.metrics()`: they begin again at zero with the server, nothing decides by them, and a database or a task
 //! beyond the last place is not counted by itself. A place once given to a database stays its own until that is gone.
 
-use super::{SLOTS, available};
+use super::{SLOTS, available, forget_dropped};
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
@@ -189,18 +189,20 @@ pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
     if let Some(known) = unsafe { DATABASE.load(Ordering::Relaxed).as_ref() } {
         return Some(known);
     }
-    let mine = my_database();
-    let tallies = TALLIES.exclusive();
-    let holds = |tally: &&DatabaseTally, wanted| tally.database.load(Ordering::Relaxed) == wanted;
-    let found = tallies.databases.iter().find(|tally| holds(tally, mine));
-    let tally = found.or_else(|| {
-        let free = tallies.databases.iter().find(|tally| holds(tally, 0))?;
-        free.database.store(mine, Ordering::Relaxed);
-        Some(free)
-    })?;
-    DATABASE.store(std::ptr::from_ref(tally).cast_mut(), Ordering::Relaxed);
-    // SAFETY: as above; the lock only guards who gets which tally.
+    if take_database().is_none() {
+        forget_dropped();
+        take_database()?;
+    }
+    // SAFETY: as above; found now.
     unsafe { DATABASE.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Finds the tally of this process's database, or gives it one that is free.
+fn take_database() -> Option<()> {
+    let tallies = TALLIES.exclusive();
+    let tally = tallies.database(my_database())?;
+    DATABASE.store(std::ptr::from_ref(tally).cast_mut(), Ordering::Relaxed);
+    Some(())
 }
 
 /// The tally of a task of this process's database, by place: its own, or that of all tasks without one. `None` when
@@ -245,28 +247,52 @@ fn find_or_take(database: u32, task: &[u8]) -> Option<usize> {
     Some(place)
 }
 
-/// Frees the places of databases that are gone.
-fn forget_dropped() {
-    let mut databases: Vec<u32> = {
-        let tallies = TALLIES.share();
-        let used = tallies.tasks.iter();
-        used.map(|tally| tally.database.load(Ordering::Relaxed))
-            .collect()
-    };
-    databases.sort_unstable();
-    databases.dedup();
-    databases.retain(|&database| database != 0 && !database_exists(database));
-    let mut tallies = TALLIES.exclusive();
-    for tally in &mut tallies.tasks {
-        if databases.contains(&tally.database.load(Ordering::Relaxed)) {
-            *tally = TaskTally::free();
-        }
-    }
+/// The databases that have places.
+pub(super) fn databases() -> Vec<u32> {
+    TALLIES.share().databases()
 }
 
-fn database_exists(database: u32) -> bool {
-    // SAFETY: a look into the catalog inside a transaction; null when there is no such database.
-    unsafe { !pg_sys::get_database_name(pg_sys::Oid::from(database)).is_null() }
+/// Frees the places of databases that are gone.
+pub(super) fn free(gone: &[u32]) {
+    TALLIES.exclusive().free(gone);
+}
+
+impl Tallies {
+    fn database(&self, database: u32) -> Option<&DatabaseTally> {
+        let of = |wanted| {
+            let holds =
+                move |tally: &&DatabaseTally| tally.database.load(Ordering::Relaxed) == wanted;
+            self.databases.iter().find(holds)
+        };
+        of(database).or_else(|| {
+            let free = of(0)?;
+            free.database.store(database, Ordering::Relaxed);
+            Some(free)
+        })
+    }
+
+    fn databases(&self) -> Vec<u32> {
+        let tasks = self.tasks.iter().map(|tally| &tally.database);
+        let databases = self.databases.iter().map(|tally| &tally.database);
+        tasks
+            .chain(databases)
+            .map(|database| database.load(Ordering::Relaxed))
+            .filter(|&database| database != 0)
+            .collect()
+    }
+
+    fn free(&mut self, gone: &[u32]) {
+        for tally in &mut self.tasks {
+            if gone.contains(tally.database.get_mut()) {
+                *tally = TaskTally::free();
+            }
+        }
+        for tally in &mut self.databases {
+            if gone.contains(tally.database.get_mut()) {
+                *tally = DatabaseTally::free();
+            }
+        }
+    }
 }
 
 /// The tally at a place that [`task_place`] gave.
@@ -298,7 +324,24 @@ pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BOUNDS, BUCKETS, bucket};
+    use super::{BOUNDS, BUCKETS, SLOTS, bucket, empty_tallies};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn a_database_that_is_gone_leaves_its_place_empty() {
+        let mut tallies = Box::new(empty_tallies());
+        for database in 1..=SLOTS as u32 {
+            let tally = tallies.database(database).expect("there is room");
+            tally.cycles.fetch_add(7, Ordering::Relaxed);
+        }
+        assert!(tallies.database(1000).is_none());
+        assert_eq!(tallies.databases().len(), SLOTS);
+        tallies.free(&[5]);
+        let cycles = |tally: &super::DatabaseTally| super::read(&tally.cycles);
+        assert_eq!(tallies.database(1000).map(cycles), Some(0));
+        assert_eq!(tallies.database(6).map(cycles), Some(7));
+        assert!(tallies.database(5).is_none());
+    }
 
     #[test]
     fn a_length_of_time_is_in_the_first_bucket_that_holds_it() {

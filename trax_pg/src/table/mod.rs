@@ -13,6 +13,7 @@
 mod insert;
 mod scan;
 
+use crate::error::Error;
 pub(crate) use insert::Inserter;
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
@@ -70,14 +71,15 @@ impl Table {
     pub(crate) fn open(name: &CStr, columns: &'static [&'static CStr]) -> Self {
         KEEP_MEMORY.call_once(keep_memory);
         let oid = relation_oid(name);
-        assert!(oid != pg_sys::InvalidOid, "the extension has {name:?}");
+        if oid == pg_sys::InvalidOid {
+            refuse(name, "there is no such table");
+        }
         // SAFETY: a relation of ours, which the lock keeps.
         let relation = unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) };
         let table = Self { relation, columns };
-        assert!(
-            table.is_as_known(),
-            "the tables and the library are of one version: alter extension trax update"
-        );
+        if !table.is_as_known() {
+            refuse(name, "its columns are others");
+        }
         table
     }
 
@@ -168,6 +170,21 @@ impl Table {
         // SAFETY: opened by us; the lock stays until the transaction ends.
         unsafe { pg_sys::table_close(self.relation, pg_sys::NoLock as i32) }
     }
+}
+
+/// Raises 55000: the table is not what this library was built for.
+fn refuse(name: &CStr, found: &str) -> ! {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let name = name.to_string_lossy();
+    Error::wrong_state("the tables of trax and its library are of different versions")
+        .detail(format!(
+            "The library, version {VERSION}, does not know trax.{name} as it is: {found}."
+        ))
+        .hint(
+            "Type: alter extension trax update; if the library is the older one, restart PostgreSQL; drop columns that \
+             were added by hand.",
+        )
+        .raise()
 }
 
 /// What came of deleting a row.

@@ -10,13 +10,17 @@ use super::{
 };
 use crate::lease::ReapFrom;
 use crate::shmem::{self, Exit};
+use crate::spi::{self, Statement, statement};
 use crate::{cycle, limit, setting, wake, zone_data};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
-use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+
+statement!(EXTENSION_VERSION, "extension_version.sql");
+statement!(SETTINGS_STORED, "settings_stored.sql");
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its extension.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -305,32 +309,19 @@ fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
 
 /// The version of the installed extension, if it is installed.
 fn installed_version() -> Option<String> {
-    read_text("select extversion from pg_catalog.pg_extension where extname = 'trax'")
+    read_text(&EXTENSION_VERSION)
 }
 
 /// What `alter database` and `alter role` have stored for this process, as one text to compare.
 fn stored_settings() -> String {
-    // A worker without a role is the bootstrap superuser, whose oid is always 10.
-    read_text(
-        "select pg_catalog.string_agg(
-            pg_catalog.format('%s %s %s', s.setdatabase, s.setrole, s.setconfig), ' '
-            order by s.setdatabase, s.setrole)
-        from pg_catalog.pg_db_role_setting as s
-        left join pg_catalog.pg_database as d on d.oid = s.setdatabase
-        where s.setrole in (0, 10)
-        and (s.setdatabase = 0 or d.datname = pg_catalog.current_database())",
-    )
-    .unwrap_or_default()
+    read_text(&SETTINGS_STORED).unwrap_or_default()
 }
 
-/// The one text that a read-only statement gives, if any.
-fn read_text(sql: &str) -> Option<String> {
-    Spi::connect(|client| {
-        let rows = client.select(sql, Some(1), &[]).unwrap_or_report();
-        if rows.is_empty() {
-            None
-        } else {
-            rows.first().get_one::<String>().unwrap_or_report()
-        }
-    })
+/// The one text that a statement gives, if any.
+fn read_text(statement: &Statement) -> Option<String> {
+    let text = spi::connected(|spi| {
+        let rows = spi.query(statement, &[]);
+        Ok(rows.first().and_then(|row| row.get(1)))
+    });
+    text.unwrap_or_else(|error| error.raise())
 }

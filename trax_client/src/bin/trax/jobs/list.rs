@@ -133,7 +133,7 @@ impl Job {
             (Some(at), _, _) | (None, Some(at), _) => at.relative(now),
             (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
             (None, None, Some("key")) => "behind its key".to_owned(),
-            (None, None, Some("manifest")) => "behind another".to_owned(),
+            (None, None, Some("manifest")) => "behind its manifest".to_owned(),
             (None, None, _) => self.run_at.relative(now),
         }
     }

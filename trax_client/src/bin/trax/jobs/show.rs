@@ -199,6 +199,7 @@ impl Job {
         match self.waits_for.as_deref() {
             Some("time") => format!("until {}", self.run_at.full(now)),
             Some("key") => "until a job with its concurrency key ends".to_owned(),
+            Some("manifest") => "until another job of its manifest ends".to_owned(),
             _ => "for a worker".to_owned(),
         }
     }

@@ -156,7 +156,7 @@ impl Snapshot {
                 match (name, label("state")) {
                     ("trax_queue_depth", "ready") => group.ready = value,
                     ("trax_queue_depth", "delayed") => group.delayed = value,
-                    ("trax_queue_depth", "blocked") => group.blocked = value,
+                    ("trax_queue_depth", "blocked" | "behind_manifest") => group.blocked += value,
                     ("trax_queue_oldest_age_seconds", _) => group.oldest = Some(value),
                     ("trax_leases", _) => group.running = value,
                     ("trax_group_enabled", _) => group.enabled = value > 0.0,
