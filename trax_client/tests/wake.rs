@@ -231,11 +231,13 @@ async fn a_wait_for_work_ends_when_a_job_is_committed() -> Result {
 }
 
 #[tokio::test]
-async fn a_wait_for_work_is_refused_in_a_transaction_and_short_without_preloading() -> Result {
+async fn a_wait_for_work_is_refused_in_a_transaction_and_finds_work_without_preloading() -> Result {
     let options = Server::options().not_preloaded();
     let (_server, _database, mut connection) = database(options).await?;
     let client = Client::new(&connection);
-    tokio::time::timeout(Duration::from_secs(25), client.wait_for_work(None)).await??;
+    client.enqueue(&NewJob::new("now", ())).await?;
+    let wait = client.wait_for_work(Some(NEVER));
+    tokio::time::timeout(Duration::from_secs(60), wait).await??;
     let transaction = connection.transaction().await?;
     let refused = Client::new(&transaction).wait_for_work(Some(NEVER)).await;
     assert!(matches!(refused, Err(Error::WrongState(_))), "{refused:?}");
