@@ -228,7 +228,7 @@ const MISTAKES: [(&str, &str, &str); 11] = [
     (
         "(task, trace) values ('t', to_jsonb(repeat('x', 2000000)))",
         "54000",
-        "input",
+        "trace",
     ),
 ];
 
