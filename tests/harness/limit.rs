@@ -57,6 +57,8 @@ pub async fn waits_or_ends<T>(s: &Session, pid: i32, task: &JoinHandle<T>) {
         "a wait or the end of the other session's work",
         PATIENCE,
         async || {
+            // In a transaction the first look would be seen again and again.
+            s.get("select pg_stat_clear_snapshot()").await;
             let seen = s.get(&sql).await;
             if task.is_finished() || seen.starts_with("active|Lock|") {
                 Ok(())

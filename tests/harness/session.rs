@@ -206,6 +206,8 @@ impl Session {
             "select state, wait_event_type, wait_event, query from pg_stat_activity where pid = {pid}"
         );
         eventually("the wait of the other session", PATIENCE, || async {
+            // In a transaction the first look would be seen again and again.
+            self.get("select pg_stat_clear_snapshot()").await;
             let seen = self.get(&sql).await;
             if seen.starts_with("active|Lock|") {
                 Ok(())
