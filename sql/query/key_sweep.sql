@@ -1,6 +1,6 @@
 -- The net under the outcomes: of each concurrency key that has room the first job of each lane goes into it. Looks at
 -- $3 lanes of keys, those that follow ($1 key, $2 lane), one after the other: behind one key a million jobs may wait.
--- Gives the jobs, and beside them or alone where it stopped
+-- Gives the jobs, and beside them or alone where it stopped and at how many it looked
 with recursive place as (
     select $1 collate "C" as concurrency_key, $2 as lane_id, 0 as number
     union all
@@ -45,9 +45,9 @@ with recursive place as (
     ))
     returning q.lane_id, q.priority, q.job_id
 )
-select i.lane_id, i.priority, i.job_id, l.concurrency_key, l.lane_id
+select i.lane_id, i.priority, i.job_id, l.concurrency_key, l.lane_id, l.number
 from (
-    select p.concurrency_key, p.lane_id
+    select p.concurrency_key, p.lane_id, p.number
     from place p
     where p.number > 0
     order by p.number desc

@@ -362,3 +362,32 @@ async fn a_key_that_is_let_in_wakes_who_waits() {
     complete(&s, &job).await;
     assert!(wait.await.expect("the waiter lives") < PATIENCE);
 }
+
+#[tokio::test]
+async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came_to_the_end() {
+    let (_db, s) = session().await;
+    for key in ["a", "b", "c"] {
+        s.enqueue(&format!("'t', concurrency_key => '{key}'")).await;
+        s.enqueue(&format!("'t', concurrency_key => '{key}'")).await;
+    }
+    // As if everything that ran had ended and let nothing in.
+    s.get("update trax.work_queue set waits_for = 'key'").await;
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/key_sweep.sql");
+    let sweep = std::fs::read_to_string(root).expect("the statement is there");
+    s.get(&format!("prepare sweep (text, bigint, int) as {sweep}"))
+        .await;
+    let from = |key: &str, lane: &str| format!("execute sweep ('{key}', {lane}, 2)");
+    let first = s.get(&from("", "-9223372036854775808")).await;
+    let rows: Vec<Vec<&str>> = first.lines().map(|row| row.split('|').collect()).collect();
+    assert_eq!(rows.len(), 2, "{first}");
+    assert_eq!((rows[0][3], rows[0][5]), ("b", "2"), "{first}");
+    let second = s.get(&from("b", rows[0][4])).await;
+    let rows: Vec<Vec<&str>> = second.lines().map(|row| row.split('|').collect()).collect();
+    assert_eq!(rows.len(), 1, "{second}");
+    assert_eq!((rows[0][3], rows[0][5]), ("c", "1"), "not two: the end");
+    assert_eq!(
+        s.claim("max_jobs => 9").await.len(),
+        3,
+        "the first of each key"
+    );
+}

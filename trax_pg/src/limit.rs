@@ -113,8 +113,8 @@ impl Room {
     }
 }
 
-/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it every two seconds,
-/// and a new one within a few.
+/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it whenever it wakes,
+/// every two seconds at least.
 const SAID_MICROS: i64 = 15_000_000;
 
 /// The scheduler says what the limit of its database is, for sessions that were connected before it was changed.
@@ -321,7 +321,7 @@ pub(crate) fn sweep(spi: &Spi) {
     );
 }
 
-/// One sweep from where the last one stopped, or from the beginning when that found nothing.
+/// One sweep from where the last one stopped, or from the beginning when that came to the end.
 fn sweep_on<T: IntoDatum + FromDatum>(
     spi: &Spi,
     statement: &'static Statement,
@@ -336,5 +336,8 @@ fn sweep_on<T: IntoDatum + FromDatum>(
             hint::claimable(lane, row.must(2), row.must(3));
         }
     }
-    *swept_to = rows.first().map(|row| (row.must(4), row.must(5)));
+    let last = rows
+        .first()
+        .filter(|row| row.must::<i32>(6) == SWEEP_AT_MOST);
+    *swept_to = last.map(|row| (row.must(4), row.must(5)));
 }

@@ -198,7 +198,6 @@ impl Connected {
         if let Some(bell) = shmem::bell() {
             bell.attend();
         }
-        limit::say_limit_of_database();
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;
         let mut next_notice = next_cycle;
@@ -207,9 +206,9 @@ impl Connected {
         let mut heard = 0;
         loop {
             if reload_if_asked() {
-                limit::say_limit_of_database();
                 next_cycle = Instant::now();
             }
+            limit::say_limit_of_database();
             rung |= shmem::bell().map_or(0, shmem::Bell::take);
             let count = shmem::bell().map_or(0, shmem::Bell::count);
             // One that comes alone is passed on at once; many together wait for each other.
@@ -229,7 +228,6 @@ impl Connected {
                 let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
                 let end = Instant::now();
                 if due.check {
-                    limit::say_limit_of_database();
                     next_check = end + CHECK_INTERVAL;
                 }
                 if due.notice {
