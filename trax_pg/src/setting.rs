@@ -160,7 +160,9 @@ unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
 unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
     // SAFETY: null, or a record that is never freed.
     unsafe {
-        let record = pg_sys::find_option(name.as_ptr(), false, true, pg_sys::ERROR as i32);
+        // The constant of this name in pg_sys is there on 15 only.
+        let error = pgrx::PgLogLevel::ERROR as i32;
+        let record = pg_sys::find_option(name.as_ptr(), false, true, error);
         record
             .as_ref()
             .map_or(pg_sys::GucSource::PGC_S_DEFAULT, |record| record.source)
