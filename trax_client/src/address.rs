@@ -3,16 +3,17 @@
 //! Words: an *address* is a connection string of libpq, as a URL or as `key=value` pairs. The driver knows all of it but
 //! what TLS needs beyond on and off; that is taken out here and kept beside its `Config`.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::config::{Host, SslMode as DriverMode};
+use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-use crate::error::{Error, Result, chain};
+use crate::error::{Error, Report, Result, chain};
 use crate::parameter::take_out;
 use crate::tls::{Connector, connector};
 
@@ -21,7 +22,9 @@ use crate::tls::{Connector, connector};
 pub enum SslMode {
     /// No TLS.
     Disable,
-    /// TLS when the server offers it; nothing is verified. The default, and what `allow` means here too.
+    /// No TLS unless the server asks for it; nothing is verified that nobody could verify.
+    Allow,
+    /// TLS when the server offers it, and none when it fails. The default.
     Prefer,
     /// TLS, or no connection. The certificate is verified only when `sslrootcert` is there, as `VerifyCa` does.
     Require,
@@ -36,6 +39,7 @@ impl SslMode {
     pub fn as_str(self) -> &'static str {
         match self {
             SslMode::Disable => "disable",
+            SslMode::Allow => "allow",
             SslMode::Prefer => "prefer",
             SslMode::Require => "require",
             SslMode::VerifyCa => "verify-ca",
@@ -50,64 +54,84 @@ impl FromStr for SslMode {
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "disable" => Ok(SslMode::Disable),
-            "allow" | "prefer" => Ok(SslMode::Prefer),
+            "allow" => Ok(SslMode::Allow),
+            "prefer" => Ok(SslMode::Prefer),
             "require" => Ok(SslMode::Require),
             "verify-ca" => Ok(SslMode::VerifyCa),
             "verify-full" => Ok(SslMode::VerifyFull),
             other => Err(Error::Address(format!(
-                "sslmode is \"{other}\"; it may be disable, prefer, require, verify-ca or verify-full"
+                "sslmode is \"{other}\"; it may be {}",
+                choices("sslmode").join(", ")
             ))),
         }
     }
 }
 
-/// What an address says of TLS; what it does not say has the default of libpq.
+/// What an address says of TLS, by parameter, each as libpq accepts it; what it does not say has libpq's default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Tls {
-    pub(crate) mode: Option<SslMode>,
-    pub(crate) root: Option<String>,
-    pub(crate) cert: Option<String>,
-    pub(crate) key: Option<String>,
-}
+pub(crate) struct Tls(BTreeMap<&'static str, String>);
 
 /// The parameters that are not the driver's, each with libpq's environment variable.
-pub(crate) const PARAMETERS: [(&str, &str); 4] = [
+pub(crate) const PARAMETERS: [(&str, &str); 10] = [
     ("sslmode", "PGSSLMODE"),
     ("sslrootcert", "PGSSLROOTCERT"),
     ("sslcert", "PGSSLCERT"),
     ("sslkey", "PGSSLKEY"),
+    ("sslcrl", "PGSSLCRL"),
+    ("sslcrldir", "PGSSLCRLDIR"),
+    ("sslsni", "PGSSLSNI"),
+    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
+    ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    ("channel_binding", "PGCHANNELBINDING"),
 ];
 
-impl Tls {
-    fn slot(&mut self, parameter: &str) -> Option<&mut Option<String>> {
-        match parameter {
-            "sslrootcert" => Some(&mut self.root),
-            "sslcert" => Some(&mut self.cert),
-            "sslkey" => Some(&mut self.key),
-            _ => None,
+/// What a parameter may say, when it is no file.
+fn choices(parameter: &str) -> &'static [&'static str] {
+    match parameter {
+        "sslmode" => &[
+            "disable",
+            "allow",
+            "prefer",
+            "require",
+            "verify-ca",
+            "verify-full",
+        ],
+        "sslsni" => &["0", "1"],
+        "ssl_min_protocol_version" | "ssl_max_protocol_version" => {
+            &["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
         }
-    }
-
-    fn set(&mut self, parameter: &str, value: String) -> Result<()> {
-        match self.slot(parameter) {
-            Some(slot) => *slot = Some(value),
-            None => self.mode = Some(value.parse()?),
-        }
-        Ok(())
-    }
-
-    fn get(&self, parameter: &str) -> Option<&str> {
-        match parameter {
-            "sslrootcert" => self.root.as_deref(),
-            "sslcert" => self.cert.as_deref(),
-            "sslkey" => self.key.as_deref(),
-            _ => self.mode.map(SslMode::as_str),
-        }
+        "channel_binding" => &["disable", "prefer", "require"],
+        _ => &[],
     }
 }
 
-/// Where the database is: the driver's `Config`, which it is otherwise used as, and all of libpq's `sslmode`s, with
-/// `sslrootcert`, `sslcert` and `sslkey`.
+impl Tls {
+    fn set(&mut self, parameter: &str, value: String) -> Result<()> {
+        let known = PARAMETERS.iter().find(|(name, _)| *name == parameter);
+        let (parameter, _) = known.expect("only these parameters are taken out");
+        // As libpq has it: what is empty says nothing.
+        if value.is_empty() {
+            return Ok(());
+        }
+        let choices = choices(parameter);
+        if !choices.is_empty() && !choices.contains(&value.as_str()) {
+            return Err(Error::Address(format!(
+                "{parameter} is \"{value}\"; it may be {}",
+                choices.join(", ")
+            )));
+        }
+        self.0.insert(parameter, value);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, parameter: &str) -> Option<&str> {
+        self.0.get(parameter).map(String::as_str)
+    }
+}
+
+/// Where the database is: the driver's `Config`, which it is otherwise used as, and libpq's parameters for TLS:
+/// `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslcrl`, `sslcrldir`, `sslsni`, `ssl_min_protocol_version`,
+/// `ssl_max_protocol_version` and `channel_binding`.
 ///
 /// ```
 /// use trax_client::{Address, SslMode};
@@ -121,7 +145,9 @@ impl Tls {
 /// TLS needs the cargo feature `tls`; without it every mode from `require` on is refused when connecting. The files are
 /// read anew for each connection, so a certificate can be renewed under a running worker. `sslrootcert=system` means the
 /// CAs of the machine, and `verify-full`. Files that are not named are looked for in `~/.postgresql`, as libpq does.
-/// Through the socket of the same machine no TLS is used.
+/// Through the socket of the same machine no TLS is used. Unlike libpq, a list of revoked certificates that is named and
+/// cannot be read is an error, a key with a passphrase cannot be read, and a server's certificate of X.509 version 1
+/// that a CA has signed cannot be verified.
 #[derive(Clone, Debug)]
 pub struct Address {
     config: Config,
@@ -141,6 +167,7 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        refuse_open_at(text)?;
         let names = PARAMETERS.map(|(parameter, _)| parameter);
         let (rest, own) = take_out(text, &names);
         let config = rest.parse::<Config>().map_err(|error| {
@@ -163,6 +190,20 @@ impl FromStr for Address {
     }
 }
 
+/// An `@` in a password that is not written as %40 would make the rest of it part of the host's name, which errors
+/// print.
+fn refuse_open_at(text: &str) -> Result<()> {
+    let behind = text.split_once("://").map_or("", |(_, behind)| behind);
+    let host = behind.split_once('@').map_or("", |(_, host)| host);
+    let host = host.split(['/', '?']).next().unwrap_or_default();
+    if host.contains('@') {
+        return Err(Error::Address(
+            "there is an @ in the user's name or password; write it as %40".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 impl Deref for Address {
     type Target = Config;
 
@@ -177,13 +218,20 @@ impl DerefMut for Address {
     }
 }
 
+/// Whether a server that refuses a connection with TLS, or one without, may take the other.
+fn may_do_otherwise(refused: &Error) -> bool {
+    let by_rule = |report: &Report| report.sqlstate == "28000";
+    matches!(refused, Error::Tls(_)) || refused.report().is_some_and(by_rule)
+}
+
 type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
 impl Address {
-    /// What the address does not say of TLS is what libpq's variables say: PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY.
+    /// What the address does not say of TLS is what libpq's variables say: PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY,
+    /// PGSSLCRL, PGSSLCRLDIR, PGSSLSNI, PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
     ///
     /// # Errors
-    /// [`Error::Address`] when PGSSLMODE is no mode.
+    /// [`Error::Address`] when one of them has a value that libpq does not know.
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         for (parameter, name) in PARAMETERS {
             if self.tls.get(parameter).is_none()
@@ -203,8 +251,9 @@ impl Address {
 
     /// How much of TLS is asked for.
     pub fn sslmode(&self) -> SslMode {
-        self.tls.mode.unwrap_or(match self.config.get_ssl_mode() {
-            _ if self.tls.root.as_deref() == Some("system") => SslMode::VerifyFull,
+        let said = self.tls.get("sslmode").and_then(|mode| mode.parse().ok());
+        said.unwrap_or(match self.config.get_ssl_mode() {
+            _ if self.tls.get("sslrootcert") == Some("system") => SslMode::VerifyFull,
             DriverMode::Disable => SslMode::Disable,
             DriverMode::Require => SslMode::Require,
             _ => SslMode::Prefer,
@@ -213,13 +262,9 @@ impl Address {
 
     /// Another place, reached as this address says.
     pub fn with_config(&self, config: Config) -> Self {
-        Address {
-            config,
-            tls: Tls {
-                mode: Some(self.sslmode()),
-                ..self.tls.clone()
-            },
-        }
+        let mut tls = self.tls.clone();
+        tls.0.insert("sslmode", self.sslmode().as_str().to_owned());
+        Address { config, tls }
     }
 
     /// A new connection, driven by a task of its own until the client is dropped.
@@ -244,7 +289,8 @@ impl Address {
         let mut connector = connector(self)?;
         let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
             .map_err(|error| Error::Tls(error.to_string()))?;
-        let (client, connection) = self.driver_config().connect_raw(stream, tls).await?;
+        let config = self.driver_config(self.ways()[0]);
+        let (client, connection) = config.connect_raw(stream, tls).await?;
         tokio::spawn(async move {
             // The client sees the same error on its next call.
             if connection.await.is_err() {}
@@ -254,21 +300,47 @@ impl Address {
 
     /// A new connection that the caller drives.
     pub(crate) async fn open(&self) -> Result<(Client, Driver)> {
-        let connector = connector(self)?;
-        Ok(self.driver_config().connect(connector).await?)
+        let ways = self.ways();
+        let first = self.open_by(ways[0]).await;
+        match (first, ways.get(1)) {
+            (Err(refused), Some(other)) if may_do_otherwise(&refused) => {
+                let second = self.open_by(*other).await;
+                second.map_err(|error| match refused {
+                    Error::Tls(cause) => Error::Tls(format!("{cause}; without TLS: {error}")),
+                    _ => error,
+                })
+            }
+            (first, _) => first,
+        }
     }
 
-    /// What the driver is told: whether TLS is to be, may be, or is not.
-    fn driver_config(&self) -> Config {
-        let mut config = self.config.clone();
+    async fn open_by(&self, way: DriverMode) -> Result<(Client, Driver)> {
+        let connector = connector(self)?;
+        Ok(self.driver_config(way).connect(connector).await?)
+    }
+
+    /// What the driver is to do about TLS, and what else when that is refused: libpq's `allow` and `prefer` try both.
+    fn ways(&self) -> &'static [DriverMode] {
         let is_socket = |host: &Host| matches!(host, Host::Unix(_));
-        let local = config.get_hostaddrs().is_empty() && config.get_hosts().iter().all(is_socket);
-        config.ssl_mode(match self.sslmode() {
-            _ if local => DriverMode::Disable,
-            SslMode::Disable => DriverMode::Disable,
-            SslMode::Prefer => DriverMode::Prefer,
-            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => DriverMode::Require,
-        });
+        let local = self.get_hostaddrs().is_empty() && self.get_hosts().iter().all(is_socket);
+        match self.sslmode() {
+            _ if local => &[DriverMode::Disable],
+            SslMode::Disable => &[DriverMode::Disable],
+            SslMode::Allow => &[DriverMode::Disable, DriverMode::Require],
+            SslMode::Prefer => &[DriverMode::Prefer, DriverMode::Disable],
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => &[DriverMode::Require],
+        }
+    }
+
+    fn driver_config(&self, way: DriverMode) -> Config {
+        let mut config = self.config.clone();
+        config.ssl_mode(way);
+        match self.tls.get("channel_binding") {
+            Some("disable") => config.channel_binding(ChannelBinding::Disable),
+            Some("prefer") => config.channel_binding(ChannelBinding::Prefer),
+            Some(_) => config.channel_binding(ChannelBinding::Require),
+            None => &mut config,
+        };
         config
     }
 
@@ -300,7 +372,7 @@ mod tests {
         );
         for address in [&url, &pairs] {
             assert_eq!(address.sslmode(), SslMode::VerifyFull);
-            assert_eq!(address.tls.root.as_deref(), Some("/tmp/a b.pem"));
+            assert_eq!(address.tls.get("sslrootcert"), Some("/tmp/a b.pem"));
             assert_eq!(address.get_password(), Some(&b"p@"[..]));
             assert_eq!(address.get_dbname(), Some("d"));
         }
@@ -314,6 +386,21 @@ mod tests {
             let said = error.expect_err("it is no address").to_string();
             assert!(said.contains("neither postgres://"), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn a_password_with_an_at_is_not_shown() {
+        for text in [
+            "postgres://u:s3cret@s3cret@h/d",
+            "postgresql://u:s3@cret@h",
+            "postgres://u:s3@cret@h?sslmode=require",
+        ] {
+            let error = text.parse::<Address>().map(drop);
+            let said = error.expect_err("it is refused").to_string();
+            assert!(said.contains("%40") && !said.contains("cret"), "{said}");
+        }
+        let right = parsed("postgres://u:p%40@h/d?application_name=a@b");
+        assert_eq!(right.get_password(), Some(&b"p@"[..]));
     }
 
     #[test]
@@ -349,9 +436,9 @@ mod tests {
 
     #[test]
     fn a_socket_of_this_machine_needs_no_tls() {
-        let local = parsed("host=/tmp sslmode=verify-full").driver_config();
-        assert_eq!(local.get_ssl_mode(), DriverMode::Disable);
-        let remote = parsed("host=/tmp,h sslmode=verify-full").driver_config();
-        assert_eq!(remote.get_ssl_mode(), DriverMode::Require);
+        let local = parsed("host=/tmp sslmode=verify-full");
+        assert_eq!(local.ways(), [DriverMode::Disable]);
+        let remote = parsed("host=/tmp,h sslmode=verify-full");
+        assert_eq!(remote.ways(), [DriverMode::Require]);
     }
 }

@@ -3,7 +3,12 @@
 #[cfg(feature = "tls")]
 mod rustls;
 #[cfg(feature = "tls")]
-pub(crate) use self::rustls::{Connector, connector, explain};
+mod verifier;
+#[cfg(feature = "tls")]
+pub(crate) use self::{
+    rustls::{Connector, connector},
+    verifier::explain,
+};
 
 #[cfg(not(feature = "tls"))]
 pub(crate) use self::without::{Connector, connector, explain};

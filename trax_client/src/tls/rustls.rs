@@ -1,19 +1,17 @@
-//! TLS by rustls: which certificates are trusted, and what is said of one that is not.
+//! TLS by rustls: the files that an address names, and what is trusted by them.
 
-use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::verifier::{Trust, Verifier};
 use crate::address::{Address, SslMode};
 use crate::error::{Error, Result};
 
@@ -24,63 +22,151 @@ pub(crate) fn connector(address: &Address) -> Result<Connector> {
     // Named, not the process's default: whoever uses this library may have another one.
     let provider = Arc::new(ring::default_provider());
     let wrong = |error: rustls::Error| Error::Tls(error.to_string());
-    let verifier: Arc<dyn ServerCertVerifier> = match trust(address)? {
-        None => Arc::new(Lenient::Anybody(Arc::clone(&provider))),
-        Some((mode, roots)) => {
-            let strict =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                    .build()
-                    .map_err(|error| Error::Tls(error.to_string()))?;
-            match mode {
-                SslMode::VerifyFull => strict,
-                _ => Arc::new(Lenient::AnyName(strict)),
-            }
-        }
+    let verifier = Verifier {
+        trust: trust(address, &provider)?,
+        provider: Arc::clone(&provider),
     };
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&versions(address)?)
         .map_err(wrong)?
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
-    let config = match identity(address)? {
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match identity(address)? {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(wrong)?,
         None => builder.with_no_client_auth(),
     };
+    config.enable_sni = address.tls.get("sslsni") != Some("0");
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// The CAs to trust and how strictly; none when nothing is verified.
-fn trust(address: &Address) -> Result<Option<(SslMode, RootCertStore)>> {
+/// The versions of TLS between `ssl_min_protocol_version` and `ssl_max_protocol_version`.
+fn versions(address: &Address) -> Result<Vec<&'static SupportedProtocolVersion>> {
+    let limit = |parameter| {
+        let rank = |name: &str| match name {
+            "TLSv1.3" => 13,
+            "TLSv1.2" => 12,
+            _ => 11,
+        };
+        address.tls.get(parameter).map(rank)
+    };
+    let least = limit("ssl_min_protocol_version").unwrap_or(12);
+    let most = limit("ssl_max_protocol_version").unwrap_or(13);
+    let known = [(12, &version::TLS12), (13, &version::TLS13)];
+    let allowed: Vec<_> = known
+        .into_iter()
+        .filter(|(rank, _)| (least..=most).contains(rank))
+        .map(|(_, version)| version)
+        .collect();
+    if allowed.is_empty() {
+        return Err(Error::Tls(
+            "ssl_min_protocol_version and ssl_max_protocol_version leave neither TLSv1.2 nor TLSv1.3, \
+             which are all that this program speaks"
+                .to_owned(),
+        ));
+    }
+    Ok(allowed)
+}
+
+/// Whom to trust and how strictly; none when nothing is verified. A CA that is there counts in every mode, as libpq
+/// has it.
+fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Trust>> {
     let mode = address.sslmode();
-    if mode < SslMode::Require {
+    let named = address.tls.get("sslrootcert");
+    if named == Some("system") && mode != SslMode::VerifyFull {
+        // Anybody can have a certificate of theirs.
+        return Err(Error::Tls(format!(
+            "sslrootcert=system with sslmode={} would trust everybody; say sslmode=verify-full",
+            mode.as_str()
+        )));
+    }
+    if mode == SslMode::Disable {
         return Ok(None);
     }
-    if address.tls.root.as_deref() == Some("system") {
-        return match mode {
-            SslMode::VerifyFull => Ok(Some((mode, of_the_system()?))),
-            // Anybody can have a certificate of theirs.
-            _ => Err(Error::Tls(format!(
-                "sslrootcert=system with sslmode={} would trust everybody; say sslmode=verify-full",
-                mode.as_str()
-            ))),
-        };
-    }
-    let named = address.tls.root.as_ref().map(PathBuf::from);
-    match named.or_else(|| Address::home_file("root.crt")) {
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates("sslrootcert", &path)? {
-                roots.add(certificate).map_err(|error| {
-                    Error::Tls(format!("sslrootcert {}: {error}", path.display()))
-                })?;
+    let (roots, known) = if named == Some("system") {
+        (of_the_system()?, Vec::new())
+    } else {
+        // As libpq has it: a file that is not there counts as none where none is needed.
+        let path = named.map(PathBuf::from);
+        let path = path.filter(|path| mode >= SslMode::VerifyCa || path.exists());
+        match path.or_else(|| Address::home_file("root.crt").filter(|_| named.is_none())) {
+            Some(path) => of_file(&path)?,
+            None if mode < SslMode::VerifyCa => return Ok(None),
+            None => {
+                return Err(Error::Tls(format!(
+                    "sslmode={} needs to know whom to trust; say sslrootcert=FILE with the certificate of the CA, \
+                     sslrootcert=system, or put it into ~/.postgresql/root.crt",
+                    mode.as_str()
+                )));
             }
-            Ok(Some((mode.max(SslMode::VerifyCa), roots)))
         }
-        None if mode == SslMode::Require => Ok(None),
-        None => Err(Error::Tls(format!(
-            "sslmode={} needs to know whom to trust; say sslrootcert=FILE with the certificate of the CA, \
-             sslrootcert=system, or put it into ~/.postgresql/root.crt",
-            mode.as_str()
+    };
+    let crls = revocation_lists(address)?;
+    let known = if crls.is_empty() { known } else { Vec::new() };
+    let builder =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let chain = builder
+        .with_crls(crls)
+        .enforce_revocation_expiration()
+        .build()
+        .map_err(|error| Error::Tls(error.to_string()))?;
+    Ok(Some(Trust {
+        chain,
+        known,
+        name: mode == SslMode::VerifyFull,
+    }))
+}
+
+fn of_file(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
+    let known = certificates("sslrootcert", path)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in &known {
+        roots
+            .add(certificate.clone())
+            .map_err(|error| Error::Tls(format!("sslrootcert {}: {error}", path.display())))?;
+    }
+    Ok((roots, known))
+}
+
+/// The lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A named one that cannot be
+/// read is an error; libpq goes on without it.
+fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDer<'static>>> {
+    let file = address.tls.get("sslcrl").map(PathBuf::from);
+    let dir = address.tls.get("sslcrldir").map(PathBuf::from);
+    let mut all = Vec::new();
+    let home = || Address::home_file("root.crl");
+    let file = if dir.is_some() {
+        file
+    } else {
+        file.or_else(home)
+    };
+    if let Some(path) = file {
+        all.extend(lists_in("sslcrl", &path)?);
+    }
+    if let Some(dir) = dir {
+        let wrong =
+            |error: std::io::Error| Error::Tls(format!("sslcrldir {}: {error}", dir.display()));
+        for entry in dir.read_dir().map_err(wrong)? {
+            let path = entry.map_err(wrong)?.path();
+            if path.is_file() {
+                all.extend(lists_in("sslcrldir", &path)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn lists_in(parameter: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>> {
+    let lists: Result<Vec<_>, _> =
+        CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
+    match lists {
+        Ok(lists) if !lists.is_empty() => Ok(lists),
+        Ok(_) => Err(Error::Tls(format!(
+            "{parameter} {}: there is no list of revoked certificates in this file",
+            path.display()
+        ))),
+        Err(error) => Err(Error::Tls(format!(
+            "{parameter} {}: {error}",
+            path.display()
         ))),
     }
 }
@@ -104,29 +190,53 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The certificate that this client shows, if it has one.
 fn identity(address: &Address) -> Result<Option<Identity>> {
-    let file = |named: &Option<String>, name| {
-        let named = named.as_ref().map(PathBuf::from);
+    let file = |parameter, name| {
+        let named = address.tls.get(parameter).map(PathBuf::from);
         named.or_else(|| Address::home_file(name))
     };
     if address.sslmode() == SslMode::Disable {
         return Ok(None);
     }
-    let Some(cert) = file(&address.tls.cert, "postgresql.crt") else {
+    let Some(cert) = file("sslcert", "postgresql.crt") else {
         return Ok(None);
     };
-    let Some(key) = file(&address.tls.key, "postgresql.key") else {
+    let Some(key) = file("sslkey", "postgresql.key") else {
         return Err(Error::Tls(format!(
             "there is no key for the certificate {}; say sslkey=FILE",
             cert.display()
         )));
     };
     let chain = certificates("sslcert", &cert)?;
-    let key = PrivateKeyDer::from_pem_file(&key)
-        .map_err(|error| Error::Tls(format!("sslkey {}: {error}", key.display())))?;
-    Ok(Some((chain, key)))
+    Ok(Some((chain, private_key(&key)?)))
 }
 
-fn certificates(parameter: &str, path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>> {
+/// A key that others than its owner could have read is refused, as libpq does; one of root's may be its group's too.
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    let wrong = |cause: String| Error::Tls(format!("sslkey {}: {cause}", path.display()));
+    let found = path.metadata().map_err(|error| wrong(error.to_string()))?;
+    if !found.is_file() {
+        return Err(wrong("it is not a regular file".to_owned()));
+    }
+    let of_others = if found.uid() == 0 { 0o037 } else { 0o077 };
+    if found.mode() & of_others != 0 {
+        return Err(wrong(format!(
+            "others may read or change it; type: chmod 600 '{}'",
+            path.display()
+        )));
+    }
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+        let is_encrypted = text.windows(9).any(|part| part == b"ENCRYPTED");
+        wrong(match is_encrypted {
+            true => "it is encrypted, which this program cannot undo; openssl pkey -in FILE -out \
+                     PLAIN writes it without a passphrase"
+                .to_owned(),
+            false => error.to_string(),
+        })
+    })
+}
+
+fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let wrong = |cause: &dyn std::fmt::Display| {
         Error::Tls(format!("{parameter} {}: {cause}", path.display()))
     };
@@ -137,105 +247,4 @@ fn certificates(parameter: &str, path: &std::path::Path) -> Result<Vec<Certifica
         return Err(wrong(&"there is no certificate in this file"));
     }
     Ok(all)
-}
-
-/// Verifies less than rustls alone does.
-#[derive(Debug)]
-enum Lenient {
-    /// `require`: encrypted, whoever it is.
-    Anybody(Arc<CryptoProvider>),
-    /// `verify-ca`: signed by a trusted CA, for whatever name.
-    AnyName(Arc<WebPkiServerVerifier>),
-}
-
-impl ServerCertVerifier for Lenient {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let Lenient::AnyName(strict) = self else {
-            return Ok(ServerCertVerified::assertion());
-        };
-        let verified =
-            strict.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verified {
-            // The name is looked at last: all else is right.
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verified => verified,
-        }
-    }
-
-    // That the other side has the certificate's key is verified always: channel binding stands on it.
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        match self {
-            Lenient::Anybody(provider) => {
-                let known = &provider.signature_verification_algorithms;
-                verify_tls12_signature(message, cert, dss, known)
-            }
-            Lenient::AnyName(strict) => strict.verify_tls12_signature(message, cert, dss),
-        }
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        match self {
-            Lenient::Anybody(provider) => {
-                let known = &provider.signature_verification_algorithms;
-                verify_tls13_signature(message, cert, dss, known)
-            }
-            Lenient::AnyName(strict) => strict.verify_tls13_signature(message, cert, dss),
-        }
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        match self {
-            Lenient::Anybody(provider) => provider
-                .signature_verification_algorithms
-                .supported_schemes(),
-            Lenient::AnyName(strict) => strict.supported_verify_schemes(),
-        }
-    }
-}
-
-/// Why a handshake failed, for who has to act.
-pub(crate) fn explain(error: &io::Error) -> String {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-    let Some(rustls::Error::InvalidCertificate(refused)) = cause else {
-        return error.to_string();
-    };
-    match refused {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "the server's certificate is not signed by a CA of sslrootcert".to_owned()
-        }
-        CertificateError::NotValidForNameContext {
-            expected,
-            presented,
-        } => format!(
-            "the server's certificate is not for \"{}\", it is for {}",
-            expected.to_str(),
-            presented.join(", ")
-        ),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the server's certificate has expired".to_owned()
-        }
-        CertificateError::Other(cause) => {
-            format!("the server's certificate is refused: {cause}")
-        }
-        other => format!("the server's certificate is refused: {other}"),
-    }
 }

@@ -1,5 +1,7 @@
 //! TLS against a real server, with certificates that the test makes: what is trusted, and what is said of the rest.
 
+mod matrix;
+
 use std::error::Error as StdError;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -20,7 +22,27 @@ sign() {
     echo subjectAltName=DNS:$2 > $1.ext
     openssl x509 -req -in $1.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile $1.ext -out $1.crt
 }
-sign server localhost && sign client postgres";
+sign server localhost && sign client postgres
+# Known by its common name alone, of version 3 and of version 1; signed by itself, as a CA and for another name.
+bare() {
+    openssl req $new -subj /CN=localhost -keyout $1.key -out $1.csr
+    openssl x509 -req -in $1.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 $2 $3 -out $1.crt
+}
+echo basicConstraints=CA:FALSE > bare.ext
+bare common -extfile bare.ext && bare version1
+openssl req -x509 $new -days 2 -subj /CN=self -addext subjectAltName=DNS:localhost -keyout self.key -out self.crt
+# Lists of the CA: nothing revoked, server.crt revoked, and one whose time is over; of the other CA, nothing.
+touch index.txt && echo 01 > crlnumber
+printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ncrlnumber=crlnumber\ndefault_md=sha256\ndefault_crl_days=2\n' > ca.cnf
+printf 'crl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid\n' >> ca.cnf
+list() {
+    openssl ca -config ca.cnf -keyfile $1.key -cert $1.crt $3 $4 $5 $6 -gencrl -out $2.crl
+}
+list ca none && list other foreign
+list ca late -crl_lastupdate 20200101000000Z -crl_nextupdate 20200102000000Z
+openssl ca -config ca.cnf -keyfile ca.key -cert ca.crt -revoke server.crt && list ca revoked
+cp client.key open.key && chmod 644 open.key
+openssl pkey -in client.key -aes128 -passout pass:x -out locked.key && chmod 600 locked.key";
 
 /// A server that takes nothing but TLS over the network, as a certificate for localhost.
 struct Site {
