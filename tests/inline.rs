@@ -65,7 +65,7 @@ async fn ship(ship: Ship, ctx: Context) -> HandlerResult<Outcome> {
             Err(JobError::new(format!("{reason:?}")))
         }
         "lie" => Ok(Outcome::Recorded),
-        item => Ok(Outcome::Output(json!({"sent": item}))),
+        item => Ok(Outcome::Output(json!({"sent": item}).into())),
     }
 }
 
@@ -79,9 +79,10 @@ async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_told
     client.enqueue(&NewJob::new("other", 1)).await?;
     let labelled = |_: Context, next: Next| async move {
         match next.run().await? {
-            Outcome::Output(Value::Object(mut output)) => {
-                output.insert("label".to_owned(), json!(true));
-                Ok(Outcome::Output(Value::Object(output)))
+            Outcome::Output(output) => {
+                let mut output: Value = output.read()?;
+                output["label"] = json!(true);
+                Ok(Outcome::Output(output.into()))
             }
             outcome => Ok(outcome),
         }

@@ -5,6 +5,7 @@ mod fault;
 mod fetch;
 mod health;
 mod hosts;
+mod json;
 mod lease;
 mod middleware;
 mod pooler;

@@ -46,6 +46,28 @@ async fn a_file_of_lines_is_queued_in_its_order_with_the_options() {
 }
 
 #[tokio::test]
+async fn every_digit_of_a_number_is_queued_and_shown() {
+    let (db, s) = session().await;
+    let input = "{\"id\": 12345678901234567890123, \"price\": 1.10}";
+    let id = said(&db, &["enqueue", "t", input]);
+    let files = Scratch::new("digits");
+    let path = files.path().join("inputs.jsonl");
+    std::fs::write(&path, format!("{input}\n")).expect("a file can be written");
+    said(
+        &db,
+        &["enqueue", "t", "--file", &path.display().to_string()],
+    );
+    s.get("select trax.schedule('m', 't')").await;
+    said(&db, &["manifest", "trigger", "m", "--input", input]);
+    let sql = "select string_agg(distinct input::text, ' ') from trax.work_queue";
+    assert_eq!(s.get(sql).await, input);
+    let shown = said(&db, &["jobs", "show", "--json", id.trim()]);
+    assert!(shown.contains(&format!("\"input\":{input}")), "{shown}");
+    let shown = said(&db, &["jobs", "show", id.trim()]);
+    assert!(shown.contains("\"id\": 12345678901234567890123"), "{shown}");
+}
+
+#[tokio::test]
 async fn a_line_that_is_not_json_is_named_and_what_was_printed_is_queued() {
     let (db, s) = session().await;
     let mut child = trax(&db, &["enqueue", "bulk", "-", "--json"])

@@ -16,6 +16,42 @@ fn program(files: &Scratch, name: &str, body: &str) -> String {
     format!("exec sh {}", path.display())
 }
 
+#[tokio::test]
+async fn a_program_gets_and_gives_json_as_it_is() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let sql = "select trax.enqueue_many('t', array[
+        '{\"id\": 12345678901234567890123}', '1e400', repeat('7', 1000), repeat('[', 200) || repeat(']', 200)
+    ]::jsonb[])";
+    execute(&client, sql).await;
+    let (code, _, errors) = run(&mut trax(
+        &database,
+        &["worker", "--until-empty", "--exec", "cat"],
+    ));
+    assert_eq!(code, Some(0), "{errors}");
+    let same =
+        "select count(*) from trax.run where state = 'completed' and output::text = input::text";
+    assert_eq!(value::<i64>(&client, same).await, 4, "{errors}");
+}
+
+#[tokio::test]
+async fn a_character_that_cannot_be_stored_costs_a_program_neither_its_output_nor_its_detail() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(&client, "select trax.enqueue('good'), trax.enqueue('bad')").await;
+    let exec = r#"printf '{"a": "\\u0000|\\ud800|\\u00e9"}'; test $TRAX_TASK = good"#;
+    let (code, _, errors) = run(&mut trax(
+        &database,
+        &["worker", "--until-empty", "--exec", exec],
+    ));
+    assert_eq!(code, Some(0), "{errors}");
+    let sql = "select string_agg(concat_ws(' ', task, state, coalesce(output, detail) ->> 'a'), ', ' order by task) from trax.run";
+    assert_eq!(
+        text(&client, sql).await,
+        "bad failed \u{fffd}|\u{fffd}|é, good completed \u{fffd}|\u{fffd}|é"
+    );
+}
+
 /// Ends in a way that its task names.
 const MANY_ENDS: &str = r#"
 input=$(cat)
@@ -78,7 +114,7 @@ async fn the_exit_code_of_the_program_is_the_outcome() {
         .await
     };
     assert!(error("later").await.contains("not now"));
-    assert!(error("never").await.contains("what is {\"n\":1}"));
+    assert!(error("never").await.contains("what is {\"n\": 1}"));
     assert!(error("killed").await.contains("signal 9"));
     let broken = error("broken").await;
     assert!(

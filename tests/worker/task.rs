@@ -197,7 +197,7 @@ async fn what_a_handler_says_of_its_progress_is_seen_while_it_runs() {
             ctx.progress(json!({"done": step, "of": 1000}))?;
         }
         ctx.cancelled().await;
-        Ok::<_, JobError>(Outcome::Output(json!("stopped")))
+        Ok::<_, JobError>(Outcome::Output(json!("stopped").into()))
     };
     let running = start(
         worker(&database)

@@ -13,6 +13,7 @@ use crate::id::{JobId, Token};
 use crate::job::{
     Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
 };
+use crate::json::Json;
 use crate::manifest::{Group, Manifest};
 use crate::sql::{Call, Interval};
 use crate::telemetry::Enqueueing;
@@ -49,7 +50,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     ///
     /// With a unique key that is alive it gives that job's id and queues nothing.
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
-        let input = serde_json::to_value(&job.input)?;
+        let input = Json::of(&job.input)?;
         let enqueueing = Enqueueing::of(&job.task, None);
         let trace = enqueueing.trace(job.options.trace.as_ref());
         let call = Call::new("enqueue")
@@ -66,10 +67,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         inputs: &[T],
         options: &JobOptions,
     ) -> Result<Vec<JobId>> {
-        let inputs: Vec<Value> = inputs
-            .iter()
-            .map(serde_json::to_value)
-            .collect::<Result<_, _>>()?;
+        let inputs: Vec<Json> = inputs.iter().map(Json::of).collect::<Result<_, _>>()?;
         let enqueueing = Enqueueing::of(task, Some(inputs.len()));
         let trace = enqueueing.trace(options.trace.as_ref());
         let call = Call::new("enqueue_many")
@@ -130,7 +128,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn complete_and_claim(
         &self,
         leases: &[(JobId, Token)],
-        outputs: Vec<Option<Value>>,
+        outputs: Vec<Option<Json>>,
         options: &ClaimOptions,
     ) -> Result<(Vec<JobId>, Vec<Claimed>)> {
         let (ids, tokens) = split(leases);
@@ -200,7 +198,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         token: Token,
         progress: &T,
     ) -> Result<bool> {
-        let progress = serde_json::to_value(progress)?;
+        let progress = Json::of(progress)?;
         Call::new("report_progress")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
@@ -226,7 +224,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         token: Token,
         output: &T,
     ) -> Result<bool> {
-        let output = Some(serde_json::to_value(output)?).filter(|output| !output.is_null());
+        let output = Some(Json::of(output)?).filter(|output| !output.is_null());
         Call::new("complete")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
@@ -239,7 +237,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn complete_many(
         &self,
         leases: &[(JobId, Token)],
-        outputs: Vec<Option<Value>>,
+        outputs: Vec<Option<Json>>,
     ) -> Result<Vec<JobId>> {
         let (ids, tokens) = split(leases);
         let outputs = given(outputs);
@@ -562,7 +560,7 @@ fn split(leases: &[(JobId, Token)]) -> (Vec<i64>, Vec<Uuid>) {
 }
 
 /// Nobody has an output: say so without a byte a job.
-fn given(outputs: Vec<Option<Value>>) -> Option<Vec<Option<Value>>> {
+fn given(outputs: Vec<Option<Json>>) -> Option<Vec<Option<Json>>> {
     outputs.iter().any(Option::is_some).then_some(outputs)
 }
 

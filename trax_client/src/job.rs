@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 
 use crate::error::Result;
 use crate::id::{JobId, Token};
+use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::trace::TraceContext;
 use crate::worker::Task;
@@ -204,7 +205,7 @@ pub struct Claimed {
     /// The name of the code to run.
     pub task: String,
     /// What it works on.
-    pub input: Value,
+    pub input: Json,
     /// The manifest that it came from.
     pub manifest: Option<String>,
     /// Its group.
@@ -227,6 +228,7 @@ impl Claimed {
          pg_catalog.clock_timestamp() + timeout as deadline";
 
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        let trace: Option<Json> = row.try_get("trace")?;
         Ok(Claimed {
             job_id: JobId(row.try_get("job_id")?),
             attempt: row.try_get("attempt")?,
@@ -239,13 +241,14 @@ impl Claimed {
             lease_expires_at: row.try_get("lease_expires_at")?,
             timeout: row.try_get::<_, Option<Interval>>("timeout")?.map(|i| i.0),
             deadline: row.try_get("deadline")?,
-            trace: row.try_get("trace")?,
+            // One that cannot be decoded is no trace context; its text stands for it.
+            trace: trace.map(|trace| trace.read().unwrap_or_else(|_| Value::from(trace.text()))),
         })
     }
 
     /// The input as the handler's own type.
     pub fn input<T: DeserializeOwned>(&self) -> Result<T> {
-        Ok(T::deserialize(&self.input)?)
+        Ok(self.input.read()?)
     }
 }
 
@@ -305,7 +308,7 @@ pub enum Hastened {
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
     pub(crate) error: String,
-    pub(crate) detail: Option<Value>,
+    pub(crate) detail: Option<Json>,
     pub(crate) retry_in: Option<Interval>,
     pub(crate) permanent: Option<bool>,
 }
@@ -320,8 +323,8 @@ impl Failure {
     }
 
     /// Structured detail, kept in the run.
-    pub fn detail(mut self, detail: Value) -> Self {
-        self.detail = Some(detail);
+    pub fn detail(mut self, detail: impl Into<Json>) -> Self {
+        self.detail = Some(detail.into());
         self
     }
 

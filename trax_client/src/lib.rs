@@ -68,6 +68,7 @@ mod health;
 pub mod http;
 mod id;
 mod job;
+mod json;
 mod manifest;
 mod operate;
 mod parameter;
@@ -90,6 +91,7 @@ pub use id::{JobId, Token};
 pub use job::{
     Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
 };
+pub use json::Json;
 pub use manifest::{Group, Manifest};
 pub use operate::{Change, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};

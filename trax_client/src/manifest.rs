@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio_postgres::GenericClient;
 
 use crate::error::Result;
+use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::worker::Task;
 
@@ -25,7 +26,7 @@ use crate::worker::Task;
 pub struct Manifest {
     name: String,
     task: String,
-    input: Option<Value>,
+    input: Option<Json>,
     cron: Option<String>,
     every: Option<Interval>,
     run_at: Option<SystemTime>,
@@ -77,7 +78,7 @@ impl Manifest {
 
     /// What every run of it works on.
     pub fn input<T: Serialize>(mut self, input: &T) -> Result<Self> {
-        self.input = Some(serde_json::to_value(input)?);
+        self.input = Some(Json::of(input)?);
         Ok(self)
     }
 

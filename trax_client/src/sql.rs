@@ -11,6 +11,7 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::json::Json;
 
 /// A span of time as PostgreSQL's `interval`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -81,8 +82,9 @@ arguments! {
     Vec<String> => TEXT_ARRAY,
     Vec<i64> => INT8_ARRAY,
     Vec<Uuid> => UUID_ARRAY,
-    Vec<Value> => JSONB_ARRAY,
-    Vec<Option<Value>> => JSONB_ARRAY,
+    Json => JSONB,
+    Vec<Json> => JSONB_ARRAY,
+    Vec<Option<Json>> => JSONB_ARRAY,
 }
 
 /// One call; arguments that are not given keep the function's own defaults.

@@ -213,11 +213,11 @@ async fn the_status_of_an_execution_says_what_became_of_the_attempt() -> Result 
             "retry" if ctx.attempt() == 1 => Err(JobError::new("not yet").retry_in(Duration::ZERO)),
             "panic" => panic!("oh"),
             "snooze" => Ok(Outcome::Snooze(Duration::from_secs(3600))),
-            other => Ok(Outcome::Output(json!(other))),
+            other => Ok(Outcome::Output(json!(other).into())),
         }
     };
     let pass = |_: Context, next: trax_client::Next| async move {
-        if next.input() == "unfit" {
+        if next.input().text() == "\"unfit\"" {
             return Err(JobError::permanent("not here"));
         }
         next.run().await

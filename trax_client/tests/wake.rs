@@ -194,7 +194,7 @@ async fn completing_and_claiming_tells_what_was_recorded_and_what_was_taken() ->
     let (recorded, taken) = client
         .complete_and_claim(
             &[(first[0].job_id, first[0].token), stale],
-            vec![Some("done".into()), None],
+            vec![Some(serde_json::Value::from("done").into()), None],
             &two,
         )
         .await?;

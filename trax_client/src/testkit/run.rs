@@ -11,6 +11,7 @@ use super::Error;
 use super::enqueued::waiting;
 use crate::id::JobId;
 use crate::job::Claimed;
+use crate::json::Json;
 
 /// What the server made of an attempt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,7 +40,7 @@ pub struct Ran {
     /// What became of it.
     pub ended: Ended,
     /// What the handler gave, of a completed one.
-    pub output: Option<Value>,
+    pub output: Option<Json>,
     /// What the handler said, of a failed one; a panic begins with `panicked: `.
     pub error: Option<String>,
     /// What the handler said last of its progress.
@@ -56,7 +57,9 @@ impl Ran {
             return Err(Error::new(self.to_string()));
         }
         let output = self.output.clone().unwrap_or_default();
-        T::deserialize(&output).map_err(|error| Error::new(format!("the output {output}: {error}")))
+        output
+            .read()
+            .map_err(|error| Error::new(format!("the output {output}: {error}")))
     }
 }
 
@@ -90,7 +93,7 @@ pub(crate) async fn nothing_ready<C: GenericClient + Sync>(db: &C, task: &str) -
 pub(crate) async fn recorded<C: GenericClient + Sync>(
     db: &C,
     claimed: &Claimed,
-) -> Result<Option<Value>, Error> {
+) -> Result<Option<Json>, Error> {
     let sql =
         "select output from trax.run where job_id = $1 and attempt = $2 and state = 'completed'";
     let (job_id, attempt) = (claimed.job_id, claimed.attempt);

@@ -11,6 +11,7 @@ use super::held::Held;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::Claimed;
+use crate::json::Json;
 use crate::trace::{self, TraceContext};
 
 /// One attempt: the job, its lease, and the worker's shared state `S`.
@@ -39,8 +40,8 @@ impl<S> Context<S> {
         cancellation: Cancellation,
         state: Arc<S>,
         held: Arc<Held>,
-    ) -> (Value, Self) {
-        let input = claimed.input.take();
+    ) -> (Json, Self) {
+        let input = std::mem::take(&mut claimed.input);
         (
             input,
             Context {

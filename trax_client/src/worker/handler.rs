@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::cancellation::Reason;
 use super::context::Context;
@@ -15,10 +14,11 @@ use super::middleware::{Layer, around, caught};
 use super::outcome::{
     HandlerResult, IntoOutcome, JobError, Outcome, Verdict, settle, settle_stopped,
 };
+use crate::json::Json;
 use crate::telemetry::{Ended, Execution};
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
-pub(crate) type Handler<S> = Arc<dyn Fn(Value, Context<S>) -> Running + Send + Sync>;
+pub(crate) type Handler<S> = Arc<dyn Fn(Json, Context<S>) -> Running + Send + Sync>;
 
 /// Handlers by task, and the one for everything else.
 pub(crate) struct Handlers<S> {
@@ -115,7 +115,7 @@ where
     Fut: Future<Output = HandlerResult<R>> + Send + 'static,
     R: IntoOutcome + Send + 'static,
 {
-    Arc::new(move |input, ctx| match serde_json::from_value::<T>(input) {
+    Arc::new(move |input, ctx| match input.read::<T>() {
         Ok(input) => {
             let running = function(input, ctx);
             Box::pin(async move {
@@ -124,6 +124,12 @@ where
                 })
             })
         }
+        // JSON that no type can hold so: too deep, or a number out of every range.
+        Err(error) if error.is_syntax() => Box::pin(async move {
+            Err(JobError::permanent(format!(
+                "the input cannot be decoded: {error}; a handler that takes trax_client::Json gets its text"
+            )))
+        }),
         // Not permanent: in a rolling deployment the next attempt may meet the newer code.
         Err(error) => Box::pin(async move {
             Err(JobError::new(format!(
@@ -136,7 +142,7 @@ where
 /// Runs one attempt to its verdict. A handler that does not obey a stop within `patience` is dropped.
 pub(crate) async fn attempt<S>(
     handler: Handler<S>,
-    input: Value,
+    input: Json,
     ctx: Context<S>,
     patience: Duration,
 ) -> Verdict {

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::Value;
 use tokio_postgres::GenericClient;
 
 use super::cancellation::{Reason, cancellation};
@@ -17,6 +16,7 @@ use super::{Worker, check};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::job::{ClaimOptions, Claimed};
+use crate::json::Json;
 use crate::testkit::{self, Ended, Ran};
 
 impl<S: Send + Sync + 'static> Worker<S> {
@@ -101,7 +101,7 @@ async fn result<C: GenericClient + Sync>(
     client: &Client<'_, C>,
     claimed: &Claimed,
     verdict: &Verdict,
-) -> Result<(Option<Value>, Option<String>), testkit::Error> {
+) -> Result<(Option<Json>, Option<String>), testkit::Error> {
     match verdict {
         Verdict::Complete(output) => Ok((output.clone(), None)),
         Verdict::Fail(failure) => Ok((None, Some(failure.error.clone()))),

@@ -9,7 +9,6 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tokio_postgres::{Client as Connection, GenericClient};
 
 use super::connection::{Backoff, Notices, open_listening};
@@ -23,6 +22,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed, Failed, Failure};
+use crate::json::Json;
 use crate::manifest::Manifest;
 
 /// The most jobs of one claim, and completions of one call.
@@ -334,7 +334,7 @@ fn answer_completions(
     forget(outbox, leases);
 }
 
-fn completions(outbox: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Value>>) {
+fn completions(outbox: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Json>>) {
     outbox
         .iter()
         .filter_map(|settled| match &settled.verdict {

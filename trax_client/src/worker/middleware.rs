@@ -10,11 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 
-use serde_json::Value;
-
 use super::context::Context;
 use super::handler::{Handler, Running};
 use super::outcome::{HandlerResult, JobError, Outcome};
+use crate::json::Json;
 
 pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + Sync>;
 
@@ -24,13 +23,13 @@ pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + S
 /// outcome.
 pub struct Next<S = ()> {
     inner: Handler<S>,
-    input: Value,
+    input: Json,
     ctx: Context<S>,
 }
 
 impl<S> Next<S> {
     /// The input of the job, before the handler takes it.
-    pub fn input(&self) -> &Value {
+    pub fn input(&self) -> &Json {
         &self.input
     }
 

@@ -8,18 +8,18 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::cancellation::Reason;
 use crate::error::chain;
 use crate::job::Failure;
+use crate::json::Json;
 use crate::sql::Interval;
 
 /// How an attempt ended well.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Completed; the output is kept in the run.
-    Output(Value),
+    Output(Json),
     /// The handler already called `complete` in its own transaction.
     Recorded,
     /// Not now: back to the queue for this long, without spending an attempt.
@@ -36,7 +36,7 @@ pub trait IntoOutcome {
 
 impl<T: Serialize> IntoOutcome for T {
     fn into_outcome(self) -> Result<Outcome, serde_json::Error> {
-        serde_json::to_value(self).map(Outcome::Output)
+        Json::of(&self).map(Outcome::Output)
     }
 }
 
@@ -135,7 +135,7 @@ impl JobError {
     }
 
     /// Structured detail, kept in the run.
-    pub fn detail(mut self, detail: Value) -> Self {
+    pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.failure = self.failure.detail(detail);
         self
     }
@@ -156,7 +156,7 @@ impl fmt::Display for JobError {
 /// What to tell the server about one lease.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    Complete(Option<Value>),
+    Complete(Option<Json>),
     /// Nothing to tell: the handler did.
     Recorded,
     Fail(Failure),
@@ -208,6 +208,8 @@ pub(crate) fn settle_stopped(reason: Reason) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -252,7 +254,10 @@ mod tests {
 
     #[test]
     fn an_output_counts_although_a_cancel_was_requested() {
-        let verdict = settle(Ok(Outcome::Output(Value::from(1))), Some(Reason::Cancelled));
+        let verdict = settle(
+            Ok(Outcome::Output(Value::from(1).into())),
+            Some(Reason::Cancelled),
+        );
         assert!(matches!(verdict, Verdict::Complete(Some(_))));
     }
 

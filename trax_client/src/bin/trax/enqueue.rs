@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use trax_client::{JobId, JobOptions, NewJob, TraceContext};
+use trax_client::{JobId, JobOptions, Json, NewJob, TraceContext};
 
 use crate::failure::Failure;
 use crate::output::{Options, Progress, json as print_json, say};
@@ -85,7 +85,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 }
 
 async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let input: Value = serde_json::from_str(&arguments.input).map_err(|error| {
+    let input: Json = arguments.input.parse().map_err(|error| {
         Failure::usage(format!("the input is not JSON: {error}"))
             .hint("quote it for the shell: trax enqueue mail.send '{\"to\": \"a@example.org\"}'")
     })?;
@@ -115,7 +115,7 @@ async fn lines(
     let (batches, mut read) = mpsc::channel(AHEAD);
     std::thread::spawn(move || parse(source, &batches));
     while let Some(batch) = read.recv().await {
-        let inputs: Vec<Value> = batch?;
+        let inputs: Vec<Json> = batch?;
         if inputs.is_empty() {
             continue;
         }
@@ -126,7 +126,7 @@ async fn lines(
     Ok(())
 }
 
-type Batches = mpsc::Sender<Result<Vec<Value>, Failure>>;
+type Batches = mpsc::Sender<Result<Vec<Json>, Failure>>;
 
 /// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has been read does not
 /// wait for lines that may come later.
@@ -155,16 +155,16 @@ fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
 }
 
 /// Whether somebody takes it.
-fn send(batches: &Batches, batch: Result<Vec<Value>, Failure>) -> bool {
+fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
     batches.blocking_send(batch).is_ok()
 }
 
 /// What a line says; none for an empty one.
-fn value(number: usize, line: &str) -> Result<Option<Value>, Failure> {
+fn value(number: usize, line: &str) -> Result<Option<Json>, Failure> {
     if line.trim().is_empty() {
         return Ok(None);
     }
-    serde_json::from_str(line).map(Some).map_err(|error| {
+    line.parse().map(Some).map_err(|error| {
         Failure::usage(format!("line {number} is not JSON: {error}"))
             .hint("each line is the input of one job; the jobs of the lines before it are queued")
     })

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
-use trax_client::{Context, HandlerResult, JobError, Outcome};
+use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
 
 use crate::print;
 use crate::process_group::Groups;
@@ -53,7 +53,7 @@ impl Program {
         }
     }
 
-    pub(crate) async fn run(&self, input: Value, ctx: Context) -> HandlerResult<Outcome> {
+    pub(crate) async fn run(&self, input: Json, ctx: Context) -> HandlerResult<Outcome> {
         let mut child = self.start(&ctx)?;
         let group = self.running.enter(child.id());
         let (stdin, stdout, stderr) =
@@ -62,7 +62,7 @@ impl Program {
         let status = {
             let pipes = async {
                 tokio::join!(
-                    feed(stdin, input.to_string()),
+                    feed(stdin, input.text()),
                     keep_head(stdout, &mut out),
                     keep_tail(stderr, &mut err),
                 )
@@ -165,7 +165,7 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// Writes the input; a program that does not read it has its reasons.
-async fn feed(stdin: Option<ChildStdin>, input: String) {
+async fn feed(stdin: Option<ChildStdin>, input: &str) {
     if let Some(mut stdin) = stdin
         && stdin.write_all(input.as_bytes()).await.is_ok()
         && stdin.shutdown().await.is_err()
@@ -215,7 +215,8 @@ fn judge(
         "" => what,
         said => format!("{what}: {said}"),
     };
-    let detail = output(out);
+    let printed = output(out);
+    let detail: Value = printed.read().unwrap_or_default();
     if let Some(delay) = seconds(&detail, "snooze") {
         return Err(JobError::snooze(delay));
     }
@@ -240,9 +241,9 @@ fn judge(
         Some(delay) => error.retry_in(delay),
         None => error,
     };
-    Err(match detail {
-        Value::Null => error,
-        detail => error.detail(detail),
+    Err(match printed.is_null() {
+        true => error,
+        false => error.detail(printed),
     })
 }
 
@@ -265,11 +266,42 @@ fn tail(err: &[u8]) -> &[u8] {
 }
 
 /// Standard output as JSON, or null when it is not, or is too long.
-fn output(out: &[u8]) -> Value {
-    if out.len() > OUTPUT_LIMIT {
-        return Value::Null;
+fn output(out: &[u8]) -> Json {
+    let text = std::str::from_utf8(out).ok();
+    let text = text.filter(|text| text.len() <= OUTPUT_LIMIT);
+    text.and_then(|text| cleaned(text).parse().ok())
+        .unwrap_or_default()
+}
+
+/// JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a surrogate pair.
+fn cleaned(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match (unit(rest), rest.get(6..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0 | 0xd800..=0xdfff), _) => {
+                clean.push('\u{fffd}');
+                rest = &rest[6..];
+                continue;
+            }
+            (Some(_), _) => 6,
+            // The backslash and what it protects.
+            (None, _) => rest.chars().take(2).map(char::len_utf8).sum(),
+        };
+        clean.push_str(&rest[..length]);
+        rest = &rest[length..];
     }
-    serde_json::from_slice(out).unwrap_or(Value::Null)
+    clean.push_str(rest);
+    clean
+}
+
+/// The code unit of an escape that the text begins with.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]
@@ -287,17 +319,30 @@ mod tests {
 
     #[test]
     fn standard_output_is_kept_only_when_it_is_json() {
-        let json = judged(0, "{\"a\": 1}\n", "").ok();
-        assert_eq!(json, Some(Outcome::Output(serde_json::json!({"a": 1}))));
-        assert_eq!(
-            judged(0, "done!\n", "").ok(),
-            Some(Outcome::Output(Value::Null))
-        );
+        let kept = |text: &str| match judged(0, text, "") {
+            Ok(Outcome::Output(json)) => json.text().to_owned(),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(kept("{\"a\": 1.10}\n"), "{\"a\": 1.10}");
+        assert_eq!(kept("done!\n"), "null");
         let long = format!("\"{}\"", "x".repeat(OUTPUT_LIMIT));
-        assert_eq!(
-            judged(0, &long, "").ok(),
-            Some(Outcome::Output(Value::Null))
-        );
+        assert_eq!(kept(&long), "null");
+    }
+
+    #[test]
+    fn what_postgresql_cannot_store_is_replaced() {
+        for (said, kept) in [
+            (r#""a\u0000b\\u0000""#, r#""a�b\\u0000""#),
+            (r#""\ud83d\ude00 \ud83d! \ude00""#, r#""\ud83d\ude00 �! �""#),
+            (
+                r#"{"\n\"\u000a": "\uD800\u0000"}"#,
+                r#"{"\n\"\u000a": "��"}"#,
+            ),
+            (r#""\u+fff""#, "null"),
+            ("\"\\", "null"),
+        ] {
+            assert_eq!(output(said.as_bytes()).text(), kept, "{said}");
+        }
     }
 
     #[test]
@@ -334,7 +379,7 @@ mod tests {
         assert!(kept(said(75, "{\"snooze\": 5}"), "Snooze(5s)"));
         assert!(kept(said(1, "{\"cancel\": \"gone\"}"), "Cancel"));
         assert!(!kept(said(1, "{\"cancel\": true}"), "Cancel"));
-        assert!(kept(said(1, "{\"line\": 7}"), "\"line\": Number(7)"));
+        assert!(kept(said(1, "{\"line\": 7}"), "\"line\": 7"));
         let delay = Some(Duration::from_secs(7));
         let told = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);
         assert!(told.is_err_and(|error| format!("{error:?}").contains("7s")));

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::types::Type;
+use trax_client::Json;
 
 use super::list::DeadLetter;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ struct Whole {
     max_retries: Option<i32>,
     unique_key: Option<String>,
     concurrency_key: Option<String>,
-    input: Value,
+    input: Json,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use trax_client::Json;
 
 use super::{tone, unknown};
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ pub(super) struct Job {
     pub(super) state: String,
     pub(super) attempt: i32,
     task: String,
-    input: Value,
+    input: Json,
     pub(super) manifest: Option<String>,
     group_name: String,
     priority: i16,
@@ -43,7 +43,7 @@ pub(super) struct Job {
     finished_at: Option<Moment>,
     worker: Option<String>,
     error: Option<String>,
-    output: Option<Value>,
+    output: Option<Json>,
     unique_key: Option<String>,
     concurrency_key: Option<String>,
     max_retries: Option<i32>,
@@ -67,7 +67,7 @@ struct Attempt {
     started_at: Option<Moment>,
     finished_at: Moment,
     error: Option<String>,
-    detail: Option<Value>,
+    detail: Option<Json>,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::types::Type;
+use trax_client::Json;
 
 use crate::failure::{FAILED, Failure};
 use crate::output::{Consent, Options, confirmed, json, say};
@@ -141,11 +141,11 @@ pub(crate) async fn trigger(
     url: Option<String>,
     arguments: TriggerArguments,
 ) -> Result<ExitCode, Failure> {
-    let input: Option<Value> = arguments
+    let input: Option<Json> = arguments
         .input
         .as_deref()
         .map(|text| {
-            serde_json::from_str(text)
+            text.parse()
                 .map_err(|error| Failure::usage(format!("--input is not JSON: {error}")))
         })
         .transpose()?;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value};
 use tokio_postgres::types::Type;
+use trax_client::Json;
 
 use super::forecast::runs;
 use super::unknown;
@@ -127,11 +128,9 @@ fn text(
         let at = told(manifest, key).and_then(|text| Moment::parse(&text));
         facts.maybe(label, at.map(|at| at.full(now)));
     }
-    facts.json("input", manifest.get("input").unwrap_or(&Value::Null));
-    facts.json(
-        "exclusions",
-        manifest.get("exclusions").unwrap_or(&Value::Null),
-    );
+    let member = |key| Json::from(manifest.get(key).cloned().unwrap_or_default());
+    facts.json("input", &member("input"));
+    facts.json("exclusions", &member("exclusions"));
     match runs {
         Ok(runs) => facts.rows("next runs", runs, now),
         Err(failure) => facts.block("next runs", &failure.to_string()),

@@ -1,6 +1,7 @@
 //! One thing whole: its facts, a line each, and its texts below them.
 
 use console::measure_text_width;
+use trax_client::Json;
 
 use super::table::{Cell, Tone, table};
 use super::terminal::{paint, plain, width};
@@ -56,9 +57,14 @@ impl Facts {
     }
 
     /// JSON, indented; null is left out.
-    pub(crate) fn json(&mut self, heading: &str, value: &serde_json::Value) {
-        if !value.is_null() {
-            let text = plain(&format!("{value:#}"));
+    pub(crate) fn json(&mut self, heading: &str, json: &Json) {
+        if !json.is_null() {
+            // What is nested too deep to be indented stays one line.
+            let text = match json.read::<serde_json::Value>() {
+                Ok(value) => format!("{value:#}"),
+                Err(_) => json.to_string(),
+            };
+            let text = plain(&text);
             self.blocks.push((heading.to_owned(), text));
         }
     }

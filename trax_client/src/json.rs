@@ -1,0 +1,167 @@
+//! JSON as the text that it is: no number loses a digit, and what a job holds is read only by who wants it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::{BufMut, BytesMut};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+/// A JSON value as its text: the input of a job, or its output.
+///
+/// As the input type of a handler it takes every job as it is. `serde_json::Value` and other types hold no more digits
+/// than they have room for.
+///
+/// ```
+/// use trax_client::Json;
+///
+/// let order: Json = r#"{"id": 12345678901234567890123}"#.parse()?;
+/// assert_eq!(order.text(), r#"{"id": 12345678901234567890123}"#);
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order { id: u128 }
+/// assert_eq!(order.read::<Order>()?.id, 12345678901234567890123);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Json(Box<RawValue>);
+
+impl Json {
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
+        to_raw_value(value).map(Json)
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Reads it as a type of one's own.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.text())
+    }
+
+    /// Whether it is `null`.
+    pub fn is_null(&self) -> bool {
+        self.text() == "null"
+    }
+}
+
+/// `null`.
+impl Default for Json {
+    fn default() -> Self {
+        Json(RawValue::NULL.to_owned())
+    }
+}
+
+impl From<Value> for Json {
+    fn from(value: Value) -> Self {
+        Json::of(&value).expect("a value is JSON")
+    }
+}
+
+impl FromStr for Json {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> serde_json::Result<Self> {
+        RawValue::from_string(text.to_owned()).map(Json)
+    }
+}
+
+/// The same text.
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// On the wire `jsonb` is this version, then the text.
+const VERSION: u8 = 1;
+
+impl ToSql for Json {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        if *ty == Type::JSONB {
+            out.put_u8(VERSION);
+        }
+        out.put_slice(self.text().as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(*ty, Type::JSON | Type::JSONB)
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Json {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        let text = match raw.split_first() {
+            Some((&VERSION, text)) if *ty == Type::JSONB => text,
+            _ if *ty == Type::JSONB => return Err("jsonb of an unknown version".into()),
+            _ => raw,
+        };
+        Ok(std::str::from_utf8(text)?.parse::<Json>()?)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(*ty, Type::JSON | Type::JSONB)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_digit_and_every_depth_stays_on_the_way_there_and_back() {
+        let digits = "7".repeat(1000);
+        let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+        for text in ["1e400", "12345678901234567890123", "1.10", &digits, &deep] {
+            let json: Json = text.parse().expect("it is JSON");
+            let mut wire = BytesMut::new();
+            assert!(json.to_sql(&Type::JSONB, &mut wire).is_ok());
+            let back = Json::from_sql(&Type::JSONB, &wire).expect("it was JSON");
+            assert_eq!(back.text(), text);
+            let within = Json::of(&vec![&json]).expect("it is JSON");
+            assert_eq!(within.text(), format!("[{text}]"));
+        }
+        assert!("1 2".parse::<Json>().is_err() && "".parse::<Json>().is_err());
+    }
+
+    #[test]
+    fn nothing_is_null() {
+        assert!(Json::default().is_null() && Json::from(Value::Null).is_null());
+        assert!(!Json::from(Value::from(0)).is_null());
+    }
+}
