@@ -413,7 +413,7 @@ end $do$;
 const HOSTILE_TABLES: &str = "
 create temp table work_queue (job_id text); create temp table lease (job_id text); create temp table run (job_id text);
 create temp table manifest (name int); create temp table manifest_state (name int); create temp table lane (lane_id text);
-create temp table manifest_group (name int); create temp table instance (a int); create temp table unique_key (key int);
+create temp table manifest_group (name int); create temp table instance (a int); create temp table adoption (a int); create temp table unique_key (key int);
 create temp table dead_letter (id text); create temp table pg_class (oid text); create temp table pg_proc (oid text);
 create temp table pg_inherits (a text); create temp table pg_extension (a text); create temp table pg_database (a text);
 create temp table pg_stat_activity (pid text);

@@ -212,26 +212,74 @@ async fn a_pause_is_kept_with_its_reason_and_a_tick_by_hand_still_works() {
 }
 
 #[tokio::test]
-async fn a_copy_runs_nothing_until_it_is_adopted() {
-    let (_db, s) = session().await;
-    s.get("select trax.schedule('m', 'a', every => '1 h')")
+async fn a_copy_starts_nothing_until_it_is_adopted() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('b')")
         .await;
+    s.get("select * from trax.tick()").await;
+    let held = s.claim_one("").await;
     for copy in [
         "update trax.instance set system_identifier = 1",
         "update trax.instance set database_oid = 1",
         "delete from trax.instance",
         "insert into trax.instance (system_identifier, database_oid) values (1, 1)",
+        "update trax.adoption set system_identifier = 1",
+        "update trax.adoption set database_oid = 1",
+        "delete from trax.adoption",
+        "truncate trax.adoption",
     ] {
+        // Both sessions have claimed before: what they know of the adoption is void.
+        for session in [&s, &other] {
+            session
+                .get("begin; select * from trax.claim_next(); rollback")
+                .await;
+        }
         s.get(copy).await;
-        assert_eq!(s.get("select * from trax.tick()").await, "", "{copy}");
-        s.get("select trax.adopt()").await;
+        for session in [&s, &other] {
+            for call in [
+                "select * from trax.tick()",
+                "select * from trax.claim_next()",
+                "select * from trax.complete_and_claim('{}', '{}')",
+            ] {
+                let refusal = session.refusal(call).await;
+                assert_eq!(refusal.code, "55000", "{copy}: {call}: {refusal}");
+                assert!(refusal.hint.contains("select trax.adopt()"), "{refusal}");
+            }
+        }
+        other.get("begin; select trax.adopt()").await;
+        assert_ne!(other.get("select * from trax.tick()").await, "", "{copy}");
+        other.get("rollback").await;
         assert_eq!(
-            s.number("select count(*) from trax.instance").await,
-            1,
-            "{copy}"
+            other.refusal("select * from trax.tick()").await.code,
+            "55000"
         );
-        assert_ne!(s.get("select * from trax.tick()").await, "", "{copy}");
+        other.get("select trax.adopt()").await;
+        for sql in [
+            "select count(*) from trax.instance",
+            "select count(*) from trax.adoption",
+        ] {
+            assert_eq!(s.number(sql).await, 1, "{copy}");
+        }
+        for session in [&s, &other] {
+            assert_ne!(session.get("select * from trax.tick()").await, "", "{copy}");
+            session
+                .get("begin; select * from trax.claim_next(); rollback")
+                .await;
+        }
     }
+    s.get("delete from trax.adoption").await;
+    assert_eq!(
+        s.get(&format!(
+            "select held from trax.heartbeat('{{{}}}', '{{{}}}'); select trax.complete({})",
+            held.id,
+            held.token,
+            held.key()
+        ))
+        .await,
+        "t\nt",
+        "what runs already may say how it went"
+    );
 }
 
 #[tokio::test]

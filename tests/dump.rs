@@ -6,8 +6,9 @@ use harness::scheduler::{
     scheduler_wakes, status, status_becomes, value, violations,
 };
 use harness::{PATIENCE, database, eventually, shared_server};
+use std::path::Path;
 use tokio_postgres::Client;
-use trax_client::testkit::Database;
+use trax_client::testkit::{Database, Server};
 
 /// Every table that a dump must carry, the history with the partition that each row is in.
 const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') from (
@@ -102,6 +103,25 @@ async fn empty_target() -> Database {
     target
 }
 
+/// What starts work says that this is a copy, and what to type.
+async fn a_copy_refuses(client: &Client) {
+    for call in [
+        "select * from trax.tick()",
+        "select * from trax.claim_next()",
+        "select * from trax.complete_and_claim('{}', '{}')",
+    ] {
+        let error = client.query(call, &[]).await.expect_err(call);
+        let error = error.as_db_error().expect("the server refuses");
+        assert_eq!(error.code().code(), "55000", "{call}: {error:?}");
+        assert!(
+            error
+                .hint()
+                .is_some_and(|hint| hint.contains("select trax.adopt()")),
+            "{call}: {error:?}"
+        );
+    }
+}
+
 /// The copy waits, says so, and runs after trax.adopt().
 async fn a_copy_runs_only_when_adopted(copy: &Database) {
     let client = connect(copy).await;
@@ -119,11 +139,7 @@ async fn a_copy_runs_only_when_adopted(copy: &Database) {
         ("waiting for trax.adopt()", false)
     );
     assert!(hint.is_some_and(|hint| hint.contains("select trax.adopt()")));
-    let ticked = client
-        .query("select * from trax.tick()", &[])
-        .await
-        .expect("a cycle by hand answers");
-    assert_eq!(ticked.len(), 0, "a cycle by hand does nothing in a copy");
+    a_copy_refuses(&client).await;
 
     execute(&client, "select trax.adopt()").await;
     eventually("the due manifest's job", PATIENCE, async || {
@@ -272,11 +288,7 @@ async fn a_restore_into_the_same_server_is_a_copy_too() {
     run_quietly(&mut psql);
     let client = connect(&target).await;
     assert_eq!(value::<String>(&client, CONTENTS).await, contents);
-    let ticked = client
-        .query("select * from trax.tick()", &[])
-        .await
-        .expect("a cycle by hand answers");
-    assert_eq!(ticked.len(), 0, "a cycle by hand does nothing in a copy");
+    a_copy_refuses(&client).await;
     execute(&client, "select trax.adopt()").await;
     let queued = "select affected from trax.tick() where step = 'queue_due'";
     assert_eq!(value::<i64>(&client, queued).await, 1);
@@ -322,4 +334,181 @@ async fn a_clone_made_from_a_template_waits_and_the_original_goes_on() {
     })
     .await;
     a_copy_runs_only_when_adopted(&live_server().existing(&name)).await;
+}
+
+/// A database on the live server that is filled while its scheduler is off; from then on it looks often.
+async fn filled_live() -> (Database, String) {
+    let name = new_name("over");
+    let database = live_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let admin = connect(&live_server().existing("postgres")).await;
+    execute(
+        &admin,
+        &format!("alter database {name} set trax.enabled = off"),
+    )
+    .await;
+    let client = connect(&database).await;
+    execute(&client, "create extension trax").await;
+    fill(&client).await;
+    let contents = value(&client, CONTENTS).await;
+    (database, contents)
+}
+
+/// Lets the scheduler of a database work, and look often.
+async fn let_run(database: &Database) {
+    let name = database.name();
+    let admin = connect(&live_server().existing("postgres")).await;
+    execute(
+        &admin,
+        &format!(
+            "alter database {name} set trax.tick_interval = '50 ms';
+            alter database {name} reset trax.enabled"
+        ),
+    )
+    .await;
+    let client = connect(database).await;
+    eventually("the due manifest's job", PATIENCE, async || {
+        let sql = "select count(*) from trax.work_queue where manifest = 'due'";
+        match value::<i64>(&client, sql).await {
+            1 => Ok(()),
+            seen => Err(format!("{seen} jobs")),
+        }
+    })
+    .await;
+}
+
+fn dump(server: &Server, database: &str, path: &Path, options: &[&str]) {
+    run_quietly(
+        server
+            .command("pg_dump")
+            .args(options)
+            .arg("-f")
+            .arg(path)
+            .arg(database),
+    );
+}
+
+/// Feeds a script to psql; gives what it complained of.
+fn feed(server: &Server, database: &str, script: &str) -> String {
+    // Both halves of a dump that newer programs have made safe against what it names.
+    let plain: Vec<&str> = script
+        .lines()
+        .filter(|line| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict"))
+        .collect();
+    let files = Scratch::new("script");
+    let path = files.path().join("script.sql");
+    std::fs::write(&path, plain.join("\n")).expect("the script can be written");
+    let mut psql = server.command("psql");
+    psql.args(["-Xq", "-d", database, "-f"]).arg(&path);
+    harness::process::run(&mut psql).2
+}
+
+#[tokio::test]
+async fn a_slow_restore_over_the_same_database_loses_no_waiting_job() {
+    let (database, contents) = filled_live().await;
+    let files = Scratch::new("slow-restore");
+    let path = files.path().join("dump.sql");
+    dump(
+        live_server(),
+        database.name(),
+        &path,
+        &["--clean", "--if-exists"],
+    );
+    let_run(&database).await;
+    let script = std::fs::read_to_string(&path).expect("the dump can be read");
+    let at = script
+        .find("COPY trax.work_queue ")
+        .expect("the queue is in the dump");
+    assert!(
+        script[..at].contains("COPY trax.instance ")
+            && script[..at].contains("COPY trax.manifest_state ")
+    );
+
+    let said = feed(live_server(), database.name(), &script[..at]);
+    assert_eq!(said, "");
+    let client = connect(&database).await;
+    scheduler_of(&client, database.name(), PATIENCE).await;
+    scheduler_wakes(&client, database.name(), 5).await;
+    let rest = format!("set row_security = off;\n{}", &script[at..]);
+    assert_eq!(feed(live_server(), database.name(), &rest), "");
+    assert_eq!(value::<String>(&client, CONTENTS).await, contents);
+    a_restore_is_whole(&database, &contents).await;
+}
+
+#[tokio::test]
+async fn restores_over_the_same_database_lose_nothing_while_its_scheduler_runs() {
+    let (database, contents) = filled_live().await;
+    let files = Scratch::new("over-itself");
+    let path = files.path().join("dump");
+    dump(live_server(), database.name(), &path, &["-Fc"]);
+    let_run(&database).await;
+    for options in [
+        &["--clean"][..],
+        &["--clean", "--if-exists", "-j", "2"],
+        &["--clean", "--single-transaction"],
+    ] {
+        let client = connect(&database).await;
+        scheduler_of(&client, database.name(), PATIENCE).await;
+        drop(client);
+        let mut restore = live_server().command("pg_restore");
+        restore
+            .args(options)
+            .args(["--exit-on-error", "-d", database.name()])
+            .arg(&path);
+        run_quietly(&mut restore);
+        let client = connect(&database).await;
+        scheduler_of(&client, database.name(), PATIENCE).await;
+        scheduler_wakes(&client, database.name(), 3).await;
+        assert_eq!(value::<String>(&client, CONTENTS).await, contents);
+        a_copy_refuses(&client).await;
+    }
+    a_restore_is_whole(&database, &contents).await;
+}
+
+#[tokio::test]
+async fn data_alone_restored_into_an_adopted_database_makes_a_copy_of_it() {
+    let (database, _) = filled_live().await;
+    let files = Scratch::new("data-only");
+    let path = files.path().join("dump.sql");
+    dump(live_server(), database.name(), &path, &["--data-only"]);
+    let_run(&database).await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "drop extension trax; create extension trax; select trax.make_run_partitions(now() - interval '3 days', 2);
+        select trax.make_run_partitions(now() + interval '3 days', 1)",
+    )
+    .await;
+    scheduler_of(&client, database.name(), PATIENCE).await;
+    a_cycle_runs(&client, PATIENCE).await;
+    let script = std::fs::read_to_string(&path).expect("the dump can be read");
+    // Only the row that says whose the jobs are collides.
+    let said = feed(live_server(), database.name(), &script);
+    assert!(said.contains("instance_pkey"), "{said}");
+    scheduler_of(&client, database.name(), PATIENCE).await;
+    let before: String = value(&client, CONTENTS).await;
+    assert!(before.contains("work_queue ") && before.contains("due"));
+    scheduler_wakes(&client, database.name(), 5).await;
+    assert_eq!(value::<String>(&client, CONTENTS).await, before);
+    a_copy_refuses(&client).await;
+    execute(&client, "select trax.adopt()").await;
+    a_cycle_runs(&client, PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_schema_restored_without_data_works_once_it_is_adopted() {
+    let source = database().await;
+    let files = Scratch::new("schema-only");
+    let path = files.path().join("dump.sql");
+    dump(shared_server(), source.name(), &path, &["--schema-only"]);
+    let target = empty_target().await;
+    let script = std::fs::read_to_string(&path).expect("the dump can be read");
+    assert_eq!(feed(live_server(), target.name(), &script), "");
+    let client = connect(&target).await;
+    scheduler_of(&client, target.name(), PATIENCE).await;
+    a_copy_refuses(&client).await;
+    execute(&client, "select trax.adopt()").await;
+    a_cycle_runs(&client, PATIENCE).await;
 }

@@ -1,6 +1,7 @@
 //! Launcher and schedulers: they come by themselves, come back, sleep lightly and leave when asked.
 
 mod database;
+mod home;
 mod not_preloaded;
 mod server;
 mod trouble;

@@ -35,4 +35,25 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_adopt';
 comment on function trax.adopt() is
-    'Makes the jobs in a copy (a restored dump, a clone) this server''s and this database''s own, so that its scheduler runs them.';
+    'Makes the jobs in a copy (a restored dump, a clone) this server''s and this database''s own, so that they run here; remembers trax.home.';
+
+create function trax.adoption_changed()
+returns trigger
+language c
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_adoption_changed';
+comment on function trax.adoption_changed() is
+    'Internal. Tells every session to look anew whether these tables are a copy.';
+create trigger instance_changed
+after insert or update or delete or truncate on trax.instance
+for each statement execute function trax.adoption_changed();
+create trigger adoption_changed
+after insert or update or delete or truncate on trax.adoption
+for each statement execute function trax.adoption_changed();
+-- What a restore writes into an adopted database makes a copy of it, before any of it can be seen.
+create trigger instance_restored
+before insert on trax.instance
+for each statement execute function trax.changed_by_hand();
+create trigger manifest_state_restored
+before insert on trax.manifest_state
+for each statement execute function trax.changed_by_hand();

@@ -231,6 +231,24 @@ where f.error is not null
     )
 union all
 select
+    'home_travels_with_copies', 'warning',
+    format('trax.home is set in %s, inside the data directory: a copy of the files brings it along and runs this server''s jobs.', s.sourcefile),
+    'Move the line out of the data directory: include a file from elsewhere in postgresql.conf, or start the server with -c trax.home=...'
+from pg_settings s
+where s.name = 'trax.home'
+    and starts_with(s.sourcefile, current_setting('data_directory') || '/')
+union all
+select
+    'home_not_remembered', 'warning',
+    format('trax.home is "%s", and this database was adopted when there was none: a copy of the files runs its jobs, whatever its home.',
+        current_setting('trax.home', true)),
+    'select trax.adopt()'
+from trax.adoption a
+where a.home is null
+    and nullif(current_setting('trax.home', true), '') is not null
+    and not exists (select from unhealthy u where u.item = 'scheduler' and u.value = 'waiting for trax.adopt()')
+union all
+select
     'setting_waits_for_restart', 'warning',
     format('The setting %s was changed and is not in force.', s.name),
     'Restart PostgreSQL'

@@ -10,7 +10,7 @@ returns table (
 language sql stable parallel restricted security definer
 set search_path = pg_catalog, pg_temp
 as $$
-with facts as materialized (
+with fact as materialized (
     select
         (select e.extversion from pg_extension e where e.extname = 'trax') as version,
         exists (
@@ -37,7 +37,18 @@ with facts as materialized (
                     and i.database_oid = (select d.oid from pg_database d where d.datname = current_database())
                 )
             from trax.instance i
-        ) as at_home
+        )
+        and exists (
+            select
+            from trax.adoption a
+            where a.system_identifier = (select c.system_identifier from pg_control_system() c)
+                and a.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+        ) as adopted,
+        (select a.home from trax.adoption a) as adopted_home,
+        nullif(current_setting('trax.home', true), '') as home
+), facts as materialized (
+    select f.*, f.adopted and (f.adopted_home is null or f.adopted_home is not distinct from f.home) as at_home
+    from fact f
 )
 select 'version', f.version, true, null
 from facts f
@@ -60,8 +71,8 @@ select
     'scheduler',
     case
         when f.standby then 'standby'
-        when f.scheduler_pid is null then 'not running'
         when not f.at_home then 'waiting for trax.adopt()'
+        when f.scheduler_pid is null then 'not running'
         when f.paused_at is not null then format(
             'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
         )
@@ -70,8 +81,12 @@ select
     f.standby or (f.scheduler_pid is not null and f.at_home and f.paused_at is null),
     case
         when f.standby then null
+        when f.adopted and not f.at_home then format(
+            'These tables were adopted under the home "%s"; trax.home of this server is "%s". If the jobs should run here and nowhere else, type: select trax.adopt()',
+            f.adopted_home, f.home
+        )
         when not f.at_home then
-            'These tables are a copy from another server or database. If the jobs should run here, type: select trax.adopt()'
+            'These tables are a copy: restored, or made from another database. If the jobs should run here and nowhere else, type: select trax.adopt()'
         when f.paused_at is not null then 'To let it go on, type: select trax.resume()'
         when f.scheduler_pid is not null then null
         when f.enabled = 'off' then 'trax.enabled is off. Type: alter system set trax.enabled = on; select pg_reload_conf()'

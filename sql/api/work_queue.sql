@@ -67,7 +67,7 @@ language c
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_changed_by_hand';
 comment on function trax.changed_by_hand() is
-    'Internal. Makes void what shared memory knows of the queue when somebody writes to it by hand.';
+    'Internal. Makes void what shared memory knows of the queue when somebody writes to it by hand, and the adoption when a restore does.';
 create trigger work_queue_changed_by_hand
 before insert or update or delete or truncate on trax.work_queue
 for each statement execute function trax.changed_by_hand();

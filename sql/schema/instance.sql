@@ -1,9 +1,11 @@
 -- instance: which server and database these tables belong to.
 --
--- Installing writes the row of this server and database. A copy (a restored dump, a clone made from a template)
--- brings the row of the place it came from; trax then stays paused until somebody says trax.adopt().
--- A restore is told apart by what pg_dump sets before it creates the extension (row_security off): it gets no
--- row of its own, so that nothing runs while its tables are still being filled.
+-- Installing writes the row of this server and database, and the mark of adoption beside it. A copy (a restored dump,
+-- a clone made from a template) brings the row of the place it came from and no mark, or another place's; trax then
+-- refuses to run anything until somebody says trax.adopt().
+-- A restore is told apart by what pg_dump sets before it creates the extension (row_security off): it gets neither
+-- of its own, so that nothing runs while its tables are still being filled. A restore over the same database brings a
+-- row that fits: only the mark, which no dump carries, tells it from the original.
 
 -- Nothing in this script is looked up anywhere else.
 set local search_path to pg_catalog, pg_temp;
@@ -53,6 +55,27 @@ from pg_catalog.pg_control_system() c
 cross join pg_catalog.pg_database d
 where d.datname operator(pg_catalog.=) pg_catalog.current_database()
     and pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'on';
+
+-- Not registered with pg_extension_config_dump: what a dump carried would not be a mark.
+create table trax.adoption (
+    one_row boolean not null default true,
+    system_identifier bigint not null,
+    database_oid oid not null,
+    home text,
+    constraint adoption_pkey primary key (one_row),
+    constraint adoption_one_row check (one_row)
+);
+
+insert into trax.adoption (system_identifier, database_oid, home)
+select i.system_identifier, i.database_oid, nullif(pg_catalog.current_setting('trax.home', true), '')
+from trax.instance i;
+
+comment on table trax.adoption is
+    'The mark that install and trax.adopt() leave and no dump carries: without it, and with that of another place, these tables are a copy.';
+comment on column trax.adoption.one_row is 'There is one row at most.';
+comment on column trax.adoption.system_identifier is 'System identifier of the server that the jobs were adopted on.';
+comment on column trax.adoption.database_oid is 'Oid of the database that the jobs were adopted in.';
+comment on column trax.adoption.home is 'What trax.home was then; null: no server can be told from its physical copies.';
 
 comment on table trax.instance is
     'Which server and database these tables belong to, and whether their scheduler is paused; one row, more or none only in a copy that nobody has adopted yet.';

@@ -25,10 +25,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     spi::require_primary()?;
     let mut rows = call.rows();
     spi::connected(|spi| {
-        if instance::state(spi) == State::Foreign {
-            pgrx::warning!("{}. {}", instance::NOT_ADOPTED, instance::ADOPT_HINT);
-            return Ok(());
-        }
+        instance::require_adopted(spi)?;
         if let Some(report) = run(spi, Timestamp::now(), ReapFrom::BEGINNING) {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);

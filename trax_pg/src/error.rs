@@ -114,6 +114,16 @@ impl Error {
 
     /// Raises the error; does not return to the caller.
     pub(crate) fn raise(self) -> ! {
+        self.report(PgLogLevel::ERROR);
+        unreachable!("an ERROR report does not return")
+    }
+
+    /// Says it as a warning and goes on.
+    pub(crate) fn warn(self) {
+        self.report(PgLogLevel::WARNING);
+    }
+
+    fn report(self, level: PgLogLevel) {
         let mut report = ErrorReport::new(self.code, self.message, "trax");
         if let Some(detail) = self.detail {
             report = report.set_detail(detail);
@@ -121,8 +131,7 @@ impl Error {
         if let Some(hint) = self.hint {
             report = report.set_hint(hint);
         }
-        report.report(PgLogLevel::ERROR);
-        unreachable!("an ERROR report does not return")
+        report.report(level);
     }
 }
 

@@ -6,6 +6,7 @@
 //! that was undone makes room.
 
 use crate::entry::sql_function;
+use crate::instance;
 use crate::shmem::{self, Gate};
 use crate::spi::{self, SpiRows};
 use crate::wake;
@@ -96,6 +97,7 @@ sql_function!(
         if !spi::is_ours() {
             taken();
             note(wake::WORK, |notes| notes.by_hand = true);
+            instance::restored_by_hand()?;
         }
         Ok(pg_sys::Datum::from(0))
     }

@@ -1,21 +1,33 @@
 //! The instance: which server and database the tables belong to, and whether their scheduler is paused.
 //!
-//! Holds: a copy of the tables in another place runs nothing by itself until somebody adopts it.
+//! Words: the *mark* is the row of `trax.adoption`, which install and `trax.adopt()` write and no dump carries; a *copy*
+//! is tables without the mark of this place: restored, also over the same database, or cloned. A database that was adopted
+//! under a `trax.home` is a copy on every server with another one.
+//! Holds: of a copy nothing is queued by a cycle, claimed or reaped until somebody adopts it. Outcomes and heartbeats of
+//! what was claimed before are taken: they start nothing.
+//!
+//! A session reads the mark once and keeps what it found until the tables' relation cache entry is invalidated, which
+//! adopting, restoring and dropping do: a claim pays for one comparison.
 
 use crate::clock::Timestamp;
 use crate::entry::sql_function;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
-use crate::wake;
-use pgrx::pg_sys;
+use crate::{setting, wake};
+use pgrx::{pg_guard, pg_sys};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-statement!(INSTANCE_STATE, "instance_state.sql", INT8OID, OIDOID);
+statement!(INSTANCE_STATE, "instance_state.sql");
+statement!(INSTANCE_PLACE, "instance_place.sql", INT8OID, OIDOID);
+statement!(INSTANCE_DISOWN, "instance_disown.sql");
 statement!(
     INSTANCE_ADOPT,
     "instance_adopt.sql",
     INT8OID,
     OIDOID,
-    TIMESTAMPTZOID
+    TIMESTAMPTZOID,
+    TEXTOID
 );
 statement!(
     INSTANCE_PAUSE,
@@ -32,7 +44,7 @@ sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
         Ok(spi.execute(&INSTANCE_PAUSE, &arguments))
     })?;
     if paused == 0 {
-        return Err(not_adopted());
+        return Err(Foreign::NotAdopted.error());
     }
     Ok(call.null())
 });
@@ -47,29 +59,141 @@ sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
     wake::mark(wake::DUE);
     spi::connected(|spi| {
         let [system, database] = here();
-        Ok(spi.execute(&INSTANCE_ADOPT, &[system, database, arg(Timestamp::now())]))
+        let now = arg(Timestamp::now());
+        let home = setting::home().and_then(arg);
+        Ok(spi.execute(&INSTANCE_ADOPT, &[system, database, now, home]))
     })?;
     Ok(call.null())
 });
 
-/// Whether the jobs of these tables may be scheduled here.
+sql_function!(
+    trax_adoption_changed,
+    pg_finfo_trax_adoption_changed,
+    |_call| {
+        // At the commit every session hears of it, this one before its next statement.
+        // SAFETY: an entry of the relation cache is invalidated inside a transaction.
+        unsafe { pg_sys::CacheInvalidateRelcacheByRelid(mark_relation()) };
+        Ok(pg_sys::Datum::from(0))
+    }
+);
+
+/// What the jobs of these tables may do here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
     Paused,
-    /// The tables came from another server or database.
     Foreign,
 }
 
+/// For the scheduler, which says once why it does nothing.
 pub(crate) fn state(spi: &Spi) -> State {
-    let [system, database] = here();
-    let rows = spi.query(&INSTANCE_STATE, &[system, database]);
-    let row = rows.first().expect("an aggregate gives one row");
-    match (row.must::<bool>(1), row.must::<bool>(2)) {
-        (false, _) => State::Foreign,
-        (true, true) => State::Paused,
-        (true, false) => State::Running,
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(foreign) = foreign(spi) {
+        if !SAID.swap(true, Ordering::Relaxed) {
+            foreign.error().warn();
+        }
+        return State::Foreign;
     }
+    SAID.store(false, Ordering::Relaxed);
+    let rows = spi.query(&INSTANCE_STATE, &[]);
+    let row = rows.first().expect("an aggregate gives one row");
+    if row.must::<bool>(1) {
+        State::Paused
+    } else {
+        State::Running
+    }
+}
+
+/// Refuses to start anything in a copy.
+pub(crate) fn require_adopted(spi: &Spi) -> Result<()> {
+    foreign(spi).map_or(Ok(()), |foreign| Err(foreign.error()))
+}
+
+/// Why these tables are not this place's own.
+#[derive(Clone, Debug)]
+enum Foreign {
+    NotAdopted,
+    /// They were adopted under this home, and the server has another or none.
+    OtherHome(String, Option<String>),
+}
+
+/// What this session has read: whether the mark is of this server and database, and its home.
+struct Mark {
+    fits: bool,
+    home: Option<String>,
+}
+
+thread_local! {
+    static MARK: RefCell<Mark> = const { RefCell::new(Mark { fits: false, home: None }) };
+}
+
+/// The relation of the mark while `MARK` is what it says, else 0.
+static READ_FROM: AtomicU32 = AtomicU32::new(0);
+
+fn foreign(spi: &Spi) -> Option<Foreign> {
+    if READ_FROM.load(Ordering::Relaxed) == 0 {
+        read_mark(spi);
+    }
+    MARK.with_borrow(|mark| {
+        let here = setting::home();
+        match &mark.home {
+            _ if !mark.fits => Some(Foreign::NotAdopted),
+            Some(home) if here.as_ref() != Some(home) => {
+                Some(Foreign::OtherHome(home.clone(), here))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn read_mark(spi: &Spi) {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the callback has the right signature and lives as long as the library.
+        unsafe {
+            pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
+        }
+    }
+    // Before the mark is read: an invalidation that comes meanwhile makes the next caller read again.
+    READ_FROM.store(mark_relation().to_u32(), Ordering::Relaxed);
+    let rows = spi.query_latest(&INSTANCE_PLACE, &here());
+    let row = rows
+        .first()
+        .expect("a select without a table gives one row");
+    let read = Mark {
+        fits: row.must(1),
+        home: row.get(2),
+    };
+    MARK.set(read);
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn invalidated(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
+    let relation = relation.to_u32();
+    if relation == 0 || relation == READ_FROM.load(Ordering::Relaxed) {
+        READ_FROM.store(0, Ordering::Relaxed);
+    }
+}
+
+fn mark_relation() -> pg_sys::Oid {
+    // SAFETY: catalog lookups inside a transaction; neither name need be there.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), true);
+        pg_sys::get_relname_relid(c"adoption".as_ptr(), schema)
+    }
+}
+
+/// Rows of the queue or of manifests are written by hand. A restore does so with row security off: what it writes
+/// into an adopted database makes a copy of that.
+pub(crate) fn restored_by_hand() -> Result<()> {
+    // SAFETY: a plain setting of this backend.
+    if unsafe { pg_sys::row_security } {
+        return Ok(());
+    }
+    spi::connected(|spi| {
+        spi.execute(&INSTANCE_DISOWN, &[]);
+        Ok(())
+    })
 }
 
 /// This server's system identifier and this database's oid.
@@ -83,12 +207,23 @@ fn here() -> [Option<pg_sys::Datum>; 2] {
     }
 }
 
-pub(crate) const NOT_ADOPTED: &str =
-    "this database is a copy whose jobs belong to another server or database";
-pub(crate) const ADOPT_HINT: &str = "If the jobs should run here, type: select trax.adopt()";
-
-fn not_adopted() -> Error {
-    Error::wrong_state(NOT_ADOPTED)
-        .detail("Its scheduler does not run before somebody adopts the jobs.")
-        .hint(ADOPT_HINT)
+impl Foreign {
+    fn error(&self) -> Error {
+        let detail = match self {
+            Self::NotAdopted => {
+                "They were restored or copied, and nobody has adopted them since.".to_owned()
+            }
+            Self::OtherHome(home, None) => {
+                format!(
+                    "They were adopted under the home \"{home}\", and this server has no trax.home."
+                )
+            }
+            Self::OtherHome(home, Some(here)) => format!(
+                "They were adopted under the home \"{home}\", and trax.home of this server is \"{here}\"."
+            ),
+        };
+        Error::wrong_state("the jobs in this database are a copy and do not run here")
+            .detail(detail)
+            .hint("If they should run here and nowhere else, type: select trax.adopt()")
+    }
 }

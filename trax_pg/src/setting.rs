@@ -1,6 +1,6 @@
 //! Settings: every `trax.*` parameter, each with its definition and the getter that gives a real type.
 //!
-//! All but `trax.databases` may stand in the configuration file, in `alter system` and in
+//! All but `trax.databases` and `trax.home` may stand in the configuration file, in `alter system` and in
 //! `alter database ... set` (a superuser's doing). The scheduler of a database takes a change up
 //! within ten seconds.
 
@@ -46,6 +46,7 @@ macro_rules! int_setting {
 
 static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
 static DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static HOME: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static RETRY_BACKOFF: GucSetting<f64> = GucSetting::<f64>::new(2.0);
 
 /// Whether the schedulers work: the value for this database.
@@ -112,6 +113,23 @@ fn define_databases() {
         &DATABASES,
         GucContext::Sighup,
         GucFlags::default(),
+    );
+}
+
+/// The name of the place where this server is, if it has one.
+pub(crate) fn home() -> Option<String> {
+    let name = HOME.get()?;
+    (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
+}
+
+fn define_home() {
+    GucRegistry::define_string_guc(
+        c"trax.home",
+        c"The name of the place where this server is, by which a copy of its files can be told.",
+        c"A database remembers the name under which it was made or adopted; on a server with another name or none its jobs do not run until trax.adopt(). Set it outside the data directory, which a copy brings along: in a file that is included from elsewhere, or on the server's command line; the same on a standby that may take over. Empty: a copy of the files runs as the original does.",
+        &HOME,
+        GucContext::Sighup,
+        GucFlags::DISALLOW_IN_AUTO_FILE,
     );
 }
 
@@ -268,6 +286,7 @@ int_setting! {
 pub fn define() {
     define_enabled();
     define_databases();
+    define_home();
     tick_interval::define();
     max_entries_per_cycle::define();
     max_active_jobs::define();

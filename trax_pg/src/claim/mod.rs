@@ -29,7 +29,7 @@ use crate::spi::{self, Spi, arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
 use crate::work_queue::Waiting;
-use crate::{durability, group, hint, outcome, registry, setting, tally, wake};
+use crate::{durability, group, hint, instance, outcome, registry, setting, tally, wake};
 use lane::Lane;
 use pgrx::pg_sys;
 use scan::Queue;
@@ -48,7 +48,10 @@ sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
     let request = Request::from_call(call, 0)?;
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
-    let claimed = spi::connected(|spi| claim(spi, &request, |job| rows.push(job)))?;
+    let claimed = spi::connected(|spi| {
+        instance::require_adopted(spi)?;
+        claim(spi, &request, |job| rows.push(job))
+    })?;
     commit_as_claimed(untouched, claimed);
     Ok(rows.end())
 });
@@ -65,6 +68,7 @@ sql_function!(
         let untouched = durability::is_untouched() && held.job_ids.is_empty();
         let mut rows = call.rows();
         let claimed = spi::connected(|spi| {
+            instance::require_adopted(spi)?;
             for job_id in outcome::complete(spi, &held, &outputs, now)? {
                 let mut row = [None; 1 + COLUMNS];
                 row[0] = arg(job_id);

@@ -1,0 +1,2 @@
+-- Takes the mark of adoption away.
+delete from trax.adoption a

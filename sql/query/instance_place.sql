@@ -1,0 +1,11 @@
+-- Whether these tables are this place's own, and the home they were adopted under. $1 system identifier, $2 database
+select
+    (
+        select count(*) = 1 and bool_and(i.system_identifier = $1 and i.database_oid = $2)
+        from trax.instance i
+    )
+    and (
+        select count(*) = 1 and bool_and(a.system_identifier = $1 and a.database_oid = $2)
+        from trax.adoption a
+    ),
+    (select max(a.home) from trax.adoption a)
