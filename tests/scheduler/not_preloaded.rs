@@ -5,6 +5,7 @@ use harness::scheduler::{
     status_becomes, value, violations,
 };
 use harness::{PATIENCE, eventually};
+use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Server;
 
@@ -102,4 +103,40 @@ async fn a_life_by_hand(client: &Client) {
     let sql = "select string_agg(state, ' ' order by attempt) from trax.run";
     assert_eq!(value::<String>(client, sql).await, "failed completed");
     assert_eq!(violations(client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_scheduler_started_by_hand_ends_for_good_when_its_database_is_dropped() {
+    // The server's own launcher for logical replication takes one place, the scheduler the other.
+    let server = Server::options()
+        .fast()
+        .not_preloaded()
+        .setting("max_worker_processes", "2")
+        .start()
+        .expect("a server starts");
+    let first = server.database("first").await.expect("a database is made");
+    let second = server.database("second").await.expect("a database is made");
+    let client = connect(&first).await;
+    execute(&client, "select trax.start_scheduler()").await;
+    drop(client);
+    let client = connect(&second).await;
+    let refused = client
+        .query("select trax.start_scheduler()", &[])
+        .await
+        .expect_err("there is no place");
+    assert_eq!(refused.code().map(|code| code.code()), Some("53400"));
+
+    execute(&client, "drop database first with (force)").await;
+    eventually("the place is free", Duration::from_secs(30), async || {
+        let started = client.query("select trax.start_scheduler()", &[]).await;
+        started.map(|_| ()).map_err(|error| format!("{error:?}"))
+    })
+    .await;
+    a_cycle_runs(&client, PATIENCE).await;
+    let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
+    let tries = log
+        .lines()
+        .filter(|line| line.contains("FATAL") && line.contains("does not exist"))
+        .count();
+    assert!(tries <= 1, "it tried {tries} times");
 }

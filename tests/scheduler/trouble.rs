@@ -19,7 +19,8 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         "create schema trap;
         create function trap.now() returns timestamptz language sql as 'select 1 / 0; select null::timestamptz';
         create function trap.count(bigint) returns bigint language sql as 'select 1 / 0; select null::bigint';
-        create table trap.work_queue (); create table trap.lease (); create table trap.manifest_state ()",
+        create table trap.work_queue (); create table trap.lease (); create table trap.manifest_state ();
+        create role clerk; create role visitor",
     )
     .await;
     for setting in [
@@ -29,6 +30,25 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         "idle_in_transaction_session_timeout = '1 ms'",
         "default_transaction_isolation = 'serializable'",
         "default_transaction_read_only = on",
+        "default_transaction_deferrable = on",
+        "role = clerk",
+        "session_authorization = visitor",
+        "row_security = off",
+        "session_replication_role = replica",
+        "jit_above_cost = 0",
+        "standard_conforming_strings = off",
+        "backslash_quote = off",
+        "transform_null_equals = on",
+        "array_nulls = off",
+        "xmloption = document",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = sql_standard",
+        "bytea_output = escape",
+        "extra_float_digits = -15",
+        "quote_all_identifiers = on",
+        "TimeZone = 'Asia/Kolkata'",
+        "default_tablespace = nowhere",
+        "default_table_access_method = heaps",
     ] {
         execute(
             &client,
@@ -49,6 +69,18 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         .await,
         1
     );
+    let last: String = value(
+        &client,
+        "select max(relname)::text from pg_class where relname ~ '^run_[0-9]{8}$'",
+    )
+    .await;
+    execute(&client, &format!("drop table trax.{last}")).await;
+    eventually("the partition is made again", PATIENCE, async || {
+        let sql = format!("select to_regclass('trax.{last}')::text");
+        let made: Option<String> = value(&client, &sql).await;
+        made.map(|_| ()).ok_or("it is not there".to_owned())
+    })
+    .await;
     // It may have seen the first of the settings alone and connected again for the others, but it did not fail.
     assert!(
         schedulers(&client, database.name())

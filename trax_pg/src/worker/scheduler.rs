@@ -16,7 +16,7 @@ use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 statement!(EXTENSION_VERSION, "extension_version.sql");
@@ -73,6 +73,7 @@ pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
 /// Takes the slot of the database, and makes sure that it is left, before anything can go wrong.
 fn enter(database: pg_sys::Oid) {
     if !shmem::available() {
+        end_with_database();
         return;
     }
     let argument = pg_sys::Datum::from(database);
@@ -96,6 +97,45 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     shmem::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
 }
 
+/// Whether the server has said that there is no such database.
+static NO_DATABASE: AtomicBool = AtomicBool::new(false);
+static mut NEXT_LOG_HOOK: pg_sys::emit_log_hook_type = None;
+
+/// Lets the process end for good when it cannot connect because its database was dropped: without a launcher the
+/// postmaster would start it again and again.
+fn end_with_database() {
+    // SAFETY: a process with one thread, before anything can be logged that the hook looks for; the callback has the right
+    // signature and lives as long as the library.
+    unsafe {
+        NEXT_LOG_HOOK = pg_sys::emit_log_hook;
+        pg_sys::emit_log_hook = Some(look_for_no_database);
+        pg_sys::on_shmem_exit(Some(end_for_good), pg_sys::Datum::from(0));
+    }
+}
+
+// Without pgrx's guard: it runs inside an error report, and raises nothing itself.
+unsafe extern "C-unwind" fn look_for_no_database(report: *mut pg_sys::ErrorData) {
+    // SAFETY: the server gives a report that lives over the call; `end_with_database` has set the next hook.
+    unsafe {
+        let fatal = (*report).elevel == PgLogLevel::FATAL as i32;
+        let code = PgSqlErrorCode::ERRCODE_INVALID_CATALOG_NAME as i32;
+        if fatal && (*report).sqlerrcode == code {
+            NO_DATABASE.store(true, Ordering::Relaxed);
+        }
+        if let Some(next) = NEXT_LOG_HOOK {
+            next(report);
+        }
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn end_for_good(_code: i32, _argument: pg_sys::Datum) {
+    if NO_DATABASE.load(Ordering::Relaxed) {
+        // SAFETY: inside proc_exit, which goes on with the callbacks that are left and this code.
+        unsafe { pg_sys::proc_exit(0) };
+    }
+}
+
 /// Ends the process for a reason that its starter should know.
 ///
 /// The launcher reads the reason in shared memory. Without one, exit code 1 lets the postmaster start
@@ -116,7 +156,8 @@ fn end(exit: Exit) -> ! {
     unreachable!("proc_exit does not return")
 }
 
-/// What a database or the configuration file sets for clients must not steer the cycle.
+/// Makes the session ours: nothing that a database, a role or the configuration file sets for clients steers the cycle,
+/// reads our statements otherwise or takes rights away.
 fn settle_session() {
     const FIXED: &[(&CStr, &CStr)] = &[
         (c"search_path", c"pg_catalog, pg_temp"),
@@ -130,8 +171,29 @@ fn settle_session() {
         (c"synchronous_commit", c"off"),
         (c"default_transaction_isolation", c"read committed"),
         (c"default_transaction_read_only", c"off"),
+        (c"default_transaction_deferrable", c"off"),
+        (c"row_security", c"on"),
+        (c"session_replication_role", c"origin"),
+        (c"jit", c"off"),
+        (c"default_tablespace", c""),
+        (c"default_table_access_method", c"heap"),
+        // How statements are read, and values written and read back.
+        (c"standard_conforming_strings", c"on"),
+        (c"backslash_quote", c"safe_encoding"),
+        (c"transform_null_equals", c"off"),
+        (c"array_nulls", c"on"),
+        (c"xmloption", c"content"),
+        (c"quote_all_identifiers", c"off"),
+        (c"TimeZone", c"UTC"),
+        (c"DateStyle", c"ISO, MDY"),
+        (c"IntervalStyle", c"postgres"),
+        (c"bytea_output", c"hex"),
+        (c"extra_float_digits", c"1"),
     ];
-    for (name, value) in FIXED {
+    // SAFETY: this process was authenticated as the bootstrap superuser; the session becomes that role's again without
+    // a look at the catalogs, which outside a transaction are out of reach.
+    unsafe { pg_sys::SetSessionAuthorization(pg_sys::GetAuthenticatedUserId(), true) };
+    for (name, value) in [(c"role", c"none")].iter().chain(FIXED) {
         // SAFETY: constant strings; this process is a superuser's and may change these settings.
         unsafe {
             pg_sys::SetConfigOption(
