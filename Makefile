@@ -1,6 +1,7 @@
 # make demo      see it work, on a private throw-away server
 # make test      everything that is checked
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
+# make chaos     everything goes wrong by the dice of SEED for SECONDS (120); CHAOS_ONLY=Promote,Cut for some kinds only
 # make install   into the PostgreSQL that PG_CONFIG names
 #
 # All of them build for, and run on, the PostgreSQL that PG_CONFIG names: make test PG_CONFIG=/path/to/17/bin/pg_config
@@ -13,7 +14,7 @@ export PGRX_HOME := $(CURDIR)/target/pgrx
 
 TRAX := target/debug/trax
 
-.PHONY: demo test proof install setup lint
+.PHONY: demo test proof chaos install setup lint
 
 demo: install $(TRAX)
 	$(TRAX) demo
@@ -22,10 +23,16 @@ test: setup lint install $(TRAX)
 	cargo test --package trax_pg --lib --no-default-features --features $(PG)
 	cargo test --package trax_client --features cli,testkit,opentelemetry
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
+	$(MAKE) chaos SEED=1 SECONDS=120
 
 proof: install
 	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture sweep:: late:: model::
 	TRAX_FAULTS=whole cargo test --package trax_tests --test trax -- --nocapture worker::fault worker::siege
+
+chaos: SECONDS ?= 120
+chaos: install $(TRAX)
+	cargo build --package trax_tests --bin chaos
+	TRAX_BIN=$(CURDIR)/$(TRAX) SEED=$(SEED) SECONDS=$(SECONDS) target/debug/chaos
 
 install: setup
 	cargo pgrx install --release --package trax_pg --pg-config "$$(command -v $(PG_CONFIG))"

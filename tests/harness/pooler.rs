@@ -15,14 +15,22 @@ pub struct Pooler {
 impl Pooler {
     /// Starts it; each database gets `connections` to the server, however many clients there are.
     pub async fn of(server: &Server, connections: u32) -> Self {
+        let place = format!(
+            "host={} port={}",
+            server.socket_dir().display(),
+            server.port()
+        );
+        Self::to(server, &format!("{place} user=postgres"), connections).await
+    }
+
+    /// As [`of`](Self::of), to another place than the server: a proxy in front of it.
+    pub async fn to(server: &Server, place: &str, connections: u32) -> Self {
         let files = Scratch::new("pooler");
         let port = free_port().expect("a port is free");
         let settings = format!(
-            "[databases]\n* = host={} port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\n* = {place}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
-             default_pool_size = {connections}\nmax_client_conn = 1000\n",
-            server.socket_dir().display(),
-            server.port()
+             default_pool_size = {connections}\nmax_client_conn = 1000\n"
         );
         let path = files.path().join("pgbouncer.ini");
         std::fs::write(&path, settings).expect("a file can be written");

@@ -73,6 +73,26 @@ impl Server {
         }
     }
 
+    /// A streaming standby of this server, running; once promoted it is a server like every other.
+    pub fn standby(&self) -> Result<Self, Error> {
+        let mut standby = Server {
+            install: self.install.clone(),
+            dir: Directory::make(&self.install, &self.install.home()?)?,
+            port: free_port()?,
+            postmaster: None,
+        };
+        let mut backup = self.command("pg_basebackup");
+        backup.args(["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]);
+        output(backup.arg("--pgdata").arg(standby.data_dir()))?;
+        let socket_dir = standby.socket_dir().display().to_string();
+        let port = standby.port;
+        standby.append_settings(&format!(
+            "port = '{port}'\nunix_socket_directories = '{socket_dir}'\n"
+        ))?;
+        standby.start()?;
+        Ok(standby)
+    }
+
     /// Adds lines to the configuration; they count from the next start or reload.
     pub fn append_settings(&self, text: &str) -> Result<(), Error> {
         let path = self.data_dir().join("postgresql.auto.conf");

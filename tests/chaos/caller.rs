@@ -1,0 +1,179 @@
+//! SQL callers who claim and complete by themselves, with transactions that stay open, come late, are rolled back, or
+//! whose session vanishes. Their work is a row in a table, committed with the completion: exactly once.
+
+use crate::fact::Told;
+use crate::ground::{connect, now};
+use crate::journal::Journal;
+use crate::producer::Pace;
+use crate::random::Random;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::{Client, Config, SimpleQueryMessage};
+
+const DEADLINE: Duration = Duration::from_secs(15);
+
+type Result<T> = std::result::Result<T, tokio_postgres::Error>;
+
+/// A job that was claimed.
+struct Claim {
+    job: i64,
+    token: String,
+    nonce: String,
+}
+
+impl Claim {
+    fn key(&self) -> String {
+        format!("{}, '{}'", self.job, self.token)
+    }
+}
+
+/// What a caller does with its session next.
+enum Next {
+    GoesOn,
+    Vanishes,
+}
+
+/// Works until it is over.
+pub(crate) async fn run(
+    name: String,
+    config: Config,
+    seed: u64,
+    journal: Arc<Journal>,
+    pace: Arc<Pace>,
+) {
+    let mut caller = Caller {
+        random: Random::new(seed, &name),
+        name,
+        journal,
+    };
+    // What was enqueued last is worked on too.
+    while !pace.is_finished() {
+        let client = match connect(&config).await {
+            Ok(client) => client,
+            Err(error) => {
+                caller.journal.error("connect", &error);
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                continue;
+            }
+        };
+        while !pace.is_finished() {
+            match tokio::time::timeout(DEADLINE, caller.act(&client)).await {
+                Ok(Ok(Next::GoesOn)) => {}
+                Ok(Ok(Next::Vanishes)) | Err(_) => break,
+                Ok(Err(error)) => {
+                    caller.journal.error("caller", &error);
+                    break;
+                }
+            }
+            let rest = caller.random.between(10, 150);
+            tokio::time::sleep(Duration::from_millis(rest)).await;
+        }
+    }
+}
+
+struct Caller {
+    name: String,
+    random: Random,
+    journal: Arc<Journal>,
+}
+
+impl Caller {
+    async fn claim(&mut self, client: &Client) -> Result<Vec<Claim>> {
+        let most = self.random.between(1, 3);
+        let sql = format!(
+            "select job_id, token, input->>'nonce' from trax.claim_next('{}', max_jobs => {most}, \
+             tasks => '{{ledger}}', lease => '4 s')",
+            self.name
+        );
+        let claimed = |message: SimpleQueryMessage| match message {
+            SimpleQueryMessage::Row(row) => Some(Claim {
+                job: row.get(0)?.parse().ok()?,
+                token: row.get(1)?.to_owned(),
+                nonce: row.get(2)?.to_owned(),
+            }),
+            _ => None,
+        };
+        let messages = client.simple_query(&sql).await?;
+        Ok(messages.into_iter().filter_map(claimed).collect())
+    }
+
+    /// Claims, works and says what became of it: in one transaction or several.
+    async fn act(&mut self, client: &Client) -> Result<Next> {
+        let in_one = self.random.percent(30);
+        client.simple_query("begin").await?;
+        let claims = self.claim(client).await?;
+        if claims.is_empty() {
+            client.simple_query("commit").await?;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            return Ok(Next::GoesOn);
+        }
+        self.sometimes_waits(20).await;
+        if in_one {
+            return self.finish(client, &claims).await;
+        }
+        if self.random.percent(10) {
+            client.simple_query("rollback").await?;
+            return Ok(Next::GoesOn);
+        }
+        client.simple_query("commit").await?;
+        self.sometimes_waits(30).await;
+        client.simple_query("begin").await?;
+        self.finish(client, &claims).await
+    }
+
+    async fn sometimes_waits(&mut self, cases: u64) {
+        if self.random.percent(cases) {
+            let late = self.random.between(50, 2_500);
+            tokio::time::sleep(Duration::from_millis(late)).await;
+        }
+    }
+
+    /// In an open transaction: effects and completions; then commits, rolls back or vanishes.
+    async fn finish(&mut self, client: &Client, claims: &[Claim]) -> Result<Next> {
+        let mut done = Vec::new();
+        for claim in claims {
+            if self.random.percent(10) {
+                let sql = format!(
+                    "select trax.fail({}, 'as chance says', retry_in => '200 ms')",
+                    claim.key()
+                );
+                client.simple_query(&sql).await?;
+                continue;
+            }
+            // The effect is there exactly if the completion counts.
+            let sql = format!(
+                "with done as (select trax.complete({}) as counts) \
+                 insert into public.ledger (job_id, nonce) select {}, '{}' from done where counts",
+                claim.key(),
+                claim.job,
+                claim.nonce
+            );
+            let messages = client.simple_query(&sql).await?;
+            if matches!(
+                messages.last(),
+                Some(SimpleQueryMessage::CommandComplete(1))
+            ) {
+                done.push(claim);
+            }
+        }
+        self.sometimes_waits(30).await;
+        let chance = self.random.below(100);
+        if chance < 10 {
+            client.simple_query("rollback").await?;
+            return Ok(Next::GoesOn);
+        }
+        if chance < 18 {
+            return Ok(Next::Vanishes);
+        }
+        client.simple_query("commit").await?;
+        let at = now();
+        let told = done.iter().map(|claim| Told {
+            at,
+            nonce: claim.nonce.clone(),
+            job: claim.job,
+            unique: None,
+        });
+        self.journal.note(|pages| pages.completed.extend(told));
+        Ok(Next::GoesOn)
+    }
+}

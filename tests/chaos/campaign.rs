@@ -1,0 +1,260 @@
+//! One campaign: starts those who take part, strikes by the plan, heals, waits until all is done, and checks.
+
+use crate::caller;
+use crate::check::{Violation, spent_without_a_beginning, violations};
+use crate::fact::{self, Facts};
+use crate::fault::{Strike, plan};
+use crate::fleet::Fleet;
+use crate::ground::{CALLERS, GROUPS, Ground, PRODUCERS, schedules};
+use crate::journal::Journal;
+use crate::producer::{self, Pace};
+use crate::random::Random;
+use crate::strike::{Damage, Striker, Wound};
+use crate::summary;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// How long all jobs may take to end once nothing more goes wrong, on a machine that others load too.
+const DRAIN: Duration = Duration::from_secs(240);
+/// How often the fleet is looked after.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often the tables are looked at.
+const WATCH: Duration = Duration::from_secs(2);
+
+/// What a campaign is called with.
+pub(crate) struct Order {
+    pub(crate) seed: u64,
+    pub(crate) time: Duration,
+    /// The names of the faults that may come; all without it.
+    pub(crate) only: Option<String>,
+}
+
+/// Runs it; returns what does not hold.
+pub(crate) async fn run(order: &Order) -> Vec<Violation> {
+    let synchronous = Random::new(order.seed, "ground").percent(40);
+    let strikes = plan(order.seed, order.time, synchronous, order.only.as_deref());
+    println!(
+        "chaos: seed {}, {} s, {} faults, {} standby",
+        order.seed,
+        order.time.as_secs(),
+        strikes.len(),
+        if synchronous {
+            "a synchronous"
+        } else {
+            "an asynchronous"
+        }
+    );
+    let mut ground = Ground::new(synchronous).await;
+    let mut fleet = Fleet::new(&ground);
+    let (journal, pace) = (Arc::new(Journal::default()), Arc::new(Pace::default()));
+    let (producers, others) = crowd(order.seed, &ground, &journal, &pace);
+    let mut damage = Damage::default();
+    let mut striker = Striker {
+        ground: &mut ground,
+        fleet: &mut fleet,
+        damage: &mut damage,
+    };
+    let missed = strike_all(&strikes, &mut striker).await;
+
+    pace.stop.store(true, Ordering::Relaxed);
+    join(producers).await;
+    let is_drained = drain(&ground, &mut fleet).await;
+    pace.finished.store(true, Ordering::Relaxed);
+    join(others).await;
+
+    let pages = journal.read();
+    let mut facts = Facts {
+        enqueued: pages.enqueued,
+        withdrawn: pages.withdrawn,
+        completed: pages.completed,
+        executions: fleet.executions(),
+        crashes: damage.crashes,
+        losses: damage.losses,
+        group_limits: GROUPS.to_vec(),
+        schedules: schedules(),
+        complaints: pages.complaints,
+        is_drained: is_drained.is_ok(),
+        ..Facts::default()
+    };
+    let client = ground.admin().await;
+    let snapshot = "begin isolation level repeatable read";
+    client
+        .batch_execute(snapshot)
+        .await
+        .expect("a snapshot is taken");
+    fact::read(&client, &mut facts)
+        .await
+        .expect("the tables are read");
+    let mut found = violations(&facts);
+    if let Err(seen) = is_drained {
+        found.push(Violation {
+            rule: "all is done when nothing more goes wrong",
+            detail: format!("{seen}; workers said:\n{}", fleet.said()),
+        });
+    }
+    found.extend(fleet.panics().into_iter().map(|detail| Violation {
+        rule: "no worker process panics",
+        detail,
+    }));
+    found.extend(summary::trouble_in(&ground.primary));
+    summary::print(
+        &facts,
+        &strikes,
+        &missed,
+        &pages.errors,
+        spent_without_a_beginning(&facts),
+    );
+    found
+}
+
+type Tasks = Vec<JoinHandle<()>>;
+
+/// Producers, and the others: callers, and who watches.
+fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -> (Tasks, Tasks) {
+    let shared = || (Arc::clone(journal), Arc::clone(pace));
+    let producers = (0..4).map(|number| {
+        let (journal, pace) = shared();
+        let config = ground.route(PRODUCERS, "producer");
+        tokio::spawn(producer::run(
+            format!("p{number}"),
+            config,
+            seed,
+            journal,
+            pace,
+        ))
+    });
+    let callers = (0..3).map(|number| {
+        let (journal, pace) = shared();
+        let config = ground.route(CALLERS, "caller");
+        tokio::spawn(caller::run(
+            format!("c{number}"),
+            config,
+            seed,
+            journal,
+            pace,
+        ))
+    });
+    let (journal, pace) = shared();
+    let watch = tokio::spawn(watch(ground.address.clone(), journal, pace));
+    (producers.collect(), callers.chain([watch]).collect())
+}
+
+/// Looks at the tables as long as the campaign lasts: what does not hold for a moment is found too.
+async fn watch(address: crate::ground::Address, journal: Arc<Journal>, pace: Arc<Pace>) {
+    while !pace.is_finished() {
+        if let Ok(client) = address.connect().await {
+            while !pace.is_finished() {
+                let backlog = "select count(*) from trax.work_queue where waits_for is null";
+                let Ok(row) = client.query_one(backlog, &[]).await else {
+                    break;
+                };
+                let count = row.get::<_, i64>(0);
+                pace.backlog.store(count.unsigned_abs(), Ordering::Relaxed);
+                let complaints = "select rule || ': ' || coalesce(detail, '') || ' at ' || clock_timestamp() from trax.check()";
+                let Ok(rows) = client.query(complaints, &[]).await else {
+                    break;
+                };
+                journal.note(|pages| pages.complaints.extend(rows.iter().map(|row| row.get(0))));
+                tokio::time::sleep(WATCH).await;
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Strikes and heals by the plan; returns what could not be brought about.
+async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String> {
+    let begun = Instant::now();
+    let mut wounds: Vec<(Duration, Wound)> = Vec::new();
+    let mut missed = Vec::new();
+    for strike in strikes {
+        loop {
+            let now = begun.elapsed();
+            let is_heavy = strike.fault.is_of_the_server() && now >= strike.at;
+            // A stopped process would not end with its server.
+            let (over, open): (Vec<_>, Vec<_>) = wounds
+                .into_iter()
+                .partition(|(until, _)| is_heavy || *until <= now);
+            wounds = open;
+            for (_, wound) in over {
+                missed.extend(striker.heal(wound).await.err());
+            }
+            striker.fleet.refill();
+            if now >= strike.at {
+                break;
+            }
+            tokio::time::sleep(LOOK.min(strike.at - now)).await;
+        }
+        let at = begun.elapsed();
+        match striker.strike(*strike).await {
+            Ok((words, wound)) => {
+                let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+                println!(
+                    "{:7.1} {:?} {:?} {words}",
+                    at.as_secs_f64(),
+                    strike.fault,
+                    strike.hold
+                );
+                wounds.extend(wound.map(|wound| (begun.elapsed() + strike.hold, wound)));
+            }
+            Err(why) => {
+                println!("{:7.1} {:?} missed: {why}", at.as_secs_f64(), strike.fault);
+                missed.push(format!("{:?}: {why}", strike.fault));
+            }
+        }
+    }
+    wounds.sort_by_key(|(until, _)| *until);
+    for (until, wound) in wounds {
+        tokio::time::sleep(until.saturating_sub(begun.elapsed())).await;
+        missed.extend(striker.heal(wound).await.err());
+    }
+    missed
+}
+
+async fn join(tasks: Tasks) {
+    for task in tasks {
+        // Each has deadlines of its own; one that panics is a fault of the campaign.
+        task.await.expect("who takes part does not panic");
+    }
+}
+
+/// Waits until no job but those of manifests waits or runs.
+async fn drain(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
+    let begun = Instant::now();
+    let open = "select job_id, state, attempt, task, group_name, run_at::text, coalesce(worker, '')
+        from trax.job where manifest is null and state in ('queued', 'in_progress') order by job_id";
+    loop {
+        fleet.refill();
+        let client = ground.admin().await;
+        let rows = client
+            .query(open, &[])
+            .await
+            .map_err(|error| error.to_string())?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() > DRAIN {
+            let first = |row: &tokio_postgres::Row| {
+                let text = |at: usize| row.get::<_, String>(at);
+                format!(
+                    "job {} {} attempt {} {} {} {} {}",
+                    row.get::<_, i64>(0),
+                    text(1),
+                    row.get::<_, i32>(2),
+                    text(3),
+                    text(4),
+                    text(5),
+                    text(6)
+                )
+            };
+            let some: Vec<_> = rows.iter().take(10).map(first).collect();
+            return Err(format!(
+                "{} jobs are left after {DRAIN:?}: {some:#?}",
+                rows.len()
+            ));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}

@@ -1,0 +1,163 @@
+//! Whether every job is there, once, and ends once.
+
+use super::{Violation, by};
+use crate::fact::Facts;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Every acknowledged job is in the tables; where a unique key was given, perhaps as the job that had it.
+pub(crate) fn nothing_acknowledged_is_lost(facts: &Facts) -> Vec<Violation> {
+    let nonces: BTreeSet<_> = facts
+        .jobs
+        .iter()
+        .filter_map(|job| job.nonce.as_deref())
+        .collect();
+    let ids: BTreeSet<_> = facts.jobs.iter().map(|job| job.job).collect();
+    let is_there = |told: &crate::fact::Told| match told.unique {
+        Some(_) => nonces.contains(&*told.nonce) || ids.contains(&told.job),
+        None => nonces.contains(&*told.nonce),
+    };
+    facts
+        .enqueued
+        .iter()
+        .filter(|told| !facts.may_be_lost(told.at) && !is_there(told))
+        .map(|told| Violation::new("an acknowledged job is lost", format!("{told:?}")))
+        .collect()
+}
+
+/// What was rolled back does not exist.
+pub(crate) fn nothing_withdrawn_appears(facts: &Facts) -> Vec<Violation> {
+    let nonces: BTreeSet<_> = facts
+        .jobs
+        .iter()
+        .filter_map(|job| job.nonce.as_deref())
+        .collect();
+    let appears = |nonce: &&String| nonces.contains(nonce.as_str());
+    let told = |nonce: &String| Violation::new("a job exists that was rolled back", nonce.as_str());
+    facts.withdrawn.iter().filter(appears).map(told).collect()
+}
+
+/// A job, and what was enqueued once, is one row of `trax.job`.
+pub(crate) fn a_job_is_in_one_place(facts: &Facts) -> Vec<Violation> {
+    let ids = by(&facts.jobs, |job| Some(job.job)).into_values();
+    let originals = facts
+        .jobs
+        .iter()
+        .filter(|job| !facts.requeued.contains(&job.job));
+    let nonces = by(originals, |job| job.nonce.as_deref()).into_values();
+    let told = |rows| Violation::new("a job is in several places", format!("{rows:?}"));
+    ids.chain(nonces)
+        .filter(|rows| rows.len() > 1)
+        .map(told)
+        .collect()
+}
+
+/// At most one final run, at most one completion, and no attempt after the final one.
+pub(crate) fn a_job_ends_once(facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (job, attempts) in by(&facts.attempts, |attempt| Some(attempt.job)) {
+        let finals: Vec<_> = attempts.iter().filter(|attempt| attempt.is_final).collect();
+        let completions = attempts
+            .iter()
+            .filter(|one| one.state == "completed")
+            .count();
+        if finals.len() > 1 || completions > 1 {
+            found.push(Violation::new(
+                "a job ends more than once",
+                format!("job {job}: {attempts:?}"),
+            ));
+        }
+        let last = attempts.iter().map(|attempt| attempt.attempt).max();
+        if finals.iter().any(|one| Some(one.attempt) < last) {
+            found.push(Violation::new(
+                "a job goes on after its end",
+                format!("job {job}: {attempts:?}"),
+            ));
+        }
+        let numbers = by(&attempts, |attempt| {
+            attempt.started_at.map(|_| attempt.attempt)
+        });
+        for (number, rows) in numbers {
+            if rows.len() > 1 {
+                found.push(Violation::new(
+                    "an attempt is recorded twice",
+                    format!("job {job}, attempt {number}"),
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// A completion that a client was told of is in the history.
+pub(crate) fn an_acknowledged_completion_stays(facts: &Facts) -> Vec<Violation> {
+    let completed: BTreeSet<_> = facts
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.state == "completed")
+        .map(|attempt| attempt.job)
+        .collect();
+    facts
+        .completed
+        .iter()
+        .filter(|told| !facts.may_be_lost(told.at) && !completed.contains(&told.job))
+        .map(|told| Violation::new("an acknowledged completion is lost", format!("{told:?}")))
+        .collect()
+}
+
+/// Effects that are committed with a completion exist once where the job is completed, and nowhere else.
+pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation> {
+    let mut effects: BTreeMap<i64, usize> = BTreeMap::new();
+    for (job, _) in &facts.ledger {
+        *effects.entry(*job).or_default() += 1;
+    }
+    let mut found = Vec::new();
+    for job in &facts.jobs {
+        let Some(nonce) = job
+            .nonce
+            .as_deref()
+            .filter(|nonce| nonce.starts_with("ledger"))
+        else {
+            continue;
+        };
+        let seen = effects.remove(&job.job).unwrap_or(0);
+        if seen != usize::from(job.state == "completed") {
+            let detail = format!(
+                "{nonce}: job {} is {} and has {seen} effects",
+                job.job, job.state
+            );
+            found.push(Violation::new(
+                "an effect and its completion are not one",
+                detail,
+            ));
+        }
+    }
+    for (job, count) in effects {
+        found.push(Violation::new(
+            "an effect has no job",
+            format!("job {job}, {count} times"),
+        ));
+    }
+    found
+}
+
+/// When there was time enough, nothing waits or runs. Manifests go on; their jobs are left out.
+pub(crate) fn every_job_ends(facts: &Facts) -> Vec<Violation> {
+    if facts.is_drained {
+        return Vec::new();
+    }
+    let is_open = |job: &&crate::fact::Job| {
+        job.nonce.is_some() && matches!(&*job.state, "queued" | "in_progress")
+    };
+    facts
+        .jobs
+        .iter()
+        .filter(is_open)
+        .map(|job| Violation::new("a job has not ended", format!("{job:?}")))
+        .collect()
+}
+
+/// `trax.check()` has nothing to say.
+pub(crate) fn the_server_finds_nothing(facts: &Facts) -> Vec<Violation> {
+    let told = |complaint: &String| Violation::new("trax.check() complains", complaint.as_str());
+    facts.complaints.iter().map(told).collect()
+}

@@ -1,0 +1,66 @@
+//! Checkers: pure functions over [`Facts`]. Each names the rule that does not hold, and at whom.
+
+mod conservation;
+mod limit;
+mod overlap;
+mod schedule;
+
+use crate::fact::Facts;
+use std::collections::BTreeMap;
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Violation {
+    pub(crate) rule: &'static str,
+    pub(crate) detail: String,
+}
+
+impl Violation {
+    fn new(rule: &'static str, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Violation { rule, detail }
+    }
+}
+
+type Checker = fn(&Facts) -> Vec<Violation>;
+
+const CHECKERS: [Checker; 14] = [
+    conservation::nothing_acknowledged_is_lost,
+    conservation::nothing_withdrawn_appears,
+    conservation::a_job_is_in_one_place,
+    conservation::a_job_ends_once,
+    conservation::an_acknowledged_completion_stays,
+    conservation::effects_come_with_their_completion,
+    conservation::every_job_ends,
+    conservation::the_server_finds_nothing,
+    overlap::an_attempt_is_executed_once,
+    overlap::no_two_executions_at_once,
+    overlap::a_completion_was_executed,
+    limit::groups_and_keys_keep_their_limits,
+    schedule::an_occurrence_runs_once,
+    schedule::occurrences_are_those_of_the_schedule,
+];
+
+/// All that does not hold.
+pub(crate) fn violations(facts: &Facts) -> Vec<Violation> {
+    CHECKERS.iter().flat_map(|checker| checker(facts)).collect()
+}
+
+/// Attempts that a lease's end spent and that no handler began: worth knowing, no violation yet.
+pub(crate) fn spent_without_a_beginning(facts: &Facts) -> usize {
+    overlap::spent_without_a_beginning(facts)
+}
+
+/// What several things share, gathered.
+fn by<K: Ord, T>(
+    things: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> Option<K>,
+) -> BTreeMap<K, Vec<T>> {
+    let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
+    for thing in things {
+        if let Some(key) = key(&thing) {
+            groups.entry(key).or_default().push(thing);
+        }
+    }
+    groups
+}

@@ -1,0 +1,106 @@
+//! What handlers did, by their own logs, against what is recorded.
+
+use super::{Violation, by};
+use crate::fact::{Attempt, Execution, Facts};
+use std::collections::BTreeMap;
+
+/// A claim that a crash undid may have been made so long before it: handlers begin a moment after the claim.
+const BEFORE_A_CRASH: i64 = 10_000_000;
+/// Tasks whose handlers keep a log.
+const LOGGED: [&str; 2] = ["work", "tick"];
+
+fn recorded(facts: &Facts) -> BTreeMap<(i64, i32), &Attempt> {
+    let key = |attempt: &Attempt| (attempt.job, attempt.attempt);
+    facts
+        .attempts
+        .iter()
+        .map(|attempt| (key(attempt), attempt))
+        .collect()
+}
+
+/// Whether the server may have forgotten that `first` began when `second` did.
+fn was_undone(facts: &Facts, first: &Execution, second: &Execution) -> bool {
+    let crashed = |at: &i64| (first.began - BEFORE_A_CRASH..=second.began).contains(at);
+    let lost = |(from, until): &(i64, i64)| {
+        first.began - BEFORE_A_CRASH <= *until && second.began >= *from
+    };
+    facts.crashes.iter().any(crashed) || facts.losses.iter().any(lost)
+}
+
+/// The same attempt of a job begins again only when a crash undid its claim, or when it was given back.
+pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for ((job, attempt), mut executions) in
+        by(&facts.executions, |one| Some((one.job, one.attempt)))
+    {
+        executions.sort_by_key(|one| one.began);
+        for pair in executions.windows(2) {
+            let given_back = matches!(&*pair[0].word, "released" | "dropped");
+            if !given_back && pair[0].nonce == pair[1].nonce && !was_undone(facts, pair[0], pair[1])
+            {
+                let detail = format!("job {job}, attempt {attempt}: {pair:?}");
+                found.push(Violation::new("an attempt is executed twice", detail));
+            }
+        }
+    }
+    found
+}
+
+/// An execution begins when that of the attempt before has ended, or when its lease has: the history says when.
+pub(crate) fn no_two_executions_at_once(facts: &Facts) -> Vec<Violation> {
+    let recorded = recorded(facts);
+    let mut found = Vec::new();
+    for (job, mut executions) in by(&facts.executions, |one| Some((one.job, one.nonce.as_str()))) {
+        executions.sort_by_key(|one| one.began);
+        for (at, second) in executions.iter().enumerate() {
+            for first in &executions[..at] {
+                let goes_on = first.ended.is_none_or(|ended| ended > second.began);
+                let taken_away = recorded
+                    .get(&(first.job, first.attempt))
+                    .is_some_and(|run| {
+                        let taken =
+                            matches!(run.kind.as_deref(), Some("lease_expired" | "timeout"));
+                        taken && run.finished_at <= Some(second.began)
+                    });
+                if goes_on
+                    && !taken_away
+                    && first.attempt != second.attempt
+                    && !was_undone(facts, first, second)
+                {
+                    let detail = format!("{job:?}: {first:?} and {second:?}");
+                    found.push(Violation::new("a job is executed twice at once", detail));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What is recorded as completed was executed to its end, in that attempt.
+pub(crate) fn a_completion_was_executed(facts: &Facts) -> Vec<Violation> {
+    let executions = by(&facts.executions, |one| Some((one.job, one.attempt)));
+    let is_missing = |attempt: &&Attempt| {
+        let done = executions.get(&(attempt.job, attempt.attempt));
+        let went_well = done.is_some_and(|all| {
+            all.iter()
+                .any(|one| one.word == "ok" && one.nonce == attempt.nonce.as_deref().unwrap_or("-"))
+        });
+        attempt.state == "completed" && LOGGED.contains(&&*attempt.task) && !went_well
+    };
+    facts
+        .attempts
+        .iter()
+        .filter(is_missing)
+        .map(|attempt| Violation::new("a completion without an execution", format!("{attempt:?}")))
+        .collect()
+}
+
+pub(crate) fn spent_without_a_beginning(facts: &Facts) -> usize {
+    let executions = by(&facts.executions, |one| Some((one.job, one.attempt)));
+    let never_began = |attempt: &&Attempt| {
+        attempt.kind.as_deref() == Some("lease_expired")
+            && LOGGED.contains(&&*attempt.task)
+            && !executions.contains_key(&(attempt.job, attempt.attempt))
+    };
+    facts.attempts.iter().filter(never_began).count()
+}

@@ -1,0 +1,181 @@
+//! What is known in the end: what clients were told, what handlers did, what the tables say. Checkers look at nothing
+//! else. Times are microseconds since 1970; everything runs on one machine and by one clock.
+
+use std::collections::BTreeSet;
+use tokio_postgres::{Client, Row};
+
+/// A word of the server that a client has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) at: i64,
+    /// What the job's input calls it; stays the same where ids do not.
+    pub(crate) nonce: String,
+    pub(crate) job: i64,
+    /// The unique key it was enqueued with: the answer may be another job then.
+    pub(crate) unique: Option<String>,
+}
+
+/// An execution by a handler, as the handler's own log tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Execution {
+    pub(crate) job: i64,
+    pub(crate) attempt: i32,
+    pub(crate) worker: String,
+    pub(crate) nonce: String,
+    pub(crate) began: i64,
+    /// None: the worker was killed, or it still runs.
+    pub(crate) ended: Option<i64>,
+    /// How it ended: `ok`, or why not.
+    pub(crate) word: String,
+}
+
+/// An attempt: of `trax.run`, or of `trax.lease` when it has not finished.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempt {
+    pub(crate) job: i64,
+    pub(crate) attempt: i32,
+    pub(crate) is_final: bool,
+    /// `in_progress` for a lease.
+    pub(crate) state: String,
+    pub(crate) kind: Option<String>,
+    pub(crate) task: String,
+    pub(crate) group: String,
+    pub(crate) manifest: Option<String>,
+    pub(crate) nonce: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) scheduled_for: Option<i64>,
+    pub(crate) queued_at: i64,
+    pub(crate) started_at: Option<i64>,
+    pub(crate) finished_at: Option<i64>,
+}
+
+/// A row of `trax.job`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) job: i64,
+    pub(crate) state: String,
+    pub(crate) nonce: Option<String>,
+}
+
+/// A manifest whose occurrences are known.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// When a manifest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// At the multiples of so many seconds, some of them left out.
+    Some(i64),
+    /// At each multiple of so many seconds.
+    All(i64),
+    /// So many seconds after the last one's end.
+    Every(i64),
+    /// After a success of this parent, at most once for each.
+    After(&'static str),
+    /// Once.
+    Once,
+}
+
+/// All that checkers look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Jobs whose enqueueing was acknowledged.
+    pub(crate) enqueued: Vec<Told>,
+    /// Jobs of transactions that were rolled back.
+    pub(crate) withdrawn: Vec<String>,
+    /// Completions that were acknowledged.
+    pub(crate) completed: Vec<Told>,
+    pub(crate) executions: Vec<Execution>,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) attempts: Vec<Attempt>,
+    /// Jobs that were made of dead letters: their input is that of another.
+    pub(crate) requeued: BTreeSet<i64>,
+    /// Job and nonce of each effect that was committed with a completion.
+    pub(crate) ledger: Vec<(i64, String)>,
+    /// When the server crashed: claims of the second before may be undone.
+    pub(crate) crashes: Vec<i64>,
+    /// Promotions that lost what was committed in between.
+    pub(crate) losses: Vec<(i64, i64)>,
+    /// Groups and how many of each may run.
+    pub(crate) group_limits: Vec<(&'static str, i64)>,
+    pub(crate) schedules: Vec<Schedule>,
+    /// What `trax.check()` said at any time.
+    pub(crate) complaints: Vec<String>,
+    /// Whether every job had the time to end.
+    pub(crate) is_drained: bool,
+}
+
+impl Facts {
+    /// Whether what was committed at `at` may be gone.
+    pub(crate) fn may_be_lost(&self, at: i64) -> bool {
+        self.losses
+            .iter()
+            .any(|(from, until)| (*from..=*until).contains(&at))
+    }
+}
+
+const ATTEMPTS: &str = "
+    select job_id, attempt, final, state, failure_kind, task, group_name, manifest, input->>'nonce' as nonce,
+        input->>'key' as key, scheduled_for, queued_at, started_at, finished_at
+    from trax.run
+    union all
+    select job_id, attempt, false, 'in_progress', null, task, group_name, manifest, input->>'nonce', concurrency_key,
+        scheduled_for, queued_at, started_at, null
+    from trax.lease";
+
+const MICROS: [&str; 4] = ["scheduled_for", "queued_at", "started_at", "finished_at"];
+
+/// Adds what the tables say: one snapshot, if the client is in a transaction that has one.
+pub(crate) async fn read(client: &Client, facts: &mut Facts) -> Result<(), tokio_postgres::Error> {
+    let times =
+        MICROS.map(|name| format!("(extract(epoch from {name}) * 1000000)::bigint as {name}"));
+    let sql = format!(
+        "select job_id, attempt, final, state, failure_kind, task, group_name, manifest, nonce, key, {} from ({ATTEMPTS}) a",
+        times.join(", ")
+    );
+    facts.attempts = client.query(&sql, &[]).await?.iter().map(attempt).collect();
+    let jobs = "select job_id, state, input->>'nonce' from trax.job";
+    let job = |row: &Row| Job {
+        job: row.get(0),
+        state: row.get(1),
+        nonce: row.get(2),
+    };
+    facts.jobs = client.query(jobs, &[]).await?.iter().map(job).collect();
+    let requeued = "select requeued_job_id from trax.dead_letter where requeued_job_id is not null";
+    let requeued = client.query(requeued, &[]).await?;
+    facts.requeued = requeued.iter().map(|row| row.get(0)).collect();
+    let complaints = "select rule || ': ' || coalesce(detail, '') from trax.check()";
+    for row in client.query(complaints, &[]).await? {
+        facts.complaints.push(row.get(0));
+    }
+    let exists = "select to_regclass('public.ledger') is not null";
+    if client.query_one(exists, &[]).await?.get(0) {
+        let ledger = client
+            .query("select job_id, nonce from public.ledger", &[])
+            .await?;
+        facts.ledger = ledger.iter().map(|row| (row.get(0), row.get(1))).collect();
+    }
+    Ok(())
+}
+
+fn attempt(row: &Row) -> Attempt {
+    Attempt {
+        job: row.get("job_id"),
+        attempt: row.get("attempt"),
+        is_final: row.get("final"),
+        state: row.get("state"),
+        kind: row.get("failure_kind"),
+        task: row.get("task"),
+        group: row.get("group_name"),
+        manifest: row.get("manifest"),
+        nonce: row.get("nonce"),
+        key: row.get("key"),
+        scheduled_for: row.get("scheduled_for"),
+        queued_at: row.get::<_, Option<i64>>("queued_at").unwrap_or(0),
+        started_at: row.get("started_at"),
+        finished_at: row.get("finished_at"),
+    }
+}

@@ -1,0 +1,201 @@
+//! What can go wrong, how often, and the plan of one campaign: which fault, when, for how long and at which target.
+//! The seed decides all of it beforehand.
+
+use crate::random::Random;
+use std::time::Duration;
+
+/// One kind of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// SIGKILL of a worker process; another takes its place.
+    WorkerKill,
+    /// SIGSTOP of a worker process, longer than its leases or shorter.
+    WorkerFreeze,
+    /// SIGTERM of a worker process: it stops in good order.
+    WorkerStop,
+    /// `pg_terminate_backend` of a client's session.
+    SessionEnd,
+    /// `pg_terminate_backend` of the scheduler or the launcher.
+    SchedulerEnd,
+    /// `pg_cancel_backend` of a client's statement.
+    Cancel,
+    /// SIGSTOP of a client's backend.
+    BackendFreeze,
+    /// SIGSTOP of the scheduler.
+    SchedulerFreeze,
+    /// SIGKILL of a backend or the scheduler: all sessions end, the server recovers.
+    BackendKill,
+    /// SIGKILL of the postmaster.
+    ServerKill,
+    /// A fast restart.
+    ServerRestart,
+    /// An immediate stop and a start.
+    ServerImmediate,
+    /// Connections of a route break.
+    Cut,
+    /// Connections of a route deliver nothing for a while, and all of it later.
+    Stall,
+    /// Connections of a route fall silent for ever; nobody is told.
+    Silence,
+    /// The client's side of a route's connections breaks, the server's stays open for a while.
+    HalfOpen,
+    /// The primary dies and the standby takes over.
+    Promote,
+    /// The standby stops for a while.
+    StandbyStop,
+    /// A transaction with jobs in it stays prepared for a while.
+    Prepared,
+    /// A snapshot is held.
+    Snapshot,
+    /// An administrator locks a table against writers, in a transaction that takes a while.
+    TableLock,
+    /// VACUUM FULL, REINDEX, CLUSTER, ANALYZE of the tables of trax.
+    Maintenance,
+    /// Settings of a role or the database that sessions begin with.
+    Setting,
+    /// The scheduler is paused, a group is switched off, a job is cancelled.
+    Operator,
+    /// A row trigger on a hot table.
+    Trigger,
+    /// A publication for all tables.
+    Publication,
+    /// Dump and restore over itself.
+    Restore,
+}
+
+use Fault::{
+    BackendFreeze, BackendKill, Cancel, Cut, HalfOpen, Maintenance, Operator, Prepared, Promote,
+    Publication, Restore, SchedulerEnd, SchedulerFreeze, ServerImmediate, ServerKill,
+    ServerRestart, SessionEnd, Setting, Silence, Snapshot, Stall, StandbyStop, TableLock, Trigger,
+    WorkerFreeze, WorkerKill, WorkerStop,
+};
+
+/// How often each comes beside the others, and how long it lasts, in milliseconds.
+const KINDS: [(Fault, u64, u64, u64); 27] = [
+    (WorkerKill, 10, 0, 3_000),
+    (WorkerFreeze, 8, 500, 9_000),
+    (WorkerStop, 5, 0, 1_000),
+    (SessionEnd, 12, 0, 0),
+    (SchedulerEnd, 6, 0, 0),
+    (Cancel, 8, 0, 0),
+    (BackendFreeze, 4, 200, 4_000),
+    (SchedulerFreeze, 3, 500, 4_000),
+    (BackendKill, 3, 0, 0),
+    (ServerKill, 3, 0, 2_000),
+    (ServerRestart, 2, 0, 1_000),
+    (ServerImmediate, 2, 0, 1_000),
+    (Cut, 6, 0, 0),
+    (Stall, 6, 300, 8_000),
+    (Silence, 4, 1_000, 8_000),
+    (HalfOpen, 4, 500, 8_000),
+    (Promote, 2, 0, 3_000),
+    (StandbyStop, 2, 500, 4_000),
+    (Prepared, 5, 500, 8_000),
+    (Snapshot, 4, 1_000, 15_000),
+    (TableLock, 4, 200, 4_000),
+    (Maintenance, 4, 0, 0),
+    (Setting, 6, 2_000, 10_000),
+    (Operator, 8, 300, 3_000),
+    // Others mend what these find.
+    (Trigger, 0, 1_000, 8_000),
+    (Publication, 0, 1_000, 8_000),
+    (Restore, 0, 0, 0),
+];
+
+impl Fault {
+    /// Whether the server as a whole goes: one at a time, and nothing else beside it.
+    pub(crate) fn is_of_the_server(self) -> bool {
+        matches!(
+            self,
+            BackendKill | ServerKill | ServerRestart | ServerImmediate | Promote | Restore
+        )
+    }
+}
+
+/// One fault of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strike {
+    /// From the beginning of the campaign.
+    pub(crate) at: Duration,
+    pub(crate) fault: Fault,
+    /// How long it lasts.
+    pub(crate) hold: Duration,
+    /// Which of the targets, whatever they are.
+    pub(crate) pick: u64,
+}
+
+/// The plan of a seed. `only` leaves the other kinds out; a synchronous standby excludes what makes a commit return
+/// before the standby has it.
+pub(crate) fn plan(
+    seed: u64,
+    time: Duration,
+    synchronous: bool,
+    only: Option<&str>,
+) -> Vec<Strike> {
+    let mut random = Random::new(seed, "plan");
+    let wanted = |fault: Fault| {
+        only.is_none_or(|only| only.split(',').any(|name| name == format!("{fault:?}")))
+    };
+    let excluded = |fault: Fault| synchronous && matches!(fault, Cancel | Setting);
+    let kinds: Vec<_> = KINDS
+        .into_iter()
+        .filter(|(fault, ..)| wanted(*fault) && !excluded(*fault))
+        .map(|(fault, weight, least, most)| match only {
+            Some(_) => (fault, weight.max(1), least, most),
+            None => (fault, weight, least, most),
+        })
+        .collect();
+    let total: u64 = kinds.iter().map(|(_, weight, ..)| weight).sum();
+    let mut strikes = Vec::new();
+    let mut at = Duration::from_secs(3);
+    while at < time && total > 0 {
+        let mut place = random.below(total);
+        let kind = kinds.iter().find(|(_, weight, ..)| {
+            let found = place < *weight;
+            place = place.saturating_sub(*weight);
+            found
+        });
+        let Some((fault, _, least, most)) = kind else {
+            break;
+        };
+        strikes.push(Strike {
+            at,
+            fault: *fault,
+            hold: Duration::from_millis(random.between(*least, *most)),
+            pick: random.next(),
+        });
+        // A server that comes back is left a moment in which work is done.
+        let rest = if fault.is_of_the_server() { 4_000 } else { 0 };
+        at += Duration::from_millis(rest + random.between(200, 2_000));
+    }
+    strikes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn a_seed_gives_the_same_plan_and_another_seed_another() {
+        assert_eq!(plan(7, TIME, false, None), plan(7, TIME, false, None));
+        assert_ne!(plan(7, TIME, false, None), plan(8, TIME, false, None));
+    }
+
+    #[test]
+    fn every_kind_with_a_weight_comes_and_no_other() {
+        let plan = plan(1, TIME * 20, false, None);
+        for (fault, weight, ..) in KINDS {
+            let comes = plan.iter().any(|strike| strike.fault == fault);
+            assert_eq!(comes, weight > 0, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn named_kinds_come_alone_also_without_a_weight() {
+        let plan = plan(1, TIME, false, Some("Restore,Cut"));
+        let is_one = |strike: &Strike| matches!(strike.fault, Restore | Cut);
+        assert!(plan.iter().all(is_one) && plan.iter().any(|strike| strike.fault == Restore));
+    }
+}

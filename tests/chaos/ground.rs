@@ -1,0 +1,214 @@
+//! Where a campaign takes place: a server and its standby, routes to it, a pooler, roles, groups and manifests.
+
+use crate::fact::{Kind, Schedule};
+use crate::wire::Wire;
+use harness::pooler::Pooler;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio_postgres::{Client, Config, NoTls};
+use trax_client::testkit::Server;
+
+/// The database of the campaign.
+pub(crate) const DATABASE: &str = "chaos";
+/// How long anything of the driver's own may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Routes to the server: of two workers, the pooler, the producers, the SQL callers, and the workers in other languages.
+pub(crate) const ROUTES: usize = 6;
+pub(crate) const POOLER: usize = 1;
+pub(crate) const PRODUCERS: usize = 3;
+pub(crate) const CALLERS: usize = 4;
+pub(crate) const OTHERS: usize = 5;
+
+/// Groups with a limit.
+pub(crate) const GROUPS: [(&str, i64); 2] = [("two", 2), ("five", 5)];
+
+/// The manifests: name, what `trax.schedule` gets, and what is known of their occurrences.
+const MANIFESTS: [(&str, &str, Kind); 7] = [
+    ("seconds", "cron => '* * * * * *'", Kind::Some(1)),
+    (
+        "all",
+        "cron => '*/2 * * * * *', misfire => 'fire_all', misfire_threshold => '1 s', misfire_limit => 100000",
+        Kind::All(2),
+    ),
+    ("minutes", "cron => '* * * * *'", Kind::Some(60)),
+    ("steady", "every => '3 s'", Kind::Every(3)),
+    ("child", "depends_on => '{steady}'", Kind::After("steady")),
+    (
+        "grandchild",
+        "depends_on => '{child}'",
+        Kind::After("child"),
+    ),
+    (
+        "once",
+        "run_at => clock_timestamp() + interval '15 s'",
+        Kind::Once,
+    ),
+];
+
+/// Microseconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Where the primary is; shared with those who ask it behind the routes' back.
+#[derive(Clone)]
+pub(crate) struct Address(Arc<Mutex<Config>>);
+
+impl Address {
+    fn of(server: &Server) -> Self {
+        Address(Arc::new(Mutex::new(server.config(DATABASE))))
+    }
+
+    fn set(&self, server: &Server) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = server.config(DATABASE);
+    }
+
+    /// A new session of the superuser.
+    pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        let config = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        connect(&config).await
+    }
+}
+
+/// A new session.
+pub(crate) async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
+    let mut config = config.clone();
+    config.connect_timeout(Duration::from_secs(5));
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(async move {
+        // The client sees the same error on its next call.
+        if connection.await.is_err() {}
+    });
+    Ok(client)
+}
+
+/// The servers and what is between them and the clients.
+pub(crate) struct Ground {
+    pub(crate) primary: Server,
+    pub(crate) standby: Option<Server>,
+    /// Whether a commit waits for the standby.
+    pub(crate) synchronous: bool,
+    pub(crate) wire: Wire,
+    pub(crate) address: Address,
+    pooler: Pooler,
+}
+
+impl Ground {
+    /// Servers, database, roles, groups, manifests.
+    pub(crate) async fn new(synchronous: bool) -> Self {
+        let primary = Server::options()
+            // The machine does not crash: what a process has written stays.
+            .setting("fsync", "off")
+            .setting("full_page_writes", "off")
+            .setting("max_prepared_transactions", "10")
+            .setting("max_worker_processes", "32")
+            .setting("max_connections", "100")
+            .setting("shared_buffers", "64MB")
+            .setting("hot_standby_feedback", "on")
+            .setting("wal_receiver_timeout", "10s")
+            .setting("trax.retry_delay", "300 ms")
+            .setting("trax.retry_backoff", "1")
+            .setting("trax.databases", DATABASE)
+            .start()
+            .expect("a server starts");
+        let database = primary.database(DATABASE).await;
+        let client = database.expect("a database is made").connect().await;
+        prepare(&client.expect("the server takes us")).await;
+        let standby = primary.standby().expect("a standby starts");
+        if synchronous {
+            let text = "synchronous_standby_names = '*'\n";
+            primary
+                .append_settings(text)
+                .expect("the configuration can be written");
+            primary.reload().expect("the server runs");
+        }
+        let wire = Wire::new(ROUTES, primary.port()).await;
+        let place = format!("host=127.0.0.1 port={} user=worker", wire.port(POOLER));
+        let pooler = Pooler::to(&primary, &place, 8).await;
+        Ground {
+            address: Address::of(&primary),
+            primary,
+            standby: Some(standby),
+            synchronous,
+            wire,
+            pooler,
+        }
+    }
+
+    /// How a client of a route reaches the database.
+    pub(crate) fn route(&self, route: usize, role: &str) -> Config {
+        let port = match route {
+            POOLER => self.pooler.port(),
+            _ => self.wire.port(route),
+        };
+        let mut config = Config::new();
+        config
+            .host("127.0.0.1")
+            .port(port)
+            .user(role)
+            .dbname(DATABASE);
+        config
+    }
+
+    /// The same as a URL.
+    pub(crate) fn url(&self, route: usize, role: &str) -> String {
+        let port = self.route(route, role).get_ports()[0];
+        format!("postgresql://{role}@127.0.0.1:{port}/{DATABASE}")
+    }
+
+    /// A session of the superuser, as soon as the server takes one.
+    pub(crate) async fn admin(&self) -> Client {
+        harness::eventually("the server takes a session", PATIENCE, async || {
+            let client = self.address.connect().await;
+            let client = client.map_err(|error| format!("{error}; {}", self.primary.log_tail()))?;
+            let answer = client.simple_query("select 1").await;
+            answer.map(|_| client).map_err(|error| error.to_string())
+        })
+        .await
+    }
+
+    /// The standby is the primary from now on; the old one is dropped.
+    pub(crate) fn take_over(&mut self) {
+        if let Some(standby) = self.standby.take() {
+            self.primary = standby;
+            self.address.set(&self.primary);
+            self.wire.move_to(self.primary.port());
+        }
+    }
+}
+
+async fn prepare(client: &Client) {
+    let mut sql = "
+        create role producer login;
+        create role worker login;
+        create role caller login;
+        select trax.grant_access('producer', 'producer');
+        select trax.grant_access('worker', 'worker');
+        select trax.grant_access('caller', 'admin');
+        create table public.ledger (job_id bigint not null, nonce text not null, at timestamptz default clock_timestamp());
+        grant insert, select on public.ledger to caller;
+    "
+    .to_owned();
+    for (group, limit) in GROUPS {
+        sql += &format!("select trax.configure_group('{group}', max_active_jobs => {limit});\n");
+    }
+    for (name, when, _) in MANIFESTS {
+        sql += &format!("select trax.schedule('{name}', 'tick', {when}, max_retries => 1000);\n");
+    }
+    client
+        .batch_execute(&sql)
+        .await
+        .expect("the ground is prepared");
+}
+
+/// What is known of the manifests' occurrences.
+pub(crate) fn schedules() -> Vec<Schedule> {
+    let schedule = |(name, _, kind): (&'static str, &str, Kind)| Schedule { name, kind };
+    MANIFESTS.into_iter().map(schedule).collect()
+}

@@ -1,0 +1,148 @@
+//! What those who take part write down: clients in memory, worker processes in files.
+
+use crate::fact::{Execution, Told};
+use crate::ground::now;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// What the campaign's own clients were told.
+#[derive(Default)]
+pub(crate) struct Journal(Mutex<Pages>);
+
+/// Its pages.
+#[derive(Clone, Default)]
+pub(crate) struct Pages {
+    pub(crate) enqueued: Vec<Told>,
+    pub(crate) withdrawn: Vec<String>,
+    pub(crate) completed: Vec<Told>,
+    pub(crate) complaints: Vec<String>,
+    /// Errors that clients saw, and how often.
+    pub(crate) errors: BTreeMap<String, usize>,
+}
+
+impl Journal {
+    /// Writes something down.
+    pub(crate) fn note(&self, write: impl FnOnce(&mut Pages)) {
+        write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// An error of the server's or of a connection, without what differs from time to time.
+    pub(crate) fn error(&self, who: &str, error: &(dyn std::error::Error + 'static)) {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text += &format!(": {error}");
+            cause = error.source();
+        }
+        let text: String = text
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '#' } else { c })
+            .collect();
+        self.note(|pages| *pages.errors.entry(format!("{who}: {text}")).or_default() += 1);
+    }
+
+    /// What is written so far.
+    pub(crate) fn read(&self) -> Pages {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// A worker process's own file; a line is written by one call, so that a kill leaves whole lines.
+pub(crate) struct Log(Mutex<File>);
+
+impl Log {
+    /// Opens it and writes that a process has begun: what it left open before has ended.
+    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        let log = Log(Mutex::new(file));
+        log.line("S", 0, 0, "-", "-");
+        Ok(log)
+    }
+
+    fn line(&self, kind: &str, job: i64, attempt: i32, nonce: &str, word: &str) {
+        let line = format!("{kind} {} {job} {attempt} {nonce} {word}\n", now());
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(line.as_bytes())
+            .expect("the log can be written");
+    }
+
+    /// A handler begins.
+    pub(crate) fn begin(&self, job: i64, attempt: i32, nonce: &str) {
+        self.line("B", job, attempt, nonce, "-");
+    }
+
+    /// A handler ends.
+    pub(crate) fn end(&self, job: i64, attempt: i32, nonce: &str, word: &str) {
+        self.line("E", job, attempt, nonce, word);
+    }
+}
+
+/// The executions that a worker's file tells of.
+pub(crate) fn executions(worker: &str, text: &str) -> Vec<Execution> {
+    let mut found: Vec<Execution> = Vec::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [kind, at, job, attempt, nonce, word] = fields[..] else {
+            continue;
+        };
+        let (Ok(at), Ok(job), Ok(attempt)) = (at.parse(), job.parse(), attempt.parse()) else {
+            continue;
+        };
+        match kind {
+            "S" => {
+                for open in found.iter_mut().filter(|one| one.ended.is_none()) {
+                    open.ended = Some(at);
+                    open.word = "killed".to_owned();
+                }
+            }
+            "B" => found.push(Execution {
+                job,
+                attempt,
+                worker: worker.to_owned(),
+                nonce: nonce.to_owned(),
+                began: at,
+                ended: None,
+                word: String::new(),
+            }),
+            _ => {
+                let is_it = |one: &&mut Execution| {
+                    one.ended.is_none() && (one.job, one.attempt) == (job, attempt)
+                };
+                if let Some(open) = found.iter_mut().find(is_it) {
+                    open.ended = Some(at);
+                    open.word = word.to_owned();
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_open_ended_when_the_next_began() {
+        let text = "S 1 0 0 - -\nB 2 7 1 a -\nE 3 7 1 a ok\nB 4 8 1 b -\nS 9 0 0 - -\nB 10 8 2 b -\nB 11 9 1 c";
+        let found = executions("w", text);
+        let short: Vec<_> = found
+            .iter()
+            .map(|one| (one.job, one.attempt, one.ended, &*one.word))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                (7, 1, Some(3), "ok"),
+                (8, 1, Some(9), "killed"),
+                (8, 2, None, "")
+            ]
+        );
+    }
+}

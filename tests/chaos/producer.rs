@@ -1,0 +1,282 @@
+//! Those who enqueue: one statement, many, COPY, in transactions that commit late or are rolled back. Whatever is
+//! acknowledged is written down.
+
+use crate::fact::Told;
+use crate::ground::{connect, now};
+use crate::journal::Journal;
+use crate::random::Random;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio_postgres::{Client, Config, SimpleQueryMessage};
+use trax_client::{JobOptions, NewJob, Result};
+
+/// Jobs that wait; above this producers rest.
+const BACKLOG: u64 = 400;
+/// After so long a call counts as broken, whatever became of it.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// What producers share with the driver.
+#[derive(Default)]
+pub(crate) struct Pace {
+    pub(crate) stop: AtomicBool,
+    /// Nothing is left to be done either.
+    pub(crate) finished: AtomicBool,
+    /// How many jobs wait.
+    pub(crate) backlog: AtomicU64,
+}
+
+impl Pace {
+    /// Whether producers should stop.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether also those who work should stop.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Relaxed)
+    }
+}
+
+/// Enqueues until it is over, over new connections as old ones break.
+pub(crate) async fn run(
+    name: String,
+    config: Config,
+    seed: u64,
+    journal: Arc<Journal>,
+    pace: Arc<Pace>,
+) {
+    let mut producer = Producer {
+        random: Random::new(seed, &name),
+        name,
+        made: 0,
+        journal,
+    };
+    while !pace.is_over() {
+        let client = match connect(&config).await {
+            Ok(client) => client,
+            Err(error) => {
+                producer.journal.error("connect", &error);
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                continue;
+            }
+        };
+        while !pace.is_over() {
+            if pace.backlog.load(Ordering::Relaxed) > BACKLOG {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            match tokio::time::timeout(DEADLINE, producer.act(&client)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    producer.journal.error("producer", &error);
+                    // A transaction may be open in a session that lives.
+                    break;
+                }
+                Err(_) => break,
+            }
+            let rest = producer.random.between(20, 160);
+            tokio::time::sleep(Duration::from_millis(rest)).await;
+        }
+    }
+}
+
+struct Producer {
+    name: String,
+    random: Random,
+    made: u64,
+    journal: Arc<Journal>,
+}
+
+/// A job to come.
+struct Wanted {
+    nonce: String,
+    unique: Option<String>,
+    /// The arguments of `trax.enqueue`.
+    arguments: String,
+}
+
+impl Producer {
+    fn nonce(&mut self, kind: &str) -> String {
+        self.made += 1;
+        format!("{kind}-{}-{}", self.name, self.made)
+    }
+
+    /// One of the kinds of jobs.
+    fn wanted(&mut self) -> Wanted {
+        let random = &mut self.random;
+        let task = match random.below(20) {
+            0 => "exec",
+            1 => "count.words",
+            2..=4 => "ledger",
+            _ => "work",
+        };
+        let nap = if random.percent(8) {
+            random.between(1_000, 7_000)
+        } else {
+            random.between(0, 150)
+        };
+        let fails = if random.percent(15) {
+            random.between(1, 3)
+        } else {
+            0
+        };
+        let how = ["error", "panic", "permanent", "snooze", "deaf"][random.below(5) as usize];
+        let key = random.percent(15).then(|| format!("k{}", random.below(6)));
+        let unique = random.percent(10).then(|| format!("u{}", random.below(8)));
+        let group = ["default", "default", "two", "five", "free"][random.below(5) as usize];
+        let priority = if random.percent(20) {
+            random.below(32)
+        } else {
+            0
+        };
+        let delay = if random.percent(15) {
+            random.between(100, 4_000)
+        } else {
+            0
+        };
+        let timeout = random.percent(5).then_some("2 s");
+        // What always runs over its time would be tried for ever.
+        let retries = match timeout {
+            Some(_) => 2,
+            None if random.percent(10) => random.below(3),
+            None => 30,
+        };
+        let nonce = self.nonce(task);
+        let mut input = format!(
+            "\"nonce\": \"{nonce}\", \"nap\": {nap}, \"fails\": {fails}, \"how\": \"{how}\", \"text\": \"a b c\""
+        );
+        let mut arguments = format!(
+            "'{task}', group_name => '{group}', priority => {priority}, max_retries => {retries}"
+        );
+        if let Some(key) = key {
+            input += &format!(", \"key\": \"{key}\"");
+            arguments += &format!(", concurrency_key => '{key}'");
+        }
+        if let Some(unique) = &unique {
+            arguments += &format!(", unique_key => '{unique}'");
+        }
+        if delay > 0 {
+            arguments += &format!(", run_at => clock_timestamp() + interval '{delay} ms'");
+        }
+        if let Some(timeout) = timeout {
+            arguments += &format!(", timeout => '{timeout}'");
+        }
+        arguments += &format!(", input => '{{{input}}}'");
+        Wanted {
+            nonce,
+            unique,
+            arguments,
+        }
+    }
+
+    fn acknowledged(&self, told: Vec<Told>) {
+        let at = now();
+        let told = told.into_iter().map(|told| Told { at, ..told });
+        self.journal.note(|pages| pages.enqueued.extend(told));
+    }
+
+    /// One call, or one transaction.
+    async fn act(&mut self, client: &Client) -> Result<()> {
+        match self.random.below(10) {
+            0 => self.many(client).await,
+            1 => self.copy(client).await,
+            2..=4 => self.transaction(client).await,
+            _ => {
+                let told = self.one(client).await?;
+                self.acknowledged(vec![told]);
+                Ok(())
+            }
+        }
+    }
+
+    async fn one(&mut self, client: &Client) -> Result<Told> {
+        let wanted = self.wanted();
+        let sql = format!("select trax.enqueue({})", wanted.arguments);
+        let job = ids(client, &sql).await?.first().copied().unwrap_or(0);
+        Ok(Told {
+            at: 0,
+            nonce: wanted.nonce,
+            job,
+            unique: wanted.unique,
+        })
+    }
+
+    async fn many(&mut self, client: &Client) -> Result<()> {
+        let count = self.random.between(1, 20);
+        let nonces: Vec<String> = (0..count).map(|_| self.nonce("work")).collect();
+        let inputs: Vec<String> = nonces
+            .iter()
+            .map(|nonce| format!("'{{\"nonce\": \"{nonce}\", \"nap\": 5}}'"))
+            .collect();
+        let sql = format!(
+            "select trax.enqueue_many('work', array[{}]::jsonb[], max_retries => 30)",
+            inputs.join(", ")
+        );
+        let jobs = ids(client, &sql).await?;
+        let told = nonces.into_iter().zip(jobs).map(|(nonce, job)| Told {
+            nonce,
+            job,
+            ..Told::default()
+        });
+        self.acknowledged(told.collect());
+        Ok(())
+    }
+
+    async fn copy(&mut self, client: &Client) -> Result<()> {
+        let count = self.random.between(1, 20);
+        let nonces: Vec<String> = (0..count).map(|_| self.nonce("work")).collect();
+        let trax = trax_client::Client::new(client);
+        let mut copy = trax.copy_in().await?;
+        for nonce in &nonces {
+            let input = serde_json::json!({"nonce": nonce, "nap": 5});
+            let options = JobOptions::new().group("five").max_retries(30);
+            copy.add(&NewJob::new("work", input).with(options)).await?;
+        }
+        copy.finish().await?;
+        let told = nonces.into_iter().map(|nonce| Told {
+            nonce,
+            ..Told::default()
+        });
+        self.acknowledged(told.collect());
+        Ok(())
+    }
+
+    /// A few jobs, then a while, then the end, one way or the other.
+    async fn transaction(&mut self, client: &Client) -> Result<()> {
+        client.simple_query("begin").await?;
+        let mut told = Vec::new();
+        for _ in 0..self.random.between(1, 4) {
+            told.push(self.one(client).await?);
+        }
+        let late = if self.random.percent(30) {
+            self.random.between(100, 3_000)
+        } else {
+            0
+        };
+        tokio::time::sleep(Duration::from_millis(late)).await;
+        if self.random.percent(30) {
+            // It is never committed, whatever comes back.
+            let nonces = told.into_iter().map(|told| told.nonce);
+            self.journal.note(|pages| pages.withdrawn.extend(nonces));
+            client.simple_query("rollback").await?;
+        } else {
+            client.simple_query("commit").await?;
+            self.acknowledged(told);
+        }
+        Ok(())
+    }
+}
+
+/// The numbers that a statement returns.
+pub(crate) async fn ids(
+    client: &Client,
+    sql: &str,
+) -> std::result::Result<Vec<i64>, tokio_postgres::Error> {
+    let messages = client.simple_query(sql).await?;
+    let number = |message: SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).and_then(|text| text.parse().ok()),
+        _ => None,
+    };
+    Ok(messages.into_iter().filter_map(number).collect())
+}

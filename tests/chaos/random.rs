@@ -1,0 +1,37 @@
+//! Numbers that the seed decides: SplitMix64.
+
+/// A stream of numbers; the same seed and name give the same stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// The stream called `name` of a seed: each part of a campaign has its own, so that none depends on how fast another is.
+    pub(crate) fn new(seed: u64, name: &str) -> Self {
+        let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Random(name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, fold))
+    }
+
+    /// The next number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of 0 to `end` - 1.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// From `first` to `last`, both included.
+    pub(crate) fn between(&mut self, first: u64, last: u64) -> u64 {
+        first + self.below(last - first + 1)
+    }
+
+    /// True in so many of 100 cases.
+    pub(crate) fn percent(&mut self, cases: u64) -> bool {
+        self.below(100) < cases
+    }
+}

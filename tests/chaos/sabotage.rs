@@ -1,0 +1,178 @@
+//! Checkers that cannot fail prove nothing: each must name the act that breaks its rule, done here by hand in SQL, and
+//! say nothing of a history in which nothing was broken.
+
+use crate::check::violations;
+use crate::fact::{self, Execution, Facts, Kind, Schedule, Told};
+use harness::session::{Session, session};
+
+/// A healthy history: jobs that completed, failed and wait, a limited group, a key, a manifest's occurrences, an effect.
+const HISTORY: &str = "
+    create table public.ledger (job_id bigint not null, nonce text not null);
+    select trax.configure_group('two', max_active_jobs => 2);
+    select trax.schedule('seconds', 'tick', cron => '* * * * * *');
+    update trax.manifest_state set next_run_at = date_trunc('second', now()), next_scheduled_for = date_trunc('second', now());
+    select * from trax.tick();
+    select trax.enqueue('work', jsonb_build_object('nonce', 'work-' || n), group_name => 'two') from generate_series(1, 6) n;
+    select trax.enqueue('work', jsonb_build_object('nonce', 'key-' || n, 'key', 'k'), concurrency_key => 'k') from generate_series(1, 2) n;
+    select trax.enqueue('ledger', jsonb_build_object('nonce', 'ledger-' || n)) from generate_series(1, 2) n;
+    with done as (select c.job_id, c.input->>'nonce' as nonce, trax.complete(c.job_id, c.token) from trax.claim_next(tasks => '{ledger}') c)
+        insert into public.ledger select job_id, nonce from done;
+    select trax.complete(job_id, token) from trax.claim_next(max_jobs => 1, tasks => '{tick}');
+    select trax.fail(job_id, token, 'once', retry_in => '0') from trax.claim_next(max_jobs => 1, tasks => '{work}', groups => '{two}');
+    select trax.complete(job_id, token) from trax.claim_next(max_jobs => 2, tasks => '{work}', groups => '{two}');
+    select trax.complete(job_id, token) from trax.claim_next(max_jobs => 1, tasks => '{work}', groups => '{default}');
+    select job_id from trax.claim_next(max_jobs => 2, tasks => '{work}', groups => '{two}')";
+
+/// The facts of a history: clients were told of everything, and handlers did what is recorded.
+async fn facts(s: &Session) -> Facts {
+    let mut facts = Facts {
+        group_limits: vec![("two", 2)],
+        schedules: vec![Schedule {
+            name: "seconds",
+            kind: Kind::Some(1),
+        }],
+        is_drained: true,
+        ..Facts::default()
+    };
+    fact::read(s.client(), &mut facts)
+        .await
+        .expect("the tables are read");
+    for job in &facts.jobs {
+        if let Some(nonce) = job.nonce.clone() {
+            let job = job.job;
+            facts.enqueued.push(Told {
+                at: 0,
+                nonce,
+                job,
+                unique: None,
+            });
+        }
+    }
+    for run in &facts.attempts {
+        let Some(began) = run.started_at else {
+            continue;
+        };
+        if run.state == "completed" {
+            let told = Told {
+                job: run.job,
+                ..Told::default()
+            };
+            facts.completed.push(told);
+        }
+        let word = if run.state == "completed" {
+            "ok"
+        } else {
+            "failed"
+        };
+        facts.executions.push(Execution {
+            job: run.job,
+            attempt: run.attempt,
+            nonce: run.nonce.clone().unwrap_or("-".to_owned()),
+            worker: "w".to_owned(),
+            began,
+            ended: run.finished_at,
+            word: word.to_owned(),
+        });
+    }
+    facts
+}
+
+/// Adds what a second look at the tables shows to what was known before.
+async fn seen_again(s: &Session, before: &Facts) -> Vec<&'static str> {
+    let mut facts = before.clone();
+    fact::read(s.client(), &mut facts)
+        .await
+        .expect("the tables are read");
+    let mut rules: Vec<_> = violations(&facts).into_iter().map(|one| one.rule).collect();
+    rules.dedup();
+    rules
+}
+
+const COLUMNS: &str = "job_id, queued_at, run_at, scheduled_for, started_at, finished_at, manifest_id, attempt, priority, final,
+    state, failure_kind, task, group_name, manifest, worker, error, input, detail, output";
+
+#[tokio::test]
+async fn each_act_of_sabotage_in_sql_is_named() {
+    let (_database, s) = session().await;
+    s.get(HISTORY).await;
+    let before = facts(&s).await;
+    assert_eq!(violations(&before), [], "nothing is broken yet");
+    let copied = format!("insert into trax.run ({COLUMNS}) select {COLUMNS} from trax.run");
+    let again = format!(
+        "insert into trax.run ({COLUMNS}) select job_id + 1000000, {} from trax.run where task = 'tick'",
+        COLUMNS.split_once(", ").map_or("", |(_, rest)| rest)
+    );
+    for (rule, act) in [
+        ("a job ends more than once", format!("{copied} where state = 'completed' limit 1")),
+        ("an attempt is recorded twice", format!("{copied} where state = 'failed'")),
+        ("an acknowledged job is lost", "delete from trax.work_queue where task = 'work'".to_owned()),
+        ("an acknowledged job is lost", "delete from trax.lease".to_owned()),
+        ("an acknowledged completion is lost", "delete from trax.run where task = 'work'".to_owned()),
+        ("a job is in several places", "update trax.lease set job_id = (select min(job_id) from trax.work_queue)
+            where job_id = (select min(job_id) from trax.lease)".to_owned()),
+        ("a job goes on after its end", "update trax.run set final = true where state = 'failed'".to_owned()),
+        ("a group is above its limit", "update trax.run set finished_at = now() + interval '1 min' where group_name = 'two' and final".to_owned()),
+        ("a concurrency key is above its limit", "update trax.run set input = input || '{\"key\": \"k\"}', finished_at = clock_timestamp()
+            where task = 'work' and final".to_owned()),
+        ("an occurrence runs twice", again),
+        ("a schedule is not kept", "update trax.run set scheduled_for = scheduled_for + interval '100 ms' where task = 'tick'".to_owned()),
+        ("an effect and its completion are not one", "delete from public.ledger".to_owned()),
+        ("an effect and its completion are not one", "insert into public.ledger select * from public.ledger".to_owned()),
+        ("an effect has no job", "insert into public.ledger values (-1, 'ledger-0')".to_owned()),
+        ("a completion without an execution", "update trax.run set attempt = 7 where task = 'work' and final".to_owned()),
+        ("trax.check() complains", "update trax.work_queue set lane_id = 1".to_owned()),
+    ] {
+        s.get("begin").await;
+        s.get(&act).await;
+        let named = seen_again(&s, &before).await;
+        s.get("rollback").await;
+        assert!(named.contains(&rule), "{act}: {rule} is not among {named:?}");
+    }
+}
+
+#[tokio::test]
+async fn each_false_word_of_a_client_or_a_handler_is_named() {
+    let (_database, s) = session().await;
+    s.get(HISTORY).await;
+    let before = facts(&s).await;
+    let named = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = before.clone();
+        change(&mut facts);
+        violations(&facts)
+            .into_iter()
+            .map(|one| one.rule)
+            .collect::<Vec<_>>()
+    };
+    let expect = |rule: &'static str, change: &dyn Fn(&mut Facts)| {
+        let named = named(change);
+        assert!(named.contains(&rule), "{rule} is not among {named:?}");
+    };
+    expect("a job exists that was rolled back", &|facts| {
+        facts.withdrawn.push("work-1".to_owned())
+    });
+    expect("a job has not ended", &|facts| facts.is_drained = false);
+    expect("an attempt is executed twice", &|facts| {
+        let again = facts.executions[0].clone();
+        facts.executions.push(again);
+    });
+    let stolen = |facts: &mut Facts| {
+        // The second attempt began while the first went on, and nothing says that its lease was over.
+        let retried = facts
+            .executions
+            .iter()
+            .position(|one| one.attempt == 1 && one.word == "failed" && one.nonce == "work-1");
+        let first = retried.expect("the history has a retry");
+        facts.executions[first].ended = None;
+    };
+    expect("a job is executed twice at once", &stolen);
+    let excused = named(&|facts| {
+        stolen(facts);
+        let retry = facts
+            .executions
+            .iter()
+            .find(|one| one.attempt == 2)
+            .map(|one| one.began);
+        facts.crashes.extend(retry);
+    });
+    assert_eq!(excused, Vec::<&str>::new(), "a crash undoes claims");
+}

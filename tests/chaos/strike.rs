@@ -1,0 +1,473 @@
+//! How each fault is brought about, and how it heals.
+
+use crate::fault::{Fault, Strike};
+use crate::fleet::Fleet;
+use crate::ground::{Ground, PATIENCE, ROUTES, connect, now};
+use crate::wire::Flow;
+use harness::process::{is_alive, send_signal};
+use std::time::{Duration, Instant};
+use tokio::task::block_in_place;
+use tokio_postgres::{Client, SimpleQueryMessage};
+use trax_client::testkit::Stop;
+
+/// What is left to heal.
+pub(crate) enum Wound {
+    /// A stopped process.
+    Frozen(i32),
+    /// A route.
+    Route(usize),
+    /// The standby is down.
+    Standby,
+    /// A session that holds something; with what ends it.
+    Session(Client, String),
+    /// A statement undoes it, in a new session.
+    Undo(String),
+}
+
+/// What a campaign has done to the servers that checkers must know.
+#[derive(Default)]
+pub(crate) struct Damage {
+    pub(crate) crashes: Vec<i64>,
+    pub(crate) losses: Vec<(i64, i64)>,
+}
+
+/// Who strikes: has the servers and the fleet.
+pub(crate) struct Striker<'a> {
+    pub(crate) ground: &'a mut Ground,
+    pub(crate) fleet: &'a mut Fleet,
+    pub(crate) damage: &'a mut Damage,
+}
+
+type Result<T> = std::result::Result<T, String>;
+
+fn told(error: impl std::fmt::Debug) -> String {
+    format!("{error:?}")
+}
+
+const CLIENTS: &str = "backend_type = 'client backend' and datname = 'chaos' and usename in ('worker', 'producer', 'caller')";
+const SCHEDULER: &str = "backend_type in ('trax scheduler', 'trax launcher')";
+
+/// What sessions may begin with; each must be borne.
+const SETTINGS: [&str; 18] = [
+    "role worker set statement_timeout = '100 ms'",
+    "role worker set lock_timeout = '20 ms'",
+    "role producer set statement_timeout = '50 ms'",
+    "role caller set idle_in_transaction_session_timeout = '300 ms'",
+    "database chaos set statement_timeout = '200 ms'",
+    "database chaos set lock_timeout = '10 ms'",
+    "database chaos set default_transaction_isolation = 'repeatable read'",
+    "database chaos set default_transaction_isolation = 'serializable'",
+    "database chaos set idle_in_transaction_session_timeout = '500 ms'",
+    "database chaos set enable_indexscan = off",
+    "database chaos set plan_cache_mode = 'force_generic_plan'",
+    "database chaos set search_path = 'nowhere'",
+    "database chaos set datestyle = 'German, DMY'",
+    "database chaos set intervalstyle = 'iso_8601'",
+    "database chaos set timezone = 'Asia/Kathmandu'",
+    "database chaos set bytea_output = 'escape'",
+    "database chaos set trax.tick_interval = '30 s'",
+    "database chaos set default_transaction_deferrable = on",
+];
+
+/// What an administrator does to the tables of trax.
+const MAINTENANCE: [&str; 10] = [
+    "vacuum full trax.work_queue",
+    "vacuum full trax.lease",
+    "vacuum freeze trax.work_queue",
+    "reindex schema trax",
+    "reindex table concurrently trax.work_queue",
+    "cluster trax.work_queue using work_queue_pkey",
+    "analyze",
+    "create table if not exists public.other (a int); alter table public.other add column if not exists b int",
+    "vacuum full trax.manifest_state",
+    "vacuum full",
+];
+
+const TABLES: [&str; 5] = [
+    "trax.work_queue",
+    "trax.lease",
+    "trax.run",
+    "trax.manifest_state",
+    "trax.manifest",
+];
+
+impl Striker<'_> {
+    /// Brings a fault about; returns what it did in words, and what is left to heal.
+    pub(crate) async fn strike(&mut self, strike: Strike) -> Result<(String, Option<Wound>)> {
+        let Strike {
+            fault, hold, pick, ..
+        } = strike;
+        let index = |length: usize| (pick % length as u64) as usize;
+        match fault {
+            Fault::WorkerKill | Fault::WorkerStop => {
+                let place = index(self.fleet.len());
+                let signal = if fault == Fault::WorkerKill {
+                    "KILL"
+                } else {
+                    "TERM"
+                };
+                self.fleet.signal(place, signal);
+                Ok((self.fleet.name(place).to_owned(), None))
+            }
+            Fault::WorkerFreeze => {
+                let place = index(self.fleet.len());
+                let pid = self.fleet.pid(place);
+                self.fleet.signal(place, "STOP");
+                Ok((self.fleet.name(place).to_owned(), Some(Wound::Frozen(pid))))
+            }
+            Fault::SessionEnd => self.hit(CLIENTS, pick, "pg_terminate_backend(pid)").await,
+            Fault::SchedulerEnd => self.hit(SCHEDULER, pick, "pg_terminate_backend(pid)").await,
+            Fault::Cancel => {
+                let any = format!("({CLIENTS} and state = 'active') or {SCHEDULER}");
+                self.hit(&any, pick, "pg_cancel_backend(pid)").await
+            }
+            Fault::BackendFreeze => self.freeze(CLIENTS, pick).await,
+            Fault::SchedulerFreeze => self.freeze(SCHEDULER, pick).await,
+            Fault::BackendKill => {
+                let (words, pid) = self
+                    .victim(&format!("{CLIENTS} or {SCHEDULER}"), pick)
+                    .await?;
+                send_signal("KILL", pid);
+                self.damage.crashes.push(now());
+                Ok((words, None))
+            }
+            Fault::ServerKill | Fault::ServerRestart | Fault::ServerImmediate => {
+                self.restart(fault, hold)?;
+                Ok((String::new(), None))
+            }
+            Fault::Cut => {
+                let route = index(ROUTES);
+                self.ground.wire.cut(route);
+                Ok((format!("route {route}"), None))
+            }
+            Fault::Stall | Fault::Silence | Fault::HalfOpen => {
+                let route = index(ROUTES);
+                match fault {
+                    Fault::Stall => self.ground.wire.set(route, Flow::Stalled),
+                    Fault::Silence => self.ground.wire.set(route, Flow::Silent),
+                    _ => self.ground.wire.halve(route),
+                }
+                Ok((format!("route {route}"), Some(Wound::Route(route))))
+            }
+            Fault::Promote => self.promote(hold).await.map(|words| (words, None)),
+            Fault::StandbyStop => {
+                let standby = self.ground.standby.as_mut().ok_or("no standby")?;
+                block_in_place(|| standby.stop(Stop::Immediate)).map_err(told)?;
+                Ok((String::new(), Some(Wound::Standby)))
+            }
+            Fault::Prepared => self.prepare(pick).await,
+            Fault::Snapshot => {
+                let sql =
+                    "begin isolation level repeatable read; select count(*) from trax.work_queue";
+                self.hold(sql, "commit").await
+            }
+            Fault::TableLock => {
+                let table = TABLES[index(TABLES.len())];
+                let mode = ["share", "access exclusive", "share row exclusive"][index(3)];
+                self.hold(
+                    &format!("begin; lock table {table} in {mode} mode"),
+                    "commit",
+                )
+                .await
+            }
+            Fault::Maintenance => {
+                let sql = MAINTENANCE[index(MAINTENANCE.len())];
+                let client = self.ground.address.connect().await.map_err(told)?;
+                let sql = sql.to_owned();
+                let words = sql.clone();
+                // It may wait for a long transaction: the campaign does not.
+                tokio::spawn(async move {
+                    if client
+                        .simple_query("set lock_timeout = '20 s'")
+                        .await
+                        .is_err()
+                    {
+                        return;
+                    }
+                    if let Err(error) = client.simple_query(&sql).await {
+                        println!("        {sql}: {error}");
+                    }
+                });
+                Ok((words, None))
+            }
+            Fault::Setting => {
+                let setting = SETTINGS[index(SETTINGS.len())];
+                self.execute(&format!("alter {setting}")).await?;
+                let (whose, what) = setting.split_once(" set ").unwrap_or((setting, ""));
+                let name = what.split(' ').next().unwrap_or("");
+                let undo = format!("alter {whose} reset {name}");
+                Ok((setting.to_owned(), Some(Wound::Undo(undo))))
+            }
+            Fault::Operator => self.operate(pick).await,
+            Fault::Trigger => {
+                let table = TABLES[index(3)];
+                self.execute(&format!(
+                    "create or replace function public.looks() returns trigger language plpgsql as
+                         'begin return coalesce(new, old); end';
+                     create trigger chaos before insert or update or delete on {table}
+                         for each row execute function public.looks()"
+                ))
+                .await?;
+                let undo = format!("drop trigger chaos on {table}");
+                Ok((table.to_owned(), Some(Wound::Undo(undo))))
+            }
+            Fault::Publication => {
+                self.execute("create publication chaos for all tables")
+                    .await?;
+                let undo = "drop publication chaos".to_owned();
+                Ok((String::new(), Some(Wound::Undo(undo))))
+            }
+            Fault::Restore => self.restore().await.map(|()| (String::new(), None)),
+        }
+    }
+
+    /// Ends what a fault left.
+    pub(crate) async fn heal(&mut self, wound: Wound) -> Result<()> {
+        match wound {
+            Wound::Frozen(pid) => {
+                if is_alive(pid) {
+                    send_signal("CONT", pid);
+                }
+                Ok(())
+            }
+            Wound::Route(route) => {
+                self.ground.wire.heal(route);
+                Ok(())
+            }
+            Wound::Standby => {
+                let stopped = self.ground.standby.as_mut();
+                match stopped.filter(|standby| standby.pid().is_none()) {
+                    Some(standby) => block_in_place(|| standby.start()).map_err(told),
+                    None => Ok(()),
+                }
+            }
+            Wound::Session(client, sql) => {
+                // The session may be gone with a crash: then so is what it held.
+                if let Err(error) = client.simple_query(&sql).await {
+                    println!("        {sql}: {error}");
+                }
+                Ok(())
+            }
+            Wound::Undo(sql) => {
+                let client = self.ground.admin().await;
+                client
+                    .simple_query(&sql)
+                    .await
+                    .map(|_| ())
+                    .map_err(|error| format!("{sql}: {error:?}"))
+            }
+        }
+    }
+
+    async fn execute(&self, sql: &str) -> Result<()> {
+        let client = self.ground.address.connect().await.map_err(told)?;
+        let set = "set lock_timeout = '5 s'";
+        client.simple_query(set).await.map_err(told)?;
+        client
+            .simple_query(sql)
+            .await
+            .map(|_| ())
+            .map_err(|error| format!("{sql}: {error:?}"))
+    }
+
+    async fn hold(&self, sql: &str, end: &str) -> Result<(String, Option<Wound>)> {
+        let client = self.ground.address.connect().await.map_err(told)?;
+        let set = "set lock_timeout = '5 s'";
+        client.simple_query(set).await.map_err(told)?;
+        client.simple_query(sql).await.map_err(told)?;
+        Ok((sql.to_owned(), Some(Wound::Session(client, end.to_owned()))))
+    }
+
+    /// One of the backends that a condition names.
+    async fn victim(&self, whom: &str, pick: u64) -> Result<(String, i32)> {
+        let client = self.ground.address.connect().await.map_err(told)?;
+        let sql = format!(
+            "select pid, concat_ws(' ', backend_type, usename, state, wait_event, left(query, 60))
+             from pg_stat_activity where ({whom}) and pid <> pg_backend_pid() order by pid"
+        );
+        let rows = client.query(&sql, &[]).await.map_err(told)?;
+        let row = rows
+            .get((pick % rows.len().max(1) as u64) as usize)
+            .ok_or("nobody is there")?;
+        Ok((row.get(1), row.get(0)))
+    }
+
+    async fn hit(&self, whom: &str, pick: u64, how: &str) -> Result<(String, Option<Wound>)> {
+        let (words, pid) = self.victim(whom, pick).await?;
+        let client = self.ground.address.connect().await.map_err(told)?;
+        let sql = format!("select {how} from pg_stat_activity where pid = {pid}");
+        client.simple_query(&sql).await.map_err(told)?;
+        Ok((words, None))
+    }
+
+    async fn freeze(&self, whom: &str, pick: u64) -> Result<(String, Option<Wound>)> {
+        let (words, pid) = self.victim(whom, pick).await?;
+        send_signal("STOP", pid);
+        Ok((words, Some(Wound::Frozen(pid))))
+    }
+
+    fn restart(&mut self, fault: Fault, hold: Duration) -> Result<()> {
+        let server = &mut self.ground.primary;
+        block_in_place(|| {
+            match fault {
+                Fault::ServerKill => server.kill(),
+                Fault::ServerRestart => server.stop(Stop::Fast).map(|_| ()),
+                _ => server.stop(Stop::Immediate).map(|_| ()),
+            }
+            .map_err(told)?;
+            if fault != Fault::ServerRestart {
+                self.damage.crashes.push(now());
+            }
+            std::thread::sleep(hold);
+            server.start().map_err(told)
+        })
+    }
+
+    /// The primary dies; after a while the standby takes over, and another standby is made.
+    async fn promote(&mut self, hold: Duration) -> Result<String> {
+        let standby = self.ground.standby.as_ref().ok_or("no standby")?;
+        let on_standby = connect(&standby.config("postgres")).await.map_err(told)?;
+        let client = self.ground.admin().await;
+        let until: String = client
+            .query_one("select pg_current_wal_flush_lsn()::text", &[])
+            .await
+            .map_err(told)?
+            .get(0);
+        let before = now();
+        let caught_up = format!("select pg_last_wal_receive_lsn() >= '{until}'::pg_lsn");
+        let begun = Instant::now();
+        while !is_true(&on_standby, &caught_up).await? {
+            if begun.elapsed() > PATIENCE {
+                return Err("the standby does not catch up".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // What is written while the standby hears nothing is lost, unless commits wait for it.
+        let receiver = "select pid from pg_stat_wal_receiver";
+        let receiver = on_standby.query_opt(receiver, &[]).await.map_err(told)?;
+        let receiver: Option<i32> = receiver.map(|row| row.get(0));
+        if let Some(pid) = receiver {
+            send_signal("STOP", pid);
+        }
+        tokio::time::sleep(hold).await;
+        let children = children(self.ground.primary.pid());
+        block_in_place(|| self.ground.primary.kill()).map_err(told)?;
+        // None of the old backends may commit any more.
+        for pid in children {
+            if is_alive(pid) {
+                send_signal("KILL", pid);
+            }
+        }
+        let after = now();
+        if let Some(pid) = receiver
+            && is_alive(pid)
+        {
+            send_signal("CONT", pid);
+        }
+        self.damage.crashes.push(after);
+        if !self.ground.synchronous {
+            self.damage.losses.push((before, after));
+        }
+        let promoted = on_standby
+            .query_one("select pg_promote(true, 60)", &[])
+            .await;
+        if !promoted.map_err(told)?.get::<_, bool>(0) {
+            return Err("the standby was not promoted".to_owned());
+        }
+        self.ground.take_over();
+        let standby = block_in_place(|| self.ground.primary.standby()).map_err(told)?;
+        self.ground.standby = Some(standby);
+        Ok(format!("{} ms were in danger", (after - before) / 1000))
+    }
+
+    /// Jobs and a claim in a transaction that is prepared, and committed or rolled back later.
+    async fn prepare(&self, pick: u64) -> Result<(String, Option<Wound>)> {
+        let name = format!("chaos-{pick}");
+        let what = match pick % 4 {
+            0 => "select trax.enqueue('work', '{\"nap\": 5}', group_name => 'two')",
+            1 => "select trax.claim_next(tasks => '{work}', lease => '3 s')",
+            2 => "select trax.enqueue('work', '{\"nap\": 5}', unique_key => 'u1')",
+            _ => {
+                "select trax.cancel(job_id) from (select job_id from trax.work_queue where manifest is null order by job_id limit 3) q"
+            }
+        };
+        let end = if pick & 16 == 0 { "commit" } else { "rollback" };
+        self.execute(&format!("begin; {what}; prepare transaction '{name}'"))
+            .await?;
+        let undo = format!("{end} prepared '{name}'");
+        Ok((what.to_owned(), Some(Wound::Undo(undo))))
+    }
+
+    async fn operate(&self, pick: u64) -> Result<(String, Option<Wound>)> {
+        let (sql, undo) = match pick % 8 {
+            0 => ("select trax.pause('chaos')", Some("select trax.resume()")),
+            1 => (
+                "select trax.configure_group('two', enabled => false)",
+                Some("select trax.configure_group('two', enabled => true)"),
+            ),
+            2 => (
+                "select trax.cancel(job_id) from (select job_id from trax.lease where manifest is null order by job_id limit 2) l",
+                None,
+            ),
+            3 => (
+                "select trax.cancel(job_id) from (select job_id from trax.work_queue where manifest is null order by job_id limit 2) q",
+                None,
+            ),
+            4 => (
+                "select trax.disable_manifest('steady')",
+                Some("select trax.enable_manifest('steady')"),
+            ),
+            5 => (
+                "select trax.configure_group('five', priority => 5)",
+                Some("select trax.configure_group('five', priority => 0)"),
+            ),
+            6 => ("select trax.requeue_dead_letters(max_count => 5)", None),
+            _ => ("select * from trax.tick()", None),
+        };
+        self.execute(sql).await?;
+        Ok((sql.to_owned(), undo.map(|sql| Wound::Undo(sql.to_owned()))))
+    }
+
+    /// A dump of the database, restored over it.
+    async fn restore(&mut self) -> Result<()> {
+        let file = self.ground.primary.socket_dir().join("dump");
+        let mut dump = self.ground.primary.command("pg_dump");
+        dump.args(["--format=custom", "--dbname=chaos", "--file"])
+            .arg(&file);
+        let mut restore = self.ground.primary.command("pg_restore");
+        restore
+            .args([
+                "--clean",
+                "--if-exists",
+                "--dbname=chaos",
+                "--single-transaction",
+            ])
+            .arg(&file);
+        let before = now();
+        for command in [&mut dump, &mut restore] {
+            let output = block_in_place(|| command.output()).map_err(told)?;
+            if !output.status.success() {
+                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+            }
+        }
+        self.execute("select trax.adopt()").await?;
+        self.damage.losses.push((before, now()));
+        Ok(())
+    }
+}
+
+async fn is_true(client: &Client, sql: &str) -> Result<bool> {
+    let messages = client.simple_query(sql).await.map_err(told)?;
+    let is_true = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"));
+    Ok(messages.iter().any(is_true))
+}
+
+/// The processes that a process has started and that still run.
+fn children(of: Option<u32>) -> Vec<i32> {
+    let Some(pid) = of else { return Vec::new() };
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}

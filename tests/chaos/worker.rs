@@ -1,0 +1,101 @@
+//! A worker in a process of its own, so that it can be killed and stopped: this program, called as `chaos worker`.
+
+use crate::journal::Log;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use trax_client::{Address, Context, HandlerResult, JobError, Reason, Worker};
+
+/// How long its leases last.
+pub(crate) const LEASE: Duration = Duration::from_secs(4);
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is set by who starts a worker"))
+}
+
+/// Runs until SIGTERM.
+pub(crate) async fn run() {
+    let path = PathBuf::from(variable("CHAOS_LOG"));
+    let log = Arc::new(Log::open(&path).expect("the log can be opened"));
+    let address: Address = variable("CHAOS_URL").parse().expect("a URL");
+    let worker = Worker::with_state(address, log)
+        .name(variable("CHAOS_NAME"))
+        .concurrency(6)
+        .prefetch(6)
+        .lease(LEASE)
+        .grace(Duration::from_secs(2))
+        .cancel_patience(Duration::from_secs(2))
+        .poll_interval(Duration::from_millis(100))
+        .handle("work", execute)
+        .handle("tick", execute)
+        .run();
+    match worker.await {
+        Ok(summary) => println!("ended: {summary}"),
+        Err(error) => panic!("the worker was refused: {error}"),
+    }
+}
+
+/// Says that a handler was dropped, if it did not end otherwise.
+struct Page {
+    log: Arc<Log>,
+    job: i64,
+    attempt: i32,
+    nonce: String,
+    word: &'static str,
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.log.end(self.job, self.attempt, &self.nonce, self.word);
+    }
+}
+
+/// Sleeps as long as the input says, and ends as it says.
+async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
+    let text = |name: &str| {
+        input
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or("-")
+            .to_owned()
+    };
+    let number = |name: &str| input.get(name).and_then(Value::as_i64).unwrap_or(0);
+    let mut page = Page {
+        log: Arc::clone(ctx.state()),
+        job: ctx.job_id().0,
+        attempt: ctx.attempt(),
+        nonce: text("nonce"),
+        word: "dropped",
+    };
+    page.log.begin(page.job, page.attempt, &page.nonce);
+    let nap = Duration::from_millis(number("nap").try_into().unwrap_or(20));
+    let is_deaf = text("how") == "deaf";
+    tokio::select! {
+        () = tokio::time::sleep(nap) => {}
+        reason = ctx.cancelled(), if !is_deaf => {
+            page.word = match reason {
+                Reason::Shutdown | Reason::LeaseLost => "released",
+                Reason::Cancelled | Reason::Timeout => "stopped",
+            };
+            return Err(JobError::new("stopped"));
+        }
+    }
+    page.word = "failed";
+    if i64::from(ctx.attempt()) <= number("fails") {
+        match &*text("how") {
+            "panic" => panic!("as the input says"),
+            "permanent" => return Err(JobError::permanent("as the input says")),
+            "snooze" => {
+                page.word = "released";
+                // Once in a while, or it would never end.
+                if page.job % 2 == crate::ground::now() / 1_000_000 % 2 {
+                    return Err(JobError::snooze(Duration::from_millis(300)));
+                }
+            }
+            _ => return Err(JobError::new("as the input says")),
+        }
+    }
+    page.word = "ok";
+    Ok(Value::from(page.nonce.clone()))
+}
