@@ -6,6 +6,7 @@ mod exact;
 mod group;
 mod key;
 mod key_freed;
+mod locks;
 mod manifest;
 mod race;
 mod sweep;

@@ -11,13 +11,11 @@ use crate::entry::sql_function;
 use crate::error::Result;
 use crate::instance::{self, State};
 use crate::lease::{self, ReapFrom};
+use crate::lock::{Lock, Mode};
 use crate::spi::{self, Spi, arg};
-use crate::{cleanup, dead_letter, due, group, outcome, setting, tally, work_queue};
-use pgrx::pg_sys;
+use crate::{cleanup, dead_letter, due, limit, outcome, setting, tally, work_queue};
 use std::time::Duration;
 
-/// Second key of the cycle's advisory lock; groups have the other numbers.
-const CYCLE_LOCK: u32 = 0;
 /// How soon to look again at what was due and left because another transaction holds it.
 const HELD_WAIT: Duration = Duration::from_millis(100);
 
@@ -46,10 +44,11 @@ struct Report {
 
 /// One cycle; `None` when another is under way.
 fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
-    if !group::advisory_lock(CYCLE_LOCK, pg_sys::ExclusiveLock as i32, true) {
+    if !Lock::Cycle.take_if_free(Mode::Alone) {
         pgrx::debug1!("another cycle of trax is under way");
         return None;
     }
+    limit::free_left(spi);
     let cancelled = lease::cancel_timed_out(spi, now, reap_from);
     let reaped = outcome::reap_expired_leases(spi, now, reap_from);
     let buried = dead_letter::reap(spi, reaped.spent, now);
@@ -94,6 +93,7 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
         *reap_from = reap_from.next(spi, now);
         match run(spi, now, *reap_from) {
             Some(report) if report.more => Ok(Duration::ZERO),
+            Some(_) if limit::has_left() => Ok(HELD_WAIT),
             Some(_) => Ok(until(work_queue::next_due(spi), now).min(interval)),
             None => Ok(interval),
         }

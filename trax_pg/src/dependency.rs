@@ -9,15 +9,12 @@
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
+use crate::lock::{Lock, Mode};
 use crate::manifest_state;
 use crate::spi::{Spi, arg, statement};
-use pgrx::{PgSqlErrorCode, pg_sys};
+use pgrx::PgSqlErrorCode;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-
-/// First key of the advisory lock under which edges change: two sessions that each add half of a circle must see each
-/// other.
-const LOCK_CLASS: i32 = crate::group::LOCK_CLASS + 1;
 
 statement!(DEPENDENCY_CHILDREN, "dependency_children.sql", INT8ARRAYOID);
 statement!(
@@ -143,7 +140,7 @@ fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
 
 /// Taken before any definition that may get or lose edges.
 pub(crate) fn lock_edges() {
-    crate::group::advisory_lock_in(LOCK_CLASS, 0, pg_sys::ExclusiveLock as i32, false);
+    Lock::Edges.take(Mode::Alone);
 }
 
 fn ids(spi: &Spi, names: &[String]) -> Result<Vec<i64>> {

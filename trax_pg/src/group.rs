@@ -1,22 +1,18 @@
 //! Groups: named sets of jobs that share a priority, a switch and a limit.
 //!
-//! A claim holds a shared lock on each group it takes jobs from; configuring a group takes it exclusively. So when
-//! a pause has committed, no claim that began before it can still commit. The locks live in memory only: a row
-//! lock would write WAL for every claim.
+//! A claim holds a shared lock on each group it takes jobs from, or one on all groups when they are many; configuring a
+//! group takes its lock alone, and a part of that on all. So when a pause has committed, no claim that began before it can
+//! still commit. The locks live in memory only: a row lock would write WAL for every claim.
 
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::limit::{self, Counter, Room};
+use crate::lock::{self, Lock, Mode};
 use crate::spi::{self, Spi, arg, statement};
 use crate::table::columns;
 use crate::{hint, outcome};
-use pgrx::pg_sys;
 
-/// First key of our advisory locks: "trax" in ASCII.
-pub(crate) const LOCK_CLASS: i32 = 0x7472_6178;
-/// Advisory locks of SQL functions have 1 and 2 here: no client takes ours by accident or in malice.
-const LOCK_SPACE: u16 = 0x7472;
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
@@ -103,7 +99,8 @@ impl Settings {
 
 /// Writes the settings of a group once no claim of its jobs is under way.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
-    lock(&settings.name, pg_sys::ExclusiveLock as i32, false);
+    Lock::AllGroups.take(Mode::Part);
+    Lock::Group(&settings.name).take(Mode::Alone);
     hint::group_configured(&settings.name);
     spi.execute(
         &GROUP_CONFIGURE,
@@ -160,21 +157,75 @@ pub(crate) fn unpark(spi: &Spi, settings: &Settings) {
     }
 }
 
+/// The groups that a step of a transaction keeps from being configured until it commits.
+#[derive(Default)]
+pub(crate) struct Kept {
+    one_by_one: usize,
+    all: bool,
+}
+
+impl Kept {
+    /// Keeps one; false when it, or where many are kept any other, is being configured.
+    pub(crate) fn keep(&mut self, group: &str) -> bool {
+        if self.all {
+            return true;
+        }
+        if self.one_by_one < lock::GROUPS_AT_MOST {
+            let kept = Lock::Group(group).take_if_free(Mode::Share);
+            self.one_by_one += usize::from(kept);
+            return kept;
+        }
+        self.all = Lock::AllGroups.take_if_free(Mode::Share);
+        self.all
+    }
+
+    /// Lets the one go that was kept last.
+    fn let_go(&mut self, group: &str) {
+        if !self.all {
+            Lock::Group(group).give_back(Mode::Share);
+            self.one_by_one -= 1;
+        }
+    }
+}
+
 /// How many jobs of this group a claim may take now; none when it is switched off. What it says holds until the
-/// transaction ends. `limited` is whether the group had a limit when the claim looked at the lanes.
-pub(crate) fn room(counter: &Counter, group: &str, limited: bool, now: Timestamp) -> Room {
+/// transaction ends, or until [`let_go`] where it is a number. `limited` is whether the group had a limit when the claim
+/// looked at the lanes.
+pub(crate) fn room(
+    counter: &Counter,
+    kept: &mut Kept,
+    group: &str,
+    limited: bool,
+    now: Timestamp,
+) -> Room {
     let gate = hint::gate(group);
     let changes = gate.changes();
     // The lock comes first: only a snapshot taken under it is sure to see what has committed. Claims of a group with a
     // limit follow each other; others go side by side.
-    let mode = if limited {
-        pg_sys::ExclusiveLock
+    let is_kept = if limited {
+        Lock::Group(group).take_if_free(Mode::Alone)
     } else {
-        pg_sys::ShareLock
+        kept.keep(group)
     };
-    if !lock(group, mode as i32, true) {
+    if !is_kept {
         return Room::Busy;
     }
+    let room = room_of_kept(counter, group, limited);
+    if room.is_none() {
+        if limited && room != Room::Busy {
+            gate.close(changes, now.0);
+        }
+        // Nothing is taken of it. A claim may meet more full groups than the server's lock table has room for.
+        if limited {
+            let_go(group);
+        } else {
+            kept.let_go(group);
+        }
+    }
+    room
+}
+
+fn room_of_kept(counter: &Counter, group: &str, limited: bool) -> Room {
     let Some(row) = counter.group(group) else {
         return Room::Unlimited;
     };
@@ -188,65 +239,21 @@ pub(crate) fn room(counter: &Counter, group: &str, limited: bool, now: Timestamp
         // It has got its limit since: the next claim knows.
         return Room::Busy;
     }
-    let left = limit - counter.of_group(group, limit);
-    if left <= 0 {
-        gate.close(changes, now.0);
-        // Nothing is taken of it. A claim may meet more full groups than the server's lock table has room for.
-        advisory_unlock_in(LOCK_CLASS, lock_key(group));
-    }
-    Room::For(left)
+    Room::For(limit - counter.of_group(group, limit))
+}
+
+/// Lets a limited group go of which a claim has taken nothing.
+pub(crate) fn let_go(group: &str) {
+    Lock::Group(group).give_back(Mode::Alone);
 }
 
 /// Whether this group is switched off. True holds until the transaction ends.
-pub(crate) fn stays_disabled(group: &str) -> bool {
-    if !lock(group, pg_sys::ShareLock as i32, true) {
+pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
+    if !kept.keep(group) {
         return false;
     }
     let counter = Counter::open();
     let enabled = counter.group(group).and_then(|row| row.get(Group::Enabled));
     counter.close();
     enabled == Some(false)
-}
-
-/// Takes the group's lock until the transaction ends; false when another holds it and `only_if_free`.
-fn lock(group: &str, mode: i32, only_if_free: bool) -> bool {
-    advisory_lock(lock_key(group), mode, only_if_free)
-}
-
-fn lock_key(group: &str) -> u32 {
-    // Key 0 is the cycle's.
-    (crate::work_queue::name_hash(&[group]) as u32).max(1)
-}
-
-/// Takes the advisory lock (`LOCK_CLASS`, `key`) until the transaction ends.
-pub(crate) fn advisory_lock(key: u32, mode: i32, only_if_free: bool) -> bool {
-    advisory_lock_in(LOCK_CLASS, key, mode, only_if_free)
-}
-
-fn lock_tag(class: i32, key: u32) -> pg_sys::LOCKTAG {
-    pg_sys::LOCKTAG {
-        // SAFETY: reads the id of this backend's database.
-        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
-        locktag_field2: class as u32,
-        locktag_field3: key,
-        locktag_field4: LOCK_SPACE,
-        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
-        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-    }
-}
-
-/// Gives an exclusive lock back that was taken once with [`advisory_lock_in`], before the transaction ends.
-pub(crate) fn advisory_unlock_in(class: i32, key: u32) {
-    let tag = lock_tag(class, key);
-    // SAFETY: a complete tag; the lock belongs to this transaction.
-    unsafe { pg_sys::LockRelease(&raw const tag, pg_sys::ExclusiveLock as i32, false) };
-}
-
-/// Takes the advisory lock (`class`, `key`) until the transaction ends; false when another holds it and
-/// `only_if_free`.
-pub(crate) fn advisory_lock_in(class: i32, key: u32, mode: i32, only_if_free: bool) -> bool {
-    let tag = lock_tag(class, key);
-    // SAFETY: a complete tag; the lock belongs to the transaction and ends with it.
-    let outcome = unsafe { pg_sys::LockAcquire(&raw const tag, mode, false, only_if_free) };
-    outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }

@@ -48,6 +48,7 @@ mod durability;
 mod entry;
 mod error;
 mod json;
+mod lock;
 mod procedure;
 mod rights;
 mod schema;

@@ -14,18 +14,16 @@
 //! the next one in.
 
 use crate::clock::Timestamp;
-use crate::group::{self, Group};
+use crate::group::Group;
 use crate::lease::Leased;
+use crate::lock::{Lock, Mode};
 use crate::spi::{Spi, Statement, arg, array_arg, statement};
 use crate::table::{Index, Key, Row, Table, View};
-use crate::{hint, setting, shmem, wake, work_queue};
+use crate::{hint, setting, shmem, wake};
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// First keys of the advisory locks on the database's limit and on what jobs share.
-const DATABASE_CLASS: i32 = group::LOCK_CLASS + 3;
-const SHARED_CLASS: i32 = group::LOCK_CLASS + 4;
 /// Lanes of keys, and of manifests, that one sweep looks at.
 const SWEEP_AT_MOST: i32 = 5000;
 
@@ -67,26 +65,18 @@ impl Shared {
         }
     }
 
-    /// Which lock stands for it; several may share one.
-    fn lock_number(&self) -> u32 {
-        let hash = match self {
-            Self::Key(key) => work_queue::name_hash(&[key]),
-            // Beside the hashes of keys, not among them in any order that matters.
-            Self::Manifest(id) => work_queue::name_hash(&["manifest", &id.to_string()]),
-        };
-        (hash % LOCKS) as u32
+    fn lock(&self) -> Lock<'_> {
+        match self {
+            Self::Key(key) => Lock::Key(key),
+            Self::Manifest(id) => Lock::Manifest(*id),
+        }
     }
 
-    /// Takes its lock until the transaction ends; false when another holds it and `only_if_free`.
-    fn lock(&self, only_if_free: bool) -> bool {
-        let mode = pg_sys::ExclusiveLock as i32;
-        group::advisory_lock_in(SHARED_CLASS, self.lock_number(), mode, only_if_free)
+    /// Lets it go, of which a claim has taken and blocked nothing.
+    pub(crate) fn let_go(&self) {
+        self.lock().give_back(Mode::Alone);
     }
 }
-
-/// What jobs share has so many locks: a transaction that meets any number of keys takes no more than these of the server's
-/// lock table. Two keys that have one lock stand back from each other for a moment.
-const LOCKS: u64 = 512;
 
 /// How many more jobs a claim may take of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +130,7 @@ pub(crate) fn room_in_database(spi: &Spi) -> Room {
     let Some(limit) = limit_of_database() else {
         return Room::Unlimited;
     };
-    if !group::advisory_lock_in(DATABASE_CLASS, 0, pg_sys::ExclusiveLock as i32, true) {
+    if !Lock::Database.take_if_free(Mode::Alone) {
         return Room::Busy;
     }
     wake::may_be_full();
@@ -196,12 +186,22 @@ impl Counter {
         Self::count(&self.by_group, Key::equals_text(1, name), limit)
     }
 
-    /// How many jobs run that share this. The caller has its lock.
-    fn of_shared(&self, shared: &Shared) -> i64 {
-        match shared {
-            Shared::Key(key) => Self::count(&self.by_key, Key::equals_text(1, key), i64::MAX),
-            Shared::Manifest(id) => Self::count(&self.by_manifest, Key::equals(1, *id), i64::MAX),
+    /// The jobs that run and share this. The caller has its lock.
+    fn of_shared(&self, shared: &Shared) -> Held {
+        let view = View::latest();
+        let (scan, key) = match shared {
+            Shared::Key(key) => (self.by_key.scan(&view, 1), Key::equals_text(1, key)),
+            Shared::Manifest(id) => (self.by_manifest.scan(&view, 1), Key::equals(1, *id)),
+        };
+        scan.seek([key]);
+        let mut held = Held::default();
+        while scan.next() {
+            held.count += 1;
+            held.may_end |= scan.is_changing();
         }
+        scan.end();
+        view.end();
+        held
     }
 
     fn count(index: &Index, key: Key, limit: i64) -> i64 {
@@ -224,10 +224,19 @@ impl Counter {
     }
 }
 
-/// How many jobs run that share this. What it says holds until the transaction ends; `None` when another transaction is
-/// claiming or ending such jobs.
-pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<i64> {
-    shared.lock(true).then(|| counter.of_shared(shared))
+/// The jobs that run and share something.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    pub(crate) count: i64,
+    /// Some of them are being ended: who ends them has waited for the claims before us, and not for this one.
+    pub(crate) may_end: bool,
+}
+
+/// The jobs that run and share this. What it says holds until the transaction ends; `None` when another transaction is
+/// claiming such jobs.
+pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
+    let is_free = shared.lock().take_if_free(Mode::Alone);
+    is_free.then(|| counter.of_shared(shared))
 }
 
 /// How many jobs that share this may run at once, in a group.
@@ -266,38 +275,79 @@ pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
     spi.execute(&KEY_BLOCK, &[tids, reasons]);
 }
 
-/// Lets the next jobs in after jobs with which they share something have ended, as many as have ended of each lane: the
-/// next of one lane may be held back by its group, or wanted by nobody; claims sort out what is too many.
-///
-/// A claim that is blocking such jobs holds the lock: we wait for it, so that what it blocks is seen. With `patient` false
-/// what is locked is left to whoever has it and to the sweep: the cycle must not wait for a worker's open transaction.
-pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
-    // In ascending order of their locks, as every transaction takes them.
-    let mut freed: BTreeMap<(u32, Shared), i64> = BTreeMap::new();
+/// How many have ended of each.
+fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
+    let mut counts: BTreeMap<Shared, i64> = BTreeMap::new();
     for shared in ended {
-        *freed.entry((shared.lock_number(), shared)).or_default() += 1;
+        *counts.entry(shared).or_default() += 1;
     }
-    for ((_, shared), count) in freed {
-        // A claim that found the lock taken has left such jobs where they are.
+    counts
+}
+
+/// What jobs share that this backend's cycle has ended, and that a claim had locked.
+static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
+
+/// Lets the next jobs in after leases of jobs have ended with which they share something, as many as have ended of each
+/// lane: the next of one lane may be held back by its group, or wanted by nobody; claims sort out what is too many.
+///
+/// A claim that has counted these leases may be blocking jobs behind them. It holds the lock: we wait for it, so that what
+/// it has blocked is seen. The lock is not kept: later claims see that the leases are being deleted, and block nothing
+/// behind them. With `patient` false what is locked is left to the next cycle: it must not wait for a worker's open
+/// transaction.
+pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
+    for (shared, count) in counted(ended) {
+        // A claim that saw the end coming has left such jobs where they are.
         wake::mark(wake::WORK);
-        if shared.lock(!patient) {
-            unblock(spi, shared, Some(count));
+        let lock = shared.lock();
+        if patient {
+            lock.take(Mode::Share);
+        } else if !lock.take_if_free(Mode::Share) {
+            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+            *left.entry(shared).or_default() += count;
+            continue;
         }
+        unblock(spi, &shared, Some(count));
+        lock.give_back(Mode::Share);
     }
 }
 
-fn unblock(spi: &Spi, shared: Shared, at_most: Option<i64>) {
+/// Lets the next jobs in behind what earlier cycles of this backend have left.
+pub(crate) fn free_left(spi: &Spi) {
+    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    let ended = left
+        .into_iter()
+        .flat_map(|(shared, count)| std::iter::repeat_n(shared, count as usize));
+    free(spi, ended, false);
+}
+
+/// Whether anything is left to the next cycle.
+pub(crate) fn has_left() -> bool {
+    !LEFT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_empty()
+}
+
+/// Lets the next jobs in after jobs that waited have ended: one of them may have been the one that was let in. A claim
+/// blocks behind leases only, so there is none to be waited for.
+pub(crate) fn hand_on(spi: &Spi, ended: impl Iterator<Item = Shared>) {
+    for (shared, count) in counted(ended) {
+        unblock(spi, &shared, Some(count));
+    }
+}
+
+fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
     let at_most = at_most.and_then(arg);
     let rows = match shared {
-        Shared::Key(key) => spi.change_latest(&KEY_UNBLOCK, &[arg(key), at_most]),
-        Shared::Manifest(id) => spi.change_latest(&MANIFEST_UNBLOCK, &[arg(id), at_most]),
+        Shared::Key(key) => spi.change_latest(&KEY_UNBLOCK, &[arg(key.as_str()), at_most]),
+        Shared::Manifest(id) => spi.change_latest(&MANIFEST_UNBLOCK, &[arg(*id), at_most]),
     };
     hint::rows_claimable(&rows);
 }
 
 /// Lets all blocked jobs of a manifest in: the number that may run has changed.
 pub(crate) fn unblock_manifest(spi: &Spi, manifest_id: i64) {
-    unblock(spi, Shared::Manifest(manifest_id), None);
+    unblock(spi, &Shared::Manifest(manifest_id), None);
 }
 
 /// Lets all blocked jobs of a group in: the number that may run has changed.

@@ -4,7 +4,7 @@
 //! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing.
 
 use crate::clock::Timestamp;
-use crate::group;
+use crate::lock::{Lock, Mode};
 use crate::spi::{Spi, arg, statement};
 use crate::work_queue::name_hash;
 use pgrx::{
@@ -13,8 +13,6 @@ use pgrx::{
 };
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// First key of the advisory lock under which a worker's row is written.
-const LOCK_CLASS: i32 = group::LOCK_CLASS + 2;
 /// How often a session refreshes the row of its worker, in microseconds.
 const INTERVAL_MICROS: i64 = 30 * 1_000_000;
 /// How long after it was last seen a worker that executes nothing is forgotten, in microseconds.
@@ -42,7 +40,7 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
         return;
     }
     // Another session of this worker may keep the transaction of its claim open.
-    if !group::advisory_lock_in(LOCK_CLASS, hash as u32, pg_sys::ExclusiveLock as i32, true) {
+    if !Lock::Worker(worker).take_if_free(Mode::Alone) {
         return;
     }
     NOTED.store(hash, Ordering::Relaxed);

@@ -29,7 +29,7 @@ use crate::spi::{self, Spi, arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
 use crate::work_queue::Waiting;
-use crate::{durability, group, hint, instance, outcome, registry, setting, tally, wake};
+use crate::{durability, group, hint, instance, lock, outcome, registry, setting, tally, wake};
 use lane::Lane;
 use pgrx::pg_sys;
 use scan::Queue;
@@ -141,7 +141,9 @@ fn claim(
         pick.take_from(spi, &lane::lanes(spi, request));
     }
     pick.block(spi);
+    pick.let_idle_go();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
+        _ if pick.is_out_of_locks => Look::Part,
         (true, true) => Look::All(state),
         (true, false) => Look::StoodBack(state),
         (false, _) => Look::Part,
@@ -185,15 +187,45 @@ struct Picked {
     limited: bool,
 }
 
+/// A group that a claim has looked at.
+struct PickedGroup {
+    room: Room,
+    /// Jobs of it are taken.
+    is_used: bool,
+}
+
+/// What jobs share that a claim has locked.
+#[derive(Clone, Copy)]
+struct PickedShared {
+    /// Those taken here included.
+    held: limit::Held,
+    /// Such jobs are taken, or blocked.
+    is_used: bool,
+}
+
+/// A lock of which nothing had come when it was taken.
+enum Idle {
+    Group(String),
+    Shared(Shared),
+}
+
 /// What a claim takes, under all limits.
 struct Pick {
     counter: Counter,
     now: Timestamp,
     jobs: Vec<Picked>,
     max_jobs: usize,
-    groups: HashMap<String, Room>,
-    /// How many jobs run that share something, those taken here included; `None` for what is left alone.
-    shared: HashMap<Shared, Option<i64>>,
+    groups: HashMap<String, PickedGroup>,
+    kept: group::Kept,
+    /// What is shared and locked; `None` for what is left alone.
+    shared: HashMap<Shared, Option<PickedShared>>,
+    /// How many locks it holds on limited groups and on what is shared, and those of which nothing came when they were taken.
+    locks: usize,
+    idle: Vec<Idle>,
+    /// How many of what is shared it keeps locked only for what it blocks there.
+    only_blocked: usize,
+    /// It has stopped because it holds as many locks as it may.
+    is_out_of_locks: bool,
     /// How many of them each group allows.
     allowed: HashMap<(Shared, String), i64>,
     /// Rows that share what has no room: they leave their lanes.
@@ -217,7 +249,12 @@ impl Pick {
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
             groups: HashMap::new(),
+            kept: group::Kept::default(),
             shared: HashMap::new(),
+            locks: 0,
+            idle: Vec::new(),
+            only_blocked: 0,
+            is_out_of_locks: false,
             allowed: HashMap::new(),
             blocked: Vec::new(),
             in_limited_database: room != Room::Unlimited,
@@ -251,6 +288,11 @@ impl Pick {
         let mut queue = Queue::open(lanes, self.now, aging);
         while !self.is_full() {
             let Some(head) = queue.next() else { break };
+            if !self.has_locks_left() {
+                self.is_out_of_locks = true;
+                queue.end(head);
+                break;
+            }
             if self.group_room(head.lane).is_none() {
                 queue.end(head);
                 continue;
@@ -286,6 +328,10 @@ impl Pick {
                             tid: scan.tid(),
                             waits_for: shared.waits_for(),
                         });
+                        if let Some(Some(of)) = self.shared.get_mut(shared) {
+                            self.only_blocked += usize::from(!of.is_used);
+                            of.is_used = true;
+                        }
                     }
                     return;
                 }
@@ -296,14 +342,16 @@ impl Pick {
             return;
         }
         for shared in &shares {
-            if let Some(Some(held)) = self.shared.get_mut(shared) {
-                *held += 1;
+            if let Some(Some(of)) = self.shared.get_mut(shared) {
+                of.held.count += 1;
+                of.is_used = true;
             }
         }
-        let room = self.groups.get_mut(&lane.group);
-        let limited = matches!(room, Some(Room::For(_)));
-        if let Some(room) = room {
-            room.take();
+        let mut limited = false;
+        if let Some(group) = self.groups.get_mut(&lane.group) {
+            limited = matches!(group.room, Room::For(_));
+            group.room.take();
+            group.is_used = true;
         }
         self.jobs.push(Picked {
             row: scan.row(),
@@ -312,37 +360,94 @@ impl Pick {
     }
 
     fn group_room(&mut self, lane: &Lane) -> Room {
-        if let Some(room) = self.groups.get(&lane.group) {
-            return *room;
+        if let Some(group) = self.groups.get(&lane.group) {
+            return group.room;
         }
-        let room = group::room(&self.counter, &lane.group, lane.limited, self.now);
+        let (counter, kept) = (&self.counter, &mut self.kept);
+        let room = group::room(counter, kept, &lane.group, lane.limited, self.now);
         self.saw_all &= room != Room::Busy;
         if matches!(room, Room::For(1..)) {
             hint::group_changed(&lane.group);
         }
-        self.groups.insert(lane.group.clone(), room);
+        if lane.limited && !room.is_none() {
+            self.locks += 1;
+            self.idle.push(Idle::Group(lane.group.clone()));
+        }
+        let is_used = false;
+        self.groups
+            .insert(lane.group.clone(), PickedGroup { room, is_used });
         room
     }
 
+    /// Whether it may lock what one more job needs: its group, its key and its manifest.
+    fn has_locks_left(&mut self) -> bool {
+        if self.locks + 3 <= lock::AT_MOST {
+            return true;
+        }
+        // There may be more of what is let go.
+        self.saw_all &= self.idle.is_empty();
+        self.let_idle_go();
+        self.locks + 3 <= lock::AT_MOST
+    }
+
+    /// Lets locks go of which nothing has come.
+    fn let_idle_go(&mut self) {
+        for idle in self.idle.drain(..) {
+            let is_idle = match &idle {
+                Idle::Group(name) => self.groups.get_mut(name).is_some_and(|group| {
+                    let is_idle = !group.is_used;
+                    if is_idle {
+                        group.room = Room::Busy;
+                        group::let_go(name);
+                    }
+                    is_idle
+                }),
+                Idle::Shared(shared) => self.shared.get_mut(shared).is_some_and(|of| {
+                    let is_idle = of.is_some_and(|of| !of.is_used);
+                    if is_idle {
+                        *of = None;
+                        shared.let_go();
+                    }
+                    is_idle
+                }),
+            };
+            self.locks -= usize::from(is_idle);
+        }
+    }
+
     fn shared_room(&mut self, spi: &Spi, lane: &Lane, shared: &Shared) -> Room {
-        let held = match self.shared.get(shared) {
-            Some(held) => *held,
+        let of = match self.shared.get(shared) {
+            Some(of) => *of,
             None => {
                 let held = limit::held(&self.counter, shared);
                 // Whoever holds the lock still has it when its commit rings the bell.
                 self.saw_all &= held.is_some();
-                self.shared.insert(shared.clone(), held);
-                held
+                let is_used = false;
+                let of = held.map(|held| PickedShared { held, is_used });
+                if of.is_some() {
+                    self.locks += 1;
+                    self.idle.push(Idle::Shared(shared.clone()));
+                }
+                self.shared.insert(shared.clone(), of);
+                of
             }
         };
-        let Some(held) = held else { return Room::Busy };
+        let Some(of) = of else { return Room::Busy };
         let place = (shared.clone(), lane.group.clone());
         let counter = &self.counter;
         let allowed = *self
             .allowed
             .entry(place)
             .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
-        Room::For(allowed - held)
+        let room = Room::For(allowed - of.held.count);
+        // Whoever is ending one of them would not see what we block; its commit rings the bell.
+        let must_wait =
+            of.held.may_end || !of.is_used && self.only_blocked >= lock::BLOCKED_AT_MOST;
+        if room.is_none() && must_wait {
+            self.saw_all = false;
+            return Room::Busy;
+        }
+        room
     }
 
     fn block(&self, spi: &Spi) {

@@ -84,7 +84,8 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let rows = spi.query(&DUE_JUDGE, &[arg(locked.clone())]);
     let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
     forget_orphans(spi, &locked, &due);
-    due.retain(is_settled);
+    let mut kept = group::Kept::default();
+    due.retain(|due| is_settled(due, &mut kept));
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
     let queued = queue(spi, &due, &mut decisions, now);
@@ -113,8 +114,8 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
 
 /// Whether it can be decided now. A group that is just being configured may be on again before we commit, and would not
 /// wake what we park: its manifests wait for the next cycle.
-fn is_settled(due: &Due) -> bool {
-    due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(&due.group)
+fn is_settled(due: &Due, kept: &mut group::Kept) -> bool {
+    due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
 
 /// How many manifests are due, up to a number: one index probe tells that none is.

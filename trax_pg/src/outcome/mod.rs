@@ -6,8 +6,7 @@
 //! Holds: an attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing; all
 //! that follows from an outcome commits with it.
 //!
-//! Rows are locked in this order: work_queue, lease (ascending by job), unique_key, manifest, manifest_state
-//! (both ascending by manifest), dead_letter.
+//! Rows are locked in the order that `lock.rs` says.
 //!
 //! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of `lease_pkey` for each, and the
 //! rows and the one index entry of each in the partition of the day.
@@ -197,7 +196,6 @@ pub(crate) fn complete(
         })
         .collect();
     let job_ids = ended.iter().map(|job| job.job_id).collect();
-    settle(spi, ended, now);
     let shared = leases
         .iter()
         .flat_map(|lease| {
@@ -213,6 +211,7 @@ pub(crate) fn complete(
         .filter_map(|lease| lease.get(Leased::GroupName))
         .collect();
     make_room(spi, shared, &groups, true);
+    settle(spi, ended, now);
     Ok(job_ids)
 }
 
@@ -273,11 +272,10 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
     let count = ended.len();
     settle(spi, ended, now);
-    // It may have been the one that was let in.
     let freed = rows
         .iter()
         .flat_map(|row| Shared::of(row.get(4), row.get(2)));
-    limit::free(spi, freed, true);
+    limit::hand_on(spi, freed);
     count
 }
 
@@ -333,7 +331,7 @@ pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     let freed = rows
         .iter()
         .flat_map(|row| Shared::of(row.get(4), row.get(2)));
-    limit::free(spi, freed, false);
+    limit::hand_on(spi, freed);
     count
 }
 
@@ -406,11 +404,12 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
             done: ending.state == State::Cancelled,
         })
         .collect();
-    settle(spi, ended, now);
     make_room(spi, shared, &groups, patient);
+    settle(spi, ended, now);
 }
 
-/// What follows when jobs no longer run: others may that were held back by a limit.
+/// What follows when jobs no longer run: others may that were held back by a limit. Before manifests are locked: a claim
+/// is waited for whose transaction may go on to complete a job of one.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {

@@ -234,6 +234,30 @@ impl Scan {
         unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
     }
 
+    /// Whether a transaction has the row locked, or has changed or deleted it since the snapshot: one that has not ended, or
+    /// has committed meanwhile.
+    pub(crate) fn is_changing(&self) -> bool {
+        let mut is_copy = false;
+        // SAFETY: the slot holds a row of a heap in a pinned page; what is set meanwhile counts for the next look.
+        unsafe {
+            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut is_copy);
+            let header = (*tuple).t_data;
+            let mask = u32::from((*header).t_infomask);
+            if mask & pg_sys::HEAP_XMAX_INVALID != 0 {
+                return false;
+            }
+            let only_locked = mask & pg_sys::HEAP_XMAX_LOCK_ONLY != 0;
+            let by = (*header).t_choice.t_heap.t_xmax;
+            if mask & pg_sys::HEAP_XMAX_IS_MULTI == 0 {
+                return pg_sys::TransactionIdIsInProgress(by)
+                    || !only_locked && pg_sys::TransactionIdDidCommit(by);
+            }
+            pg_sys::MultiXactIdIsRunning(by, only_locked)
+                || !only_locked
+                    && pg_sys::TransactionIdDidCommit(pg_sys::HeapTupleGetUpdateXid(header))
+        }
+    }
+
     pub(crate) fn tid(&self) -> pg_sys::ItemPointerData {
         // SAFETY: the slot holds a row of the table.
         unsafe { (*self.slot).tts_tid }

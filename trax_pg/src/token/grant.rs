@@ -6,16 +6,11 @@
 
 use super::Request;
 use crate::clock::Timestamp;
-use crate::group;
+use crate::lock::{Lock, Mode};
 use crate::spi::{Spi, arg, statement};
 use crate::wake;
-use crate::work_queue::name_hash;
 use pgrx::pg_sys;
 use std::collections::HashMap;
-
-/// First keys of the advisory locks on names and on places.
-const NAME_CLASS: i32 = group::LOCK_CLASS + 8;
-const PLACE_CLASS: i32 = group::LOCK_CLASS + 9;
 
 statement!(TOKEN_LIST, "token_list.sql", TEXTOID);
 statement!(
@@ -107,13 +102,8 @@ pub(super) fn grant(
         return places.refused(now, false);
     }
     let shrunk = places.any_above(limit, now);
-    let mode = if shrunk {
-        pg_sys::ExclusiveLock
-    } else {
-        pg_sys::ShareLock
-    };
-    let name = name_hash(&[&request.name]) as u32;
-    if !group::advisory_lock_in(NAME_CLASS, name, mode as i32, true) {
+    let mode = if shrunk { Mode::Alone } else { Mode::Share };
+    if !Lock::Token(&request.name).take_if_free(mode) {
         return places.refused(now, true);
     }
     if shrunk {
@@ -129,17 +119,17 @@ pub(super) fn grant(
         if until.is_some_and(|until| until > now) {
             continue;
         }
-        let place = name_hash(&[&request.name, &slot.to_string()]) as u32;
-        let granted =
-            group::advisory_lock_in(PLACE_CLASS, place, pg_sys::ExclusiveLock as i32, true)
-                .then(|| take(spi, request, limit, slot, until.is_some(), now));
+        let place = Lock::TokenPlace(&request.name, slot);
+        let granted = place
+            .take_if_free(Mode::Alone)
+            .then(|| take(spi, request, limit, slot, until.is_some(), now));
         match granted {
             Some(Some(granted)) => {
                 wake::token_taken(&request.name);
                 return Outcome::Granted(granted);
             }
             // Somebody has just been faster, or is extending it: the place is not ours to lock.
-            Some(None) => group::advisory_unlock_in(PLACE_CLASS, place),
+            Some(None) => place.give_back(Mode::Alone),
             None => {}
         }
         busy = true;
