@@ -172,6 +172,15 @@ impl FromStr for Address {
         let (rest, own) = take_out(text, &names);
         let config = rest.parse::<Config>().map_err(|error| {
             let text = std::error::Error::source(&error).map_or_else(|| chain(&error), chain);
+            // The driver names it: it may be the rest of a password with a space in it.
+            let secret = rest.contains("password") || rest.matches('@').count() > 1;
+            if text.starts_with("unknown option") && secret {
+                return Error::Address(
+                    "there is a parameter that is none of libpq's; a password with a space stands in quotes, \
+                     password='...', and in a URL an @ in it is written as %40"
+                        .to_owned(),
+                );
+            }
             Error::Address(match text.as_str() {
                 // The driver's words for any text that it cannot begin with, or that stops too early.
                 "unexpected EOF" => {
@@ -399,6 +408,12 @@ mod tests {
             let said = error.expect_err("it is refused").to_string();
             assert!(said.contains("%40") && !said.contains("cret"), "{said}");
         }
+        let error = "host=h password=my s3cret=1".parse::<Address>().map(drop);
+        let said = error.expect_err("it is refused").to_string();
+        assert!(
+            said.contains("in quotes") && !said.contains("s3cret"),
+            "{said}"
+        );
         let right = parsed("postgres://u:p%40@h/d?application_name=a@b");
         assert_eq!(right.get_password(), Some(&b"p@"[..]));
     }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, Row};
 
+use super::pg_cron_schedule::{last_day, seconds};
 use super::proposal::{How, Names, Proposal, manifest, settle};
 use super::run::Input;
 use crate::address;
@@ -132,29 +133,6 @@ fn place(server: &Config) -> String {
     }
 }
 
-/// "30 seconds", which pg_cron knows beside cron.
-fn seconds(schedule: &str) -> Option<u32> {
-    let (number, unit) = schedule.trim().split_once(char::is_whitespace)?;
-    matches!(
-        unit.trim().to_ascii_lowercase().as_str(),
-        "second" | "seconds"
-    )
-    .then(|| number.parse().ok())?
-}
-
-/// pg_cron writes $ for the last day of a month.
-fn last_day(schedule: &str) -> String {
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    let fields = fields
-        .iter()
-        .enumerate()
-        .map(|(place, field)| match (place, *field) {
-            (2, "$") => "L",
-            (_, field) => field,
-        });
-    fields.collect::<Vec<_>>().join(" ")
-}
-
 /// For the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -163,14 +141,6 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_schedules_of_pg_cron_are_those_of_cron_and_two_more() {
-        assert_eq!(seconds("30 seconds"), Some(30));
-        assert_eq!(seconds("1 Second"), Some(1));
-        assert_eq!(seconds("0 3 * * *"), None);
-        assert_eq!(last_day("0 12  $ * *"), "0 12 L * *");
-    }
 
     #[test]
     fn a_name_cannot_leave_its_quotes() {

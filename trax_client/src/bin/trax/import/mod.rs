@@ -6,6 +6,7 @@
 mod crontab;
 mod from_crontab;
 mod from_pg_cron;
+mod pg_cron_schedule;
 mod proposal;
 mod run;
 
