@@ -80,6 +80,22 @@ struct Launcher {
     known: HashMap<pg_sys::Oid, Known>,
     /// Since when databases wait for a worker slot, and whether the log has it.
     starved: Option<(Instant, bool)>,
+    ages: Ages,
+}
+
+/// How long this launcher has known each scheduler: by a clock that nobody sets. The time in shared memory only tells
+/// one start from the next.
+#[derive(Default)]
+struct Ages(HashMap<u32, (pg_sys::TimestampTz, Instant)>);
+
+impl Ages {
+    fn of(&mut self, database: u32, launched_at: pg_sys::TimestampTz, now: Instant) -> Duration {
+        let known = self.0.entry(database).or_insert((launched_at, now));
+        if known.0 != launched_at {
+            *known = (launched_at, now);
+        }
+        now.duration_since(known.1)
+    }
 }
 
 struct Database {
@@ -122,7 +138,9 @@ impl Launcher {
 
     /// Takes note of what happened to the scheduler of a slot.
     fn settle(&mut self, slot: &Slot, wanted: bool) {
-        let old = age(slot) > START_LIMIT;
+        let database = slot.database.to_u32();
+        let age = self.ages.of(database, slot.launched_at, Instant::now());
+        let old = age > START_LIMIT;
         match slot.phase {
             Phase::Running(pid) if old && !shmem::is_connected(pid) => {
                 self.ended(slot.database, Exit::Failed);
@@ -295,11 +313,19 @@ fn now() -> pg_sys::TimestampTz {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
-fn age(slot: &Slot) -> Duration {
-    Duration::from_micros(
-        now()
-            .saturating_sub(slot.launched_at)
-            .try_into()
-            .unwrap_or(0),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_ages_whatever_the_clock_of_the_machine_says() {
+        let (mut ages, began) = (Ages::default(), Instant::now());
+        let later = began + START_LIMIT * 2;
+        // Launched at a time that has not come yet: the clock was set back.
+        assert_eq!(ages.of(1, i64::MAX, began), Duration::ZERO);
+        assert_eq!(ages.of(1, i64::MAX, later), START_LIMIT * 2);
+        // Another start, long ago: the clock was set forward.
+        assert_eq!(ages.of(1, 0, later), Duration::ZERO);
+        assert_eq!(ages.of(2, 0, later), Duration::ZERO);
+    }
 }
