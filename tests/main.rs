@@ -29,6 +29,7 @@ mod language;
 mod late;
 mod lease;
 mod limit;
+mod lock_order;
 mod manifest;
 mod metrics;
 mod misfire;

@@ -1,7 +1,9 @@
--- The names of the enabled manifests of a group that may be triggered. $1 group
+-- The names of the enabled manifests of a group that may be triggered; keeps their definitions as they are until this
+-- transaction ends. $1 group
 select m.name
 from trax.manifest m
 where m.group_name = $1
     and m.enabled
     and not m.dormant
-order by m.name
+order by m.manifest_id
+for share

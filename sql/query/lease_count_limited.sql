@@ -1,10 +1,10 @@
--- Counts the leases of a group towards the limit it has from now on; locks them in the order of outcomes. $1 group
+-- Counts the leases of groups towards the limits they have from now on; locks them in the order of outcomes. $1 groups
 update trax.lease l
 set limited = true
 from (
     select o.job_id
     from trax.lease o
-    where o.group_name = $1
+    where o.group_name = any ($1)
         and not o.limited
     order by o.job_id
     for update

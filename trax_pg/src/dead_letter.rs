@@ -157,7 +157,10 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
 /// Requeues those of a list that are still open; gives how many. Unique keys are taken before manifests, and manifests
 /// all at once: outcomes of several jobs take them in this order.
 fn requeue_all(spi: &Spi, listed: &SpiRows) -> i64 {
-    let (keyed, others): (Vec<SpiRow>, Vec<SpiRow>) = listed.iter().partition(|row| row.must(3));
+    let key = |row: &SpiRow| row.get::<String>(3);
+    let (mut keyed, others): (Vec<SpiRow>, Vec<SpiRow>) =
+        listed.iter().partition(|row| key(row).is_some());
+    keyed.sort_by_cached_key(key);
     let mut requeued = requeue_listed(spi, &keyed);
     let manifests: Vec<i64> = others.iter().filter_map(|row| row.get(2)).collect();
     if !manifests.is_empty() {

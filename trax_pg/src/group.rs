@@ -11,7 +11,9 @@ use crate::limit::{self, Counter, Room};
 use crate::lock::{self, Lock, Mode};
 use crate::spi::{self, Spi, arg, statement};
 use crate::table::columns;
-use crate::{hint, outcome};
+use crate::{hint, manifest_state, outcome};
+use pgrx::pg_sys;
+use std::collections::BTreeSet;
 
 pub(crate) const DEFAULT_GROUP: &str = "default";
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
@@ -30,7 +32,7 @@ columns!(
     }
 );
 
-statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTOID);
+statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTARRAYOID);
 statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
 statement!(GROUP_KNOWN, "group_known.sql", TEXTOID);
 statement!(
@@ -43,6 +45,15 @@ statement!(
     INT4OID,
     TIMESTAMPTZOID,
     BOOLOID
+);
+statement!(
+    GROUP_SETTLED,
+    "group_settled.sql",
+    TEXTOID,
+    INT4OID,
+    INT4OID,
+    BOOLOID,
+    INT4OID
 );
 statement!(GROUP_FORGET, "group_forget.sql", TEXTOID);
 
@@ -65,8 +76,10 @@ fn configure(call: &Call) -> Result<()> {
         applied: false,
     };
     spi::connected(|spi| {
+        lock_all([settings.name.as_str()]);
         store(spi, &settings, Timestamp::now());
-        unpark(spi, &settings);
+        count(spi, &[&settings]);
+        unpark(spi, &parked(spi, &[&settings]));
         Ok(())
     })
 }
@@ -97,29 +110,61 @@ impl Settings {
     }
 }
 
-/// Writes the settings of a group once no claim of its jobs is under way.
+/// Waits until no claim of these groups is under way, and keeps others from beginning. Several must be taken at once.
+pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
+    let names: BTreeSet<&str> = names.into_iter().collect();
+    if !names.is_empty() {
+        Lock::AllGroups.take(Mode::Part);
+    }
+    for name in names {
+        Lock::Group(name).take(Mode::Alone);
+    }
+}
+
+impl Settings {
+    fn arguments(&self) -> [Option<pg_sys::Datum>; 5] {
+        [
+            arg(self.name.as_str()),
+            self.max_active_jobs.and_then(arg),
+            self.priority.and_then(arg),
+            self.enabled.and_then(arg),
+            self.max_per_key.and_then(arg),
+        ]
+    }
+
+    /// Whether the group has them already.
+    pub(crate) fn are_stored(&self, spi: &Spi) -> bool {
+        spi.query(&GROUP_SETTLED, &self.arguments()).len() > 0
+    }
+}
+
+/// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
-    Lock::AllGroups.take(Mode::Part);
-    Lock::Group(&settings.name).take(Mode::Alone);
     hint::group_configured(&settings.name);
+    let [name, limit, priority, enabled, per_key] = settings.arguments();
+    let applied = arg(settings.applied);
     spi.execute(
         &GROUP_CONFIGURE,
-        &[
-            arg(settings.name.as_str()),
-            settings.max_active_jobs.and_then(arg),
-            settings.priority.and_then(arg),
-            settings.enabled.and_then(arg),
-            settings.max_per_key.and_then(arg),
-            arg(now),
-            arg(settings.applied),
-        ],
+        &[name, limit, priority, enabled, per_key, arg(now), applied],
     );
-    if settings.max_active_jobs.is_some_and(|limit| limit > 0) {
-        // What runs already counts: no claim of the group is under way.
-        spi.change_latest(&LEASE_COUNT_LIMITED, &[arg(settings.name.as_str())]);
+}
+
+/// What follows for the jobs of groups whose settings were written: what runs counts towards a limit, what waits behind a
+/// key may be let in. The leases of all groups that a transaction changes are locked at once.
+pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
+    let limited: Vec<String> = groups
+        .iter()
+        .filter(|settings| settings.max_active_jobs.is_some_and(|limit| limit > 0))
+        .map(|settings| settings.name.clone())
+        .collect();
+    if !limited.is_empty() {
+        // What runs already counts: no claim of these groups is under way.
+        spi.change_latest(&LEASE_COUNT_LIMITED, &[arg(limited)]);
     }
-    if settings.max_per_key.is_some() {
-        limit::unblock_group(spi, &settings.name);
+    for settings in groups {
+        if settings.max_per_key.is_some() {
+            limit::unblock_group(spi, &settings.name);
+        }
     }
 }
 
@@ -149,11 +194,23 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
         .hint("List the names with: select distinct group_name from trax.lane order by 1"))
 }
 
-/// Lets the manifests of a group go on that has been switched on. After the leases of all groups that a transaction
-/// changes: states are locked after leases.
-pub(crate) fn unpark(spi: &Spi, settings: &Settings) {
-    if settings.enabled == Some(true) {
-        crate::manifest_state::unpark_group(spi, &settings.name);
+/// The manifests that may go on because their group has been switched on.
+pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
+    let enabled: Vec<String> = groups
+        .iter()
+        .filter(|settings| settings.enabled == Some(true))
+        .map(|settings| settings.name.clone())
+        .collect();
+    if enabled.is_empty() {
+        return Vec::new();
+    }
+    manifest_state::parked_on_groups(spi, enabled)
+}
+
+/// Lets manifests go on whose group has been switched on.
+pub(crate) fn unpark(spi: &Spi, manifests: &[i64]) {
+    if !manifests.is_empty() {
+        manifest_state::unpark_of_groups(spi, manifests);
     }
 }
 

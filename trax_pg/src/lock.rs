@@ -11,10 +11,10 @@
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
 //! | 6 | concurrency keys, and manifests as what jobs share: waited for one at a time, and not kept | |
-//! | 7 | rows of `unique_key` | key |
+//! | 7 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
 //! | 8 | rows of `manifest` | id |
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
-//! | 10 | rows of `dead_letter` | id |
+//! | 10 | rows of `dead_letter` | unique key, then those without one by age |
 //!
 //! A claim waits for nothing. Its locks on groups, keys and manifests are taken if they are free and kept until it
 //! commits; [`AT_MOST`] and [`GROUPS_AT_MOST`] say how many they can be.

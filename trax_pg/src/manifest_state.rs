@@ -32,7 +32,16 @@ statement!(
     TIMESTAMPTZOID
 );
 statement!(MANIFEST_UNPARK, "manifest_unpark.sql", INT8OID, TEXTOID);
-statement!(MANIFEST_UNPARK_GROUP, "manifest_unpark_group.sql", TEXTOID);
+statement!(
+    MANIFEST_PARKED_GROUP,
+    "manifest_parked_group.sql",
+    TEXTARRAYOID
+);
+statement!(
+    MANIFEST_UNPARK_GROUP,
+    "manifest_unpark_group.sql",
+    INT8ARRAYOID
+);
 statement!(
     MANIFEST_AWAITS_ONLY_RUN,
     "manifest_awaits_only_run.sql",
@@ -271,9 +280,17 @@ pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
     spi.execute(&MANIFEST_RESUME, &[arg(manifest_id), arg(now)]) > 0
 }
 
-pub(crate) fn unpark_group(spi: &Spi, group: &str) {
+/// The manifests of groups that are parked because those were disabled.
+pub(crate) fn parked_on_groups(spi: &Spi, groups: Vec<String>) -> Vec<i64> {
+    let rows = spi.query(&MANIFEST_PARKED_GROUP, &[arg(groups)]);
+    rows.iter().map(|row| row.must(1)).collect()
+}
+
+/// Makes manifests due again that were parked because their group was disabled.
+pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
     wake::mark(wake::DUE);
-    spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(group)]);
+    spi.query(&MANIFEST_LOCK_STATES, &[arg(manifests.to_vec())]);
+    spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(manifests.to_vec())]);
 }
 
 /// Makes manifests due again that have long been parked, in case the end of the reason was missed (a row deleted by

@@ -32,7 +32,11 @@ statement!(
 );
 statement!(MANIFEST_REMOVE, "manifest_remove.sql", INT8OID);
 statement!(MANIFEST_JOBS, "manifest_jobs.sql", INT8OID);
-statement!(MANIFEST_LOCK_WAITING, "manifest_lock_waiting.sql", INT8OID);
+statement!(
+    MANIFEST_LOCK_WAITING,
+    "manifest_lock_waiting.sql",
+    INT8ARRAYOID
+);
 statement!(MANIFEST_LOCK_FREE, "manifest_lock_free.sql", INT8OID);
 statement!(GROUP_MANIFESTS, "group_manifests.sql", TEXTOID);
 
@@ -160,15 +164,27 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     // What waits is locked first, as outcomes do: one that is being claimed may complete in the same transaction.
     let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
-    spi.query(&MANIFEST_LOCK_WAITING, &[arg(found.id)]);
+    lock_waiting(spi, vec![found.id]);
     let definition = must_lock(spi, name)?;
-    dependency::refuse_with_dependents(spi, definition.id, name)?;
+    remove(spi, definition.id, name, now)
+}
+
+/// Locks the waiting jobs of manifests.
+fn lock_waiting(spi: &Spi, ids: Vec<i64>) {
+    if !ids.is_empty() {
+        spi.query(&MANIFEST_LOCK_WAITING, &[arg(ids)]);
+    }
+}
+
+/// Forgets a manifest whose waiting jobs and whose definition are locked.
+fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
+    dependency::refuse_with_dependents(spi, id, name)?;
     // Waits for a cycle that is about to queue this manifest; then no other can. The state goes before the edges.
-    manifest_state::hold(spi, vec![definition.id]);
-    spi.execute(&MANIFEST_REMOVE, &[arg(definition.id)]);
-    // What was locked above and what that cycle queued. A row that another transaction has locked is being claimed or
+    manifest_state::hold(spi, vec![id]);
+    spi.execute(&MANIFEST_REMOVE, &[arg(id)]);
+    // What was locked before and what that cycle queued. A row that another transaction has locked is being claimed or
     // cancelled; waiting for it here, after the state, would be against the order of locks.
-    let rows = spi.query(&MANIFEST_LOCK_FREE, &[arg(definition.id)]);
+    let rows = spi.query(&MANIFEST_LOCK_FREE, &[arg(id)]);
     let waiting: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
     outcome::cancel_queued(spi, &waiting, now);
     Ok(())
@@ -240,7 +256,8 @@ fn trigger(
 fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
     group::require_known(spi, name)?;
     let rows = spi.query(&GROUP_MANIFESTS, &[arg(name)]);
-    let names: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
+    let mut names: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
+    names.sort_unstable();
     for name in &names {
         trigger(spi, name, None, 0, now)?;
     }

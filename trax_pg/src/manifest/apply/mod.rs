@@ -9,13 +9,14 @@ mod object;
 mod order;
 
 use super::change::{Change, one_of};
-use super::{schedule, unschedule};
+use super::{lock_waiting, remove, schedule};
 use crate::clock::Timestamp;
 use crate::dependency;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::group::{self, HIGHEST_PRIORITY};
 use crate::json;
+use crate::manifest_state;
 use crate::spi::{self, Spi, arg, statement};
 use object::Object;
 use order::in_order;
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, HashSet};
 statement!(MANIFEST_SNAPSHOT, "manifest_snapshot.sql", TEXTOID);
 statement!(GROUP_SNAPSHOT, "group_snapshot.sql", TEXTOID);
 statement!(MANIFEST_PRUNABLE, "manifest_prunable.sql", TEXTARRAYOID);
+statement!(MANIFEST_LOCK_NAMED, "manifest_lock_named.sql", TEXTARRAYOID);
 statement!(GROUP_PRUNABLE, "group_prunable.sql", TEXTARRAYOID);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
@@ -100,28 +102,47 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
         "manifest",
         manifests.iter().map(|entry| entry.name.as_str()),
     )?;
+    let order = in_order(&manifests)?;
     // Before any definition, as in trax.schedule().
     dependency::lock_edges();
-    for settings in &groups {
-        actions.push(apply_group(spi, settings, now)?);
-    }
-    // What a group allows is changed before any manifest, pruned groups included.
     let gone = if prune {
-        prune_groups(spi, &groups, now)
+        Gone::find(spi, &groups, &manifests)
     } else {
-        Vec::new()
+        Gone::default()
     };
-    for settings in groups.iter().chain(&gone) {
-        group::unpark(spi, settings);
+    let changing = apply_groups(spi, &groups, &gone, now, &mut actions);
+    let same = lock_changing(spi, &manifests, &gone, &changing);
+    group::unpark(spi, &changing);
+    for index in order {
+        actions.push(match same[index] {
+            true => unchanged("manifest", manifests[index].name.clone()),
+            false => apply_manifest(spi, &manifests[index], now)?,
+        });
     }
-    for index in in_order(&manifests)? {
-        actions.push(apply_manifest(spi, &manifests[index], now)?);
-    }
-    if prune {
-        actions.extend(prune_missing(spi, &manifests, now)?);
-    }
-    actions.extend(gone.into_iter().map(|group| removed("group", group.name)));
+    actions.extend(prune_missing(spi, gone.manifests, now)?);
+    let groups = gone.groups.into_iter();
+    actions.extend(groups.map(|group| removed("group", group.name)));
     Ok(actions)
+}
+
+/// What an earlier apply created and the document no longer has.
+#[derive(Default)]
+struct Gone {
+    groups: Vec<group::Settings>,
+    manifests: Vec<(i64, String)>,
+}
+
+impl Gone {
+    fn find(spi: &Spi, groups: &[group::Settings], manifests: &[Entry]) -> Self {
+        let kept: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
+        let rows = spi.query(&GROUP_PRUNABLE, &[arg(kept)]);
+        let groups = rows.iter().map(|row| group::Settings::none(row.must(1)));
+        let groups = groups.collect();
+        let kept: Vec<String> = manifests.iter().map(|entry| entry.name.clone()).collect();
+        let rows = spi.query(&MANIFEST_PRUNABLE, &[arg(kept)]);
+        let manifests = rows.iter().map(|row| (row.must(1), row.must(2))).collect();
+        Self { groups, manifests }
+    }
 }
 
 fn read_group(value: &Value) -> Result<group::Settings> {
@@ -145,46 +166,91 @@ fn read_group(value: &Value) -> Result<group::Settings> {
     })
 }
 
-fn apply_group(spi: &Spi, settings: &group::Settings, now: Timestamp) -> Result<Action> {
-    kept_if(|| {
-        let before = snapshot(spi, &GROUP_SNAPSHOT, &settings.name);
+/// Writes the settings of the groups that do not have them, and forgets those that are gone; gives the manifests that may go
+/// on. All locks on groups come first, then the waiting jobs of manifests that are to go, then leases.
+fn apply_groups(
+    spi: &Spi,
+    groups: &[group::Settings],
+    gone: &Gone,
+    now: Timestamp,
+    actions: &mut Vec<Action>,
+) -> Vec<i64> {
+    let changed: Vec<bool> = groups
+        .iter()
+        .map(|settings| !settings.are_stored(spi))
+        .collect();
+    let changing = || {
+        let pairs = groups.iter().zip(&changed);
+        let changing = pairs.filter_map(|(settings, changed)| changed.then_some(settings));
+        changing.chain(&gone.groups)
+    };
+    group::lock_all(changing().map(|settings| settings.name.as_str()));
+    lock_waiting(spi, gone.manifests.iter().map(|&(id, _)| id).collect());
+    for (settings, changed) in groups.iter().zip(&changed) {
+        let name = settings.name.clone();
+        if !changed {
+            actions.push(unchanged("group", name));
+            continue;
+        }
+        let before = snapshot(spi, &GROUP_SNAPSHOT, &name);
         group::store(spi, settings, now);
-        let after = snapshot(spi, &GROUP_SNAPSHOT, &settings.name);
-        let action = compared("group", settings.name.clone(), before, after);
-        let keep = action.action != UNCHANGED;
-        Ok((action, keep))
-    })
+        let after = snapshot(spi, &GROUP_SNAPSHOT, &name);
+        actions.push(compared("group", name, before, after));
+    }
+    for settings in &gone.groups {
+        group::store(spi, settings, now);
+        group::forget(spi, &settings.name);
+    }
+    group::count(spi, &changing().collect::<Vec<_>>());
+    let all: Vec<_> = groups.iter().chain(&gone.groups).collect();
+    group::parked(spi, &all)
+}
+
+/// Locks the manifests that will change or go, and those whose group was switched on, in the order in which outcomes lock
+/// them; gives which of the document stay the same.
+fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) -> Vec<bool> {
+    let now = Timestamp::now();
+    let same: Vec<bool> = manifests
+        .iter()
+        .map(|entry| stays_the_same(spi, entry, now))
+        .collect();
+    let changing = manifests.iter().zip(&same);
+    let changing = changing.filter_map(|(entry, same)| (!same).then(|| entry.name.clone()));
+    let gone = gone.manifests.iter().map(|(_, name)| name.clone());
+    let names: Vec<String> = changing.chain(gone).collect();
+    let rows = spi.query(&MANIFEST_LOCK_NAMED, &[arg(names)]);
+    let ids = rows.iter().map(|row| row.must(1)).chain(unparked.to_vec());
+    manifest_state::hold(spi, ids.collect());
+    same
+}
+
+/// Whether storing a manifest would change nothing: it is stored and undone, so that no lock stays. One that cannot be
+/// stored by itself may depend on others of the document.
+fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
+    if snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name).is_empty() {
+        return false;
+    }
+    let stored = kept_if(|| Ok((store_manifest(spi, entry, now)?, false)));
+    stored.is_ok_and(|action| action.action == UNCHANGED)
 }
 
 fn apply_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
-    pgrx::check_for_interrupts!();
-    let change = entry
-        .change(spi, now)
-        .map_err(|error| error.about(&entry.name))?;
     kept_if(|| {
-        let before = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
-        schedule(spi, &change).map_err(|error| error.about(&entry.name))?;
-        let after = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
-        let action = compared("manifest", entry.name.clone(), before, after);
+        let action = store_manifest(spi, entry, now)?;
         // A definition that stays the same is not written.
         let keep = action.action != UNCHANGED;
         Ok((action, keep))
     })
 }
 
-/// Forgets the settings of groups that an earlier apply created and this document no longer has.
-fn prune_groups(spi: &Spi, groups: &[group::Settings], now: Timestamp) -> Vec<group::Settings> {
-    let kept: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-    let rows = spi.query(&GROUP_PRUNABLE, &[arg(kept)]);
-    let gone: Vec<_> = rows
-        .iter()
-        .map(|row| group::Settings::none(row.must(1)))
-        .collect();
-    for settings in &gone {
-        group::store(spi, settings, now);
-        group::forget(spi, &settings.name);
-    }
-    gone
+fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
+    pgrx::check_for_interrupts!();
+    let about = |error: Error| error.about(&entry.name);
+    let change = entry.change(spi, now).map_err(about)?;
+    let before = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
+    schedule(spi, &change).map_err(about)?;
+    let after = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
+    Ok(compared("manifest", entry.name.clone(), before, after))
 }
 
 fn removed(kind: &'static str, name: String) -> Action {
@@ -196,18 +262,24 @@ fn removed(kind: &'static str, name: String) -> Action {
     }
 }
 
-/// Removes manifests that an earlier apply created and this document no longer has.
-fn prune_missing(spi: &Spi, manifests: &[Entry], now: Timestamp) -> Result<Vec<Action>> {
-    let kept: Vec<String> = manifests.iter().map(|entry| entry.name.clone()).collect();
-    let rows = spi.query(&MANIFEST_PRUNABLE, &[arg(kept)]);
-    let gone: Vec<(i64, String)> = rows.iter().map(|row| (row.must(1), row.must(2))).collect();
+fn unchanged(kind: &'static str, name: String) -> Action {
+    Action {
+        action: UNCHANGED,
+        kind,
+        name,
+        detail: None,
+    }
+}
+
+/// Removes manifests whose waiting jobs and definitions are locked.
+fn prune_missing(spi: &Spi, gone: Vec<(i64, String)>, now: Timestamp) -> Result<Vec<Action>> {
     // They may depend on each other; what stays must not depend on them.
     for (id, name) in &gone {
         dependency::replace(spi, *id, name, &[])?;
     }
     gone.into_iter()
-        .map(|(_, name)| {
-            unschedule(spi, &name, now)?;
+        .map(|(id, name)| {
+            remove(spi, id, &name, now)?;
             Ok(removed("manifest", name))
         })
         .collect()
@@ -241,12 +313,7 @@ fn compared(kind: &'static str, name: String, before: Snapshot, after: Snapshot)
         })
         .collect();
     if changes.is_empty() {
-        return Action {
-            action: UNCHANGED,
-            kind,
-            name,
-            detail: None,
-        };
+        return unchanged(kind, name);
     }
     Action {
         action: "changed",
