@@ -88,6 +88,31 @@ async fn a_million_runs_are_dropped_quickly() {
 }
 
 #[tokio::test]
+async fn many_days_beside_a_reader_cost_one_wait() {
+    let (db, s) = session().await;
+    for day in 9..39 {
+        s.get(&old_day(day, 1)).await;
+    }
+    let reader = Session::of(&db).await;
+    reader.get("begin; select count(*) from trax.run").await;
+    // Thirty waits of 200 ms would be six seconds.
+    harness::prompt::takes_less_than(
+        std::time::Duration::from_secs(3),
+        "dropping what is read",
+        async || {
+            let began = std::time::Instant::now();
+            let dropped = "select trax.drop_run_partitions(now() - interval '7 days')";
+            assert_eq!(s.number(dropped).await, 0);
+            began.elapsed()
+        },
+    )
+    .await;
+    reader.get("commit").await;
+    let dropped = "select trax.drop_run_partitions(now() - interval '7 days')";
+    assert_eq!(s.number(dropped).await, 30);
+}
+
+#[tokio::test]
 async fn a_day_that_is_being_read_is_left_for_later_and_holds_nobody_up() {
     let (db, s) = session().await;
     s.get(&old_day(9, 3)).await;
