@@ -92,23 +92,22 @@ async fn a_paused_scheduler_and_a_copy_are_told_apart() {
     is_sound(&s).await;
 }
 
+/// Another session of the same database.
+async fn beside(s: &Session) -> Session {
+    Session::of(&live_server().existing(&s.get("select current_database()").await)).await
+}
+
 #[tokio::test]
-async fn a_scheduler_whose_cycles_do_not_begin_is_stuck() {
+async fn a_scheduler_whose_cycles_do_not_end_is_stuck() {
     let s = sound().await;
-    // Whoever has the lock of the cycle keeps all others out.
-    s.get("select trax.enqueue('a')").await;
-    let holder =
-        Session::of(&live_server().existing(&s.get("select current_database()").await)).await;
-    eventually("the lock of the cycle", PATIENCE, async || {
-        match holder.get("begin; select count(*) from trax.tick()").await {
-            seen if seen != "0" => Ok(()),
-            seen => {
-                holder.get("rollback").await;
-                Err(seen)
-            }
-        }
-    })
-    .await;
+    let holder = beside(&s).await;
+    holder
+        .get("begin; lock table trax.work_queue in exclusive mode")
+        .await;
+    beside(&s)
+        .await
+        .get("select trax.schedule('m', 't', every => '1 h')")
+        .await;
     eventually("the trouble is told", PATIENCE, async || {
         match details(&s, "scheduler_stuck").await {
             seen if seen.contains("last cycle began") => Ok(()),
@@ -119,6 +118,50 @@ async fn a_scheduler_whose_cycles_do_not_begin_is_stuck() {
     let typed = fix(&s, "scheduler_stuck").await;
     assert!(typed.contains("pg_blocking_pids"), "{typed}");
     holder.get("rollback").await;
+    is_sound(&s).await;
+}
+
+#[tokio::test]
+async fn who_keeps_all_cycles_out_is_named() {
+    let s = sound().await;
+    let holder = beside(&s).await;
+    eventually("the lock of the cycle", PATIENCE, async || {
+        match holder.get("begin; select count(*) from trax.tick()").await {
+            seen if seen != "0" => Ok(()),
+            seen => {
+                holder.get("rollback").await;
+                Err(seen)
+            }
+        }
+    })
+    .await;
+    let kill = format!("select pg_terminate_backend({})", holder.pid());
+    let status = "select value, healthy, hint from trax.status() where item = 'scheduler'";
+    eventually("status names it", PATIENCE, async || {
+        let seen = s.get(status).await;
+        let named = format!("held up by process {}|f|", holder.pid());
+        if seen.starts_with(&named) && seen.contains(&kill) {
+            Ok(())
+        } else {
+            Err(seen)
+        }
+    })
+    .await;
+    assert!(fix(&s, "cycle_held").await.contains(&kill));
+    s.get(&kill).await;
+    is_sound(&s).await;
+}
+
+#[tokio::test]
+async fn days_made_while_the_clock_was_ahead_are_told() {
+    let s = sound().await;
+    s.get("select trax.make_run_partitions(now() + interval '400 days', 3)")
+        .await;
+    let seen = details(&s, "clock_was_ahead").await;
+    assert!(seen.starts_with("4 partitions"), "{seen}");
+    let typed = fix(&s, "clock_was_ahead").await;
+    let (_, drops) = typed.split_once(": ").expect("what to type");
+    s.get(drops).await;
     is_sound(&s).await;
 }
 

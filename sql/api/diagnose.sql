@@ -96,6 +96,7 @@ select
         when u.item = 'library' then 'library_not_preloaded'
         when u.item = 'scheduler' and u.value like 'paused%' then 'scheduler_paused'
         when u.item = 'scheduler' and u.value = 'waiting for trax.adopt()' then 'copy_not_adopted'
+        when u.item = 'scheduler' and u.value like 'held up by %' then 'cycle_held'
         when u.item = 'scheduler' then 'scheduler_not_running'
         else replace(u.item, ' ', '_')
     end,
@@ -323,6 +324,21 @@ select
     'trax.run_default has rows: no partition for their day existed when they were recorded, and as long as they are there that partition cannot be made.',
     'begin; create temp table moved on commit drop as table trax.run_default; delete from trax.run_default; select trax.make_run_partitions(d.day, 0) from (select distinct date_trunc(''day'', finished_at, ''UTC'') as day from moved) d; insert into trax.run select * from moved; commit'
 where exists (select from trax.run_default)
+union all
+select
+    'clock_was_ahead', 'warning',
+    format('%s partitions of trax.run are for days more than 30 days ahead, from %s on: a cycle ran while the clock of this server was wrong.',
+        count(*), min(p.day)),
+    'Those that are empty can go: ' || string_agg(format('drop table trax.%I', p.relname), '; ' order by p.day)
+from clock c
+join (
+    select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
+    from pg_inherits i
+    join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'trax.run'::regclass
+        and c.relname ~ '^run_[0-9]{8}$'
+) p on p.day > (c.now at time zone 'UTC')::date + 30
+having count(*) > 0
 union all
 select
     'wraparound', case when w.age > 1500000000 then 'critical' else 'warning' end,

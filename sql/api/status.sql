@@ -47,8 +47,35 @@ with fact as materialized (
         (select a.home from trax.adoption a) as adopted_home,
         nullif(current_setting('trax.home', true), '') as home
 ), facts as materialized (
-    select f.*, f.adopted and (f.adopted_home is null or f.adopted_home is not distinct from f.home) as at_home
+    select
+        f.*,
+        f.adopted and (f.adopted_home is null or f.adopted_home is not distinct from f.home) as at_home,
+        h.holder,
+        h.release
     from fact f
+    -- Whoever has called trax.tick() in a transaction that is still open keeps every other cycle out.
+    left join (
+        select
+            coalesce('process ' || l.pid, format('prepared transaction "%s"', p.gid)) as holder,
+            coalesce(
+                'select pg_terminate_backend(' || l.pid || ')',
+                format('commit prepared %1$s; or: rollback prepared %1$s', quote_literal(p.gid))
+            ) as release
+        from pg_locks l
+        left join pg_stat_activity a on a.pid = l.pid
+        left join pg_prepared_xacts p on l.pid is null and l.virtualtransaction = '-1/' || p.transaction
+        where l.locktype = 'advisory'
+            and l.database = (select d.oid from pg_database d where d.datname = current_database())
+            -- The lock of the cycle: see trax_pg/src/group.rs and cycle.rs.
+            and l.classid = 1953653112
+            and l.objid = 0
+            and l.objsubid = 29810
+            and l.granted
+            and coalesce(a.backend_type, '') <> 'trax scheduler'
+            and coalesce(a.xact_start, p.prepared) < clock_timestamp() - interval '5 s'
+        order by l.pid
+        limit 1
+    ) h on true
 )
 select 'version', f.version, true, null
 from facts f
@@ -76,9 +103,10 @@ select
         when f.paused_at is not null then format(
             'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
         )
+        when f.holder is not null then format('held up by %s', f.holder)
         else 'running'
     end,
-    f.standby or (f.scheduler_pid is not null and f.at_home and f.paused_at is null),
+    f.standby or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null),
     case
         when f.standby then null
         when f.adopted and not f.at_home then format(
@@ -88,6 +116,10 @@ select
         when not f.at_home then
             'These tables are a copy: restored, or made from another database. If the jobs should run here and nowhere else, type: select trax.adopt()'
         when f.paused_at is not null then 'To let it go on, type: select trax.resume()'
+        when f.scheduler_pid is not null and f.holder is not null then format(
+            'It has called trax.tick() in a transaction that is still open: no other cycle runs until that ends. End it, or type: %s',
+            f.release
+        )
         when f.scheduler_pid is not null then null
         when f.enabled = 'off' then 'trax.enabled is off. Type: alter system set trax.enabled = on; select pg_reload_conf()'
         when not f.preloaded then 'Type: select trax.start_scheduler()'
