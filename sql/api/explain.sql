@@ -102,7 +102,8 @@ begin
     return query
     select 'not_due', format('It is due at %s.', s.next_run_at), s.last_queued_at,
         format('Nothing, or: select trax.trigger(%L)', m.name)
-    where s.next_run_at > clock_timestamp();
+    where s.evaluation_error is null
+        and s.next_run_at > clock_timestamp();
     return query
     select 'due', 'It is due; the next cycle queues it.', s.next_run_at,
         case when t.healthy then 'Nothing: wait.' else t.hint end

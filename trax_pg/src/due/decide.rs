@@ -3,15 +3,16 @@
 use crate::clock::{Timestamp, interval_micros};
 use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn, random};
+use crate::server_zone::ServerZone;
 use crate::spi::SpiRow;
 use crate::timing::{self, Kind, Plan, Timing};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How long a manifest rests that could not be queued, in microseconds.
-const REST_MICROS: i64 = 60 * 1_000_000;
-/// How long it rests when that was the server's trouble.
-const SERVER_REST_MICROS: i64 = 10 * 1_000_000;
+/// How long a manifest rests that could not be queued, in microseconds: as long as it has failed already, which doubles
+/// the time from one try to the next, within these bounds.
+const SHORTEST_REST_MICROS: i64 = 1_000_000;
+const LONGEST_REST_MICROS: i64 = 60 * 1_000_000;
 
 /// A manifest whose time has come.
 pub(super) struct Due {
@@ -70,23 +71,21 @@ pub(super) struct Failure {
 }
 
 impl Decision {
-    /// It could not be queued: it rests and is tried again. Where the trouble is the server's, the same occurrence is
-    /// tried, and nothing counts against it.
+    /// It could not be queued: it rests, and the same occurrence is tried again. The server's trouble does not count
+    /// against it.
     pub(super) fn fail(&mut self, due: &Due, error: &Error, now: Timestamp) {
-        let is_own = !error.is_of_the_server();
+        self.rest(due, error, !error.is_of_the_server(), now);
+    }
+
+    fn rest(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
+        let failing = due.failing_micros(now);
+        let rest = failing.clamp(SHORTEST_REST_MICROS, LONGEST_REST_MICROS);
         self.queue_for = None;
         self.skipped = None;
-        if is_own {
-            let rested = now.plus(REST_MICROS);
-            self.next = NextRun::At(rested, rested);
-            self.parked_due_at = None;
-            self.failures = due.evaluation_failures + 1;
-        } else {
-            self.next = NextRun::At(now.plus(SERVER_REST_MICROS), due.occurrence);
-            self.parked_due_at = due.was_parked.then_some(due.occurrence);
-            self.made_up = due.made_up;
-            self.failures = due.evaluation_failures;
-        }
+        self.next = NextRun::At(now.plus(rest), due.occurrence);
+        self.parked_due_at = due.was_parked.then_some(due.occurrence);
+        self.made_up = due.made_up;
+        self.failures = due.evaluation_failures + i32::from(is_own);
         self.failure = Some(Failure {
             message: error.message().to_string(),
             is_own,
@@ -179,11 +178,9 @@ impl Due {
         match plans.get(&self.timing) {
             Ok(plan) => self.fire(&plan, now, &mut decision),
             Err(error) => {
-                decision.fail(self, &error, now);
-                if !error.is_of_the_server() {
-                    // It is read again in the next cycles, for somebody who is mending it: of itself this does not pass.
-                    decision.next = NextRun::At(self.run_at, self.occurrence);
-                }
+                // A zone was known when the manifest was scheduled: its file is missing or cannot be read.
+                let is_known = ServerZone::named(&self.timing.timezone).is_ok();
+                decision.rest(self, &error, is_known && !error.is_of_the_server(), now);
             }
         }
         decision
@@ -209,6 +206,12 @@ impl Due {
             decision.skipped = Some(self.occurrence);
             decision.queue_for = None;
         }
+    }
+
+    /// How long it has been tried in vain.
+    pub(super) fn failing_micros(&self, now: Timestamp) -> i64 {
+        self.failed_since
+            .map_or(0, |since| now.0.saturating_sub(since.0))
     }
 
     fn is_late(&self, now: Timestamp) -> bool {

@@ -4,7 +4,7 @@
 //! parked on what keeps it from being queued; in both cases its next time.
 //! Holds: an occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that cannot be
 //! evaluated or queued does not stop the others, and is switched off when its own fault keeps it from it again and
-//! again; the server's trouble (no disk, a lock not had in time) only delays it.
+//! again; the server's trouble (no disk, a lock not had in time, a zone file that is missing) only delays it.
 
 mod decide;
 
@@ -20,8 +20,9 @@ use std::collections::{HashMap, HashSet};
 
 /// Groups looked at closely in one cycle see at most this many of their due manifests between them.
 const LOOK_AT_MOST: i64 = 100_000;
-/// A manifest whose evaluation fails this often in a row is switched off.
+/// A manifest that fails by its own fault this often in a row, and for so many microseconds, is switched off.
 const FAILURES_AT_MOST: i32 = 5;
+const FAILING_AT_MOST_MICROS: i64 = 10 * 60 * 1_000_000;
 
 statement!(
     MANIFEST_FORGET_STATES,
@@ -244,7 +245,9 @@ fn disable_broken(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Times
         let Some(failure) = &decision.failure else {
             continue;
         };
-        if failure.is_own && decision.failures >= FAILURES_AT_MOST {
+        let is_enough = decision.failures >= FAILURES_AT_MOST
+            && due.failing_micros(now) >= FAILING_AT_MOST_MICROS;
+        if failure.is_own && is_enough {
             let reason = format!(
                 "it could not be queued {} times in a row: {}",
                 decision.failures, failure.message
