@@ -21,6 +21,7 @@ mod errors;
 mod exclusion;
 mod explain;
 mod fair;
+mod far_ahead;
 mod group;
 mod guard;
 mod idle;

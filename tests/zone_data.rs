@@ -102,3 +102,77 @@ async fn a_run_in_its_variance_delay_is_not_lost_by_an_update_of_the_data() {
     let kept = "select next_scheduled_for < now() from trax.manifest_state";
     assert_eq!(s.get(kept).await, "t");
 }
+
+/// A manifest that runs once a day, next in `from_now`; what is planned for it by other data.
+async fn planned(s: &Session, from_now: &str, planned: &str) {
+    let minute = format!(
+        "select to_char((date_trunc('minute', now()) + interval '{from_now}') at time zone 'Asia/Kolkata', 'FMMI FMHH24')"
+    );
+    let minute = s.get(&minute).await;
+    s.get(&format!(
+        "select trax.schedule('m', 'm', cron => '{minute} * * *', timezone => 'Asia/Kolkata');
+         select * from trax.tick();
+         update trax.manifest_state
+         set next_run_at = p.at, next_scheduled_for = p.at, last_scheduled_for = p.at - interval '1 day'
+         from (select date_trunc('minute', now()) + interval '{planned}' as at) p;
+         update trax.instance set zone_data = 'of last year'"
+    ))
+    .await;
+}
+
+/// The minutes from now to the next run, and to the occurrence it stands for.
+const NEXT: &str = "select round(extract(epoch from next_run_at - now()) / 60),
+    round(extract(epoch from next_scheduled_for - date_trunc('minute', now())) / 60) from trax.manifest_state";
+
+#[tokio::test]
+async fn an_occurrence_that_the_new_data_has_just_passed_runs_at_once() {
+    let (db, s) = session().await;
+    planned(&s, "-30 min", "30 min").await;
+    let fresh = Session::of(&db).await;
+    fresh.get("select * from trax.tick()").await;
+    let next = s.get(NEXT).await;
+    assert!(next.ends_with("|-30"), "{next}");
+    assert_eq!(s.tick("queue_due").await, 1);
+    let next = s.get(NEXT).await;
+    assert!(next.ends_with("|1410"), "and tomorrow: {next}");
+}
+
+#[tokio::test]
+async fn an_occurrence_that_ran_by_the_old_data_does_not_run_again_by_the_new() {
+    let (db, s) = session().await;
+    // Today's ran half an hour ago; by the new data it would come in half an hour.
+    planned(&s, "30 min", "1 day -30 min").await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    let next = s.get(NEXT).await;
+    assert!(next.ends_with("|1470"), "{next}");
+}
+
+#[tokio::test]
+async fn a_next_run_that_another_transaction_holds_is_corrected_later() {
+    let (db, s) = session().await;
+    planned(&s, "3 h", "4 h").await;
+    s.get("begin; select from trax.manifest_state for update")
+        .await;
+    let other = Session::of(&db).await;
+    other.get("select * from trax.tick()").await;
+    assert_eq!(other.get(NEXT).await, "240|240");
+    s.get("rollback").await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert!(s.get(NEXT).await.ends_with("|180"));
+}
+
+#[tokio::test]
+async fn adopting_computes_next_runs_with_the_data_of_this_server() {
+    let (db, s) = session().await;
+    planned(&s, "3 h", "4 h").await;
+    Session::of(&db).await.get("select trax.adopt()").await;
+    assert!(s.get(NEXT).await.ends_with("|180"));
+    let noted = "select zone_data <> 'of last year' from trax.instance";
+    assert_eq!(s.get(noted).await, "t");
+}

@@ -6,7 +6,8 @@
 use crate::clock::{Timestamp, micros};
 use crate::spi::{self, Spi, arg, statement};
 use crate::{
-    dead_letter, limit, manifest_state, progress, registry, setting, token, work_queue, zone_data,
+    dead_letter, far_ahead, limit, manifest_state, progress, registry, setting, token, work_queue,
+    zone_data,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -49,19 +50,24 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let looked = same_day && last <= now && now < last.plus(INTERVAL_MICROS);
     if !looked {
         LAST_LOOK.store(now.0, Ordering::Relaxed);
-        sweep(spi, now);
+        let went_back = last.is_finite() && last > now.plus(far_ahead::TOLERANCE_MICROS);
+        sweep(spi, now, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
     retain(spi, now, !looked)
 }
 
-/// The nets under what transactions may have left.
-fn sweep(spi: &Spi, now: Timestamp) {
+/// The nets under what transactions, and a clock that was ahead and `went_back`, may have left.
+fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
         let message = error.message();
         pgrx::warning!(
             "trax: next runs were not corrected after an update of the zone data: {message}"
         );
+    }
+    if let Err(error) = spi::isolated(|| Ok(far_ahead::sweep(spi, now, went_back))) {
+        let message = error.message();
+        pgrx::warning!("trax: next runs that lie too far ahead were not put right: {message}");
     }
     manifest_state::sweep(spi, now);
     registry::forget_gone(spi, now);

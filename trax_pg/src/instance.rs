@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{setting, wake};
+use crate::{setting, wake, zone_data};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -59,9 +59,11 @@ sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
     wake::mark(wake::DUE);
     spi::connected(|spi| {
         let [system, database] = here();
-        let now = arg(Timestamp::now());
+        let now = Timestamp::now();
         let home = setting::home().and_then(arg);
-        Ok(spi.execute(&INSTANCE_ADOPT, &[system, database, now, home]))
+        spi.execute(&INSTANCE_ADOPT, &[system, database, arg(now), home]);
+        // With which zone data the next runs were computed is not known any more.
+        zone_data::catch_up(spi, now)
     })?;
     Ok(call.null())
 });

@@ -26,6 +26,7 @@ mod cycle;
 
 mod dependency;
 mod fair;
+mod far_ahead;
 mod group;
 mod hint;
 mod instance;

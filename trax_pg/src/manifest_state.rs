@@ -4,7 +4,7 @@
 //! reason makes it due again, and the next cycle judges it anew, so that an event need not know every reason.
 
 use crate::clock::Timestamp;
-use crate::spi::{Spi, arg, statement};
+use crate::spi::{Spi, arg, array_arg, statement};
 use crate::{dependency, wake};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
@@ -79,6 +79,14 @@ statement!(
     MANIFEST_LOCK_STATES,
     "manifest_lock_states.sql",
     INT8ARRAYOID
+);
+statement!(
+    MANIFEST_MOVE,
+    "manifest_move.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID
 );
 statement!(MANIFEST_REGROUP, "manifest_regroup.sql", INT8OID, TEXTOID);
 
@@ -321,6 +329,34 @@ pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: 
             arg(now),
         ],
     );
+}
+
+/// A next run that is to be at another time than it `was`.
+pub(crate) struct Move {
+    pub(crate) manifest_id: i64,
+    pub(crate) was: Timestamp,
+    pub(crate) run_at: Timestamp,
+    pub(crate) occurrence: Timestamp,
+}
+
+/// Moves next runs; those that another transaction holds, or has moved, stay. Gives how many were moved.
+pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move]) -> usize {
+    if moves.is_empty() {
+        return 0;
+    }
+    wake::mark(wake::DUE);
+    let ids: Vec<i64> = moves.iter().map(|one| one.manifest_id).collect();
+    let times = |time: fn(&Move) -> Timestamp| {
+        let times: Vec<Option<pg_sys::Datum>> = moves.iter().map(|one| arg(time(one))).collect();
+        array_arg(pg_sys::TIMESTAMPTZOID, &times)
+    };
+    let arguments = [
+        arg(ids),
+        times(|one| one.was),
+        times(|one| one.run_at),
+        times(|one| one.occurrence),
+    ];
+    spi.execute(&MANIFEST_MOVE, &arguments)
 }
 
 /// Notes that a manifest belongs to a group, which may differ from the one before.

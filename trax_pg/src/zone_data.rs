@@ -3,13 +3,17 @@
 //! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the zones it has loaded
 //! until it ends; it is *stale* when the data has changed since.
 //!
-//! Enters: an update of the data on disk. Leaves: the scheduler connects again, and the next cycle of a backend that has
-//! read the new data corrects the next run of every cron manifest in a zone.
+//! Enters: an update of the data on disk, or `trax.adopt()`, after which nobody knows what data there was. Leaves: the
+//! scheduler connects again, and the next cycle of a backend that has read the new data corrects the next run of every
+//! cron manifest in a zone.
+//! Holds: the occurrence that was to come is moved, not replaced. It becomes the nearest of the new ones, also one that
+//! has just passed: a shift drops no day and runs none twice.
 
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::spi::{Spi, SpiRow, arg, array_arg, statement};
-use crate::timing::{self, Timing};
+use crate::manifest_state::{Move, move_next_runs};
+use crate::spi::{Spi, SpiRow, arg, statement};
+use crate::timing::{self, Plan, Timing};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -22,12 +26,9 @@ const SYSTEM_DATA: &str = "/usr/share/zoneinfo";
 statement!(ZONE_DATA_KNOWN, "zone_data_known.sql");
 statement!(ZONE_DATA_STORE, "zone_data_store.sql", TEXTOID);
 statement!(ZONE_SELECT, "zone_select.sql", TIMESTAMPTZOID);
-statement!(
-    ZONE_CORRECT,
-    "zone_correct.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZARRAYOID
-);
+
+/// How far an update moves an occurrence at most, in microseconds: beyond it another one would be taken for it.
+pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 
 /// The fingerprint when this backend first asked for a zone.
 static LOADED: OnceLock<Option<String>> = OnceLock::new();
@@ -39,7 +40,13 @@ pub(crate) fn note() {
 
 /// Whether the data has changed since this backend read it.
 pub(crate) fn is_stale() -> bool {
-    LOADED.get().is_some_and(|loaded| *loaded != fingerprint())
+    // Data that cannot be found now is being replaced: what was read holds until it is there.
+    let Some(current) = fingerprint() else {
+        return false;
+    };
+    LOADED
+        .get()
+        .is_some_and(|loaded| loaded.as_ref() != Some(&current))
 }
 
 /// Computes next runs anew if they were computed with other data than there is now; gives how many were corrected. A
@@ -59,32 +66,51 @@ pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     if known.as_ref() == Some(&current) {
         return Ok(0);
     }
-    let corrected = if known.is_some() {
-        correct(spi, now)
-    } else {
-        0
-    };
-    spi.execute(&ZONE_DATA_STORE, &[arg(current)]);
+    let (corrected, all) = correct(spi, now);
+    if all {
+        spi.execute(&ZONE_DATA_STORE, &[arg(current)]);
+    }
     Ok(corrected)
 }
 
-fn correct(spi: &Spi, now: Timestamp) -> usize {
+/// Gives how many were corrected, and whether none is left that another transaction holds.
+fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let rows = spi.query(&ZONE_SELECT, &[arg(now)]);
-    let mut ids: Vec<i64> = Vec::new();
-    let mut occurrences: Vec<Option<pg_sys::Datum>> = Vec::new();
+    let mut moves = Vec::new();
     for row in rows.iter() {
+        let (planned, run_at): (Timestamp, Timestamp) = (row.must(2), row.must(8));
         // One that cannot be evaluated shows that when it is due.
         let Ok(plan) = timing(&row).plan() else {
             continue;
         };
-        let next = plan.after(now).map(|occurrence| occurrence.at);
-        if next.is_some() && next != row.get(2) {
-            ids.push(row.must(1));
-            occurrences.push(next.and_then(arg));
+        if !planned.is_finite() {
+            continue;
+        }
+        if let Some(occurrence) = moved(&plan, planned, now).filter(|&at| at != planned) {
+            let delay = run_at.0.saturating_sub(planned.0);
+            moves.push(Move {
+                manifest_id: row.must(1),
+                was: run_at,
+                run_at: occurrence.plus(delay).max(now),
+                occurrence,
+            });
         }
     }
-    let occurrences = array_arg(pg_sys::TIMESTAMPTZOID, &occurrences);
-    spi.execute(&ZONE_CORRECT, &[arg(ids), occurrences])
+    let corrected = move_next_runs(spi, &moves);
+    (corrected, corrected == moves.len())
+}
+
+/// Where the data of now has the occurrence that was planned; the next one if none is near.
+fn moved(plan: &Plan, planned: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let before = plan.latest(planned.plus(-FARTHEST_MICROS), planned);
+    let after = plan.after(planned).map(|occurrence| occurrence.at);
+    let distance = |at: Timestamp| at.0.saturating_sub(planned.0).saturating_abs();
+    let nearest = before
+        .into_iter()
+        .chain(after)
+        .filter(|&at| distance(at) <= FARTHEST_MICROS)
+        .min_by_key(|&at| distance(at));
+    nearest.or_else(|| plan.after(now).map(|occurrence| occurrence.at))
 }
 
 fn timing(row: &SpiRow) -> Timing {

@@ -1,0 +1,21 @@
+-- The manifests that follow $2 and are due after $1, with what their next run follows from. $3 at most
+select
+    s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at),
+    greatest(s.last_scheduled_for, s.last_skipped_for), s.last_success_at,
+    m.cron, m.every, m.timezone, m.starts_at, m.ends_at, m.variance, m.exclusions
+from (
+    select t.manifest_id, t.next_run_at, t.next_scheduled_for, t.last_scheduled_for, t.last_skipped_for, t.last_success_at
+    from trax.manifest_state t
+    where t.manifest_id > $2
+        and t.next_run_at > $1
+        and t.evaluation_error is null
+    order by t.manifest_id
+    limit $3
+) s
+cross join lateral (
+    select f.cron, f.every, f.timezone, f.starts_at, f.ends_at, f.variance, f.exclusions
+    from trax.manifest f
+    where f.manifest_id = s.manifest_id
+    offset 0
+) m
+order by s.manifest_id

@@ -1,0 +1,13 @@
+-- Moves next runs that nobody holds or has moved meanwhile. Side by side: $1 manifests, $2 the next run that was, $3 the
+-- next run, $4 the occurrence it stands for
+update trax.manifest_state s
+set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence
+from (
+    select t.manifest_id, c.next_run_at, c.occurrence
+    from unnest($1, $2, $3, $4) as c (manifest_id, was, next_run_at, occurrence)
+    join trax.manifest_state t on t.manifest_id = c.manifest_id
+    where t.next_run_at = c.was
+    order by t.manifest_id
+    for update of t skip locked
+) o
+where s.manifest_id = o.manifest_id

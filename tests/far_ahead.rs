@@ -1,0 +1,81 @@
+//! Next runs that a wrong clock has put far ahead come back.
+
+use harness::session::{Session, session};
+use harness::shared_server;
+
+/// Days to the next run of each manifest, by name.
+const DAYS: &str = "select m.name, floor(extract(epoch from s.next_run_at - now()) / 86400)
+    from trax.manifest_state s join trax.manifest m using (manifest_id) order by 1";
+
+const MANIFESTS: &str = "select trax.schedule('daily', 'a', cron => '0 0 * * *');
+    select trax.schedule('interval', 'a', every => '2 days');
+    select trax.schedule('leap', 'a', cron => '0 0 29 2 *', timezone => 'Europe/Berlin');
+    select trax.schedule('once', 'a', run_at => now() + interval '900 days');
+    select trax.schedule('starts', 'a', cron => '0 0 * * *', starts_at => now() + interval '500 days');
+    select trax.schedule('varied', 'a', cron => '0 0 * * *', variance => interval '10 min')";
+
+#[tokio::test]
+async fn next_runs_that_no_rule_explains_are_computed_anew_and_told() {
+    let (db, s) = session().await;
+    s.get(MANIFESTS).await;
+    s.get("update trax.manifest_state set next_run_at = now() + interval '1 day', next_scheduled_for = now() + interval '1 day'
+           where manifest_id = (select manifest_id from trax.manifest where name = 'interval')")
+        .await;
+    let right = s.get(DAYS).await;
+    let (_, kept) = right.split_once("leap").expect("its line");
+    // What a cycle does by a clock that is 400 days ahead.
+    s.get("update trax.manifest_state s set
+               next_run_at = next_run_at + interval '400 days', next_scheduled_for = next_scheduled_for + interval '400 days',
+               last_scheduled_for = now() + interval '400 days', last_success_at = now() + interval '400 days'
+           from trax.manifest m where m.manifest_id = s.manifest_id and m.name in ('daily', 'interval', 'varied')")
+        .await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    let seen = s.get(DAYS).await;
+    let varied = seen.lines().last().expect("a line");
+    assert!(
+        varied.starts_with("varied|0") || varied.starts_with("varied|1"),
+        "{seen}"
+    );
+    assert!(seen.starts_with("daily|0\ninterval|"), "{seen}");
+    let interval =
+        "select next_run_at between now() + interval '1 day' and now() + interval '2 days'
+        from trax.manifest_state join trax.manifest using (manifest_id) where name = 'interval'";
+    assert_eq!(s.get(interval).await, "t", "{seen}");
+    let lines = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.contains("once") || line.contains("starts"))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(lines(&seen), lines(kept), "rules explain them");
+    let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
+    assert!(
+        log.contains("the next runs of 3 manifests lay further ahead than their schedules say")
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn an_occurrence_that_has_run_does_not_come_back() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', cron => '* * * * *')")
+        .await;
+    // The clock was set back by a little: the last occurrence lies ahead, and the next one further.
+    s.get(
+        "update trax.manifest_state set
+               last_scheduled_for = date_trunc('minute', now()) + interval '20 min',
+               next_run_at = date_trunc('minute', now()) + interval '21 min',
+               next_scheduled_for = date_trunc('minute', now()) + interval '21 min'",
+    )
+    .await;
+    let next = "select next_run_at from trax.manifest_state";
+    let before = s.get(next).await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert_eq!(s.get(next).await, before);
+}
