@@ -158,7 +158,7 @@ async fn a_next_run_that_another_transaction_holds_is_corrected_later() {
         .await;
     let other = Session::of(&db).await;
     other.get("select * from trax.tick()").await;
-    assert_eq!(other.get(NEXT).await, "240|240");
+    assert!(other.get(NEXT).await.ends_with("|240"));
     s.get("rollback").await;
     Session::of(&db)
         .await
