@@ -180,9 +180,8 @@ fn apply_groups(
         .map(|settings| !settings.are_stored(spi))
         .collect();
     let changing = || {
-        let pairs = groups.iter().zip(&changed);
-        let changing = pairs.filter_map(|(settings, changed)| changed.then_some(settings));
-        changing.chain(&gone.groups)
+        let pairs = groups.iter().zip(&changed).filter(|&(_, changed)| *changed);
+        pairs.map(|(settings, _)| settings).chain(&gone.groups)
     };
     group::lock_all(changing().map(|settings| settings.name.as_str()));
     lock_waiting(spi, gone.manifests.iter().map(|&(id, _)| id).collect());
@@ -214,8 +213,8 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
         .iter()
         .map(|entry| stays_the_same(spi, entry, now))
         .collect();
-    let changing = manifests.iter().zip(&same);
-    let changing = changing.filter_map(|(entry, same)| (!same).then(|| entry.name.clone()));
+    let changing = manifests.iter().zip(&same).filter(|&(_, same)| !same);
+    let changing = changing.map(|(entry, _)| entry.name.clone());
     let gone = gone.manifests.iter().map(|(_, name)| name.clone());
     let names: Vec<String> = changing.chain(gone).collect();
     let rows = spi.query(&MANIFEST_LOCK_NAMED, &[arg(names)]);
