@@ -1,7 +1,8 @@
 //! Tallies: what happened since the server started, by database and by task.
 //!
-//! Hints for `trax.metrics()`: they begin again at zero with the server, nothing decides by them, and a database or a task
-//! beyond the last place is not counted by itself. A place once given to a database stays its own until that is gone.
+//! Hints for `trax.metrics()`: they begin again at zero with the server, and nothing decides by them. Who may enqueue chooses
+//! names of tasks, so no database takes more places than remain for the others, and what has none is counted together: of
+//! that each database has one count of its own. A place once given to a database stays its own until that is gone.
 
 use super::{SLOTS, available, forget_dropped};
 use pgrx::pg_sys;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// How many tasks of all databases have a place.
 pub(crate) const TASKS: usize = 512;
-/// How many of them one database may take; the last one is for the tasks that have none.
+/// How many of them one database may take, and never more than are left.
 const TASKS_OF_ONE: usize = 200;
 const NAME_BYTES: usize = 255;
 
@@ -141,6 +142,8 @@ impl DatabaseTally {
 /// All tallies of the server.
 pub(super) struct Tallies {
     tasks: [TaskTally; TASKS],
+    /// Of the tasks that have no place: one for each of `databases`, at the same index.
+    others: [TaskTally; SLOTS],
     databases: [DatabaseTally; SLOTS],
 }
 
@@ -153,12 +156,13 @@ pub(super) static TALLIES: PgLwLock<Tallies> = unsafe { PgLwLock::new(c"trax tal
 /// The tally of this process's database, once found.
 static DATABASE: AtomicPtr<DatabaseTally> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Where the tallies of tasks begin, once asked for.
-static FIRST_TASK: AtomicPtr<TaskTally> = AtomicPtr::new(std::ptr::null_mut());
+/// Where the tallies are, once asked for.
+static ALL: AtomicPtr<Tallies> = AtomicPtr::new(std::ptr::null_mut());
 
 pub(super) fn empty_tallies() -> Tallies {
     Tallies {
         tasks: [const { TaskTally::free() }; TASKS],
+        others: [const { TaskTally::free() }; SLOTS],
         databases: [const { DatabaseTally::free() }; SLOTS],
     }
 }
@@ -208,43 +212,20 @@ fn take_database() -> Option<()> {
 /// The tally of a task of this process's database, by place: its own, or that of all tasks without one. `None` when
 /// not even that can be had. Inside a transaction only.
 pub(crate) fn task_place(task: &str) -> Option<usize> {
-    if !available() {
+    // An empty name would be that of the others.
+    if !available() || task.is_empty() {
         return None;
     }
     let mine = my_database();
-    if let Some(place) = find_or_take(mine, task.as_bytes()) {
-        return Some(place);
+    let place = TALLIES.exclusive().task_place(mine, task);
+    if place.is_some() {
+        return place;
     }
+    // Takes the lock by itself.
     forget_dropped();
-    find_or_take(mine, task.as_bytes()).or_else(|| find_or_take(mine, b""))
-}
-
-fn find_or_take(database: u32, task: &[u8]) -> Option<usize> {
     let tallies = TALLIES.exclusive();
-    let own = |tally: &&TaskTally| tally.is_of(database);
-    if let Some(place) = tallies
-        .tasks
-        .iter()
-        .position(|tally| own(&tally) && tally.task() == task)
-    {
-        return Some(place);
-    }
-    let taken = tallies.tasks.iter().filter(own).count();
-    let room = if task.is_empty() {
-        TASKS_OF_ONE
-    } else {
-        TASKS_OF_ONE - 1
-    };
-    if taken >= room || task.len() > NAME_BYTES {
-        return None;
-    }
-    let place = tallies.tasks.iter().position(|tally| tally.is_of(0))?;
-    let tally = &tallies.tasks[place];
-    // SAFETY: the place is nobody's, and the lock is held; the length was checked.
-    unsafe { (&mut (*tally.name.get()))[..task.len()].copy_from_slice(task) };
-    tally.length.store(task.len() as u32, Ordering::Relaxed);
-    tally.database.store(database, Ordering::Relaxed);
-    Some(place)
+    let place = tallies.task_place(mine, task);
+    place.or_else(|| tallies.others_place(mine))
 }
 
 /// The databases that have places.
@@ -259,20 +240,70 @@ pub(super) fn free(gone: &[u32]) {
 
 impl Tallies {
     fn database(&self, database: u32) -> Option<&DatabaseTally> {
+        Some(&self.databases[self.slot(database)?])
+    }
+
+    /// The index of a database, which is given one that is free.
+    fn slot(&self, database: u32) -> Option<usize> {
         let of = |wanted| {
-            let holds =
-                move |tally: &&DatabaseTally| tally.database.load(Ordering::Relaxed) == wanted;
-            self.databases.iter().find(holds)
+            let mut all = self.databases.iter();
+            all.position(|tally| tally.database.load(Ordering::Relaxed) == wanted)
         };
         of(database).or_else(|| {
             let free = of(0)?;
-            free.database.store(database, Ordering::Relaxed);
+            self.databases[free]
+                .database
+                .store(database, Ordering::Relaxed);
             Some(free)
         })
     }
 
+    /// The place of a task, which is given one that is free; none beyond its database's share.
+    fn task_place(&self, database: u32, task: &str) -> Option<usize> {
+        let task = task.as_bytes();
+        let (mut taken, mut free, mut first_free) = (0, 0, None);
+        for (place, tally) in self.tasks.iter().enumerate() {
+            if tally.is_of(0) {
+                free += 1;
+                first_free = first_free.or(Some(place));
+            } else if tally.is_of(database) {
+                if tally.task() == task {
+                    return Some(place);
+                }
+                taken += 1;
+            }
+        }
+        if taken >= TASKS_OF_ONE.min(free) || task.len() > NAME_BYTES {
+            return None;
+        }
+        let place = first_free?;
+        let tally = &self.tasks[place];
+        // SAFETY: the place is nobody's, and the caller holds the lock; the length was checked.
+        unsafe { (&mut (*tally.name.get()))[..task.len()].copy_from_slice(task) };
+        tally.length.store(task.len() as u32, Ordering::Relaxed);
+        tally.database.store(database, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// The place of the tasks that have none.
+    fn others_place(&self, database: u32) -> Option<usize> {
+        let slot = self.slot(database)?;
+        self.others[slot]
+            .database
+            .store(database, Ordering::Relaxed);
+        Some(TASKS + slot)
+    }
+
+    fn at(&self, place: usize) -> &TaskTally {
+        match place.checked_sub(TASKS) {
+            None => &self.tasks[place],
+            Some(slot) => &self.others[slot],
+        }
+    }
+
     fn databases(&self) -> Vec<u32> {
-        let tasks = self.tasks.iter().map(|tally| &tally.database);
+        let tasks = self.tasks.iter().chain(&self.others);
+        let tasks = tasks.map(|tally| &tally.database);
         let databases = self.databases.iter().map(|tally| &tally.database);
         tasks
             .chain(databases)
@@ -282,7 +313,7 @@ impl Tallies {
     }
 
     fn free(&mut self, gone: &[u32]) {
-        for tally in &mut self.tasks {
+        for tally in self.tasks.iter_mut().chain(&mut self.others) {
             if gone.contains(tally.database.get_mut()) {
                 *tally = TaskTally::free();
             }
@@ -297,14 +328,14 @@ impl Tallies {
 
 /// The tally at a place that [`task_place`] gave.
 pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
-    let mut first = FIRST_TASK.load(Ordering::Relaxed);
-    if first.is_null() {
-        first = TALLIES.share().tasks.as_ptr().cast_mut();
-        FIRST_TASK.store(first, Ordering::Relaxed);
+    let mut all = ALL.load(Ordering::Relaxed);
+    if all.is_null() {
+        all = std::ptr::from_ref(&*TALLIES.share()).cast_mut();
+        ALL.store(all, Ordering::Relaxed);
     }
-    assert!(place < TASKS, "a place that was given");
-    // SAFETY: in shared memory, which lives as long as the server; all that changes in it is atomic.
-    unsafe { &*first.add(place) }
+    // SAFETY: in shared memory, which lives as long as the server; all that changes in it is atomic, but for the names, which
+    // nobody reads before their places are found.
+    unsafe { &*all }.at(place)
 }
 
 /// The tallies of the tasks of this process's database.
@@ -315,8 +346,8 @@ pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
     let mine = my_database();
     let places: Vec<usize> = {
         let tallies = TALLIES.share();
-        (0..TASKS)
-            .filter(|&place| tallies.tasks[place].is_of(mine))
+        (0..TASKS + SLOTS)
+            .filter(|&place| tallies.at(place).is_of(mine))
             .collect()
     };
     places.into_iter().map(task_tally).collect()
@@ -324,7 +355,7 @@ pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BOUNDS, BUCKETS, SLOTS, bucket, empty_tallies};
+    use super::{BOUNDS, BUCKETS, SLOTS, TASKS, TASKS_OF_ONE, bucket, empty_tallies};
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -341,6 +372,32 @@ mod tests {
         assert_eq!(tallies.database(1000).map(cycles), Some(0));
         assert_eq!(tallies.database(6).map(cycles), Some(7));
         assert!(tallies.database(5).is_none());
+    }
+
+    #[test]
+    fn no_database_takes_what_the_others_need() {
+        let tallies = Box::new(empty_tallies());
+        let fill = |database: u32| {
+            let place = |n: usize| tallies.task_place(database, &format!("task {n}"));
+            (0..TASKS).filter_map(place).count()
+        };
+        assert_eq!(fill(1), TASKS_OF_ONE);
+        for database in 2..=6 {
+            assert!(fill(database) > 0, "database {database}");
+        }
+        assert_eq!(fill(1), TASKS_OF_ONE, "a task keeps its place");
+        let others: Vec<_> = (1..=SLOTS as u32)
+            .map(|database| tallies.others_place(database))
+            .collect();
+        assert!(others.iter().all(Option::is_some));
+        assert!(
+            others
+                .iter()
+                .enumerate()
+                .all(|(n, place)| *place == Some(TASKS + n))
+        );
+        assert!(tallies.at(TASKS).task().is_empty());
+        assert!(tallies.task_place(2, &"x".repeat(300)).is_none());
     }
 
     #[test]
