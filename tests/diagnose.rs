@@ -325,7 +325,8 @@ async fn a_role_that_lacks_a_part_of_its_level_is_told_what() {
     let (db, s) = session().await;
     let role = format!("half_{}", db.name());
     s.get(&format!(
-        "create role {role} login; select trax.grant_access('{role}', 'worker'); select trax.grant_access('{role}', 'reader')"
+        "create role {role} login; create role {role}_reader; grant {role}_reader to {role};
+         select trax.grant_access('{role}', 'worker'); select trax.grant_access('{role}_reader', 'reader')"
     ))
     .await;
     let them = Session::as_role(&db, &role).await;

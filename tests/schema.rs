@@ -44,6 +44,8 @@ const CONTRACT: &[&str] = &[
     "pause(reason text default null) returns void",
     "resume() returns void",
     "grant_access(role regrole, level text) returns void",
+    "revoke_access(role regrole) returns void",
+    "runs_as_stored(job_id bigint, token uuid) returns boolean",
     "adopt() returns void",
     "start_scheduler() returns text",
     "status() returns table(item text, value text, healthy boolean, hint text)",

@@ -17,12 +17,12 @@ declare
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
         'enqueue_many', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
-        'report_progress', 'waiting_tasks'
+        'report_progress', 'waiting_tasks', 'runs_as_stored'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
-        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access'
+        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
 begin
     return case level
@@ -36,6 +36,50 @@ $$;
 comment on function trax.functions_of(text) is
     'Internal. The functions that a level may call, the levels in it included; null for an unknown level.';
 
+create function trax.rights_of(
+    level text
+)
+returns table (
+    object text,
+    privilege text,
+    columns text
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select 'schema trax', 'usage', null
+    where trax.functions_of($1) is not null
+    union all
+    select format('routine %s', p.oid::regprocedure), 'execute', null
+    from pg_proc p
+    where p.pronamespace = 'trax'::regnamespace
+        and p.proname = any (trax.functions_of($1))
+    union all
+    select 'table trax.new_job', 'insert', null
+    where 'enqueue' = any (trax.functions_of($1))
+    union all
+    -- Who knows the token of a lease may end its job: the level reader does not see any.
+    select
+        format('table trax.%I', c.relname),
+        'select',
+        case
+            when $1 = 'reader' and bool_or(a.attname = 'token')
+                then string_agg(quote_ident(a.attname), ', ' order by a.attnum) filter (where a.attname <> 'token')
+        end
+    from pg_class c
+    join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+    where c.relnamespace = 'trax'::regnamespace
+        and c.relname in (
+            'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
+            'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
+            'concurrency_waiter', 'progress'
+        )
+        and $1 in ('reader', 'admin')
+    group by c.relname
+$$;
+comment on function trax.rights_of(text) is
+    'Internal. The rights that a level has, as grant writes them: object, privilege and, where it is not on all of them, the columns.';
+
 create function trax.grant_access(
     role regrole,
     level text
@@ -46,15 +90,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-    reads constant text[] := array[
-        'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
-        'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
-        'concurrency_waiter',
-        'progress'
-    ];
-    granted text[];
-    object regprocedure;
-    relation text;
+    granted record;
 begin
     if role is null then
         raise exception 'argument "role" must not be null'
@@ -76,34 +112,52 @@ begin
         raise exception 'argument "level" must not be null'
             using errcode = '22004',
                 detail = 'The call gives null for "level".',
-                hint = 'Give one of: reader, producer, worker, admin.';
+                hint = 'Give one of: reader, producer, worker, admin, none.';
     end if;
-    granted := trax.functions_of(level);
-    if granted is null then
+    if level <> 'none' and trax.functions_of(level) is null then
         raise exception 'access level "%" does not exist', level
             using errcode = '22023',
-                detail = 'The levels are reader, producer, worker and admin.',
-                hint = 'Give one of: reader, producer, worker, admin.';
+                detail = 'The levels are reader, producer, worker, admin and none.',
+                hint = 'Give one of: reader, producer, worker, admin, none.';
     end if;
-    execute format('grant usage on schema trax to %s', role);
-    for object in
-        select p.oid::regprocedure
-        from pg_proc p
-        where p.pronamespace = 'trax'::regnamespace
-            and p.proname = any (granted)
+    -- The owner has every right already, and must keep them.
+    if exists (
+        select
+        from pg_namespace n
+        where n.nspname = 'trax'
+            and n.nspowner = role
+    ) then
+        return;
+    end if;
+    perform trax.withdraw_rights(role);
+    for granted in
+        select r.privilege || coalesce(' (' || r.columns || ')', '') as privilege, r.object
+        from trax.rights_of(level) r
     loop
-        execute format('grant execute on routine %s to %s', object, role);
+        execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
-    if 'enqueue' = any (granted) then
-        execute format('grant insert on trax.new_job to %s', role);
-    end if;
-    if level in ('reader', 'admin') then
-        foreach relation in array reads
-        loop
-            execute format('grant select on trax.%I to %s', relation, role);
-        end loop;
-    end if;
 end;
 $$;
 comment on function trax.grant_access(regrole, text) is
-    'Grants a role what a level needs: reader (tables, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything).';
+    'Sets what a role may do, more or less than before: reader (tables without tokens, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
+
+create function trax.revoke_access(
+    role regrole
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    if role is null then
+        raise exception 'argument "role" must not be null'
+            using errcode = '22004',
+                detail = 'The call gives null for "role".',
+                hint = 'Name a role: trax.revoke_access(role => ''app'')';
+    end if;
+    perform trax.grant_access(role, 'none');
+end;
+$$;
+comment on function trax.revoke_access(regrole) is
+    'Takes away all that trax.grant_access gave a role, which can then be dropped.';

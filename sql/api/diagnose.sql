@@ -316,7 +316,9 @@ select
     'task_not_claimed', 'warning',
     format('Jobs of task "%s" in group "%s" have waited since %s, and no worker takes them.',
         l.task, l.group_name, date_trunc('second', l.run_at)),
-    format('Start a worker that handles it: trax worker --exec COMMAND --task %s', l.task)
+    -- In the quotes of the shell nothing means anything but the quote.
+    'Start a worker that handles it: trax worker --exec COMMAND --task '
+        || case when l.task ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$' then l.task else '''' || replace(l.task, '''', '''\''''') || '''' end
 from oldest_lane l
 union all
 select

@@ -100,6 +100,36 @@ as 'MODULE_PATHNAME', 'trax_activate';
 comment on function trax.activate(text, jsonb) is
     'Queues a dormant dependent and gives the job''s id; only while a job of one of its parents is being executed.';
 
+create function trax.runs_as_stored(
+    job_id bigint,
+    token uuid
+)
+returns boolean
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    if job_id is null or token is null then
+        raise exception 'argument "%" must not be null', case when job_id is null then 'job_id' else 'token' end
+            using errcode = '22004',
+                detail = format('The call gives null for "%s".', case when job_id is null then 'job_id' else 'token' end),
+                hint = 'Give both, as trax.claim_next returned them: trax.runs_as_stored(job_id => ..., token => ...)';
+    end if;
+    return exists (
+        select
+        from trax.lease l
+        join trax.manifest m on m.manifest_id = l.manifest_id
+        where l.job_id = job_id
+            and l.token = token
+            and m.task = l.task
+            and m.input = l.input
+    );
+end;
+$$;
+comment on function trax.runs_as_stored(bigint, uuid) is
+    'Whether a job that its caller executes is what its manifest stores now, task and input: false for a job without a manifest, one triggered with another input, and a lost lease. For workers that must do only what an administrator of trax wrote down.';
+
 create function trax.cancel_manifest(
     name text
 )

@@ -20,6 +20,8 @@ begin
         -- Attaching needs less than creating in place: writers of trax.run go on meanwhile.
         begin
             execute format('create table trax.%I (like trax.run_default including all)', partition_name);
+            -- Default privileges may have given it to somebody.
+            perform trax.withdraw_rights(relation => to_regclass('trax.' || partition_name));
             execute format(
                 'alter table trax.run attach partition trax.%I for values from (%L) to (%L)',
                 partition_name,

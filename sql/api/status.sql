@@ -333,7 +333,7 @@ where s.parked_on in ('outcome', 'executing', 'queued')
             and d.status = 'awaiting_intervention'
     )
 union all
-select 'a grant has a token of its own', format('token %s', t.token)
+select 'a grant has a token of its own', format('%s', string_agg(format('slot %s of "%s"', t.slot, t.name), ', ' order by t.name, t.slot))
 from trax.concurrency_token t
 group by t.token
 having count(*) > 1
@@ -351,6 +351,24 @@ where r.final
         select
         from trax.dead_letter d
         where d.job_id = r.job_id
+    )
+union all
+select
+    'a right is of a level',
+    format(
+        '%s has %s%s on %s%s',
+        case g.grantee when 0 then 'PUBLIC' else format('role "%s"', pg_get_userbyid(g.grantee)) end,
+        g.privilege, coalesce(' (' || g.column_name || ')', ''), g.object,
+        case when g.grantable then ' and may grant it' else '' end
+    )
+from trax.granted_rights() g
+where g.grantee = 0
+    or g.grantable
+    or not exists (
+        select
+        from trax.rights_of('admin') r
+        where r.object = g.object
+            and r.privilege = g.privilege
     )
 $$;
 comment on function trax.check() is

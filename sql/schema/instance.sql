@@ -21,8 +21,10 @@ begin
 end;
 $$;
 
--- Who owns the schema can put functions beside ours that calls with defaults would find first.
+-- Who owns the schema, or may create in it, can put functions beside ours that calls with defaults would find first.
 do $$
+declare
+    other text;
 begin
     if exists (
         select
@@ -35,6 +37,38 @@ begin
             using errcode = '42501',
                 detail = 'Its owner could change what trax does.',
                 hint = 'Drop or rename that schema; create extension makes its own.';
+    end if;
+    select coalesce(pg_catalog.quote_ident(r.rolname), 'public')
+    into other
+    from pg_catalog.pg_namespace n
+    cross join pg_catalog.aclexplode(n.nspacl) a
+    left join pg_catalog.pg_roles r on r.oid operator(pg_catalog.=) a.grantee
+    where n.nspname operator(pg_catalog.=) 'trax'
+        and a.privilege_type operator(pg_catalog.=) 'CREATE'
+        and r.rolsuper is not true
+    order by a.grantee
+    limit 1;
+    if other is not null then
+        raise exception 'others than superusers may create objects in schema "trax"'
+            using errcode = '42501',
+                detail = pg_catalog.format('Role %s could put functions beside those of trax and so change what trax does.', other),
+                hint = pg_catalog.format('Type: revoke create on schema trax from %s; or, when default privileges gave it: alter default privileges revoke create on schemas from %s', other, other);
+    end if;
+    select pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
+    into other
+    from pg_catalog.pg_depend d
+    join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) d.refobjid
+    where d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+        and n.nspname operator(pg_catalog.=) 'trax'
+        and d.classid operator(pg_catalog.<>) 'pg_catalog.pg_extension'::pg_catalog.regclass
+        and d.classid operator(pg_catalog.<>) 'pg_catalog.pg_default_acl'::pg_catalog.regclass
+    order by d.classid, d.objid
+    limit 1;
+    if other is not null then
+        raise exception 'schema "trax" is not empty'
+            using errcode = '55000',
+                detail = pg_catalog.format('There is %s, which calls of trax could find first.', other),
+                hint = 'Drop what is in that schema, or rename it; create extension makes its own.';
     end if;
 end;
 $$;

@@ -623,3 +623,41 @@ while true; do sleep 0.1; done"#;
         "the whole grace was waited for"
     );
 }
+
+#[tokio::test]
+async fn a_program_gets_no_credentials_unless_they_are_passed() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("credentials");
+    let tell = r#"cat >/dev/null; printf '"%s %s %s %s"' "${DATABASE_URL-}" "${PGPASSWORD-}" "${PGPASSFILE-}" "${OTHER-}""#;
+    let exec = program(&files, "tell.sh", tell);
+    for (passed, told) in [
+        (vec![], "   mine"),
+        (vec!["--pass-env", "PGPASSWORD"], " secret  mine"),
+        (
+            vec!["--pass-env", "PGPASSWORD", "--pass-env", "PGPASSFILE"],
+            " secret /pass mine",
+        ),
+    ] {
+        execute(&client, "select trax.enqueue('tell')").await;
+        let mut worker = trax(&database, &["worker", "--until-empty", "--exec", &exec]);
+        worker
+            .args(passed)
+            .env("DATABASE_URL", "postgres://a:secret@b/c");
+        worker.envs([
+            ("PGPASSWORD", "secret"),
+            ("PGPASSFILE", "/pass"),
+            ("OTHER", "mine"),
+        ]);
+        let (code, _, errors) = run(&mut worker);
+        assert_eq!(code, Some(0), "{errors}");
+        let output = "select output #>> '{}' from trax.run order by job_id desc limit 1";
+        assert_eq!(text(&client, output).await, told);
+    }
+    let mut lock = trax(&database, &["lock", "n", "--", "env"]);
+    lock.env("PGPASSWORD", "secret").env("OTHER", "mine");
+    let (code, output, errors) = run(&mut lock);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("OTHER=mine"), "{output}");
+    assert!(!output.contains("PGPASSWORD"), "{output}");
+}

@@ -1,6 +1,6 @@
 //! `trax import`: crontabs as Debian's packages have them, a page of hard ones, `cron.job`; and a worker that runs them.
 
-use super::{json, trax};
+use super::{bare, json, trax};
 use harness::database;
 use harness::process::run;
 use harness::scheduler::{connect, execute, value};
@@ -8,7 +8,8 @@ use harness::shared_server;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, NoTls};
+use trax_client::testkit::Database;
 
 /// Crontabs that `scripts/setup` has unpacked.
 fn debian() -> Vec<PathBuf> {
@@ -345,18 +346,114 @@ async fn a_worker_runs_what_was_imported_as_cron_would() {
         seen.starts_with("failed|") && seen.contains("trouble"),
         "{seen}"
     );
+    let stored = |input: &str| {
+        format!(
+            "select trax.schedule('other', task => 'shell', input => '{input}', max_retries => 0); select trax.trigger('other')"
+        )
+    };
     execute(
         &client,
-        "select trax.enqueue('shell', '{\"command\": \"true\", \"user\": \"nobody_of_this_name\"}')",
+        &stored(r#"{"command": "true", "user": "nobody_of_this_name"}"#),
     )
     .await;
     worker("import run");
     let seen = ended(&client).await;
     assert!(seen.contains("no user \"nobody_of_this_name\""), "{seen}");
-    execute(&client, "select trax.enqueue('shell', '{\"x\": 1}')").await;
+    execute(&client, &stored(r#"{"x": 1}"#)).await;
     worker("import run");
     let seen = ended(&client).await;
     assert!(seen.contains("missing field `command`"), "{seen}");
+}
+
+/// A worker's and a producer's address.
+async fn levels(database: &Database, client: &Client) -> [String; 2] {
+    let mut addresses = Vec::new();
+    for level in ["worker", "producer"] {
+        let role = format!("{}_{level}", database.name());
+        let sql =
+            format!("create role {role} login; select trax.grant_access('{role}', '{level}')");
+        execute(client, &sql).await;
+        addresses.push(format!(
+            "host={} port={} user={role} dbname={}",
+            shared_server().socket_dir().display(),
+            shared_server().port(),
+            database.name()
+        ));
+    }
+    addresses.try_into().expect("two levels")
+}
+
+#[tokio::test]
+async fn only_what_a_manifest_stores_is_run_whoever_asks() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let [worker, producer] = levels(&database, &client).await;
+    let producer = {
+        let config: tokio_postgres::Config = producer.parse().expect("an address");
+        let (producer, connection) = config.connect(NoTls).await.expect("a producer connects");
+        tokio::spawn(connection);
+        producer
+    };
+    let mark = shared_server().socket_dir().join("run-as-root");
+    let evil = format!(
+        r#"{{"command": "touch {}", "user": "root"}}"#,
+        mark.display()
+    );
+    execute(
+        &client,
+        r#"select trax.schedule('good', task => 'shell', input => '{"command": "exit 7"}', max_retries => 3);
+        select trax.schedule('other', task => 'mail', max_retries => 3);
+        select trax.schedule('late', task => 'shell', input => '{"command": "exit 8"}', max_retries => 3)"#,
+    )
+    .await;
+    for sql in [
+        format!("select trax.enqueue('shell', '{evil}')"),
+        format!("insert into trax.new_job (task, input) values ('shell', '{evil}')"),
+        format!("select trax.trigger('good', input => '{evil}')"),
+        "select trax.trigger('late')".to_owned(),
+        "select trax.trigger('good')".to_owned(),
+    ] {
+        execute(&producer, &sql).await;
+    }
+    // What waits when its manifest changes is not what that stores either.
+    execute(
+        &client,
+        r#"select trax.schedule('late', task => 'shell', input => '{"command": "exit 9"}')"#,
+    )
+    .await;
+    let program = format!(
+        "{} import run --like-cron",
+        harness::process::trax_binary().display()
+    );
+    let (code, _, errors) = run(bare()
+        .args(["--database-url", &worker, "worker", "--until-empty"])
+        .args(["--task", "shell", "--exec", &program])
+        // A worker that runs under another one believes no word of that.
+        .env("TRAX_INPUT_FROM", "manifest"));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(!mark.exists(), "a producer ran a command");
+    let ends = "select string_agg(concat_ws(' ', coalesce(manifest, '-'), state, output ->> 'exit_code'), ', ' order by job_id)
+        from trax.run";
+    assert_eq!(
+        value::<String>(&client, ends).await,
+        "- failed, - failed, good failed, late failed, good completed 7",
+        "{errors}"
+    );
+    let words = "select count(*) from trax.dead_letter
+        where last_error ~ 'no manifest, and its command is not run|is not the one that manifest \"(good|late)\" stores'
+            and last_error ~ 'trax.schedule' and attempts = 1";
+    assert_eq!(value::<i64>(&client, words).await, 4, "{errors}");
+}
+
+#[tokio::test]
+async fn by_hand_nothing_is_run() {
+    let mut command = bare();
+    command
+        .args(["import", "run"])
+        .env_remove("TRAX_INPUT_FROM");
+    let (code, _, errors) = run(&mut command);
+    assert_eq!(code, Some(65), "{errors}");
+    assert!(errors.contains("trax worker --exec"), "{errors}");
 }
 
 /// The table of pg_cron 1.6, with its columns and types.
@@ -404,14 +501,68 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
         "pg_cron:nightly-vacuum 0 3 * * * GMT old t; pg_cron:select-beat 00:00:30 UTC old t; \
          pg_cron:select-month 0 12 L * * GMT old f"
     );
-    let input = "select input ->> 'command' || ' < ' || (input ->> 'stdin') from trax.manifest where name like '%vacuum'";
+    let input = "select input::text from trax.manifest where name like '%vacuum'";
     assert_eq!(
-        value::<String>(&client, input).await,
-        format!(
-            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host='{}' --port={} --dbname='{elsewhere}' \
-             --username='postgres' < vacuum\n",
-            shared_server().socket_dir().display(),
-            shared_server().port()
-        )
+        json(&value::<String>(&client, input).await),
+        serde_json::json!({
+            "command": format!(
+                "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=\" $STATEMENT\" --host='{}' --port={} --username='postgres'",
+                shared_server().socket_dir().display(),
+                shared_server().port()
+            ),
+            "environment": {"PGDATABASE": elsewhere, "STATEMENT": "vacuum"},
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_statement_of_pg_cron_is_sql_and_nothing_else_in_a_database_of_any_name() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let name = format!("host=nowhere {} 'x'", harness::scheduler::new_name("odd"));
+    let other = shared_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let there = connect(&other).await;
+    execute(&there, PG_CRON).await;
+    let mark = shared_server().socket_dir().join("meta-command");
+    let mark = mark.display();
+    let jobs = format!(
+        r"delete from cron.job; create table ran (what text);
+        insert into cron.job (jobid, schedule, command, jobname) values
+            (1, '0 0 1 1 *', $c$\! touch {mark}$c$, 'shell'),
+            (2, '0 0 1 1 *', $c$insert into ran values (':USER $HOME `touch {mark}` ' || current_database())$c$, 'sql'),
+            (3, '0 0 1 1 *', $c$insert into ran values ('undone');
+\! touch {mark}
+$c$, 'second'),
+            (4, '0 0 1 1 *', $c$select 1 \g | touch {mark}$c$, 'pipe')"
+    );
+    execute(&there, &jobs).await;
+    let from = format!(
+        "host={} port={} user=postgres dbname='{}'",
+        shared_server().socket_dir().display(),
+        shared_server().port(),
+        name.replace('\'', "\\'")
+    );
+    let import = ["import", "pg_cron", "--from", &from, "--apply", "--yes"];
+    let (code, _, errors) = run(&mut trax(&database, &import));
+    assert_eq!(code, Some(0), "{errors}");
+    execute(&client, "select trax.trigger(name) from trax.manifest").await;
+    let program = format!("{} import run", harness::process::trax_binary().display());
+    let worker = ["worker", "--until-empty", "--exec", &program];
+    let (code, _, errors) = run(&mut trax(&database, &worker));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(!Path::new(&mark.to_string()).exists(), "{errors}");
+    assert_eq!(
+        value::<String>(&there, "select string_agg(what, ',') from ran").await,
+        format!(":USER $HOME `touch {mark}` {name}"),
+        "{errors}"
+    );
+    let states =
+        "select string_agg(manifest || ' ' || state, ', ' order by manifest) from trax.run";
+    assert_eq!(
+        value::<String>(&client, states).await,
+        "pg_cron:pipe failed, pg_cron:second failed, pg_cron:shell failed, pg_cron:sql completed"
     );
 }

@@ -220,4 +220,9 @@ async fn a_task_that_no_worker_takes_is_told() {
     assert_eq!(s.get(told).await, "", "somebody works at it");
     s.get(&format!("select trax.complete({})", job.key())).await;
     assert_eq!(s.get(told).await, "", "somebody has just taken one");
+    s.get("select trax.cancel(job_id) from trax.work_queue; select trax.enqueue('it''s; rm -r ~')")
+        .await;
+    s.get(waits).await;
+    let line = fix(&s, "task_not_claimed").await;
+    assert!(line.ends_with(r"--task 'it'\''s; rm -r ~'"), "{line}");
 }

@@ -10,7 +10,9 @@ use crate::sql::Argument;
 /// What a role may do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
-    /// Read the tables, `status` and `check`.
+    /// Nothing: what an earlier level gave is taken away.
+    Nothing,
+    /// Read the tables, but for tokens, `status` and `check`.
     Reader,
     /// Enqueue, trigger and cancel.
     Producer,
@@ -23,6 +25,7 @@ pub enum Access {
 impl Access {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Access::Nothing => "none",
             Access::Reader => "reader",
             Access::Producer => "producer",
             Access::Worker => "worker",

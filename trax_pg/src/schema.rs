@@ -54,9 +54,14 @@ extension_sql_file!(
 );
 
 extension_sql_file!(
+    "../../sql/api/rights.sql",
+    name = "api_rights",
+    requires = ["schema_worker"]
+);
+extension_sql_file!(
     "../../sql/api/work_queue.sql",
     name = "api_work_queue",
-    requires = ["schema_worker"]
+    requires = ["api_rights"]
 );
 extension_sql_file!(
     "../../sql/api/new_job.sql",

@@ -2,7 +2,8 @@
 //!
 //! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and,
 //! when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970) in
-//! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it. Leaves: the exit code
+//! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it, and TRAX_INPUT_FROM,
+//! `manifest` when the input is what the job's manifest stores; no credentials. Leaves: the exit code
 //! as the outcome, standard output as the output (of a failure: as its detail) when it is JSON, the
 //! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
 //! it is run again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
@@ -20,8 +21,10 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
 
+use crate::credentials::Passed;
 use crate::print;
 use crate::process_group::Groups;
+use crate::stored::{self, Source, Stored};
 
 /// EX_DATAERR: the input is wrong, and will be wrong again.
 const DATA_ERROR: i32 = 65;
@@ -38,23 +41,37 @@ pub(crate) struct Program {
     command: String,
     grace: Duration,
     retry_delay: Option<Duration>,
+    passed: Passed,
+    stored: Stored,
     running: Groups,
 }
 
 impl Program {
     /// A command for sh -c, how long it may go on after SIGTERM, and when it is run again after a temporary
-    /// failure, in place of the job's own delay.
-    pub(crate) fn new(command: String, grace: Duration, retry_delay: Option<Duration>) -> Self {
+    /// failure, in place of the job's own delay; what it gets of the environment; who knows what manifests store.
+    pub(crate) fn new(
+        command: String,
+        grace: Duration,
+        retry_delay: Option<Duration>,
+        passed: Passed,
+        stored: Stored,
+    ) -> Self {
         Program {
             command,
             grace,
             retry_delay,
+            passed,
+            stored,
             running: Groups::default(),
         }
     }
 
     pub(crate) async fn run(&self, input: Json, ctx: Context) -> HandlerResult<Outcome> {
-        let mut child = self.start(&ctx)?;
+        let source = tokio::select! {
+            source = self.stored.source(&ctx) => source,
+            _ = ctx.cancelled() => Source::Unknown,
+        };
+        let mut child = self.start(&ctx, source)?;
         let group = self.running.enter(child.id());
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -109,12 +126,16 @@ impl Program {
         self.running.kill_all();
     }
 
-    fn start(&self, ctx: &Context) -> std::io::Result<Child> {
+    fn start(&self, ctx: &Context, source: Source) -> std::io::Result<Child> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(&self.command).process_group(0);
         command.env("TRAX_JOB_ID", ctx.job_id().to_string());
         command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
         command.env("TRAX_TASK", ctx.task());
+        command.env(stored::VARIABLE, source.name());
+        for name in self.passed.withheld() {
+            command.env_remove(name);
+        }
         // Its manager hears this worker, and would take a program's word for the worker's.
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(name);

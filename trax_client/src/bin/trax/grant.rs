@@ -8,9 +8,11 @@ use trax_client::{Access, Error};
 
 use crate::failure::Failure;
 use crate::output::Options;
+use crate::quote::identifier;
 use crate::session::Session;
 
-const LEVELS: [(&str, Access); 4] = [
+const LEVELS: [(&str, Access); 5] = [
+    ("none", Access::Nothing),
     ("reader", Access::Reader),
     ("producer", Access::Producer),
     ("worker", Access::Worker),
@@ -19,7 +21,11 @@ const LEVELS: [(&str, Access); 4] = [
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-reader    tables, status, check, previews
+Sets the level, less than before as well as more; for two levels use a role
+and one that it is a member of.
+
+none      nothing: the role can be dropped
+reader    tables without tokens, status, check, previews
 producer  enqueue, trigger, cancel
 worker    claims and outcomes, enqueue
 admin     everything")]
@@ -50,8 +56,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     granted.map_err(|error| match error {
         // The server looks the name up before any function of ours could give a hint.
         Error::UnknownManifest(_) => Failure::from(error).hint(format!(
-            "see the roles with \\du in psql, or: create role \"{}\" login",
-            arguments.role
+            "see the roles with \\du in psql, or: create role {} login",
+            identifier(&arguments.role)
         )),
         error => error.into(),
     })?;

@@ -1,7 +1,7 @@
 //! `trax lock`: a program that runs while a token is held.
 //!
 //! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a process group of its own
-//! (on a terminal the one in front). Signals to `trax lock` go to that group. When the token is lost the group gets
+//! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token is lost the group gets
 //! SIGTERM, and SIGKILL after the grace: somebody else may hold it now.
 
 use std::ffi::OsString;
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use trax_client::{Error, TokenGuard, TokenRequest};
 
 use crate::address;
+use crate::credentials::Passed;
 use crate::failure::Failure;
 use crate::output::json;
 use crate::print;
@@ -60,6 +61,8 @@ pub(crate) struct Arguments {
     /// How long the program may go on after SIGTERM when the token is lost
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
     grace: Duration,
+    #[command(flatten)]
+    passed: Passed,
     /// One JSON array of an object at the end, for programs: what became of it; the standard output of COMMAND goes to
     /// standard error
     #[arg(long, help_heading = "Output")]
@@ -210,6 +213,9 @@ fn start(arguments: &Arguments, guard: &TokenGuard) -> Result<tokio::process::Ch
         .env("TRAX_LOCK_SLOT", grant.slot.to_string())
         .env("TRAX_LOCK_TOKEN", grant.token.to_string())
         .process_group(0);
+    for name in arguments.passed.withheld() {
+        command.env_remove(name);
+    }
     if arguments.json {
         command.stdout(std::io::stderr());
     }

@@ -2,17 +2,18 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::output::plain;
+use crate::output::one_line;
 
 /// How wide a line for people is at most.
 const WIDTH: usize = 80;
 
-/// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it.
+/// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it. Whatever the text is made
+/// of, it is one line, and steers nothing.
 ///
 /// That nobody reads it any more is no reason to stop working.
 pub(crate) fn log(label: &str, text: &str) {
     let stderr = io::stderr();
-    let text = format!("{label}: {}", plain(text));
+    let text = format!("{label}: {}", one_line(text));
     let text = if stderr.is_terminal() {
         folded(&text, label.len() + 2)
     } else {

@@ -7,10 +7,12 @@ use std::time::Duration;
 use trax_client::{Context, Worker};
 
 use crate::address;
+use crate::credentials::Passed;
 use crate::exec::Program;
 use crate::failure::Failure;
 use crate::output::json;
 use crate::print;
+use crate::stored::Stored;
 
 /// What `exec` does, for who writes the program.
 const PROTOCOL: &str = "\
@@ -18,6 +20,9 @@ The program gets the input as JSON on standard input, and in its environment
 TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and, when they are known,
 TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970), also
 the TRACEPARENT and TRACESTATE that trax enqueue had in its own.
+TRAX_INPUT_FROM is manifest when the input is the one that the job's manifest
+stores now, job when whoever made the job gave it, unknown when the database
+does not say. The passwords of this worker are withheld (see --pass-env).
 Its exit code is the outcome:
   0      completed; standard output is the output when it is JSON (to 1 MiB)
   65     failed for good: the input will be wrong again (EX_DATAERR)
@@ -68,6 +73,8 @@ pub(crate) struct Arguments {
     /// The worker's name in leases and runs; by default host, process and a random part
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    #[command(flatten)]
+    passed: Passed,
     /// Serve /livez and /readyz on this address; a port alone is one of this machine only
     #[arg(long, value_name = "ADDRESS")]
     health: Option<String>,
@@ -102,7 +109,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         print::log("trax", &intention(&arguments));
     }
     let retry_delay = arguments.retry_delay.map(|s| Duration::from_secs(s.into()));
-    let program = Arc::new(Program::new(arguments.exec, grace, retry_delay));
+    let stored = Stored::new(config.clone());
+    let program = Program::new(arguments.exec, grace, retry_delay, arguments.passed, stored);
+    let program = Arc::new(program);
     let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
         let program = Arc::clone(&shared);

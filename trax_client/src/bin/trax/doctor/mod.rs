@@ -10,8 +10,11 @@ use tokio_postgres::types::Type;
 
 use crate::address;
 use crate::failure::{Failure, UNHEALTHY};
-use crate::output::{Cell, Column, Moment, Options, Record, Tone, json, paint, say, width};
+use crate::output::{
+    Cell, Column, Moment, Options, Record, Tone, json, one_line, paint, say, width,
+};
 use crate::print;
+use crate::quote::{self, literal};
 use connection::Reached;
 
 const HELP: &str = "A finding is critical (jobs do not run, or soon will not), a warning, or a notice, which is worth \
@@ -77,7 +80,7 @@ impl Finding {
     fn text(&self) -> String {
         let indent = "  ";
         let folded = |label: &str, text: &str| {
-            let line = format!("{indent}{label}{text}");
+            let line = format!("{indent}{label}{}", one_line(text));
             print::folded_at(&line, indent.len() + label.len(), width())
         };
         let heading = format!(
@@ -178,8 +181,8 @@ async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failu
                 reached.role
             ),
             format!(
-                "As an administrator of trax: select trax.grant_access('{}', 'reader')",
-                reached.role
+                "As an administrator of trax: select trax.grant_access({}, 'reader')",
+                literal(&quote::name(&reached.role))
             ),
         )]),
         Err(trax_client::Error::InvalidArgument(_)) => Err(Failure::usage(format!(

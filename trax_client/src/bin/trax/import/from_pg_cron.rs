@@ -1,5 +1,6 @@
 //! `trax import pg_cron`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use super::proposal::{How, Names, Proposal, manifest, settle};
 use super::run::Input;
 use crate::address;
 use crate::failure::Failure;
+use crate::quote;
 use crate::session::Session;
 
 #[derive(clap::Args)]
@@ -21,6 +23,11 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     how: How,
 }
+
+/// The statement and the name of the database are somebody else's. With a blank in front psql takes the text of --command
+/// for SQL, whatever it begins with, and never for one of its own commands; it replaces no variables in it. PGDATABASE is
+/// the name of a database, where --dbname may be a whole address.
+const PSQL: &str = r#"psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=" $STATEMENT""#;
 
 /// Columns that came with later versions are asked for as JSON.
 const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.command::text as command, \
@@ -87,17 +94,19 @@ fn proposal(how: &How, names: &mut Names, server: &Config, job: Job) -> Proposal
     let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
     let input = Input {
         command: format!(
-            "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 {} --dbname={} --username={}",
+            "{PSQL} {} --username={}",
             place(server),
-            quoted(&job.database),
-            quoted(&job.username)
+            quote::shell(&job.username)
         ),
-        stdin: Some(format!("{}\n", job.command)),
+        environment: BTreeMap::from([
+            ("PGDATABASE".to_owned(), job.database.clone()),
+            ("STATEMENT".to_owned(), job.command.clone()),
+        ]),
         ..Input::default()
     };
     let mut manifest = manifest(how, &name, json!(input));
     let mut notes = vec![format!(
-        "psql runs it in \"{}\" as \"{}\", from the worker's machine and with its PGPASSWORD or .pgpass",
+        "psql runs it in \"{}\" as \"{}\", from the worker's machine and with its .pgpass or, after --pass-env PGPASSWORD, its password",
         job.database, job.username
     )];
     match seconds(&job.schedule) {
@@ -126,24 +135,9 @@ fn place(server: &Config) -> String {
     });
     let hosts: Vec<String> = hosts.collect();
     let ports: Vec<String> = server.get_ports().iter().map(u16::to_string).collect();
-    let host = format!("--host={}", quoted(&hosts.join(",")));
+    let host = format!("--host={}", quote::shell(&hosts.join(",")));
     match ports.as_slice() {
         [] => host,
         ports => format!("{host} --port={}", ports.join(",")),
-    }
-}
-
-/// For the shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_cannot_leave_its_quotes() {
-        assert_eq!(quoted("a'b; rm"), r"'a'\''b; rm'");
     }
 }

@@ -1,7 +1,9 @@
 //! `trax import run`: the program that runs imported lines, for `trax worker --exec`.
 //!
-//! Enters: an imported job's input on standard input. Leaves: what the command does, and its exit code.
-//! Holds: the command finds what cron would give it: its user, its home as the working directory, a small environment, and
+//! Enters: an imported job's input on standard input, and the worker's word for it that a manifest stores it. Leaves: what
+//! the command does, and its exit code.
+//! Holds: nothing runs but what somebody wrote into a manifest, who had the right to: whoever may enqueue would otherwise
+//! have a shell on the worker's machine, as any user. The command finds what cron would give it: its user, its home as the working directory, a small environment, and
 //! what stood behind % on its standard input. Only the worker's password for PostgreSQL comes along.
 
 use std::collections::BTreeMap;
@@ -15,9 +17,14 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::say;
+use crate::stored::{self, Source};
 
 /// EX_DATAERR, which a worker takes for a failure that no retry mends.
 const DATA_ERROR: u8 = 65;
+/// EX_TEMPFAIL: try again.
+const TEMPORARY_FAILURE: u8 = 75;
+/// When a worker asks again whether a manifest stores the input.
+const ASK_AGAIN_SECONDS: u8 = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -41,6 +48,7 @@ pub(super) struct Input {
 }
 
 pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    authorized()?;
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     let input: Input = match serde_json::from_str(&text) {
@@ -75,6 +83,30 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     Ok(ExitCode::from(code))
+}
+
+/// Whether the worker says that a manifest stores what is to be run.
+fn authorized() -> Result<(), Failure> {
+    let source = std::env::var(stored::VARIABLE).unwrap_or_default();
+    if source == Source::Manifest.name() {
+        return Ok(());
+    }
+    if source == Source::Unknown.name() {
+        // Read by the worker: the attempt is given back.
+        say(&json!({ "snooze": ASK_AGAIN_SECONDS }).to_string())?;
+        let failure = Failure::new("the database did not say whether a manifest stores this job");
+        return Err(failure.code(TEMPORARY_FAILURE));
+    }
+    let refused = match std::env::var("TRAX_MANIFEST") {
+        Ok(name) => format!(
+            "the input of this job is not the one that manifest \"{name}\" stores, and is not run"
+        ),
+        Err(_) => "this job comes from no manifest, and its command is not run".to_owned(),
+    };
+    Err(Failure::new(refused).code(DATA_ERROR).hint(
+        "only what a manifest stores is run, by trax worker --exec 'trax import run': \
+         make it one with trax import or trax.schedule(), and trigger it without an input of its own",
+    ))
 }
 
 /// Somebody of this machine.

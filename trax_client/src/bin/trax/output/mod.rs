@@ -17,7 +17,8 @@ pub(crate) use ask::{Consent, confirmed};
 pub(crate) use facts::Facts;
 pub(crate) use progress::Progress;
 pub(crate) use table::{Cell, Column, Tone, cut, table};
-pub(crate) use terminal::{paint, plain, width};
+use terminal::{escaped, printable};
+pub(crate) use terminal::{one_line, paint, plain, width};
 pub(crate) use time::{Moment, elapsed};
 
 use std::io::{ErrorKind, Write};
@@ -98,8 +99,8 @@ impl Options {
         if !self.json {
             return say(text);
         }
-        if !text.is_empty() {
-            print::log("trax", text.trim());
+        for line in text.trim().lines() {
+            print::log("trax", line);
         }
         Ok(())
     }
@@ -114,21 +115,22 @@ impl Options {
 
 /// One array on one line.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
-    say(&serde_json::to_string(value).map_err(trax_client::Error::from)?)
+    let json = serde_json::to_string(value).map_err(trax_client::Error::from)?;
+    say(&escaped(&json))
 }
 
 fn lines(lines: impl Iterator<Item = String>) -> Result<(), Failure> {
-    let lines: Vec<String> = lines.collect();
+    let lines: Vec<String> = lines.map(|line| one_line(&line)).collect();
     if lines.is_empty() {
         return Ok(());
     }
     say(&lines.join("\n"))
 }
 
-/// Writes to standard output; who reads no further has what they wanted.
+/// Writes to standard output, nothing that steers a terminal but our own colours; who reads no further has what they wanted.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    match writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::silent()),
         Err(error) => Err(Failure::new(format!("cannot write: {error}"))),

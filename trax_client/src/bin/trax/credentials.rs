@@ -1,0 +1,45 @@
+//! Credentials: what of this program's environment is not for the programs that it starts.
+//!
+//! With them a job could do whatever its worker may: end other jobs, or, with the password of an administrator, all.
+
+/// What libpq and this program take a password, or the place of one, from.
+const OURS: [&str; 7] = [
+    "DATABASE_URL",
+    "PGPASSWORD",
+    "PGPASSFILE",
+    "PGSERVICE",
+    "PGSERVICEFILE",
+    "PGSSLCERT",
+    "PGSSLKEY",
+];
+
+/// What programs that are started get beyond the rest of the environment; part of the arguments.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct Passed {
+    /// Let the program have this variable too, one of DATABASE_URL, PGPASSWORD, PGPASSFILE, PGSERVICE, PGSERVICEFILE,
+    /// PGSSLCERT and PGSSLKEY, which are withheld from it otherwise; may be repeated
+    #[arg(long = "pass-env", value_name = "NAME")]
+    names: Vec<String>,
+}
+
+impl Passed {
+    /// The variables that a program does not get.
+    pub(crate) fn withheld(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let passed = |name: &str| self.names.iter().any(|passed| passed == name);
+        OURS.into_iter().filter(move |name| !passed(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_is_not_withheld() {
+        let names = vec!["PGPASSWORD".to_owned(), "HOME".to_owned()];
+        let withheld: Vec<&str> = Passed { names }.withheld().collect();
+        assert!(withheld.contains(&"DATABASE_URL"));
+        assert!(!withheld.contains(&"PGPASSWORD"));
+        assert_eq!(Passed::default().withheld().count(), OURS.len());
+    }
+}

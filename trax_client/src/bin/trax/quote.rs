@@ -1,0 +1,46 @@
+//! Quoting: names of others in lines to type.
+
+/// A name as SQL reads it, in quotes.
+pub(crate) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The same for a place where SQL reads a name out of a text, with quotes only when they make a difference there.
+pub(crate) fn name(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(plain) {
+        return name.to_owned();
+    }
+    identifier(name)
+}
+
+/// A text as a literal of SQL.
+pub(crate) fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\\') {
+        return format!("E'{}'", quoted.replace('\\', "\\\\"));
+    }
+    format!("'{quoted}'")
+}
+
+/// A text as one word of the shell.
+pub(crate) fn shell(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_leave_its_quotes() {
+        assert_eq!(shell("a'b; rm"), r"'a'\''b; rm'");
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+        assert_eq!(
+            ["ada_1", "Ada", "1", ""].map(name),
+            ["ada_1", "\"Ada\"", "\"1\"", "\"\""]
+        );
+        assert_eq!(literal("a'b"), "'a''b'");
+        assert_eq!(literal("a\\'b"), r"E'a\\''b'");
+    }
+}
