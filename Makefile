@@ -2,6 +2,7 @@
 # make test      everything that is checked
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
 # make chaos     everything goes wrong by the dice of SEED for SECONDS (120); CHAOS_ONLY=Promote,Cut for some kinds only
+# make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 16, 17 and 18, which it fetches
 # make install   into the PostgreSQL that PG_CONFIG names
 #
 # All of them build for, and run on, the PostgreSQL that PG_CONFIG names: make test PG_CONFIG=/path/to/17/bin/pg_config
@@ -14,16 +15,24 @@ export PGRX_HOME := $(CURDIR)/target/pgrx
 
 TRAX := target/debug/trax
 
-.PHONY: demo test proof chaos install setup lint
+.PHONY: demo test proof chaos matrix pgspot install setup lint
 
 demo: install $(TRAX)
 	$(TRAX) demo
 
-test: setup lint install $(TRAX)
+test: setup lint install pgspot $(TRAX)
 	cargo test --package trax_pg --lib --no-default-features --features $(PG)
 	cargo test --package trax_client --features cli,testkit,opentelemetry
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 	$(MAKE) chaos SEED=1 SECONDS=120
+	scripts/versions compile 16 17
+	scripts/versions test 18
+
+matrix: setup $(TRAX)
+	scripts/versions test 16 17 18
+
+pgspot: install
+	scripts/pgspot
 
 proof: install
 	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture sweep:: late:: model::
