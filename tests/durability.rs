@@ -1,11 +1,33 @@
 //! Which commits wait for the disk, seen with the WAL writer halted: then nothing but a commit that waits flushes.
 
+use std::time::Duration;
+
 use harness::process::send_signal;
 use harness::session::Session;
 use trax_client::testkit::Server;
 
 /// The WAL writer of a server of the test, halted until this is dropped: a server with a halted process does not stop.
 struct Halted(i32);
+
+impl Halted {
+    /// Halts it at a moment when it holds no lock that a commit needs.
+    async fn of(s: &Session) -> Self {
+        let writer = "select pid from pg_stat_activity where backend_type = 'walwriter'";
+        let pid = s.number(writer).await as i32;
+        for _ in 0..20 {
+            send_signal("STOP", pid);
+            let halted = Self(pid);
+            let commit = s.get("insert into mine values (0)");
+            if tokio::time::timeout(Duration::from_secs(3), commit)
+                .await
+                .is_ok()
+            {
+                return halted;
+            }
+        }
+        panic!("halting the WAL writer halts every commit");
+    }
+}
 
 impl Drop for Halted {
     fn drop(&mut self) {
@@ -43,9 +65,7 @@ async fn only_a_claim_or_a_heartbeat_alone_and_without_limits_does_not_wait_for_
     }
     s.get("select from trax.claim_next(tasks => array['free'], lease => '1 h')")
         .await;
-    let writer = "select pid from pg_stat_activity where backend_type = 'walwriter'";
-    let writer = Halted(s.number(writer).await as i32);
-    send_signal("STOP", writer.0);
+    let _writer = Halted::of(&s).await;
     let claim = "select from trax.claim_next(tasks => array['free'], lease => '1 h')";
     // Its arguments are read before, and it has run before: a read that prunes a page writes, and makes the commit wait.
     let held = "select format('array[%s], array[%L::uuid]', job_id, token) from trax.lease limit 1";
