@@ -13,6 +13,7 @@ mod crash;
 mod cycle;
 mod dead_letter;
 mod dependency;
+mod detour;
 mod diagnose;
 mod due;
 mod dump;

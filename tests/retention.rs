@@ -204,6 +204,75 @@ async fn what_has_been_kept_long_enough_goes_in_the_next_cycle_of_any_session() 
 }
 
 #[tokio::test]
+async fn a_database_that_is_published_does_all_its_work() {
+    let server = Server::options()
+        .fast()
+        .setting("wal_level", "logical")
+        .start()
+        .expect("a server starts");
+    let db = server
+        .database("published")
+        .await
+        .expect("a database is made");
+    let s = Session::of(&db).await;
+    s.get(
+        "create publication all_of_it for all tables;
+         select trax.schedule('m', 'm', every => '1 h');
+         select trax.enqueue('a', unique_key => 'u', concurrency_key => 'k');
+         select trax.enqueue('a', concurrency_key => 'k');
+         select trax.configure_group('g', max_active_jobs => 2);
+         select trax.acquire_token('t', 'h', 1, '1 h');
+         insert into trax.worker (name, started_at, last_seen_at) values ('idle', now() - interval '9 days', now() - interval '9 days');
+         insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, input)
+             values (0, now(), now(), now() - interval '30 days', 0, 0, true, 'cancelled', 'old', 'default', '{}')",
+    )
+    .await;
+    for _ in 0..3 {
+        fresh_tick(&db).await;
+        s.get("select trax.complete(job_id, token) from trax.claim_next(max_jobs => 10)")
+            .await;
+    }
+    assert_eq!(
+        s.get("select string_agg(distinct state, ' '), count(*) from trax.run")
+            .await,
+        "completed|3"
+    );
+    assert_eq!(s.get("select * from trax.failed_step").await, "");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_step_that_fails_is_told_and_stops_no_other() {
+    let (db, s) = session().await;
+    s.get("select trax.drop_run_partitions(now() + interval '9 days')")
+        .await;
+    s.get(
+        "insert into trax.worker (name, started_at, last_seen_at)
+             values ('idle', now() - interval '9 days', now() - interval '9 days');
+         create function public.no() returns trigger language plpgsql as 'begin raise exception ''out of order''; end';
+         create trigger no before delete on trax.worker for each row execute function public.no()",
+    )
+    .await;
+    s.get("select trax.schedule('m', 'm', every => '1 h')")
+        .await;
+    let other = Session::of(&db).await;
+    assert_eq!(other.tick("queue_due").await, 1);
+    assert_eq!(s.get(AHEAD).await, "4");
+    let told = "select healthy, value from trax.status() where item = 'cleanup steps that fail'";
+    let seen = s.get(told).await;
+    assert!(
+        seen.starts_with("f|workers that are gone, since ") && seen.ends_with(": out of order"),
+        "{seen}"
+    );
+    let cause = "select count(*) from trax.diagnose() where cause = 'cleanup_steps_that_fail'";
+    assert_eq!(s.number(cause).await, 1);
+    s.get("drop function public.no() cascade").await;
+    fresh_tick(&db).await;
+    assert_eq!(s.get(told).await, "t|0");
+    assert_eq!(s.number("select count(*) from trax.worker").await, 0);
+}
+
+#[tokio::test]
 async fn a_partition_by_hand_that_covers_days_to_come_disturbs_nothing() {
     let (db, s) = session().await;
     s.get("select trax.drop_run_partitions(now() + interval '9 days')")

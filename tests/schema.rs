@@ -188,6 +188,21 @@ async fn every_table_and_sequence_is_in_the_dump() {
     assert_eq!(s.get(filtered).await, "", "a dump takes all rows");
 }
 
+/// Or a publication of all tables would make every update and delete of the scheduler an error.
+#[tokio::test]
+async fn every_table_has_an_identity_for_a_publication() {
+    let (_db, s) = session().await;
+    s.get("select trax.make_run_partitions(now() + interval '20 days', 0)")
+        .await;
+    let without = "select c.oid::regclass from pg_class c
+                   where c.relnamespace = 'trax'::regnamespace
+                       and c.relkind in ('r', 'p')
+                       and c.relreplident <> 'f'
+                       and not (c.relreplident = 'd' and exists (
+                           select from pg_index x where x.indrelid = c.oid and x.indisprimary))";
+    assert_eq!(s.get(without).await, "");
+}
+
 #[tokio::test]
 async fn there_is_a_partition_for_today_the_three_days_to_come_and_everything_else() {
     let (_db, s) = session().await;

@@ -1,58 +1,160 @@
 -- run: partitions, and the view of all jobs. The functions are internal: the install script and the cycle call them.
 
+create function trax.run_partitions()
+returns table (
+    partition regclass,
+    name text,
+    period tstzrange
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set datestyle = 'ISO'
+as $$
+select
+    p.oid::regclass,
+    format('%I.%I', p.nspname, p.relname),
+    tstzrange(nullif(p.bounds[1], 'MINVALUE')::timestamptz, nullif(p.bounds[2], 'MAXVALUE')::timestamptz)
+from (
+    select
+        c.oid,
+        n.nspname,
+        c.relname,
+        regexp_match(
+            replace(pg_get_expr(c.relpartbound, c.oid), '''', ''),
+            '^FOR VALUES FROM \((.+)\) TO \((.+)\)$'
+        ) as bounds
+    from pg_inherits i
+    join pg_class c on c.oid = i.inhrelid
+    join pg_namespace n on n.oid = c.relnamespace
+    where i.inhparent = 'trax.run'::regclass
+        and c.oid <> 'trax.run_default'::regclass
+) p
+$$;
+comment on function trax.run_partitions() is
+    'Internal. The partitions of trax.run, whoever made them, with the time that each is for; the default one left out.';
+
+create function trax.make_run_partition(partition_name text, period tstzrange, rows_at_most int)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '200ms'
+set datestyle = 'ISO'
+as $$
+#variable_conflict use_variable
+declare
+    in_tablespace text;
+    waiting bigint;
+begin
+    select format(' tablespace %I', t.spcname)
+    into in_tablespace
+    from pg_class c
+    join pg_tablespace t on t.oid = c.reltablespace
+    where c.oid = 'trax.run'::regclass;
+    -- Attaching needs less than creating in place: writers of trax.run go on meanwhile.
+    execute format(
+        'create table trax.%I (like trax.run_default including all)%s', partition_name, coalesce(in_tablespace, '')
+    );
+    -- Default privileges may have given it to somebody.
+    perform trax.withdraw_rights(relation => to_regclass('trax.' || quote_ident(partition_name)));
+    -- Never changed, only added to and dropped; what the default partition passes on is deleted there.
+    execute format('alter table trax.%I replica identity full', partition_name);
+    select count(*)
+    into waiting
+    from (
+        select
+        from trax.run_default r
+        where r.finished_at >= lower(period)
+            and r.finished_at < upper(period)
+        limit rows_at_most + 1
+    ) r;
+    if waiting > 0 and waiting <= rows_at_most then
+        lock table trax.run_default in access exclusive mode;
+        execute format(
+            'with moved as (
+                delete from trax.run_default r
+                where r.finished_at >= $1
+                    and r.finished_at < $2
+                returning *
+            )
+            insert into trax.%I
+            select *
+            from moved', partition_name
+        )
+        using lower(period), upper(period);
+    end if;
+    execute format(
+        'alter table trax.run attach partition trax.%I for values from (%L) to (%L)',
+        partition_name, lower(period), upper(period)
+    );
+    -- A member of the extension could not be dropped, and a dump would leave it out.
+    if exists (
+        select
+        from pg_depend d
+        where d.classid = 'pg_class'::regclass
+            and d.objid = to_regclass('trax.' || quote_ident(partition_name))
+            and d.deptype = 'e'
+    ) then
+        execute format('alter extension trax drop table trax.%I', partition_name);
+    end if;
+end;
+$$;
+comment on function trax.make_run_partition(text, tstzrange, int) is
+    'Internal. Makes a partition of trax.run for a time that none covers; moves what the default partition holds of it, unless that is too much.';
+
 create function trax.make_run_partitions(moment timestamptz, days_ahead int)
 returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
 set datestyle = 'ISO'
+set timezone = 'UTC'
 as $$
 declare
-    first_day constant date := (moment at time zone 'UTC')::date;
-    day date;
+    first_day constant timestamptz := date_trunc('day', moment, 'UTC');
+    -- As many rows go from the default partition in a second or two, while its readers wait.
+    rows_at_most constant int := 200000;
+    day timestamptz;
+    period tstzrange;
     partition_name text;
     made int := 0;
 begin
-    for day in select first_day + n from generate_series(0, days_ahead) n
+    for day in select first_day + n * interval '1 day' from generate_series(0, days_ahead) n
     loop
-        partition_name := 'run_' || to_char(day, 'YYYYMMDD');
-        continue when to_regclass('trax.' || partition_name) is not null;
-        -- Attaching needs less than creating in place: writers of trax.run go on meanwhile.
-        begin
-            execute format('create table trax.%I (like trax.run_default including all)', partition_name);
-            -- Default privileges may have given it to somebody.
-            perform trax.withdraw_rights(relation => to_regclass('trax.' || partition_name));
-            execute format(
-                'alter table trax.run attach partition trax.%I for values from (%L) to (%L)',
-                partition_name,
-                day::text || ' 00:00:00+00',
-                (day + 1)::text || ' 00:00:00+00'
-            );
-            -- A member of the extension could not be dropped, and a dump would leave it out.
-            if exists (
-                select
-                from pg_depend d
-                where d.classid = 'pg_class'::regclass
-                    and d.objid = to_regclass('trax.' || partition_name)
-                    and d.deptype = 'e'
-            ) then
-                execute format('alter extension trax drop table trax.%I', partition_name);
-            end if;
-            made := made + 1;
-        exception
-            -- The default partition holds rows of that day already, or a reader holds it: that day stays there.
-            -- Or another session makes it at this moment.
-            -- Or somebody's own partition covers it.
-            when check_violation or lock_not_available or duplicate_table or unique_violation
-                or invalid_object_definition then
-                null;
-        end;
+        -- Somebody's own partition may cover the day, or a part of it.
+        for period in
+            select unnest(
+                tstzmultirange(tstzrange(day, day + interval '1 day'))
+                - coalesce(range_agg(p.period) filter (where not isempty(p.period)), '{}'::tstzmultirange)
+            )
+            from trax.run_partitions() p
+        loop
+            -- Somebody's table, or a part of the day, may have the name.
+            select n.name
+            into partition_name
+            from (
+                select 'run_' || to_char(day, 'YYYYMMDD') || case when n > 0 then '_' || n else '' end as name, n
+                from generate_series(0, 99) n
+            ) n
+            where to_regclass('trax.' || quote_ident(n.name)) is null
+            order by n.n
+            limit 1;
+            begin
+                perform trax.make_run_partition(partition_name, period, rows_at_most);
+                made := made + 1;
+            exception
+                -- The default partition holds too many rows of that day, or a reader holds it: that day stays there.
+                -- Or another session makes it at this moment.
+                when check_violation or lock_not_available or duplicate_table or unique_violation
+                    or invalid_object_definition or deadlock_detected then
+                    null;
+            end;
+        end loop;
     end loop;
     return made;
 end;
 $$;
 comment on function trax.make_run_partitions(timestamptz, int) is
-    'Internal. Makes the daily partitions of trax.run for the UTC day of a time and the days after it; gives how many.';
+    'Internal. Makes the daily partitions of trax.run for the UTC day of a time and the days after it, where none covers them; gives how many.';
 
 create function trax.drop_run_partitions(before timestamptz)
 returns int

@@ -1,5 +1,16 @@
 -- Health and invariants.
 
+create function trax.detours()
+returns table (
+    relation text,
+    reason text
+)
+language c stable parallel restricted
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_detours';
+comment on function trax.detours() is
+    'Internal. The tables whose rows are written by statements, and what needs them; none as the extension makes them.';
+
 create function trax.status()
 returns table (
     item text,
@@ -132,6 +143,16 @@ select
     end
 from facts f
 union all
+select
+    'rows of the hot tables',
+    coalesce('written by statements: ' || string_agg(format('%s (%s)', d.relation, d.reason), ', '), 'written directly'),
+    true,
+    case
+        when count(*) > 0 then
+            'It was added to these tables and is honoured; every job costs more as long as it is there.'
+    end
+from trax.detours() d
+union all
 select 'waiting, ready', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for is null limit 1000000) q
 union all
@@ -187,6 +208,21 @@ select
     end
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'
+union all
+select
+    'cleanup steps that fail',
+    coalesce(
+        string_agg(
+            format('%s, since %s: %s', f.step, date_trunc('second', f.failed_since), f.error), '; ' order by f.step
+        ),
+        '0'
+    ),
+    count(*) = 0,
+    case
+        when count(*) > 0 then
+            'Mend what the words name; every minute it is tried again: select * from trax.failed_step'
+    end
+from trax.failed_step f
 $$;
 comment on function trax.status() is
     'How this database''s scheduler is: a row for each item, with whether it is as it should be and, if not, what to type. Counts of waiting jobs end at 1,000,000.';

@@ -35,6 +35,7 @@ create table trax.lane (
     group_name text collate "C" not null,
     task text collate "C" not null
 );
+alter table trax.lane replica identity full;
 create index manifest_group_limited on trax.manifest_group (name) where max_active_jobs is not null;
 create index lane_lane_id on trax.lane (lane_id);
 

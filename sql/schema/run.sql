@@ -33,6 +33,11 @@ create table trax.run (
 
 create table trax.run_default partition of trax.run default;
 
+-- History has no key: nothing changes a row or deletes one, but for rows that leave the default partition. For those a
+-- publication needs an identity.
+alter table trax.run replica identity full;
+alter table trax.run_default replica identity full;
+
 -- Each partition has these indexes by itself. An index of the parent would be made for a partition both by a restored
 -- dump and by attaching it.
 create index run_default_job on trax.run_default (job_id);

@@ -1,9 +1,11 @@
 //! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens and copies of lanes forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row too, is left for the next
-//! cycle.
+//! cycle. A *step* that fails undoes only itself and stops no other: `trax.failed_step` has its words until it works
+//! again, for `trax.status()`, and the log has them once.
 
 use crate::clock::{Timestamp, micros};
+use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
 use crate::{
     dead_letter, far_ahead, limit, manifest_state, progress, registry, setting, token, work_queue,
@@ -26,6 +28,15 @@ statement!(
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
+
+statement!(
+    STEP_FAILED,
+    "step_failed.sql",
+    TEXTOID,
+    TEXTOID,
+    TIMESTAMPTZOID
+);
+statement!(STEP_WORKS, "step_works.sql", TEXTOID);
 
 /// When this backend last looked after everything: a hint that spares the catalog lookups of most cycles.
 static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
@@ -54,32 +65,85 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
         sweep(spi, now, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
-    retain(spi, now, !looked)
+    isolated(spi, now, !looked, "retention", || retain(spi, now, !looked)).unwrap_or_default()
 }
 
 /// The nets under what transactions, and a clock that was ahead and `went_back`, may have left.
 fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
-    if let Err(error) = spi::isolated(|| zone_data::catch_up(spi, now)) {
-        let message = error.message();
-        pgrx::warning!(
-            "trax: next runs were not corrected after an update of the zone data: {message}"
-        );
+    let step = |name, work: &dyn Fn()| {
+        isolated(spi, now, true, name, || {
+            work();
+            Ok(())
+        });
+    };
+    isolated(spi, now, true, "zone data", || {
+        zone_data::catch_up(spi, now)
+    });
+    step("next runs that lie too far ahead", &|| {
+        far_ahead::sweep(spi, now, went_back);
+    });
+    step("manifests", &|| {
+        manifest_state::sweep(spi, now);
+    });
+    step("workers that are gone", &|| {
+        registry::forget_gone(spi, now);
+    });
+    step("limits", &|| {
+        limit::sweep(spi);
+    });
+    step("progress", &|| {
+        progress::sweep(spi, now);
+    });
+    step("tokens", &|| {
+        token::sweep(spi, now);
+    });
+    step("lanes", &|| {
+        work_queue::deduplicate_lanes(spi);
+    });
+}
+
+/// Runs a step so that its failure undoes only its own changes; `None` when it failed. One that `says` so clears what was
+/// noted of an earlier failure.
+fn isolated<T>(
+    spi: &Spi,
+    now: Timestamp,
+    says: bool,
+    step: &'static str,
+    work: impl FnOnce() -> Result<T>,
+) -> Option<T> {
+    let done = spi::isolated(work);
+    // The note itself may fail, for want of room or of a lock: that is no reason to stop either.
+    let noted = spi::isolated(|| {
+        match &done {
+            Ok(_) if says => {
+                spi.execute(&STEP_WORKS, &[arg(step)]);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let arguments = [arg(step), arg(error.message()), arg(now)];
+                if spi.execute(&STEP_FAILED, &arguments) > 0 {
+                    log_failure(step, error);
+                }
+            }
+        }
+        Ok(())
+    });
+    if noted.is_err()
+        && let Err(error) = &done
+    {
+        log_failure(step, error);
     }
-    if let Err(error) = spi::isolated(|| Ok(far_ahead::sweep(spi, now, went_back))) {
-        let message = error.message();
-        pgrx::warning!("trax: next runs that lie too far ahead were not put right: {message}");
-    }
-    manifest_state::sweep(spi, now);
-    registry::forget_gone(spi, now);
-    limit::sweep(spi);
-    progress::sweep(spi, now);
-    token::sweep(spi, now);
-    work_queue::deduplicate_lanes(spi);
+    done.ok()
+}
+
+fn log_failure(step: &str, error: &Error) {
+    let message = error.message();
+    pgrx::warning!("trax: a step of the cleanup failed ({step}): {message}");
 }
 
 /// History and resolved dead letters. Each cycle asks whether their time is over; partitions are looked at again when
 /// their number or their retention is another than before.
-fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Cleaned {
+fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     let retention = micros(setting::run_retention());
     let runs_before = now.plus(-retention);
     let letters_before = now.plus(-micros(setting::dead_letter_retention()));
@@ -90,38 +154,33 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Cleaned {
     let (old_runs, old_letters) = (row.must::<bool>(1), row.must::<bool>(2));
     let partitions: i64 = row.must(3);
     let mut cleaned = Cleaned::default();
-    if old_letters {
-        cleaned.dead_letters = dead_letter::forget_resolved(spi, letters_before) as i64;
+    if old_letters || everything {
+        cleaned.dead_letters = isolated(spi, now, everything, "resolved dead letters", || {
+            Ok(dead_letter::forget_resolved(spi, letters_before) as i64)
+        })
+        .unwrap_or_default();
     }
     let others = PARTITIONS.load(Ordering::Relaxed) != partitions
         || RETENTION.load(Ordering::Relaxed) != retention;
     let at_once = (old_runs || others) && !IN_TROUBLE.load(Ordering::Relaxed);
     if everything || at_once {
-        let done = look_after_partitions(spi, now, runs_before);
+        let done = isolated(spi, now, true, "partitions of trax.run", || {
+            Ok(look_after_partitions(spi, now, runs_before))
+        });
         IN_TROUBLE.store(done.is_none(), Ordering::Relaxed);
         let (made, dropped) = done.unwrap_or_default();
         (cleaned.partitions_made, cleaned.partitions_dropped) = (made, dropped);
         PARTITIONS.store(partitions + made - dropped, Ordering::Relaxed);
         RETENTION.store(retention, Ordering::Relaxed);
     }
-    cleaned
+    Ok(cleaned)
 }
 
-/// Makes partitions ahead and drops those before a time; gives how many, none at all when it failed.
-fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> Option<(i64, i64)> {
-    let partitions = spi::isolated(|| {
-        let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
-        let row = rows
-            .first()
-            .expect("a select without a table gives one row");
-        Ok((i64::from(row.must::<i32>(1)), i64::from(row.must::<i32>(2))))
-    });
-    match partitions {
-        Ok(done) => Some(done),
-        Err(error) => {
-            let message = error.message();
-            pgrx::warning!("trax: partitions of trax.run were not looked after: {message}");
-            None
-        }
-    }
+/// Makes partitions ahead and drops those before a time; gives how many.
+fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> (i64, i64) {
+    let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
+    let row = rows
+        .first()
+        .expect("a select without a table gives one row");
+    (i64::from(row.must::<i32>(1)), i64::from(row.must::<i32>(2)))
 }

@@ -25,6 +25,7 @@ mod cleanup;
 mod cycle;
 
 mod dependency;
+mod detour;
 mod fair;
 mod far_ahead;
 mod group;

@@ -52,11 +52,16 @@ extension_sql_file!(
     name = "schema_worker",
     requires = ["schema_limit"]
 );
+extension_sql_file!(
+    "../../sql/schema/cleanup.sql",
+    name = "schema_cleanup",
+    requires = ["schema_worker"]
+);
 
 extension_sql_file!(
     "../../sql/api/rights.sql",
     name = "api_rights",
-    requires = ["schema_worker"]
+    requires = ["schema_cleanup"]
 );
 extension_sql_file!(
     "../../sql/api/work_queue.sql",

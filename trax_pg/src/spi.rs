@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
@@ -59,6 +61,23 @@ impl Statement {
             plan
         }
     }
+}
+
+thread_local! {
+    static KEPT: RefCell<HashMap<String, &'static Statement>> = RefCell::default();
+}
+
+/// A statement whose text follows from the columns of a table of ours; there are few, and each is kept.
+pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
+    if let Some(kept) = KEPT.with_borrow(|kept| kept.get(sql).copied()) {
+        return kept;
+    }
+    let statement: &'static Statement = Box::leak(Box::new(Statement::new(
+        Box::leak(sql.to_owned().into_boxed_str()),
+        Box::leak(types.to_vec().into_boxed_slice()),
+    )));
+    KEPT.with_borrow_mut(|kept| kept.insert(sql.to_owned(), statement));
+    statement
 }
 
 /// A connection to SPI, open while `work` of [`connected`] runs.

@@ -3,13 +3,12 @@
 //! Leases are taken in ascending order of their jobs, as every outcome does. One that another transaction is changing is
 //! waited for: afterwards it is gone, and lost, or only extended, and still ours.
 
-use crate::clock::{MICROS_PER_DAY, Timestamp};
+use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::lease::{Held, Leased};
 use crate::spi::{arg, keeps_snapshot};
-use crate::table::{Index, Inserter, Key, Row, Scan, Table, Taken, View, columns, open_partition};
+use crate::table::{Index, Inserter, Key, Row, Scan, Table, Taken, View, columns};
 use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
-use std::ffi::CString;
 
 /// Jobs that are at most so far apart are found by walking on instead of a new descent.
 const CLOSE: i64 = 4;
@@ -156,9 +155,9 @@ impl Walk {
 
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
     let parent = Table::open(Run::TABLE, Run::ALL);
-    let partition = partition_of(&parent, now);
+    let partition = parent.partition_for(now.0);
     let completed = arg("completed");
-    let mut runs = Inserter::begin(&partition);
+    let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent));
     for (lease, output) in ended {
         let mut run = runs.row();
         for (to, from) in SAME {
@@ -170,35 +169,10 @@ fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
         run.set(Run::Output, *output);
     }
     runs.end();
-    partition.close();
-    parent.close();
-}
-
-/// The partition of `trax.run` for the UTC day of a time, else the default one.
-fn partition_of(parent: &Table, time: Timestamp) -> Table {
-    let name = partition_name(time);
-    loop {
-        if let Some(day) = open_partition(parent, &name) {
-            return day;
-        }
-        let default =
-            open_partition(parent, c"run_default").expect("trax.run has a default partition");
-        // Waiting for the lock may have been waiting for the day's partition to be attached.
-        match open_partition(parent, &name) {
-            None => return default,
-            Some(day) => day.close(),
-        }
-        default.close();
+    if let Some(partition) = partition {
+        partition.close();
     }
-}
-
-/// As `trax.make_run_partitions` names them.
-fn partition_name(time: Timestamp) -> CString {
-    let day = time.0.div_euclid(MICROS_PER_DAY) as i32 + pg_sys::POSTGRES_EPOCH_JDATE as i32;
-    let (mut year, mut month, mut date) = (0, 0, 0);
-    // SAFETY: writes three numbers.
-    unsafe { pg_sys::j2date(day, &raw mut year, &raw mut month, &raw mut date) };
-    CString::new(format!("run_{year:04}{month:02}{date:02}")).expect("digits have no zero byte")
+    parent.close();
 }
 
 fn serialization_failure() -> Error {

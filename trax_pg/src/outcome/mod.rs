@@ -14,6 +14,8 @@
 mod completion;
 mod ending;
 
+pub(crate) use completion::Run;
+
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;

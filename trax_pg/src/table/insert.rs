@@ -1,6 +1,9 @@
 //! Adding: many rows at once, into a table and its indexes.
 
-use super::Table;
+use super::detour::{has_checks_of_others, not_null};
+use super::{Table, attribute};
+use crate::error::Error;
+use crate::spi;
 use pgrx::pg_sys;
 use std::marker::PhantomData;
 
@@ -16,6 +19,9 @@ pub(crate) struct Inserter<'table> {
     shape: pg_sys::TupleDesc,
     slots: Vec<*mut pg_sys::TupleTableSlot>,
     filled: usize,
+    not_null: Vec<usize>,
+    /// Others have added check constraints.
+    checks: bool,
 }
 
 impl<'table> Inserter<'table> {
@@ -26,7 +32,9 @@ impl<'table> Inserter<'table> {
             let state = pg_sys::CreateExecutorState();
             let target = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
             pg_sys::InitResultRelInfo(target, table.relation, 1, std::ptr::null_mut(), 0);
-            pg_sys::ExecOpenIndices(target, false);
+            if table.is_insertable() {
+                pg_sys::ExecOpenIndices(target, false);
+            }
             Self {
                 table,
                 state,
@@ -34,6 +42,8 @@ impl<'table> Inserter<'table> {
                 shape: pg_sys::CreateTupleDescCopy((*table.relation).rd_att),
                 slots: Vec::new(),
                 filled: 0,
+                not_null: not_null(table.relation),
+                checks: has_checks_of_others(table.relation),
             }
         }
     }
@@ -67,6 +77,9 @@ impl<'table> Inserter<'table> {
         if self.filled == 0 {
             return;
         }
+        if !self.table.is_insertable() {
+            return self.flush_by_statements();
+        }
         let slots = &mut self.slots[..self.filled];
         self.filled = 0;
         // SAFETY: each slot has been filled with a row of the table; copies made on the way live in a memory context
@@ -77,6 +90,10 @@ impl<'table> Inserter<'table> {
             pg_sys::CurrentMemoryContext = (*expressions).ecxt_per_tuple_memory;
             for slot in slots.iter() {
                 pg_sys::ExecStoreVirtualTuple(*slot);
+                let is_null = (**slot).tts_isnull;
+                if self.checks || self.not_null.iter().any(|&column| *is_null.add(column)) {
+                    pg_sys::ExecConstraints(self.target, *slot, self.state);
+                }
             }
             pg_sys::table_multi_insert(
                 self.table.relation,
@@ -95,16 +112,68 @@ impl<'table> Inserter<'table> {
         }
     }
 
+    /// Where something is to happen that only statements do, or only the server can tell the partition.
+    fn flush_by_statements(&mut self) {
+        let count = std::mem::take(&mut self.filled);
+        let width = self.table.columns.len();
+        let table = self.table.name.to_string_lossy();
+        let columns: Vec<_> = self
+            .table
+            .columns
+            .iter()
+            .map(|name| name.to_string_lossy())
+            .collect();
+        let places: Vec<_> = (1..=width).map(|place| format!("${place}")).collect();
+        let sql = format!(
+            "insert into trax.{table} ({}) overriding system value values ({})",
+            columns.join(", "),
+            places.join(", ")
+        );
+        let types: Vec<_> = (0..width)
+            // SAFETY: the table has these columns, at least.
+            .map(|column| unsafe { (*attribute(self.shape, column)).atttypid })
+            .collect();
+        let added = spi::connected(|spi| {
+            let statement = spi::kept(&sql, &types);
+            for slot in &self.slots[..count] {
+                let values: Vec<_> = (0..width)
+                    // SAFETY: within the arrays of the slot.
+                    .map(|column| unsafe {
+                        let is_null = *(**slot).tts_isnull.add(column);
+                        (!is_null).then(|| *(**slot).tts_values.add(column))
+                    })
+                    .collect();
+                if spi.execute(statement, &values) != 1 {
+                    return Err(suppressed(&table));
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = added {
+            error.raise()
+        }
+    }
+
     /// Adds what is left, and lets what follows in this transaction see the rows.
     pub(crate) fn end(mut self) {
         self.flush();
         // SAFETY: ends what `begin` began.
         unsafe {
-            pg_sys::ExecCloseIndices(self.target);
+            if self.table.is_insertable() {
+                pg_sys::ExecCloseIndices(self.target);
+            }
             pg_sys::FreeExecutorState(self.state);
             pg_sys::CommandCounterIncrement();
         }
     }
+}
+
+fn suppressed(table: &str) -> Error {
+    Error::wrong_state(format!("a row was kept out of trax.{table}"))
+        .detail("A trigger or a rule that was added to the table suppressed it, and a job would be lost.")
+        .hint(format!(
+            "List what was added: select tgname from pg_trigger where tgrelid = 'trax.{table}'::regclass; and drop it."
+        ))
 }
 
 unsafe fn insert_into_indexes(

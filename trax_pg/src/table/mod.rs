@@ -5,15 +5,20 @@
 //! costs 7.9 µs of the server's time and 891 B of WAL so; by statements it was 13.7 µs and 1,038 B.
 //!
 //! Holds: everything goes through the access methods, so that indexes (those of an administrator too), TOAST,
-//! serializable reads, logical decoding and statistics of the tables see what they would see of a statement. Check
-//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force. Row triggers
-//! that an administrator adds do not fire: history is read, or followed by logical decoding.
+//! serializable reads, logical decoding and statistics of the tables see what they would see of a statement. Our own check
+//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force; those of
+//! others are. What only a statement honours ([`detour`]: triggers, rules, row security, added columns) makes a statement
+//! of each row, so that tools that copy a table by triggers, as pg_repack does, miss none.
 //! Whatever is open belongs to the resource owner of the transaction, so that an error on the way leaks nothing.
 
+mod detour;
 mod insert;
+mod partition;
 mod scan;
 
 use crate::error::Error;
+use crate::spi;
+pub(crate) use detour::{detour_of, history_detour};
 pub(crate) use insert::Inserter;
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
@@ -63,12 +68,15 @@ fn keep_memory() {
 /// A table of ours, locked for changes of its rows until the transaction ends.
 pub(crate) struct Table {
     relation: pg_sys::Relation,
+    name: &'static CStr,
     columns: &'static [&'static CStr],
+    /// Its rows are written without statements.
+    is_direct: bool,
 }
 
 impl Table {
     /// Opens `trax.<name>`, which has these columns.
-    pub(crate) fn open(name: &CStr, columns: &'static [&'static CStr]) -> Self {
+    pub(crate) fn open(name: &'static CStr, columns: &'static [&'static CStr]) -> Self {
         KEEP_MEMORY.call_once(keep_memory);
         let oid = relation_oid(name);
         if oid == pg_sys::InvalidOid {
@@ -76,25 +84,24 @@ impl Table {
         }
         // SAFETY: a relation of ours, which the lock keeps.
         let relation = unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) };
-        let table = Self { relation, columns };
-        if !table.is_as_known() {
-            refuse(name, "its columns are others");
-        }
-        table
+        Self::of(relation, name, columns)
     }
 
-    fn is_as_known(&self) -> bool {
-        // SAFETY: the descriptor of an open relation has as many attributes as it says.
-        unsafe {
-            let shape = (*self.relation).rd_att;
-            let width = (*shape).natts as usize;
-            width >= self.columns.len()
-                && self.columns.iter().enumerate().all(|(index, name)| {
-                    let attribute = attribute(shape, index);
-                    CStr::from_ptr((*attribute).attname.data.as_ptr()) == *name
-                })
-                // A column that somebody added and dropped again keeps its place.
-                && (self.columns.len()..width).all(|index| (*attribute(shape, index)).attisdropped)
+    /// A relation that is open, or an error when it is not as this library knows it.
+    fn of(
+        relation: pg_sys::Relation,
+        name: &'static CStr,
+        columns: &'static [&'static CStr],
+    ) -> Self {
+        if let Err(found) = detour::has_columns(relation, columns) {
+            refuse(name, &found);
+        }
+        let is_direct = detour::is_direct(relation, columns);
+        Self {
+            relation,
+            name,
+            columns,
+            is_direct,
         }
     }
 
@@ -105,11 +112,15 @@ impl Table {
 
     /// Deletes the row at `tid`, which `view` sees; waits for a transaction that has it, or says so.
     pub(crate) fn delete(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
+        if !self.is_direct {
+            return self.delete_by_statement(tid, view, wait);
+        }
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
         // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a statement is.
         let result = unsafe {
             pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
+            pg_sys::CheckCmdReplicaIdentity(self.relation, pg_sys::CmdType::CMD_DELETE);
             pg_sys::table_tuple_delete(
                 self.relation,
                 &raw mut tid,
@@ -142,8 +153,48 @@ impl Table {
         }
     }
 
+    /// The same for a table that needs a statement: the row is locked, then deleted with all that belongs to it. No when
+    /// a trigger keeps it.
+    fn delete_by_statement(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
+        let policy = if wait {
+            pg_sys::LockWaitPolicy::LockWaitBlock
+        } else {
+            pg_sys::LockWaitPolicy::LockWaitSkip
+        };
+        match self.lock(tid, view, policy) {
+            pg_sys::TM_Result::TM_Ok => {}
+            pg_sys::TM_Result::TM_Updated => return Taken::Changed,
+            pg_sys::TM_Result::TM_WouldBlock | pg_sys::TM_Result::TM_BeingModified => {
+                return Taken::Busy;
+            }
+            _ => return Taken::No,
+        }
+        let table = self.name.to_string_lossy();
+        let sql = format!("delete from only trax.{table} o where o.ctid operator(pg_catalog.=) $1");
+        let mut tid = tid;
+        let place = Some(pg_sys::Datum::from(&raw mut tid));
+        let deleted = spi::connected(|spi| {
+            let statement = spi::kept(&sql, &[pg_sys::TIDOID]);
+            Ok(spi.change_latest(statement, &[place]).len())
+        });
+        match deleted {
+            Ok(1) => Taken::Yes,
+            Ok(_) => Taken::No,
+            Err(error) => error.raise(),
+        }
+    }
+
     /// Locks the row at `tid` unless another transaction has it; false when it does, or has changed it.
     pub(crate) fn lock_if_free(&self, tid: pg_sys::ItemPointerData, view: &View) -> bool {
+        self.lock(tid, view, pg_sys::LockWaitPolicy::LockWaitSkip) == pg_sys::TM_Result::TM_Ok
+    }
+
+    fn lock(
+        &self,
+        tid: pg_sys::ItemPointerData,
+        view: &View,
+        policy: pg_sys::LockWaitPolicy::Type,
+    ) -> pg_sys::TM_Result::Type {
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
         let slot = self.slot();
@@ -157,12 +208,12 @@ impl Table {
                 slot,
                 pg_sys::GetCurrentCommandId(true),
                 pg_sys::LockTupleMode::LockTupleExclusive,
-                pg_sys::LockWaitPolicy::LockWaitSkip,
+                policy,
                 0,
                 &raw mut failure,
             );
             pg_sys::ExecDropSingleTupleTableSlot(slot);
-            result == pg_sys::TM_Result::TM_Ok
+            result
         }
     }
 
@@ -181,8 +232,8 @@ fn refuse(name: &CStr, found: &str) -> ! {
             "The library, version {VERSION}, does not know trax.{name} as it is: {found}."
         ))
         .hint(
-            "Type: alter extension trax update; if the library is the older one, restart PostgreSQL; drop columns that \
-             were added by hand.",
+            "Type: alter extension trax update; if the library is the older one, restart PostgreSQL; undo what was \
+             changed by hand.",
         )
         .raise()
 }
@@ -218,32 +269,6 @@ fn relation_oid(name: &CStr) -> pg_sys::Oid {
     unsafe {
         let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), false);
         pg_sys::get_relname_relid(name.as_ptr(), schema)
-    }
-}
-
-/// The partition `trax.<name>` of the table `parent` of ours, which has the same columns; `None` if there is none.
-pub(crate) fn open_partition(parent: &Table, name: &CStr) -> Option<Table> {
-    let oid = relation_oid(name);
-    if oid == pg_sys::InvalidOid {
-        return None;
-    }
-    // SAFETY: the lock on the parent keeps a partition from being detached; one that is dropped at this moment opens as
-    // null.
-    unsafe {
-        let relation = pg_sys::try_relation_open(oid, pg_sys::RowExclusiveLock as i32);
-        if relation.is_null() {
-            return None;
-        }
-        let table = Table {
-            relation,
-            columns: parent.columns,
-        };
-        let is_ours = (*(*relation).rd_rel).relispartition && table.is_as_known();
-        if is_ours {
-            return Some(table);
-        }
-        table.close();
-        None
     }
 }
 

@@ -1,0 +1,17 @@
+-- cleanup: the steps that do not work.
+
+create table trax.failed_step (
+    step text collate "C" not null,
+    error text not null,
+    failed_since timestamptz not null,
+    failed_at timestamptz not null,
+    constraint failed_step_pkey primary key (step)
+);
+
+comment on table trax.failed_step is 'Steps of the cleanup that failed when they were last tried; a row leaves when its step works again.';
+comment on column trax.failed_step.step is 'What it looks after.';
+comment on column trax.failed_step.error is 'The words of the last error.';
+comment on column trax.failed_step.failed_since is 'When it first failed.';
+comment on column trax.failed_step.failed_at is 'When it last failed.';
+
+select pg_catalog.pg_extension_config_dump('trax.failed_step', '');

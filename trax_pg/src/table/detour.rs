@@ -1,0 +1,249 @@
+//! Detours: why rows of a table are written by statements.
+//!
+//! Writing directly honours what the access methods do: indexes, unique and exclusion constraints at once, TOAST, another
+//! access method or tablespace. Not null and check constraints of others the inserter evaluates. All else that an
+//! administrator may have added is the executor's doing, and needs a statement.
+
+use super::{Table, attribute, relation_oid};
+use pgrx::{pg_guard, pg_sys};
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::sync::Once;
+
+/// Our own triggers, all for statements by hand: they are right not to fire.
+const OUR_TRIGGERS: [&CStr; 3] = [
+    c"work_queue_changed_by_hand",
+    c"lease_changed_by_hand",
+    c"lease_deadline_changed_by_hand",
+];
+
+/// Our own check constraints, which whoever adds a row answers for.
+const OUR_CHECKS: [&CStr; 16] = [
+    c"work_queue_waits_for_known",
+    c"work_queue_priority_range",
+    c"work_queue_attempts_not_negative",
+    c"work_queue_max_retries_not_negative",
+    c"work_queue_timeout_range",
+    c"work_queue_retry_delay_range",
+    c"work_queue_manifest_has_id",
+    c"work_queue_scheduled_entry_is_fresh",
+    c"lease_attempt_positive",
+    c"lease_cancel_has_a_cause",
+    c"lease_manifest_has_id",
+    c"run_state_known",
+    c"run_failure_kind_known",
+    c"run_failure_kind_only_when_failed",
+    c"run_only_failures_are_retried",
+    c"run_attempt_not_negative",
+];
+
+thread_local! {
+    /// Tables that need no statement, until something about them changes.
+    static DIRECT: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
+}
+static LISTEN: Once = Once::new();
+
+/// Something about a relation, or about all, has changed.
+#[pg_guard]
+unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
+    DIRECT.with_borrow_mut(|known| {
+        if relation == pg_sys::InvalidOid {
+            known.clear();
+        } else {
+            known.retain(|one| *one != relation);
+        }
+    });
+}
+
+/// Whether the rows of an open relation with these columns are written without statements.
+pub(super) fn is_direct(relation: pg_sys::Relation, columns: &[&CStr]) -> bool {
+    LISTEN.call_once(|| {
+        // SAFETY: the callback has the right signature and lives as long as the library.
+        unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0)) }
+    });
+    // SAFETY: an open relation.
+    let oid = unsafe { (*relation).rd_id };
+    if DIRECT.with_borrow(|known| known.contains(&oid)) {
+        return true;
+    }
+    let is_direct = detour(relation, columns).is_none();
+    if is_direct {
+        DIRECT.with_borrow_mut(|known| known.push(oid));
+    }
+    is_direct
+}
+
+/// Whether the first columns are these, of the types that we know; else what is wrong.
+pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Result<(), String> {
+    // SAFETY: an open relation; its descriptor has as many attributes as it says.
+    unsafe {
+        if DIRECT.with_borrow(|known| known.contains(&(*relation).rd_id)) {
+            return Ok(());
+        }
+        let shape = (*relation).rd_att;
+        if ((*shape).natts as usize) < columns.len() {
+            return Err("its columns are others".to_owned());
+        }
+        for (index, name) in columns.iter().enumerate() {
+            let attribute = &*attribute(shape, index);
+            if CStr::from_ptr(attribute.attname.data.as_ptr()) != *name {
+                return Err("its columns are others".to_owned());
+            }
+            let known = type_of(name);
+            if known != pg_sys::InvalidOid && attribute.atttypid != known {
+                let name = name.to_string_lossy();
+                return Err(format!("its column {name} has another type"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The type of a column: one name has one type in all the tables that every job goes through.
+fn type_of(column: &CStr) -> pg_sys::Oid {
+    match column.to_bytes() {
+        b"job_id" | b"lane_id" | b"manifest_id" => pg_sys::INT8OID,
+        b"attempt" | b"attempts" | b"max_retries" => pg_sys::INT4OID,
+        b"cancel_requested" | b"cancelled" | b"timed_out" | b"limited" | b"final"
+        | b"scheduled" => pg_sys::BOOLOID,
+        b"token" => pg_sys::UUIDOID,
+        b"timeout" | b"retry_delay" => pg_sys::INTERVALOID,
+        b"input" | b"trace" | b"detail" | b"output" => pg_sys::JSONBOID,
+        b"waits_for" | b"task" | b"group_name" | b"manifest" | b"unique_key"
+        | b"concurrency_key" | b"worker" | b"state" | b"failure_kind" | b"error" => pg_sys::TEXTOID,
+        b"scheduled_for" => pg_sys::TIMESTAMPTZOID,
+        name if name.ends_with(b"_at") => pg_sys::TIMESTAMPTZOID,
+        _ => pg_sys::InvalidOid,
+    }
+}
+
+/// What makes statements of the rows of an open relation whose first columns are known.
+pub(super) fn detour(relation: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
+    // SAFETY: an open relation; descriptor, triggers and rules have as many entries as they say.
+    unsafe {
+        let class = &*(*relation).rd_rel;
+        let shape = (*relation).rd_att;
+        if let Some(trigger) = trigger_of_others((*relation).trigdesc) {
+            return Some(format!("trigger \"{trigger}\""));
+        }
+        if !(*relation).rd_rules.is_null() && (*(*relation).rd_rules).numLocks > 0 {
+            return Some("a rule".to_owned());
+        }
+        if class.relrowsecurity {
+            return Some("row security".to_owned());
+        }
+        // A column that somebody added and dropped again keeps its place.
+        let added = (columns.len()..(*shape).natts as usize)
+            .map(|index| &*attribute(shape, index))
+            .find(|attribute| !attribute.attisdropped);
+        if let Some(added) = added {
+            let name = CStr::from_ptr(added.attname.data.as_ptr()).to_string_lossy();
+            return Some(format!("column \"{name}\""));
+        }
+        // Of a partitioned table only the partitions have rows.
+        let kinds = [pg_sys::RELKIND_RELATION, pg_sys::RELKIND_PARTITIONED_TABLE];
+        if !kinds.contains(&(class.relkind as u8)) {
+            return Some("what it is: no plain table".to_owned());
+        }
+    }
+    None
+}
+
+unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc) -> Option<String> {
+    if triggers.is_null() {
+        return None;
+    }
+    // SAFETY: as many triggers as it says, each with a name.
+    unsafe {
+        let all =
+            std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
+        all.iter()
+            .filter(|one| one.tgenabled as u8 != pg_sys::TRIGGER_DISABLED)
+            .map(|one| CStr::from_ptr(one.tgname))
+            .find(|name| !OUR_TRIGGERS.contains(name))
+            .map(|name| name.to_string_lossy().into_owned())
+    }
+}
+
+/// Whether rows must meet check constraints that are not ours.
+pub(super) fn has_checks_of_others(relation: pg_sys::Relation) -> bool {
+    // SAFETY: an open relation; as many constraints as it says, each with a name.
+    unsafe {
+        let constraints = (*(*relation).rd_att).constr;
+        !constraints.is_null()
+            && (0..usize::from((*constraints).num_check)).any(|index| {
+                let name = CStr::from_ptr((*(*constraints).check.add(index)).ccname);
+                !OUR_CHECKS.contains(&name)
+            })
+    }
+}
+
+/// Columns of an open relation that must not be null.
+pub(super) fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
+    // SAFETY: an open relation; the descriptor has as many attributes as it says.
+    unsafe {
+        let shape = (*relation).rd_att;
+        (0..(*shape).natts as usize)
+            .filter(|&index| (*attribute(shape, index)).attnotnull)
+            .collect()
+    }
+}
+
+/// Why rows of `trax.<name>` are written by statements, if they are; for a table that may only be read, too.
+pub(crate) fn detour_of(name: &CStr, columns: &[&CStr]) -> Option<String> {
+    let oid = relation_oid(name);
+    let lock = pg_sys::AccessShareLock as i32;
+    // SAFETY: closed before it returns; null when it is gone.
+    unsafe {
+        let relation = pg_sys::try_relation_open(oid, lock);
+        if relation.is_null() {
+            return None;
+        }
+        let found = detour(relation, columns);
+        pg_sys::relation_close(relation, lock);
+        found
+    }
+}
+
+/// The same for `trax.<name>`, which is partitioned by time, and the partition of one time.
+pub(crate) fn history_detour(
+    name: &CStr,
+    columns: &'static [&'static CStr],
+    time: i64,
+) -> Option<String> {
+    detour_of(name, columns).or_else(|| {
+        let oid = relation_oid(name);
+        let lock = pg_sys::AccessShareLock as i32;
+        // SAFETY: as above.
+        unsafe {
+            let relation = pg_sys::try_relation_open(oid, lock);
+            if relation.is_null() {
+                return None;
+            }
+            let found = match super::partition::route(relation, time) {
+                None => Some("its partitions".to_owned()),
+                Some(partition) => {
+                    let partition = pg_sys::try_relation_open(partition, lock);
+                    if partition.is_null() {
+                        None
+                    } else {
+                        let found = super::partition::why_not_direct(partition, columns);
+                        pg_sys::relation_close(partition, lock);
+                        found
+                    }
+                }
+            };
+            pg_sys::relation_close(relation, lock);
+            found
+        }
+    })
+}
+
+impl Table {
+    /// Whether rows are added to it directly: it has rows of its own, and nothing needs a statement.
+    pub(super) fn is_insertable(&self) -> bool {
+        // SAFETY: an open relation.
+        let kind = unsafe { (*(*self.relation).rd_rel).relkind } as u8;
+        self.is_direct && kind == pg_sys::RELKIND_RELATION
+    }
+}

@@ -1,0 +1,98 @@
+//! Partitions: where the server itself would put a row of a table that is partitioned by ranges of a time.
+
+use super::Table;
+use super::detour;
+use pgrx::pg_sys;
+use std::ffi::CStr;
+
+/// How often a partition is looked for that goes away at that moment.
+const LOOKS: usize = 5;
+
+impl Table {
+    /// The partition for rows of this time, if they can be written there directly.
+    pub(crate) fn partition_for(&self, time: i64) -> Option<Table> {
+        if !self.is_direct {
+            return None;
+        }
+        for _ in 0..LOOKS {
+            let oid = route(self.relation, time)?;
+            // SAFETY: null when it has been dropped.
+            let relation =
+                unsafe { pg_sys::try_relation_open(oid, pg_sys::RowExclusiveLock as i32) };
+            if relation.is_null() {
+                continue;
+            }
+            // Waiting for the lock may have been waiting for another one to be attached. From now on none can be: that
+            // takes the default partition's lock.
+            if route(self.relation, time) == Some(oid) {
+                if why_not_direct(relation, self.columns).is_none() {
+                    return Some(Table {
+                        relation,
+                        name: self.name,
+                        columns: self.columns,
+                        is_direct: true,
+                    });
+                }
+                close(relation);
+                return None;
+            }
+            close(relation);
+        }
+        None
+    }
+}
+
+fn close(relation: pg_sys::Relation) {
+    // SAFETY: opened by us; the lock stays until the transaction ends.
+    unsafe { pg_sys::relation_close(relation, pg_sys::NoLock as i32) }
+}
+
+/// What makes statements of the rows of an open partition.
+pub(super) fn why_not_direct(partition: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
+    // SAFETY: an open relation.
+    let class = unsafe { &*(*partition).rd_rel };
+    if class.relkind as u8 != pg_sys::RELKIND_RELATION || !class.relispartition {
+        return Some("a partition that is no plain table".to_owned());
+    }
+    if detour::has_columns(partition, columns).is_err() {
+        return Some("a partition whose columns have another order".to_owned());
+    }
+    if detour::is_direct(partition, columns) {
+        return None;
+    }
+    detour::detour(partition, columns)
+}
+
+/// The partition for rows of this time, the default one included; `None` where the server must decide.
+pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> {
+    // SAFETY: an open relation; a range has a bound more than the ends of its partitions, and one column, the time.
+    unsafe {
+        if (*(*parent).rd_rel).relkind as u8 != pg_sys::RELKIND_PARTITIONED_TABLE {
+            return None;
+        }
+        let partitions = &*pg_sys::RelationGetPartitionDesc(parent, true);
+        let bounds = partitions.boundinfo.as_ref()?;
+        if bounds.strategy as u8 != pg_sys::PARTITION_STRATEGY_RANGE {
+            return None;
+        }
+        let (mut low, mut high) = (0, bounds.ndatums as usize);
+        while low < high {
+            let middle = (low + high) / 2;
+            let at_most = match **bounds.kind.add(middle) {
+                pg_sys::PartitionRangeDatumKind::PARTITION_RANGE_DATUM_MINVALUE => true,
+                pg_sys::PartitionRangeDatumKind::PARTITION_RANGE_DATUM_MAXVALUE => false,
+                _ => (**bounds.datums.add(middle)).value() as i64 <= time,
+            };
+            if at_most {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let mut place = *bounds.indexes.add(low);
+        if place < 0 {
+            place = bounds.default_index;
+        }
+        (place >= 0).then(|| *partitions.oids.add(place as usize))
+    }
+}
