@@ -372,9 +372,9 @@ async fn tables_of_another_version_are_refused_with_what_to_type() {
     s.enqueue("'a'").await;
     for (change, undo, found) in [
         (
-            "alter column attempts type bigint",
-            "alter column attempts type int",
-            "trax.work_queue as it is: its column attempts has another type",
+            "alter column trace type text",
+            "alter column trace type jsonb using trace::jsonb",
+            "trax.work_queue as it is: its column trace has another type",
         ),
         (
             "rename column trace to traces",

@@ -309,7 +309,8 @@ async fn status_says_what_to_type() {
     s.get("update trax.lease set lease_expires_at = now() - interval '1 min'; select trax.enqueue('a')").await;
     s.get("select trax.schedule('m', 'a', every => '1 h'); update trax.manifest_state set next_run_at = now() - interval '1 min'").await;
     let counts = "select item, value, healthy from trax.status()
-                  where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated') order by item";
+                  where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated', 'rows of the hot tables',
+                      'cleanup steps that fail') order by item";
     let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
     assert_eq!(s.get(counts).await, expected);
     assert_eq!(s.number(unhealthy).await, 0);
@@ -402,7 +403,7 @@ async fn every_rule_of_check_fires_when_its_invariant_is_broken() {
     s.assert_healthy().await;
     let rules = "select distinct m[1] from pg_proc p,
                      regexp_matches(p.prosrc, '^select ''([^'']+)''', 'gn') m
-                 where p.oid = 'trax.check()'::regprocedure";
+                 where p.oid = 'trax.check'::regproc";
     let rules: BTreeSet<String> = s.get(rules).await.lines().map(str::to_owned).collect();
     assert_eq!(rules, fired, "each rule has a breakage here");
 }

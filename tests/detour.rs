@@ -5,10 +5,8 @@ use trax_client::testkit::Database;
 
 /// The partition of today, by where a row would go.
 async fn today(s: &Session) -> String {
-    s.get(
-        "select p.name from trax.run_partitions() p where p.period @> clock_timestamp()",
-    )
-    .await
+    s.get("select p.name from trax.run_partitions() p where p.period @> clock_timestamp()")
+        .await
 }
 
 async fn how(s: &Session) -> String {

@@ -48,6 +48,7 @@ mod retention;
 mod scheduler;
 mod schema;
 mod token;
+mod vacuum;
 mod variance;
 mod wake;
 mod work_queue;

@@ -49,7 +49,7 @@ const CONTRACT: &[&str] = &[
     "adopt() returns void",
     "start_scheduler() returns text",
     "status() returns table(item text, value text, healthy boolean, hint text)",
-    "check() returns table(rule text, detail text)",
+    "check(history interval default '01:00:00'::interval) returns table(rule text, detail text)",
     "diagnose(patience interval default '00:05:00'::interval, role name default CURRENT_USER) returns table(cause text, severity text, detail text, fix text)",
     "metrics() returns table(name text, labels jsonb, value double precision)",
     "installed() returns void",

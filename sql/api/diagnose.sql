@@ -86,6 +86,30 @@ with clock as materialized (
         'background writer', 'walwriter', 'startup', 'archiver', 'logger', 'walreceiver', 'io worker',
         'walsummarizer', 'slotsync worker', 'standalone backend'
     )
+), blocker as materialized (
+    -- Who keeps the oldest of what was deleted; as patient as with the causes that name them.
+    select o.holder
+    from (
+        select format('process %s', a.pid) as holder, greatest(age(a.backend_xmin), age(a.backend_xid)) as age
+        from clock c
+        join pg_stat_activity a on a.xact_start <= c.past
+        where a.datname = current_database()
+            and (a.backend_xmin is not null or a.backend_xid is not null)
+            and a.backend_type not in ('autovacuum worker', 'trax scheduler', 'trax vacuum')
+            and a.pid <> pg_backend_pid()
+        union all
+        select format('prepared transaction "%s"', p.gid), age(p.transaction)
+        from clock c
+        join pg_prepared_xacts p on p.prepared <= c.past
+        where p.database = current_database()
+        union all
+        select format('replication slot "%s"', s.slot_name), age(s.xmin)
+        from pg_replication_slots s
+        where s.xmin is not null
+            and (not s.active or age(s.xmin) > 1000000)
+    ) o
+    order by o.age desc nulls last
+    limit 1
 ), unhealthy as materialized (
     select s.item, s.value, s.hint
     from trax.status() s
@@ -162,7 +186,7 @@ from clock c
 join pg_stat_activity a on a.xact_start <= c.past
 where a.datname = current_database()
     and (a.backend_xmin is not null or a.backend_xid is not null)
-    and a.backend_type not in ('autovacuum worker', 'trax scheduler')
+    and a.backend_type not in ('autovacuum worker', 'trax scheduler', 'trax vacuum')
     and a.pid <> pg_backend_pid()
 union all
 select
@@ -188,13 +212,23 @@ where s.xmin is not null
 union all
 select
     'dead_tuples', 'warning',
-    format('trax.%s has %s dead rows beside %s live ones; autovacuum %s.',
-        h.relname, t.n_dead_tup, t.n_live_tup,
-        coalesce('last came ' || date_trunc('second', t.last_autovacuum), 'has not come yet')),
-    format('End what holds the horizon (see the other causes), then: vacuum trax.%I', h.relname)
-from hot h
+    case
+        when b.holder is null then format('trax.%s has %s dead rows beside %s live ones, and vacuum does not keep up: %s.',
+            h.relname, t.n_dead_tup, t.n_live_tup, coalesce('it last came ' || date_trunc('second', v.came), 'it has not come yet'))
+        else format('trax.%s has %s dead rows beside %s live ones, and vacuum cannot remove them: %s holds the horizon.',
+            h.relname, t.n_dead_tup, t.n_live_tup, b.holder)
+    end,
+    case
+        when b.holder is null then format('vacuum trax.%I', h.relname)
+        else format('End what holds the horizon (see the other causes), then: vacuum trax.%I', h.relname)
+    end
+from clock c
+cross join hot h
 join pg_stat_all_tables t on t.relid = h.oid
+cross join lateral (select greatest(t.last_vacuum, t.last_autovacuum) as came) v
+left join blocker b on true
 where t.n_dead_tup > 50000 + 0.2 * greatest(h.tuples, t.n_live_tup)
+    and (b.holder is not null or coalesce(v.came, pg_postmaster_start_time()) <= c.past)
 union all
 select
     'autovacuum_off', 'critical',

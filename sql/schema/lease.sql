@@ -37,7 +37,7 @@ create table trax.lease (
     constraint lease_attempt_positive check (attempt > 0),
     constraint lease_cancel_has_a_cause check (cancel_requested = (cancelled or timed_out)),
     constraint lease_manifest_has_id check ((manifest is null) = (manifest_id is null))
-) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index lease_reap_at on trax.lease (reap_at);
 -- What counts towards a limit: leases of groups that have one, and of concurrency keys.

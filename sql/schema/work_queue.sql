@@ -34,7 +34,7 @@ create table trax.work_queue (
         not scheduled
         or (manifest_id is not null and attempts = 0)
     )
-) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- The order in which a claim reads one lane, exactly.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;

@@ -65,6 +65,24 @@ fn define_enabled() {
     );
 }
 
+static VACUUM: GucSetting<bool> = GucSetting::<bool>::new(true);
+
+/// Whether the scheduler has the queue and the leases vacuumed.
+pub fn vacuum() -> bool {
+    VACUUM.get()
+}
+
+fn define_vacuum() {
+    GucRegistry::define_bool_guc(
+        c"trax.vacuum",
+        c"Whether the scheduler has the work queue and the leases vacuumed when much of them is dead.",
+        c"On: a background worker, for as long as a vacuum takes. Off: only autovacuum comes, once a minute at best, and at tens of thousands of jobs a second both tables grow by a gigabyte in that time.",
+        &VACUUM,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+}
+
 /// The databases that may have a scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Databases {
@@ -285,6 +303,7 @@ int_setting! {
 /// Defines all settings and reserves the prefix, so that unknown `trax.` names are refused.
 pub fn define() {
     define_enabled();
+    define_vacuum();
     define_databases();
     define_home();
     tick_interval::define();

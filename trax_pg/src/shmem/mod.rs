@@ -64,6 +64,8 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
+    /// The process that vacuums, or 0.
+    vacuum: i32,
     /// The process whose statement needs the database without a scheduler, or 0.
     held_by: i32,
 }
@@ -72,6 +74,7 @@ const FREE: Slot = Slot {
     database: Oid::INVALID,
     phase: Phase::Absent,
     launched_at: 0,
+    vacuum: 0,
     held_by: 0,
 };
 
@@ -150,6 +153,7 @@ impl Shared {
     fn free_if_unused(&mut self, database: Oid) {
         if let Some(slot) = self.find(database)
             && slot.phase == Phase::Absent
+            && slot.vacuum == 0
             && !slot.is_held()
         {
             *slot = FREE;
@@ -222,6 +226,7 @@ pub(crate) fn reserve(database: Oid, now: pg_sys::TimestampTz) -> Reservation {
         database,
         phase: Phase::Starting,
         launched_at: now,
+        vacuum: slot.vacuum,
         held_by: 0,
     };
     Reservation::Reserved
@@ -262,11 +267,48 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
     wake_launcher();
 }
 
-/// Sends SIGTERM to the scheduler of a database; gives its process if there is one.
+/// A vacuum says that it is there, before it connects; false when the database is held or another one is there.
+pub(crate) fn vacuum_enters(database: Oid, pid: i32) -> bool {
+    let mut board = BOARD.exclusive();
+    let Some(slot) = board.find_or_take(database) else {
+        return false;
+    };
+    let is_free = slot.vacuum == 0 || !is_connected(slot.vacuum);
+    if slot.is_held() || !is_free {
+        board.free_if_unused(database);
+        return false;
+    }
+    slot.vacuum = pid;
+    true
+}
+
+/// A vacuum says that it is gone, after its connection ended.
+pub(crate) fn vacuum_leaves(database: Oid, pid: i32) {
+    let mut board = BOARD.exclusive();
+    if let Some(slot) = board.find(database)
+        && slot.vacuum == pid
+    {
+        slot.vacuum = 0;
+        board.free_if_unused(database);
+    }
+}
+
+/// Whether a process of ours is connected to a database.
+pub(crate) fn is_served(database: Oid) -> bool {
+    slots()
+        .iter()
+        .any(|slot| slot.database == database && (slot.pid().is_some() || slot.vacuum != 0))
+}
+
+/// Sends SIGTERM to the scheduler of a database and to its vacuum; gives the scheduler's process if there is one.
 pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
     let mut board = BOARD.exclusive();
-    let pid = board.find(database)?.pid()?;
-    // The scheduler leaves the slot under this lock before it exits, so the pid is still its own.
+    let slot = board.find(database)?;
+    if slot.vacuum != 0 {
+        send_sigterm(slot.vacuum);
+    }
+    let pid = slot.pid()?;
+    // Both leave the slot under this lock before they exit, so a pid is still its own.
     send_sigterm(pid);
     Some(pid)
 }
@@ -293,14 +335,6 @@ pub(crate) fn release_holds(holder: i32) {
             board.free_if_unused(database);
         }
     }
-}
-
-/// The process of the scheduler that is connected to a database, if any.
-pub(crate) fn scheduler_pid(database: Oid) -> Option<i32> {
-    slots()
-        .iter()
-        .find(|slot| slot.database == database)
-        .and_then(Slot::pid)
 }
 
 /// Asks the launcher to look at a database again, and wakes it.

@@ -31,7 +31,8 @@ impl<'table> Inserter<'table> {
             pg_sys::PreventCommandIfReadOnly(c"INSERT".as_ptr());
             let state = pg_sys::CreateExecutorState();
             let target = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
-            pg_sys::InitResultRelInfo(target, table.relation, 1, std::ptr::null_mut(), 0);
+            // No index into a range table: there is none, and the words of an error would look into it.
+            pg_sys::InitResultRelInfo(target, table.relation, 0, std::ptr::null_mut(), 0);
             if table.is_insertable() {
                 pg_sys::ExecOpenIndices(target, false);
             }

@@ -272,6 +272,18 @@ fn relation_oid(name: &CStr) -> pg_sys::Oid {
     }
 }
 
+/// The first transaction whose deletes a vacuum of `trax.<name>` could not remove now.
+pub(crate) fn horizon(name: &CStr) -> pg_sys::TransactionId {
+    let lock = pg_sys::AccessShareLock as i32;
+    // SAFETY: a relation of ours, closed before it returns.
+    unsafe {
+        let relation = pg_sys::table_open(relation_oid(name), lock);
+        let horizon = pg_sys::GetOldestNonRemovableTransactionId(relation);
+        pg_sys::table_close(relation, lock);
+        horizon
+    }
+}
+
 /// The next values of the sequence `trax.<name>`, ascending.
 pub(crate) fn next_ids(name: &CStr, count: usize) -> Vec<i64> {
     let sequence = Some(pg_sys::Datum::from(relation_oid(name)));

@@ -122,7 +122,7 @@ fn hold(database: pg_sys::Oid) {
     }
     shmem::terminate_scheduler(database);
     let deadline = Instant::now() + WAIT_LIMIT;
-    while shmem::scheduler_pid(database).is_some() && Instant::now() < deadline {
+    while shmem::is_served(database) && Instant::now() < deadline {
         super::wait(Duration::from_millis(5));
     }
 }

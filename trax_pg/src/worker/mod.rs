@@ -1,4 +1,4 @@
-//! The background workers: a *launcher* for the server and a *scheduler* for each database.
+//! The background workers: a *launcher* for the server, a *scheduler* for each database, and a *vacuum* now and then.
 //!
 //! What both share is here: how they take signals, wait, and run a transaction. Between two
 //! transactions a worker waits on its latch only, with no transaction and no snapshot open, and
@@ -9,6 +9,7 @@ pub(crate) mod launcher;
 mod lock;
 mod scheduler;
 mod start;
+mod vacuum;
 
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicBool, Ordering};

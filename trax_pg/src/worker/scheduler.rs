@@ -4,6 +4,7 @@
 //! the extension is gone, when the settings of the database changed (a new process reads them),
 //! on SIGTERM, or on any error. Who started it starts it again where that makes sense.
 
+use super::vacuum::Vacuums;
 use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
     wait,
@@ -158,7 +159,7 @@ fn end(exit: Exit) -> ! {
 
 /// Makes the session ours: nothing that a database, a role or the configuration file sets for clients steers the cycle,
 /// reads our statements otherwise or takes rights away.
-fn settle_session() {
+pub(super) fn settle_session() {
     const FIXED: &[(&CStr, &CStr)] = &[
         (c"search_path", c"pg_catalog, pg_temp"),
         (c"application_name", c"trax scheduler"),
@@ -167,6 +168,8 @@ fn settle_session() {
         (c"idle_in_transaction_session_timeout", c"0"),
         #[cfg(any(feature = "pg17", feature = "pg18"))]
         (c"transaction_timeout", c"0"),
+        // For the vacuum, which settles in the same way.
+        (c"vacuum_cost_delay", c"0"),
         // A cycle that a crash undoes is done again by the next; whatever follows from it is later in the WAL.
         (c"synchronous_commit", c"off"),
         (c"default_transaction_isolation", c"read committed"),
@@ -231,6 +234,7 @@ struct Connected {
     compatible: bool,
     last_cycle: Instant,
     reap_from: ReapFrom,
+    vacuums: Vacuums,
 }
 
 impl Connected {
@@ -245,6 +249,7 @@ impl Connected {
                     compatible: true,
                     last_cycle: Instant::now(),
                     reap_from: ReapFrom::BEGINNING,
+                    vacuums: Vacuums::default(),
                 };
             }
             // A launcher is poked when `create extension` commits; a start by hand may come before.
@@ -339,6 +344,13 @@ impl Connected {
         }
         if due.notice {
             wake::notify();
+        }
+        if due.check {
+            let looked = spi::connected(|spi| {
+                self.vacuums.consider(spi);
+                Ok(())
+            });
+            looked.unwrap_or_else(|error| error.raise());
         }
         due.cycle.then(|| one_cycle(&mut self.reap_from))
     }
