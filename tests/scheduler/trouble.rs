@@ -2,7 +2,7 @@
 
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, scheduler_of,
-    scheduler_wakes, schedulers, scheduling, status, value,
+    scheduler_wakes, schedulers, scheduling, status, status_becomes, value,
 };
 use harness::{PATIENCE, eventually};
 use std::collections::BTreeSet;
