@@ -142,10 +142,13 @@ begin
                 perform trax.make_run_partition(partition_name, period, rows_at_most);
                 made := made + 1;
             exception
-                -- The default partition holds too many rows of that day, or a reader holds it: that day stays there.
-                -- Or another session makes it at this moment.
-                when check_violation or lock_not_available or duplicate_table or unique_violation
-                    or invalid_object_definition or deadlock_detected then
+                -- A reader holds the default partition: the other days would wait as long, each.
+                when lock_not_available then
+                    return made;
+                -- The default partition holds too many rows of that day, which stays there. Or another session makes it
+                -- at this moment.
+                when check_violation or duplicate_table or unique_violation or invalid_object_definition
+                    or deadlock_detected then
                     null;
             end;
         end loop;
