@@ -661,3 +661,88 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
     assert!(output.contains("OTHER=mine"), "{output}");
     assert!(!output.contains("PGPASSWORD"), "{output}");
 }
+
+/// Starts something that hears no SIGTERM, beside itself and in its own group.
+const WITH_CHILD: &str = r#"
+sh -c 'trap "" TERM; echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/child"; while true; do sleep 0.1; done' &
+echo $$ > "$DIR/own"; mv "$DIR/own" "$DIR/pid""#;
+
+#[tokio::test]
+async fn a_worker_that_is_killed_leaves_none_of_its_programs_beside_the_next_attempt() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("killed");
+    let body = format!("{WITH_CHILD}\nwhile true; do sleep 0.1; done");
+    let exec = program(&files, "worker.sh", &body);
+    execute(&client, "select trax.enqueue('t')").await;
+    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
+    command.env("DIR", files.path());
+    let mut worker = Process::start(command);
+    let program = program_in(&files.path().join("pid"), &worker).await;
+    let child = program_in(&files.path().join("child"), &worker).await;
+    send_signal("KILL", worker.id());
+    let killed = Instant::now();
+    worker.ends(PATIENCE).await;
+    ends(&program, PATIENCE).await;
+    ends(&child, PATIENCE).await;
+    let took = killed.elapsed();
+    println!("all have ended {took:?} after the worker");
+    let left = "select lease_expires_at > clock_timestamp() from trax.lease";
+    assert!(
+        value::<bool>(&client, left).await,
+        "the next attempt may run"
+    );
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_running_in_its_group_ends_with_it() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("left");
+    let exec = program(&files, "worker.sh", &format!("{WITH_CHILD}\necho 7"));
+    execute(&client, "select trax.enqueue('t')").await;
+    let mut command = trax(
+        &database,
+        &["worker", "--grace", "1", "--until-empty", "--exec", &exec],
+    );
+    command.env("DIR", files.path());
+    let mut worker = Process::start(command);
+    let child = program_in(&files.path().join("child"), &worker).await;
+    worker.ends(PATIENCE).await;
+    assert!(!is_alive(child.0), "{}", worker.output());
+    let run = "select concat_ws(' ', state, output) from trax.run";
+    assert_eq!(text(&client, run).await, "completed 7");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_killed_or_whose_program_ends_leaves_nothing_running() {
+    let database = database().await;
+    let files = Scratch::new("lock-killed");
+    let body = format!("{WITH_CHILD}\nwhile [ ! -e \"$DIR/end\" ]; do sleep 0.1; done");
+    program(&files, "locked.sh", &body);
+    let script = files.path().join("locked.sh").display().to_string();
+    let arguments = [
+        "lock", "n", "--ttl", "6s", "--grace", "1s", "--", "sh", &script,
+    ];
+    for killed in [true, false] {
+        let mut command = trax(&database, &arguments);
+        command.env("DIR", files.path());
+        let mut lock = Process::start(command);
+        let program = program_in(&files.path().join("pid"), &lock).await;
+        let child = program_in(&files.path().join("child"), &lock).await;
+        if killed {
+            send_signal("KILL", lock.id());
+        } else {
+            std::fs::write(files.path().join("end"), "").expect("a file can be written");
+        }
+        let status = lock.ends(PATIENCE).await;
+        assert_eq!(status.success(), !killed, "{}", lock.output());
+        if !killed {
+            assert!(!is_alive(child.0), "the token was given back before");
+        }
+        ends(&program, PATIENCE).await;
+        ends(&child, PATIENCE).await;
+        std::fs::remove_file(files.path().join("pid")).expect("it is there");
+        std::fs::remove_file(files.path().join("child")).expect("it is there");
+    }
+}

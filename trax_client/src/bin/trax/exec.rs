@@ -8,8 +8,9 @@
 //! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
 //! it is run again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
 //! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is told. A cancelled,
-//! late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process group. No program
-//! outlives the worker's orderly end.
+//! late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process group. What a
+//! program leaves running in its group ends after it in the same way, so that nothing runs beside the next attempt. No
+//! program outlives the worker, however that ends.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -53,6 +54,7 @@ impl Program {
         command: String,
         grace: Duration,
         retry_delay: Option<Duration>,
+        lease: Duration,
         passed: Passed,
         stored: Stored,
     ) -> Self {
@@ -62,7 +64,8 @@ impl Program {
             retry_delay,
             passed,
             stored,
-            running: Groups::default(),
+            // The lease of a worker that is killed lasts for two thirds of it at least.
+            running: Groups::new(grace.min(lease / 3)),
         }
     }
 
@@ -90,8 +93,14 @@ impl Program {
             let status = loop {
                 tokio::select! {
                     _ = &mut pipes, if open => open = false,
-                    status = child.wait(), if ended.is_none() => ended = Some(status?),
-                    // What it started has the same grace, also when a shell in front of it has gone.
+                    status = child.wait(), if ended.is_none() => {
+                        ended = Some(status?);
+                        // What it started has the same grace, also when a shell in front of it has gone.
+                        if kill_at.is_none() {
+                            group.signal(libc::SIGTERM);
+                            kill_at = Some(Instant::now() + self.grace);
+                        }
+                    }
                     () = group.gone(), if ended.is_some() => killed = true,
                     _ = ctx.cancelled(), if kill_at.is_none() => {
                         group.signal(libc::SIGTERM);
@@ -103,7 +112,7 @@ impl Program {
                     }
                 }
                 if let Some(status) = ended
-                    && (kill_at.is_none() || killed)
+                    && killed
                 {
                     break status;
                 }
@@ -114,7 +123,7 @@ impl Program {
             }
             status
         };
-        group.leave(kill_rest(&ctx));
+        group.leave();
         if out.len() > OUTPUT_LIMIT && status.success() {
             note(&ctx, "more than 1 MiB of standard output is not kept");
         }
@@ -128,7 +137,8 @@ impl Program {
 
     fn start(&self, ctx: &Context, source: Source) -> std::io::Result<Child> {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(&self.command).process_group(0);
+        command.arg("-c").arg(&self.command);
+        self.running.prepare(&mut command);
         command.env("TRAX_JOB_ID", ctx.job_id().to_string());
         command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
         command.env("TRAX_TASK", ctx.task());
@@ -171,11 +181,6 @@ impl Program {
 
 fn note(ctx: &Context, text: &str) {
     print::log("trax", &format!("job {}: {text}", ctx.job_id()));
-}
-
-/// A stopped program leaves nobody behind; a finished one may have started a daemon on purpose.
-fn kill_rest(ctx: &Context) -> bool {
-    ctx.cancellation().is_cancelled()
 }
 
 async fn at(moment: Option<Instant>) {

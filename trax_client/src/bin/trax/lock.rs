@@ -1,8 +1,9 @@
 //! `trax lock`: a program that runs while a token is held.
 //!
 //! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a process group of its own
-//! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token is lost the group gets
-//! SIGTERM, and SIGKILL after the grace: somebody else may hold it now.
+//! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token
+//! is lost the group gets SIGTERM, and SIGKILL after the grace: somebody else may hold it now. The same ends what the program leaves running in
+//! its group, before the token is given back, and the program of a `trax lock` that was killed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -172,9 +173,13 @@ async fn hold(
         let (slot, holders) = (guard.grant().slot, arguments.max_holders);
         print::log("trax", &format!("holds place {slot} of {holders}"));
     }
-    let (outcome, code) = match start(arguments, &guard) {
+    // The token of a program that is killed is held for two thirds of its time at least.
+    let running = Groups::new(arguments.grace.min(arguments.ttl / 3));
+    let (outcome, code) = match start(arguments, &guard, &running) {
         Ok(child) => {
-            let (status, lost) = attend(child, &guard, signals, arguments.grace).await?;
+            let group = running.enter(child.id());
+            let attending = attend(child, group, &guard, signals, arguments.grace);
+            let (status, lost) = attending.await?;
             (report.exit_code, report.signal) = (status.code(), status.signal());
             let outcome = if lost { Outcome::Lost } else { Outcome::Ended };
             (outcome, exit_code(status))
@@ -203,7 +208,11 @@ async fn is_lost_at_the_end(guard: TokenGuard) -> bool {
     }
 }
 
-fn start(arguments: &Arguments, guard: &TokenGuard) -> Result<tokio::process::Child, ExitCode> {
+fn start(
+    arguments: &Arguments,
+    guard: &TokenGuard,
+    running: &Groups,
+) -> Result<tokio::process::Child, ExitCode> {
     let program = &arguments.command[0];
     let grant = guard.grant();
     let mut command = Command::new(program);
@@ -211,15 +220,14 @@ fn start(arguments: &Arguments, guard: &TokenGuard) -> Result<tokio::process::Ch
         .args(&arguments.command[1..])
         .env("TRAX_LOCK_NAME", &arguments.name)
         .env("TRAX_LOCK_SLOT", grant.slot.to_string())
-        .env("TRAX_LOCK_TOKEN", grant.token.to_string())
-        .process_group(0);
+        .env("TRAX_LOCK_TOKEN", grant.token.to_string());
     for name in arguments.passed.withheld() {
         command.env_remove(name);
     }
     if arguments.json {
         command.stdout(std::io::stderr());
     }
-    end_with_parent(&mut command);
+    running.prepare(&mut command);
     command.spawn().map_err(|error| {
         print::log("trax", &format!("{}: {error}", program.to_string_lossy()));
         ExitCode::from(match error.kind() {
@@ -229,33 +237,15 @@ fn start(arguments: &Arguments, guard: &TokenGuard) -> Result<tokio::process::Ch
     })
 }
 
-/// A program whose `trax lock` was killed runs without a token: it is asked to stop.
-#[cfg(target_os = "linux")]
-fn end_with_parent(command: &mut Command) {
-    // SAFETY: prctl is a plain system call, which is allowed between fork and exec.
-    unsafe {
-        command.pre_exec(
-            || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            },
-        );
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn end_with_parent(_command: &mut Command) {}
-
 /// Waits for the end of the program; gives how it ended, and whether it was stopped because the token was lost.
 async fn attend(
     mut child: tokio::process::Child,
+    group: Group<'_>,
     guard: &TokenGuard,
     signals: &mut Signals,
     grace: Duration,
 ) -> Result<(ExitStatus, bool), Failure> {
-    let running = Groups::default();
-    let group = running.enter(child.id());
-    let _terminal = Terminal::give_to(&group);
+    let terminal = Terminal::give_to(&group);
     let (mut lost, mut kill_at) = (false, None);
     let status = loop {
         tokio::select! {
@@ -274,7 +264,13 @@ async fn attend(
             }
         }
     };
-    group.leave(lost);
+    drop(terminal);
+    // Nothing of it goes on without the token.
+    if !lost {
+        group.signal(libc::SIGTERM);
+        if tokio::time::timeout(grace, group.gone()).await.is_err() {}
+    }
+    group.leave();
     Ok((status, lost))
 }
 

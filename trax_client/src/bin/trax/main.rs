@@ -16,6 +16,7 @@ mod exec;
 mod failure;
 mod grant;
 mod group;
+mod guard;
 mod import;
 mod jobs;
 mod lock;
@@ -123,6 +124,9 @@ commands! {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = guard::run_if_named() {
+        return code;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

@@ -35,7 +35,9 @@ ends the job as cancelled. Other JSON is kept as the detail of the failure, the
 last 4 KiB of standard error as its error.
 
 It runs in a process group of its own, which gets SIGTERM when the job is
-cancelled, has timed out or is lost, and SIGKILL after the grace.
+cancelled, has timed out or is lost, and SIGKILL after the grace. What it leaves
+running there when it ends, or when the worker is killed, ends in the same way:
+what is to go on needs a session of its own (setsid).
 
 The worker ends with 0 after SIGTERM, SIGINT or --until-empty: it claims no
 more, and what still runs after the grace goes back to the queue. A second
@@ -109,8 +111,16 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         print::log("trax", &intention(&arguments));
     }
     let retry_delay = arguments.retry_delay.map(|s| Duration::from_secs(s.into()));
+    let lease = Duration::from_secs(arguments.lease.into());
     let stored = Stored::new(config.clone());
-    let program = Program::new(arguments.exec, grace, retry_delay, arguments.passed, stored);
+    let program = Program::new(
+        arguments.exec,
+        grace,
+        retry_delay,
+        lease,
+        arguments.passed,
+        stored,
+    );
     let program = Arc::new(program);
     let shared = Arc::clone(&program);
     let handler = move |input, ctx: Context| {
@@ -119,7 +129,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     };
     let mut worker = Worker::new(config)
         .concurrency(arguments.concurrency.into())
-        .lease(Duration::from_secs(arguments.lease.into()))
+        .lease(lease)
         .grace(grace)
         // The program's own grace ends first.
         .cancel_patience(grace + Duration::from_secs(2))
