@@ -206,3 +206,26 @@ async fn an_address_that_is_taken_ends_the_run_before_anything_is_claimed() {
         other => panic!("{other:?}"),
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_number_of_silent_connections_leave_the_probes_answered() {
+    let database = database().await;
+    let (worker, told) = watched(&database, LONG_STALL);
+    let running = start(worker.handle("t", |_: u32, _: Context| async { Ok::<_, JobError>(()) }));
+    let port = port(&told);
+    status_becomes(port, "/readyz", 200).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        let open = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        silent.push(open.expect("it listens"));
+    }
+    let begun = std::time::Instant::now();
+    assert_eq!(get(port, "/livez").await, Ok((200, "ok\n".to_owned())));
+    println!(
+        "answered after {:?} beside {} silent ones",
+        begun.elapsed(),
+        silent.len()
+    );
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    running.drain().await;
+}

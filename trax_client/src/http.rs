@@ -1,25 +1,31 @@
 //! As much of an HTTP server as a probe or a scraper needs.
 //!
 //! Enters: GET and HEAD requests, one on each connection. Leaves: the page that a function gives for the path.
-//! Holds: a client that says nothing, or too much, holds up nobody else, and is left after `PATIENCE`.
+//! Holds: a client that says nothing, or too much, holds up nobody else: of those that have not said yet what they want
+//! the oldest is left when there are too many, or when its patience is over.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+/// How long a client may be silent at first.
+const SILENCE: Duration = Duration::from_secs(2);
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer may take to be made and sent; scrapes wait for a database.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 /// The longest request that is read.
 const REQUEST_BYTES: usize = 8 * 1024;
-/// How many connections are served at once; further ones wait.
+/// How many connections may be silent at once, and how many answers be made.
 const CONNECTIONS: usize = 64;
 /// After a connection that could not be accepted.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
@@ -75,6 +81,7 @@ where
 {
     let listener = TcpListener::from_std(listener)?;
     let (page, room) = (Arc::new(page), Arc::new(Semaphore::new(CONNECTIONS)));
+    let mut silent: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -85,20 +92,25 @@ where
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-            return Ok(());
-        };
-        let page = Arc::clone(&page);
-        tokio::spawn(async move {
+        silent.retain(|(task, asked)| !task.is_finished() && !asked.load(Ordering::Relaxed));
+        if silent.len() >= CONNECTIONS
+            && let Some((oldest, _)) = silent.pop_front()
+        {
+            oldest.abort();
+        }
+        let (page, room) = (Arc::clone(&page), Arc::clone(&room));
+        let asked = Arc::new(AtomicBool::new(false));
+        let asks = Arc::clone(&asked);
+        let task = tokio::spawn(async move {
             // A client that breaks off or says nothing is its own affair.
-            drop(timeout(ANSWER_PATIENCE, answer(stream, &*page)).await);
-            drop(permit);
+            drop(timeout(ANSWER_PATIENCE, answer(stream, &*page, &asks, &room)).await);
         });
+        silent.push_back((task.abort_handle(), asked));
     }
 }
 
 /// Reads one request and answers it.
-async fn answer<F, Fut>(mut stream: TcpStream, page: &F)
+async fn answer<F, Fut>(mut stream: TcpStream, page: &F, asked: &AtomicBool, room: &Semaphore)
 where
     F: Fn(String) -> Fut,
     Fut: Future<Output = Page>,
@@ -107,11 +119,15 @@ where
         Ok(Some(request)) => request,
         Ok(None) | Err(_) => return,
     };
+    asked.store(true, Ordering::Relaxed);
     let mut words = request.split(' ');
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
     let path = target.split('?').next().unwrap_or("");
     let Page { status, kind, body } = match method {
-        "GET" | "HEAD" => page(path.to_owned()).await,
+        "GET" | "HEAD" => match room.try_acquire() {
+            Ok(_permit) => page(path.to_owned()).await,
+            Err(_) => Page::text("503 Service Unavailable", "too many ask at once\n"),
+        },
         _ => Page::text("405 Method Not Allowed", "GET only\n"),
     };
     let mut response = format!(
@@ -129,7 +145,12 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut part = [0_u8; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let length = stream.read(&mut part).await.ok()?;
+        let reading = stream.read(&mut part);
+        let length = match head.is_empty() {
+            true => timeout(SILENCE, reading).await.ok()?,
+            false => reading.await,
+        };
+        let length = length.ok()?;
         if length == 0 || head.len() + length > REQUEST_BYTES {
             return None;
         }
