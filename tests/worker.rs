@@ -9,10 +9,12 @@ mod json;
 mod lease;
 mod middleware;
 mod pooler;
+mod reach;
 mod siege;
 mod signal;
 mod task;
 mod trace;
+mod trouble;
 
 use harness::pooler::Pooler;
 use harness::scheduler::{connect, execute, value, violations};

@@ -1,10 +1,11 @@
-//! A TCP proxy that knows where the messages of the PostgreSQL protocol end, and cuts the connection there.
+//! What stands between a client and a server: a proxy that knows where the messages of the PostgreSQL protocol end, and
+//! cuts the connection there; one that freezes; and a host that swallows every packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -99,5 +100,114 @@ async fn pass(
             return;
         }
         is_first = false;
+    }
+}
+
+/// A proxy whose server can be frozen: connections are accepted and stay open, and nothing comes through.
+pub struct Freezer {
+    port: u16,
+    frozen: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Freezer {
+    /// In front of one server.
+    pub async fn before(server_port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        let (frozen, is_frozen) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(between(client, server_port, is_frozen.clone()));
+            }
+        });
+        Freezer { port, frozen, task }
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on nothing comes through, on no connection.
+    pub fn freeze(&self) {
+        self.frozen.send_replace(true);
+    }
+
+    /// All that was held up comes through.
+    pub fn thaw(&self) {
+        self.frozen.send_replace(false);
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn between(client: TcpStream, server_port: u16, mut frozen: watch::Receiver<bool>) {
+    if frozen.wait_for(|frozen| !frozen).await.is_err() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else {
+        return;
+    };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::join!(
+        thawed(from_client, to_server, frozen.clone()),
+        thawed(from_server, to_client, frozen),
+    );
+}
+
+async fn thawed(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut frozen: watch::Receiver<bool>,
+) {
+    let mut piece = vec![0; 8192];
+    while let Ok(length @ 1..) = from.read(&mut piece).await {
+        if frozen.wait_for(|frozen| !frozen).await.is_err()
+            || to.write_all(&piece[..length]).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// A port of 127.0.0.1 whose packets are swallowed: a connection to it neither opens nor fails.
+pub struct BlackHole {
+    port: u16,
+    _full: (TcpListener, Vec<TcpStream>),
+}
+
+impl BlackHole {
+    /// The queue of connections that nobody accepts is full: the kernel drops what more wants in.
+    pub async fn open() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket is made");
+        socket
+            .bind(([127, 0, 0, 1], 0).into())
+            .expect("a port is free");
+        let listener = socket.listen(1).expect("it listens");
+        let port = listener.local_addr().expect("it has an address").port();
+        let mut full = Vec::new();
+        let patience = std::time::Duration::from_millis(300);
+        while let Ok(opened) =
+            tokio::time::timeout(patience, TcpStream::connect(("127.0.0.1", port))).await
+        {
+            full.push(opened.expect("it listens"));
+        }
+        BlackHole {
+            port,
+            _full: (listener, full),
+        }
+    }
+
+    /// Where it is, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }

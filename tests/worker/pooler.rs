@@ -27,6 +27,7 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
         "siege::",
         "health::",
         "hosts::",
+        "reach::",
     ] {
         tests.args(["--skip", &format!("worker::{left_out}")]);
     }

@@ -13,6 +13,7 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
+use crate::connect;
 use crate::error::{Error, Report, Result, chain};
 use crate::parameter::take_out;
 use crate::tls::{Connector, connector};
@@ -233,6 +234,9 @@ fn may_do_otherwise(refused: &Error) -> bool {
     matches!(refused, Error::Tls(_)) || refused.report().is_some_and(by_rule)
 }
 
+/// A client, and what drives its connection.
+pub(crate) type Opened = (Client, Driver);
+
 type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
 impl Address {
@@ -278,6 +282,9 @@ impl Address {
 
     /// A new connection, driven by a task of its own until the client is dropped.
     ///
+    /// Each host may take `connect_timeout`, the handshake included, or 10 s. One that is silent holds up the next for a
+    /// quarter of a second at most: from then on both are tried.
+    ///
     /// # Errors
     /// [`Error::Tls`] when the server or its certificate is not what the address asks for, [`Error::Connection`] when it
     /// cannot be reached, or what the server says.
@@ -308,7 +315,12 @@ impl Address {
     }
 
     /// A new connection that the caller drives.
-    pub(crate) async fn open(&self) -> Result<(Client, Driver)> {
+    pub(crate) async fn open(&self) -> Result<Opened> {
+        connect::open(self).await
+    }
+
+    /// The same of an address with one host.
+    pub(crate) async fn open_one(&self) -> Result<Opened> {
         let ways = self.ways();
         let first = self.open_by(ways[0]).await;
         match (first, ways.get(1)) {
@@ -323,7 +335,7 @@ impl Address {
         }
     }
 
-    async fn open_by(&self, way: DriverMode) -> Result<(Client, Driver)> {
+    async fn open_by(&self, way: DriverMode) -> Result<Opened> {
         let connector = connector(self)?;
         Ok(self.driver_config(way).connect(connector).await?)
     }

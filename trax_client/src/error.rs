@@ -1,5 +1,6 @@
 //! Every failure of a call, sorted by SQLSTATE.
 
+use std::time::Duration;
 use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
@@ -50,6 +51,9 @@ pub enum Error {
     WrongState(Report),
     /// 40001, 40P01, 23505: lost against a concurrent transaction; doing it again may succeed.
     Conflict(Report),
+    /// 57014, 55P03 and the classes 53 and 58: the server had no time, no room or no lock for it; the same call may
+    /// succeed in a moment.
+    Busy(Report),
     /// 42501: this role may not do that; `trax.grant_access` gives the right.
     NotPermitted(Report),
     /// 42883, 3F000, 42P01: the extension, or this function or table of it, is not in this database.
@@ -82,6 +86,7 @@ impl Error {
             | Error::TooLarge(report)
             | Error::WrongState(report)
             | Error::Conflict(report)
+            | Error::Busy(report)
             | Error::NotPermitted(report)
             | Error::NotInstalled(report)
             | Error::Unsupported(report)
@@ -96,7 +101,30 @@ impl Error {
 
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Connection(_) | Error::Conflict(_))
+        self.blame() != Blame::Call
+    }
+
+    pub(crate) fn blame(&self) -> Blame {
+        match self {
+            Error::Connection(_) => Blame::Connection,
+            other => other
+                .report()
+                .map_or(Blame::Call, |report| blame(&report.sqlstate)),
+        }
+    }
+
+    /// The server did not answer in time.
+    pub(crate) fn unanswered(limit: Duration) -> Self {
+        Error::Connection(Box::new(Unanswered(limit)))
+    }
+
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Error::Connection(cause) if cause.is::<Unanswered>())
+    }
+
+    /// A server answers that may take calls at any moment: one that starts, or a standby.
+    pub(crate) fn is_waking(&self) -> bool {
+        matches!(self, Error::Connection(cause) if cause.is::<Waking>())
     }
 
     fn from_report(code: &SqlState, report: Report) -> Self {
@@ -110,16 +138,69 @@ impl Error {
             // A table of ours, and not one that a handler's own statement asked for.
             "42P01" if report.message.contains("\"trax.") => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
-            // The server is going away, starting up, full or a standby: a matter of the connection.
-            "57P01" | "57P02" | "57P03" | "53300" | "25006" => {
-                Error::Connection(report.message.into())
-            }
-            code if code.starts_with("08") => Error::Connection(report.message.into()),
+            "57P03" | "25006" => Error::Connection(Box::new(Waking(report.message))),
             code if code.starts_with("22") => Error::InvalidArgument(report),
-            _ => Error::Database(report),
+            code => match blame(code) {
+                Blame::Connection => Error::Connection(report.message.into()),
+                Blame::Moment if code.starts_with("40") => Error::Conflict(report),
+                Blame::Moment => Error::Busy(report),
+                Blame::Call => Error::Database(report),
+            },
         }
     }
 }
+
+/// Whose trouble an error is: what decides whether a call is made again, and over which connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Blame {
+    /// The connection is gone, or leads to a server that takes no calls: another one may.
+    Connection,
+    /// The server's, or somebody's who was in the way: the same call may succeed in a moment.
+    Moment,
+    /// What was asked.
+    Call,
+}
+
+/// The one place that knows which SQLSTATE means what.
+fn blame(sqlstate: &str) -> Blame {
+    match sqlstate {
+        // Shutting down, crashed, starting, dropped, idle or too long in a transaction; full; a standby.
+        "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" | "53300" | "25006" => {
+            Blame::Connection
+        }
+        // statement_timeout or a cancel; lock_timeout; lost a race.
+        "57014" | "55P03" | "55006" | "23505" => Blame::Moment,
+        code => match code.get(..2) {
+            Some("08") => Blame::Connection,
+            // Rolled back; out of disk, memory and the like; errors of the system beneath.
+            Some("40" | "53" | "58") => Blame::Moment,
+            _ => Blame::Call,
+        },
+    }
+}
+
+/// What a server says that may take calls at any moment.
+#[derive(Debug)]
+struct Waking(String);
+
+impl fmt::Display for Waking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Waking {}
+
+#[derive(Debug)]
+struct Unanswered(Duration);
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no answer within {:.1} s", self.0.as_secs_f64())
+    }
+}
+
+impl std::error::Error for Unanswered {}
 
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
@@ -133,6 +214,11 @@ impl From<tokio_postgres::Error> for Error {
         }
         if text.contains("TLS handshake") {
             return from_handshake(error);
+        }
+        // The driver's words for a host that is not what target_session_attrs asks for.
+        let standby = chain(&error);
+        if standby.contains("database does not allow writes") {
+            return Error::Connection(Box::new(Waking(standby)));
         }
         Error::Connection(error.into())
     }
@@ -220,9 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn only_connection_and_conflict_are_worth_another_try() {
-        assert!(sorted("57P03").is_transient());
-        assert!(sorted("40P01").is_transient());
+    fn what_is_the_servers_trouble_is_worth_another_try() {
+        for code in [
+            "57P03", "40P01", "57014", "55P03", "53100", "53200", "58030", "08006", "25006",
+        ] {
+            assert!(sorted(code).is_transient(), "{code}");
+        }
+        assert!(sorted("57P03").is_waking() && !sorted("57P01").is_waking());
+        for code in ["54000", "22P05", "XX000", "42501", "55000"] {
+            assert!(!sorted(code).is_transient(), "{code}");
+        }
         assert!(!sorted("22023").is_transient());
     }
 }

@@ -61,6 +61,7 @@
 mod access;
 mod address;
 mod client;
+mod connect;
 mod copy_in;
 mod error;
 mod health;

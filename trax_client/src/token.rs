@@ -5,13 +5,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
-use tokio_postgres::{Client as Connection, Row};
+use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::id::Token;
-use crate::worker::connection::{Backoff, hardened, open};
+use crate::worker::connection::{Backoff, Connection, hardened, open};
 
 /// How long a guard that is dropped tries to give its token back.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -250,7 +250,7 @@ impl Keeper {
     /// Takes the token, and says until when it is surely held by this machine's clock.
     async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Instant)>> {
         let connection = open(&self.address).await?;
-        let client = Client::new(&connection);
+        let client = Client::new(&*connection);
         let mut asked = Instant::now();
         let granted = match wait {
             None => client.acquire_token(&self.request).await?,
@@ -302,7 +302,7 @@ impl Keeper {
     async fn extend(&mut self, token: Token) -> Result<bool> {
         let connection = self.connected().await?;
         let (name, ttl) = (&self.request.name, self.request.ttl);
-        let extended = Client::new(&connection)
+        let extended = Client::new(&*connection)
             .extend_token(name, token, ttl)
             .await?;
         self.connection = Some(connection);
@@ -311,7 +311,7 @@ impl Keeper {
 
     async fn release(&mut self, token: Token) -> Result<bool> {
         let connection = self.connected().await?;
-        Client::new(&connection)
+        Client::new(&*connection)
             .release_token(&self.request.name, token)
             .await
     }

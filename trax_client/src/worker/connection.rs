@@ -1,20 +1,27 @@
-//! Opening connections, hearing their notifications, and waiting before the next try.
+//! Opening connections, hearing their notifications, bounding calls, and waiting before the next try.
 
 use std::collections::hash_map::RandomState;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Deref;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{AsyncMessage, Client, Config};
 
 use crate::address::Address;
-use crate::error::{Error, Result};
+use crate::error::{Blame, Error, Result};
 
+/// How long one host may take at most until it is connected, its handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer that acknowledges nothing for this long is gone, if a lease does not make it shorter.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long an answer that has arrived may take to be read.
+const AFTERWARDS: Duration = Duration::from_millis(100);
+/// How long a connection that nobody uses any more may take to end in an orderly way.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The configuration of a worker's connections: what the caller said, and a bound on every wait.
 pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Address {
@@ -22,7 +29,8 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
         address.application_name(format!("trax worker {name}"));
     }
     if address.get_connect_timeout().is_none() {
-        address.connect_timeout(CONNECT_TIMEOUT);
+        let limit = CONNECT_TIMEOUT.min(lease / 6);
+        address.connect_timeout(limit.max(Duration::from_secs(1)));
     }
     // On Linux it also decides, in place of the number of probes, when an idle peer is gone.
     if address.get_tcp_user_timeout().is_none() {
@@ -45,37 +53,91 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
     address
 }
 
+/// A client whose connection ends with it, also when a call is still unanswered.
+pub(crate) struct Connection {
+    client: Client,
+    _open: oneshot::Sender<()>,
+}
+
+impl Deref for Connection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
 /// One connection, driven by its own task on the current runtime; the task ends with the client.
-pub(crate) async fn open(address: &Address) -> Result<Client> {
+pub(crate) async fn open(address: &Address) -> Result<Connection> {
     Ok(driven(address).await?.0)
 }
 
 /// A connection that hears of work, where the server and what is between let it: behind a
 /// transaction pooler, or without a scheduler, it is merely a connection.
-pub(crate) async fn open_listening(address: &Address) -> Result<(Client, Notices)> {
+pub(crate) async fn open_listening(
+    address: &Address,
+    limit: Duration,
+) -> Result<(Connection, Notices)> {
     let (client, notices) = driven(address).await?;
-    match client.batch_execute("listen trax_work").await {
-        Ok(()) => Ok((client, notices)),
-        Err(error) => match Error::from(error) {
-            broken @ Error::Connection(_) => Err(broken),
-            // Whoever refuses it may let jobs be claimed: polling finds them.
-            _ => Ok((client, notices)),
-        },
+    let listening = async { Ok(client.batch_execute("listen trax_work").await?) };
+    match answered(limit, listening).await {
+        Err(broken) if broken.blame() == Blame::Connection => Err(broken),
+        // Whoever refuses it may let jobs be claimed: polling finds them.
+        Ok(()) | Err(_) => Ok((client, notices)),
     }
 }
 
-async fn driven(address: &Address) -> Result<(Client, Notices)> {
+async fn driven(address: &Address) -> Result<(Connection, Notices)> {
     let (client, mut connection) = address.open().await?;
     let (bell, heard) = watch::channel(());
+    let (open, closed) = oneshot::channel();
     tokio::spawn(async move {
-        // On an error the client sees the same on its next call.
-        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notification(_) = message {
-                bell.send_replace(());
+        let drive = async {
+            // On an error the client sees the same on its next call.
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let AsyncMessage::Notification(_) = message {
+                    bell.send_replace(());
+                }
             }
+        };
+        tokio::pin!(drive);
+        tokio::select! {
+            () = &mut drive => {}
+            // It has no word to send, it is dropped.
+            _ = closed => if timeout(FAREWELL, drive).await.is_err() {},
         }
     });
-    Ok((client, Notices(Some(heard))))
+    let connection = Connection {
+        client,
+        _open: open,
+    };
+    Ok((connection, Notices(Some(heard))))
+}
+
+/// The answer to a call, if it comes within `limit`; otherwise the connection is no good any more.
+///
+/// The server is not asked to give the call up: PgBouncer 1.18 ends when a client does that as the driver does.
+pub(crate) async fn answered<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::pin!(call);
+    if let Ok(answer) = timeout(limit, &mut call).await {
+        return answer;
+    }
+    // Handlers may have blocked the thread all the time: what has arrived is read now.
+    tokio::select! {
+        biased;
+        answer = &mut call => answer,
+        () = everything_had_its_turn() => Err(Error::unanswered(limit)),
+    }
+}
+
+async fn everything_had_its_turn() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(AFTERWARDS).await;
 }
 
 /// What one connection hears; many notifications that nobody waited for are one.
@@ -117,9 +179,16 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     const BASE: Duration = Duration::from_millis(100);
+    /// The most that lies between two tries of a server: back for at most so long it is found again.
+    const CAP: Duration = Duration::from_secs(1);
+    /// How far the delay grows while a server says that it is about to start.
+    const WAKING: u32 = 2;
 
     pub(crate) fn new(cap: Duration) -> Self {
-        Backoff { tries: 0, cap }
+        Backoff {
+            tries: 0,
+            cap: cap.min(Self::CAP),
+        }
     }
 
     /// The highest delay that the next try may wait.
@@ -129,10 +198,22 @@ impl Backoff {
             .min(self.cap)
     }
 
+    /// The delay after an error; one that comes from a server which answers makes it grow little.
+    pub(crate) fn after(&mut self, error: &Error) -> Duration {
+        if error.is_waking() {
+            self.tries = self.tries.min(Self::WAKING);
+        }
+        self.next()
+    }
+
     pub(crate) fn next(&mut self) -> Duration {
         let delay = self.ceiling().mul_f64(fraction());
         self.tries = self.tries.saturating_add(1);
         delay
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.tries = 0;
     }
 }
 
@@ -182,7 +263,7 @@ mod tests {
             .collect();
         assert_eq!(ceilings[0], Duration::from_millis(100));
         assert_eq!(ceilings[3], Duration::from_millis(800));
-        assert_eq!(ceilings[39], Duration::from_secs(10));
+        assert_eq!(ceilings[39], Duration::from_secs(1));
     }
 
     #[test]

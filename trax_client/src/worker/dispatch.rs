@@ -56,6 +56,13 @@ pub(crate) struct Dispatch<S> {
     running: JoinSet<Verdict>,
     started: HashMap<Id, Started>,
     outbox: Vec<Settled>,
+    /// Outcomes that the server had no time for, and when they are told again.
+    later: Vec<Settled>,
+    later_at: Instant,
+    /// Nothing is sent before.
+    silent_until: Instant,
+    /// No claim is sent before.
+    no_claim_until: Instant,
     line: Line,
     notices: Notices,
     /// The connection is gone: the next exchange comes soon, also when there is no room.
@@ -82,6 +89,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             running: JoinSet::new(),
             started: HashMap::new(),
             outbox: Vec::new(),
+            later: Vec::new(),
+            later_at: now,
+            silent_until: now,
+            no_claim_until: now,
             line: Line::new(link),
             notices: Notices::none(),
             cut: false,
@@ -155,10 +166,16 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 
     /// Sends the outbox, and claims when it is time and there is room.
     fn begin_exchange(&mut self) {
-        if !self.line.is_idle() {
+        let now = Instant::now();
+        if !self.line.is_idle() || now < self.silent_until {
             return;
         }
-        let due = Instant::now() >= self.pace.next_claim() || !self.outbox.is_empty();
+        if !self.later.is_empty() && now >= self.later_at {
+            self.line.begin(std::mem::take(&mut self.later), 0);
+            return;
+        }
+        let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
+        let due = due && now >= self.no_claim_until;
         let claims = due && self.shutdown.phase() == Phase::Running;
         let want = if claims {
             self.pace.room(self.running.len(), self.waiting.len())
@@ -194,6 +211,20 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if let Some(notices) = reply.notices {
             self.notices = notices;
             self.pace.connected();
+        }
+        self.outbox.splice(0..0, reply.untold);
+        if !reply.later.is_empty() {
+            self.later.extend(reply.later);
+            self.later_at = now + reply.later_in;
+        }
+        if let Some(pause) = reply.silent_for {
+            self.silent_until = now + pause;
+            self.cut = true;
+            self.pace.summon(self.silent_until);
+        }
+        if let Some(pause) = reply.no_claim_for {
+            self.no_claim_until = now + pause;
+            self.pace.summon(self.no_claim_until);
         }
         for (job_id, token, answer) in reply.answers {
             self.held.remove(job_id, token);
@@ -289,6 +320,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     /// The next phase of a stop has begun.
     fn stop_further(&mut self) {
         let now = Instant::now();
+        // A stop waits for nothing that may come at once.
+        (self.silent_until, self.later_at) = (now, now);
         while let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
             self.settle(&claimed, Verdict::Release(None));
         }
@@ -348,7 +381,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             moments.extend(deadlines.next(now));
         } else if self.line.is_idle() && self.pace.room(self.running.len(), self.waiting.len()) > 0
         {
-            moments.push(self.pace.next_claim());
+            let claim = self.pace.next_claim().max(self.no_claim_until);
+            moments.push(claim.max(self.silent_until));
+        }
+        if self.line.is_idle() {
+            // Whatever is there is sent then.
+            moments.extend(Some(self.silent_until).filter(|at| *at > now));
+            let later = (!self.later.is_empty()).then_some(self.later_at.max(self.silent_until));
+            moments.extend(later);
         }
         moments.extend(
             self.waiting
@@ -364,7 +404,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     }
 
     fn in_hand(&self) -> usize {
-        self.running.len() + self.waiting.len() + self.outbox.len()
+        self.running.len() + self.waiting.len() + self.outbox.len() + self.later.len()
     }
 
     fn is_over(&mut self) -> bool {
@@ -380,7 +420,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     }
 
     fn conclude(mut self) -> Summary {
-        self.summary.untold += self.line.telling() + self.outbox.len() as u64;
+        self.summary.untold += self.line.telling() + (self.outbox.len() + self.later.len()) as u64;
         self.summary
     }
 }

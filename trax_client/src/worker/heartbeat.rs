@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio_postgres::Client as Connection;
 
-use super::connection::{Backoff, open};
+use super::connection::{Backoff, Connection, answered, open};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
 use super::held::Held;
@@ -27,6 +26,9 @@ use crate::id::{JobId, Token};
 const BATCH: usize = 1000;
 /// From one round of progress reports to the next.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
+
+/// A busy machine takes so long for a call.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(500);
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct Heartbeat {
@@ -133,14 +135,14 @@ impl Heart {
                 _ = stopped.changed() => return,
                 beat = waited_for(&health, tokio::time::timeout(period, self.beat())) => beat,
             };
-            let beat = beat.unwrap_or_else(|_| Err(Error::Connection("no answer in time".into())));
+            let beat = beat.unwrap_or_else(|_| Err(Error::unanswered(period)));
             let wait = match beat {
                 Ok(()) => {
                     backoff = Backoff::new(period);
                     self.succeeded();
                     period
                 }
-                Err(error) => self.failed(&error, backoff.next()),
+                Err(error) => self.failed(&error, backoff.after(&error)),
             };
             next = Instant::now() + wait;
         }
@@ -162,7 +164,7 @@ impl Heart {
             Some(connection) => connection,
             None => open(&self.address).await?,
         };
-        let client = Client::new(&connection);
+        let client = Client::new(&*connection);
         for (job_id, token, progress) in reports {
             match client.report_progress(*job_id, *token, progress).await {
                 Ok(true) => {}
@@ -188,14 +190,19 @@ impl Heart {
                 None => open(&self.address).await?,
             };
             let sent = Instant::now();
-            let beats = Client::new(&connection)
-                .heartbeat(batch, Some(self.lease))
-                .await?;
+            let client = Client::new(&*connection);
+            let call = client.heartbeat(batch, Some(self.lease));
+            let beats = answered(self.limit(), call).await?;
             self.held.note(batch, &beats, sent, self.lease);
             // Only a connection that answered is kept.
             self.connection = Some(connection);
         }
         Ok(())
+    }
+
+    /// How long a call may be unanswered: on another connection there is time for a second one before the lease ends.
+    fn limit(&self) -> Duration {
+        (self.lease / 6).max(SHORTEST_LIMIT).min(self.lease / 3)
     }
 
     fn succeeded(&mut self) {

@@ -2,24 +2,27 @@
 //!
 //! One *exchange* tells the server the gathered outcomes and then claims; completions and the claim
 //! are one call. The connection also listens for work while it is idle. Enters: settled leases and
-//! how many jobs are wanted. Leaves: an answer for every outcome, and claimed jobs. An outcome that
-//! could not be told because the connection broke is told again after reconnecting: an outcome that
-//! had arrived before answers "lost" then, and changes nothing.
+//! how many jobs are wanted. Leaves: an answer for every outcome that was told, those that were not,
+//! and claimed jobs. An outcome is told until it is recorded or refused for what it says: when the
+//! connection broke, when the server had no time or room for it, when nobody answered. One that had
+//! arrived before answers "lost" then, and changes nothing. What stands in the way of one outcome is
+//! found by telling ever fewer at once, apart from those that came later.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
 use std::time::{Duration, Instant};
 
-use tokio_postgres::{Client as Connection, GenericClient};
+use tokio_postgres::GenericClient;
 
-use super::connection::{Backoff, Notices, open_listening};
+use super::connection::{Backoff, Connection, Notices, answered, open_listening};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
 use super::outcome::Verdict;
-use super::shutdown::{Phase, Shutdown};
+use super::shutdown::Shutdown;
 use super::turns::{Ask, Turns};
 use crate::address::Address;
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed, Failed, Failure};
 use crate::json::Json;
@@ -27,7 +30,12 @@ use crate::manifest::Manifest;
 
 /// The most jobs of one claim, and completions of one call.
 pub(crate) const BATCH: usize = 1000;
-const RECONNECT_CAP: Duration = Duration::from_secs(10);
+/// The most text of the completions of one call: a slow network takes it in time.
+const BATCH_BYTES: usize = 4 << 20;
+/// After so many outcomes, or batches of them, that the server had no time for, an exchange tells no more.
+const ENOUGH: usize = 2;
+/// The longest pause before an outcome is told again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// An ended attempt that the server does not know of yet.
 #[derive(Debug)]
@@ -53,11 +61,20 @@ pub(crate) enum Answer {
 #[derive(Default)]
 pub(crate) struct Reply {
     pub(crate) answers: Vec<(JobId, Token, Answer)>,
+    /// Told again by the next exchange.
+    pub(crate) untold: Vec<Settled>,
+    /// Told again after that time, in an exchange of their own.
+    pub(crate) later: Vec<Settled>,
+    pub(crate) later_in: Duration,
     pub(crate) claimed: Vec<Claimed>,
     /// Whether more may wait than the claim brought.
     pub(crate) more: bool,
     /// When the claim was sent: leases count from before it.
     pub(crate) sent: Option<Instant>,
+    /// The server cannot be reached: nothing is to be sent for so long.
+    pub(crate) silent_for: Option<Duration>,
+    /// The claim failed: none is to be sent for so long.
+    pub(crate) no_claim_for: Option<Duration>,
     /// What a connection hears that was opened meanwhile.
     pub(crate) notices: Option<Notices>,
 }
@@ -77,11 +94,42 @@ pub(crate) struct Link {
     pub(crate) events: Events,
     pub(crate) shutdown: Shutdown,
     pub(crate) health: Health,
-    pub(crate) connection: Option<Connection>,
-    /// False until the first claim succeeded: till then a refusal ends the run.
-    pub(crate) proven: bool,
+    /// How long a call may be unanswered.
+    pub(crate) limit: Duration,
+    pub(crate) state: State,
     /// What is done once, before the first claim.
     pub(crate) first: Option<First>,
+}
+
+/// What one exchange leaves for the next.
+pub(crate) struct State {
+    connection: Option<Connection>,
+    /// False until the first claim succeeded: till then a refusal ends the run.
+    proven: bool,
+    /// The last exchange, or the last outcomes told apart, failed.
+    troubled: bool,
+    hindered: bool,
+    backoff: Backoff,
+    /// Before the next try of outcomes that the server had no time for.
+    pause: Duration,
+    /// How many completions go into one call, and jobs into one claim: fewer after a call that did not come through.
+    batch: usize,
+    claims: usize,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        State {
+            connection: None,
+            proven: false,
+            troubled: false,
+            hindered: false,
+            backoff: Backoff::new(Duration::MAX),
+            pause: Duration::ZERO,
+            batch: BATCH,
+            claims: BATCH,
+        }
+    }
 }
 
 /// What a worker does once, when it first reaches the server.
@@ -90,114 +138,148 @@ pub(crate) struct First {
 }
 
 impl Link {
-    /// Tells all of `outbox` and claims up to `want` jobs; keeps trying until both are done, or
-    /// until a stop makes the claim pointless. With nothing to do it only mends a broken connection.
-    pub(crate) async fn exchange(
-        &mut self,
-        mut outbox: Vec<Settled>,
-        want: usize,
-    ) -> Result<Reply> {
-        let mut reply = Reply::default();
-        let mut backoff = Backoff::new(RECONNECT_CAP);
-        let mut troubled = false;
-        loop {
-            let running = self.shutdown.phase() == Phase::Running;
-            let want = if running { want } else { 0 };
-            if outbox.is_empty() && want == 0 {
-                if !running || !self.is_broken() {
-                    return Ok(reply);
-                }
-                // No call would notice.
-                self.connection = None;
+    /// How long a call may be unanswered: what comes later than half a lease is not worth much.
+    pub(crate) fn limit(lease: Duration) -> Duration {
+        (lease / 2).clamp(Duration::from_secs(2), Duration::from_secs(30))
+    }
+
+    /// Tells the outbox and claims up to `want` jobs. With nothing to do it only mends a broken connection.
+    ///
+    /// # Errors
+    /// Only before the first claim that succeeded: what the server refuses.
+    pub(crate) async fn exchange(&mut self, outbox: Vec<Settled>, want: usize) -> Result<Reply> {
+        let mut reply = Reply {
+            untold: outbox,
+            ..Reply::default()
+        };
+        if reply.untold.is_empty() && want == 0 {
+            if !self.is_broken() {
+                return Ok(reply);
             }
-            self.health.asking(Part::Claim);
-            match self.try_exchange(&mut outbox, want, &mut reply).await {
-                Ok(()) => {
-                    self.health.reached(Part::Claim);
-                    if troubled {
-                        self.events.tell(Event::Recovered { during: "claim" });
-                    }
-                    return Ok(reply);
+            // No call would notice.
+            self.state.connection = None;
+        }
+        self.health.asking(Part::Claim);
+        let mut hindrance = None;
+        match self.try_exchange(want, &mut reply, &mut hindrance).await {
+            Ok(()) => {
+                self.health.reached(Part::Claim);
+                self.state.backoff.reset();
+                if std::mem::take(&mut self.state.troubled) {
+                    self.events.tell(Event::Recovered { during: "claim" });
                 }
-                Err(error) if !self.proven && !error.is_transient() => return Err(error),
-                Err(error) => {
-                    troubled = true;
-                    if !matches!(error, Error::Conflict(_)) {
-                        self.connection = None;
-                    }
-                    self.pause(&error, backoff.next()).await;
+            }
+            Err(error) if !self.state.proven && !error.is_transient() => return Err(error),
+            Err(error) => {
+                let retry_in = self.state.backoff.after(&error);
+                if error.blame() != Blame::Moment {
+                    self.state.connection = None;
                 }
+                match error.blame() {
+                    Blame::Connection => reply.silent_for = Some(retry_in),
+                    Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
+                }
+                self.state.troubled = true;
+                self.health.troubled(Part::Claim, &error.to_string());
+                self.trouble("claim", &error, retry_in);
             }
         }
+        self.put_off(&mut reply, hindrance, want == 0);
+        Ok(reply)
+    }
+
+    /// Says when outcomes are told again that the server had no time for.
+    fn put_off(&mut self, reply: &mut Reply, hindrance: Option<Error>, apart: bool) {
+        if let Some(error) = hindrance {
+            self.state.hindered = true;
+            let longer = (self.state.pause * 2).max(Duration::from_millis(100));
+            self.state.pause = match reply.answers.is_empty() {
+                true => longer.min(LONGEST_PAUSE),
+                false => Duration::from_millis(100),
+            };
+            self.trouble("outcome", &error, self.state.pause);
+        } else if apart && !reply.answers.is_empty() && std::mem::take(&mut self.state.hindered) {
+            self.state.pause = Duration::ZERO;
+            self.events.tell(Event::Recovered { during: "outcome" });
+        }
+        reply.later_in = self.state.pause;
+    }
+
+    fn trouble(&self, during: &'static str, error: &Error, retry_in: Duration) {
+        self.events.tell(Event::Trouble {
+            during,
+            error: error.to_string(),
+            retry_in,
+        });
     }
 
     /// Whether there is no connection, or one that is closed.
     fn is_broken(&self) -> bool {
-        self.connection.as_ref().is_none_or(Connection::is_closed)
-    }
-
-    /// Waits before the next try; a stop ends the wait.
-    async fn pause(&self, error: &Error, retry_in: Duration) {
-        let error = error.to_string();
-        self.health.troubled(Part::Claim, &error);
-        self.events.tell(Event::Trouble {
-            during: "claim",
-            error,
-            retry_in,
-        });
-        let mut phase = self.shutdown.subscribe();
-        tokio::select! {
-            () = tokio::time::sleep(retry_in) => {}
-            _ = phase.changed() => {}
-        }
+        let connection = self.state.connection.as_ref();
+        connection.is_none_or(|connection| connection.is_closed())
     }
 
     async fn try_exchange(
         &mut self,
-        outbox: &mut Vec<Settled>,
         want: usize,
         reply: &mut Reply,
+        hindrance: &mut Option<Error>,
     ) -> Result<()> {
-        let connection = match self.connection.take() {
-            Some(connection) => self.connection.insert(connection),
-            None => {
-                let (connection, notices) = open_listening(&self.address).await?;
-                reply.notices = Some(notices);
-                self.connection.insert(connection)
-            }
+        if self.state.connection.is_none() {
+            let (connection, notices) = open_listening(&self.address, self.limit).await?;
+            reply.notices = Some(notices);
+            self.state.connection = Some(connection);
+        }
+        let State {
+            connection,
+            proven,
+            batch,
+            claims,
+            ..
+        } = &mut self.state;
+        let Some(connection) = connection else {
+            return Ok(());
         };
-        let client = Client::new(connection);
+        let call = Calling {
+            connection,
+            limit: self.limit,
+        };
         if let Some(first) = &self.first {
-            begin(&client, first, &self.options, &self.events).await?;
+            call.bounded(begin(&call.client(), first, &self.options, &self.events))
+                .await?;
             self.first = None;
         }
-        tell_others(&client, &self.events, outbox, reply).await?;
+        let mut telling = Telling {
+            call,
+            events: &self.events,
+            batch,
+            reply,
+            hindrance,
+            failures: 0,
+        };
+        telling.others().await?;
         if want == 0 {
-            return tell_completions(&client, &self.events, outbox, reply).await;
+            return telling.completions().await;
         }
-        let (ask, options) = next_claim(&self.options, self.turns.as_ref(), want);
-        if !outbox.is_empty() && outbox.len() <= BATCH {
-            let (leases, outputs) = completions(outbox);
-            let sent = Instant::now();
-            match client.complete_and_claim(&leases, outputs, &options).await {
-                Ok((recorded, claimed)) => {
-                    answer_completions(outbox, &leases, recorded, reply);
-                    let more = behind(&mut self.turns, &ask, claimed.len());
-                    reply.take(sent, claimed, more);
-                    self.proven = true;
-                    return Ok(());
-                }
-                // Something in it was refused: one by one they say what.
-                Err(error) if !error.is_transient() => {}
-                Err(error) => return Err(error),
-            }
+        let (ask, options) = next_claim(&self.options, self.turns.as_ref(), want.min(*claims));
+        if let Some((sent, claimed)) = telling.completions_and_claim(&options).await? {
+            let more = behind(&mut self.turns, &ask, claimed.len());
+            telling.reply.take(sent, claimed, more);
+            *proven = true;
+            return Ok(());
         }
-        tell_completions(&client, &self.events, outbox, reply).await?;
+        telling.completions().await?;
         let sent = Instant::now();
-        let claimed = client.claim(&options).await?;
+        let claimed = call.bounded(call.client().claim(&options)).await;
+        *claims = match &claimed {
+            Ok(_) => (*claims * 2).min(BATCH),
+            Err(error) if error.is_unanswered() => (ask.jobs / 2).max(1),
+            Err(_) => *claims,
+        };
+        let claimed = claimed?;
         let more = behind(&mut self.turns, &ask, claimed.len());
         reply.take(sent, claimed, more);
-        self.proven = true;
+        *proven = true;
         Ok(())
     }
 }
@@ -227,11 +309,12 @@ fn next_claim(options: &ClaimOptions, turns: Option<&Turns>, want: usize) -> (As
 fn behind(turns: &mut Option<Turns>, ask: &Ask, got: usize) -> bool {
     match turns {
         Some(turns) => turns.took(ask, got),
-        None => got >= ask.jobs,
+        // A claim may bring less than there is.
+        None => got > 0,
     }
 }
 
-type Db<'a> = Client<'a, Connection>;
+type Db<'a> = Client<'a, tokio_postgres::Client>;
 
 /// Stores the schedules, and tells which tasks wait that nobody here handles.
 async fn begin(
@@ -270,84 +353,211 @@ async fn begin(
     }
 }
 
-/// What is no completion is told one by one; what was told leaves the outbox.
-async fn tell_others(
-    client: &Db<'_>,
-    events: &Events,
-    outbox: &mut Vec<Settled>,
-    reply: &mut Reply,
-) -> Result<()> {
-    let is_other = |settled: &Settled| !matches!(settled.verdict, Verdict::Complete(_));
-    while let Some(at) = outbox.iter().rposition(is_other) {
-        let settled = &outbox[at];
-        let answer = tell(client, events, settled).await?;
-        reply.answers.push((settled.job_id, settled.token, answer));
-        outbox.swap_remove(at);
-    }
-    Ok(())
+/// Calls over the connection, each of which may take so long.
+#[derive(Clone, Copy)]
+struct Calling<'a> {
+    connection: &'a Connection,
+    limit: Duration,
 }
 
-/// Completions go in batches; what was told leaves the outbox.
-async fn tell_completions(
-    client: &Db<'_>,
-    events: &Events,
-    outbox: &mut Vec<Settled>,
-    reply: &mut Reply,
-) -> Result<()> {
-    loop {
-        let (leases, outputs) = completions(outbox);
-        if leases.is_empty() {
-            return Ok(());
-        }
-        match client.complete_many(&leases, outputs).await {
-            Ok(recorded) => answer_completions(outbox, &leases, recorded, reply),
-            // One output that the server refuses must not hold up the others.
-            Err(error) if !error.is_transient() => {
-                let told: HashSet<Token> = leases.iter().map(|(_, token)| *token).collect();
-                for settled in outbox.iter().filter(|s| told.contains(&s.token)) {
-                    let answer = tell(client, events, settled).await?;
-                    reply.answers.push((settled.job_id, settled.token, answer));
-                }
-                forget(outbox, &leases);
+impl<'a> Calling<'a> {
+    fn client(&self) -> Db<'a> {
+        Client::new(self.connection)
+    }
+
+    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        answered(self.limit, call).await
+    }
+}
+
+/// Telling the outcomes of one exchange: those of `reply.untold` become answers, or come `later`. An error is one of the
+/// connection.
+struct Telling<'a> {
+    call: Calling<'a>,
+    events: &'a Events,
+    batch: &'a mut usize,
+    reply: &'a mut Reply,
+    hindrance: &'a mut Option<Error>,
+    failures: usize,
+}
+
+impl Telling<'_> {
+    /// What is no completion, one by one.
+    async fn others(&mut self) -> Result<()> {
+        let is_other = |settled: &Settled| !matches!(settled.verdict, Verdict::Complete(_));
+        while let Some(at) = self.reply.untold.iter().rposition(is_other) {
+            if self.failures >= ENOUGH {
+                self.leave_the_rest();
+                break;
             }
-            Err(error) => return Err(error),
+            let settled = self.reply.untold.swap_remove(at);
+            self.one(settled).await?;
+        }
+        Ok(())
+    }
+
+    /// All completions together with the claim, if they fit and nothing stands in the way.
+    async fn completions_and_claim(
+        &mut self,
+        options: &ClaimOptions,
+    ) -> Result<Option<(Instant, Vec<Claimed>)>> {
+        let chunk = self.chunk();
+        if chunk.is_empty() || !self.reply.untold.is_empty() {
+            self.reply.untold.splice(0..0, chunk);
+            return Ok(None);
+        }
+        let (leases, outputs) = parts(&chunk);
+        let sent = Instant::now();
+        let client = self.call.client();
+        let call = client.complete_and_claim(&leases, outputs, options);
+        match self.call.bounded(call).await {
+            Ok((recorded, claimed)) => {
+                self.answer(&leases, recorded);
+                Ok(Some((sent, claimed)))
+            }
+            Err(error) if error.blame() == Blame::Connection => {
+                self.put_off(chunk, error).map(|()| None)
+            }
+            // One of them was refused, or the claim: apart they say which.
+            Err(_) => {
+                self.reply.untold = chunk;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Completions in batches.
+    async fn completions(&mut self) -> Result<()> {
+        while self.failures < ENOUGH {
+            let chunk = self.chunk();
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            let (leases, outputs) = parts(&chunk);
+            let client = self.call.client();
+            let told = self
+                .call
+                .bounded(client.complete_many(&leases, outputs))
+                .await;
+            match told {
+                Ok(recorded) => {
+                    self.answer(&leases, recorded);
+                    *self.batch = (*self.batch * 2).min(BATCH);
+                }
+                // One output that the server refuses must not hold up the others.
+                Err(error) if error.blame() == Blame::Call => self.each(chunk).await?,
+                Err(error) => {
+                    *self.batch = (chunk.len() / 2).max(1);
+                    self.put_off(chunk, error)?;
+                }
+            }
+        }
+        self.leave_the_rest();
+        Ok(())
+    }
+
+    /// For later; those that were not tried come first then.
+    fn leave_the_rest(&mut self) {
+        let untried = std::mem::take(&mut self.reply.untold);
+        self.reply.later.splice(0..0, untried);
+    }
+
+    async fn each(&mut self, chunk: Vec<Settled>) -> Result<()> {
+        let mut chunk = VecDeque::from(chunk);
+        let mut told = Ok(());
+        while let Some(settled) = chunk.pop_front() {
+            told = self.one(settled).await;
+            if told.is_err() || self.failures >= ENOUGH {
+                break;
+            }
+        }
+        self.reply.untold.splice(0..0, chunk);
+        told
+    }
+
+    async fn one(&mut self, settled: Settled) -> Result<()> {
+        let client = self.call.client();
+        let told = self
+            .call
+            .bounded(tell(&client, self.events, &settled))
+            .await;
+        match told {
+            Ok(answer) => {
+                let (job_id, token) = (settled.job_id, settled.token);
+                self.reply.answers.push((job_id, token, answer));
+                Ok(())
+            }
+            Err(error) => self.put_off(vec![settled], error),
+        }
+    }
+
+    /// What was not told: later when the server had no time for it, or nobody answered; with the next when the connection
+    /// broke.
+    fn put_off(&mut self, chunk: Vec<Settled>, error: Error) -> Result<()> {
+        if error.blame() == Blame::Connection {
+            if error.is_unanswered() {
+                *self.batch = (chunk.len() / 2).max(1);
+                self.reply.later.extend(chunk);
+            } else {
+                self.reply.untold.extend(chunk);
+            }
+            return Err(error);
+        }
+        self.failures += 1;
+        self.reply.later.extend(chunk);
+        *self.hindrance = Some(error);
+        Ok(())
+    }
+
+    /// Takes the completions of one call.
+    fn chunk(&mut self) -> Vec<Settled> {
+        let mut bytes = 0;
+        let fits = |settled: &&Settled| {
+            bytes += settled.size();
+            bytes <= BATCH_BYTES
+        };
+        let untold = &mut self.reply.untold;
+        let some = untold.iter().take(*self.batch).take_while(fits).count();
+        untold.drain(..some.max(1).min(untold.len())).collect()
+    }
+
+    /// Those of `leases` that are not among the recorded were lost.
+    fn answer(&mut self, leases: &[(JobId, Token)], recorded: Vec<JobId>) {
+        let recorded: HashSet<JobId> = recorded.into_iter().collect();
+        let answers = leases.iter().map(|(id, token)| {
+            let answer = if recorded.contains(id) {
+                Answer::Completed
+            } else {
+                Answer::Lost
+            };
+            (*id, *token, answer)
+        });
+        self.reply.answers.extend(answers);
+    }
+}
+
+impl Settled {
+    /// How much of it is sent.
+    fn size(&self) -> usize {
+        match &self.verdict {
+            Verdict::Complete(Some(output)) => output.text().len(),
+            _ => 0,
         }
     }
 }
 
-/// Those of `leases` that are not among the recorded were lost.
-fn answer_completions(
-    outbox: &mut Vec<Settled>,
-    leases: &[(JobId, Token)],
-    recorded: Vec<JobId>,
-    reply: &mut Reply,
-) {
-    let recorded: HashSet<JobId> = recorded.into_iter().collect();
-    reply.answers.extend(leases.iter().map(|(id, token)| {
-        let answer = if recorded.contains(id) {
-            Answer::Completed
-        } else {
-            Answer::Lost
-        };
-        (*id, *token, answer)
-    }));
-    forget(outbox, leases);
-}
-
-fn completions(outbox: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Json>>) {
-    outbox
+/// Of completions alone.
+fn parts(chunk: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Json>>) {
+    chunk
         .iter()
-        .filter_map(|settled| match &settled.verdict {
-            Verdict::Complete(output) => Some(((settled.job_id, settled.token), output.clone())),
-            _ => None,
+        .map(|settled| {
+            let output = match &settled.verdict {
+                Verdict::Complete(output) => output.clone(),
+                _ => None,
+            };
+            ((settled.job_id, settled.token), output)
         })
-        .take(BATCH)
         .unzip()
-}
-
-fn forget(outbox: &mut Vec<Settled>, leases: &[(JobId, Token)]) {
-    let told: HashSet<Token> = leases.iter().map(|(_, token)| *token).collect();
-    outbox.retain(|settled| !told.contains(&settled.token));
 }
 
 /// Tells one outcome. A refusal becomes a failed attempt, so that the job does not hang on it.

@@ -397,8 +397,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             events,
             shutdown,
             health,
-            connection: None,
-            proven: false,
+            limit: Link::limit(setup.lease),
+            state: link::State::new(),
             first: Some(First { schedules }),
         };
         let summary = Dispatch::new(Arc::new(setup), held, link).run().await;

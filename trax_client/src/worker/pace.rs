@@ -32,7 +32,7 @@ pub(crate) struct Pace {
     clock: Instant,
     /// When to claim because somebody did.
     summons: Option<Instant>,
-    /// The last claim brought all it asked for: the next one is no poll.
+    /// The last claim brought something: the next one is no poll.
     more: bool,
     /// What the last claim was sent for.
     cause: Cause,
@@ -244,7 +244,7 @@ mod tests {
         pace.more = false;
         pace.claims(false);
         assert_eq!(pace.cause, Cause::Clock);
-        pace.claimed(got >= 1, got, now);
+        pace.claimed(got > 0, got, now);
     }
 
     /// A notification, and a claim for it that brings nothing.

@@ -1,0 +1,154 @@
+//! Hosts that are silent, and servers that come back: how long a worker is without one.
+
+use super::{enqueue, start, state_becomes, worker_at};
+use harness::proxy::{BlackHole, Freezer};
+use harness::scheduler::{connect, execute, live_database, live_server, scheduling, value};
+use harness::{PATIENCE, database, eventually, shared_server};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, Config};
+use trax_client::testkit::{Database, Stop};
+use trax_client::{Client as Trax, Context, JobError, JobOptions, Worker};
+
+const LEASE: Duration = Duration::from_secs(6);
+
+/// These ports of this machine, in this order.
+fn hosts(database: &Database, ports: &[u16]) -> Config {
+    let mut config = Config::new();
+    for port in ports {
+        config.host("127.0.0.1").port(*port);
+    }
+    config.user("postgres").dbname(database.name());
+    config
+}
+
+async fn nap(millis: u64, _: Context) -> Result<(), JobError> {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+    Ok(())
+}
+
+fn napping(config: Config) -> Worker {
+    worker_at(config).lease(LEASE).handle("nap", nap)
+}
+
+/// How much is left of the lease, at the least, while a job runs.
+async fn least_left(client: &Client) -> f64 {
+    let mut least = f64::MAX;
+    let sql = "select extract(epoch from min(lease_expires_at) - clock_timestamp())::float8 from trax.lease";
+    while let Some(left) = value::<Option<f64>>(client, sql).await {
+        least = least.min(left);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    least
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_two_of_three_hosts_silent_a_worker_works_and_keeps_its_leases() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let hole = BlackHole::open().await;
+    let silent = Freezer::before(1).await;
+    silent.freeze();
+    let job = enqueue(&client, "nap", LEASE.as_millis() as u64 + 2000).await;
+    let begun = Instant::now();
+    let ports = [hole.port(), silent.port(), shared_server().port()];
+    let running = start(napping(hosts(&database, &ports)));
+    state_becomes(&client, job, "in_progress").await;
+    let claimed = begun.elapsed();
+    let least = least_left(&client).await;
+    println!("claimed after {claimed:?}; at the least {least:.2} s of {LEASE:?} were left");
+    state_becomes(&client, job, "completed").await;
+    let summary = running.drain().await;
+    assert_eq!((summary.completed, summary.lost), (1, 0), "{summary}");
+    assert!(claimed < Duration::from_secs(3), "{claimed:?}");
+    // A third passes until the first heartbeat, which needs less than another third.
+    assert!(least > LEASE.as_secs_f64() / 3.0, "{least}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_freezes_costs_neither_the_lease_nor_the_claims_that_another_host_takes() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let freezer = Freezer::before(shared_server().port()).await;
+    let job = enqueue(&client, "nap", 2 * LEASE.as_millis() as u64).await;
+    let ports = [freezer.port(), shared_server().port()];
+    let running = start(napping(hosts(&database, &ports)));
+    state_becomes(&client, job, "in_progress").await;
+    let of_worker = "select count(*) from pg_stat_activity where application_name like 'trax worker %' and datname = current_database()";
+    eventually("both connections", PATIENCE, async || {
+        match value::<i64>(&client, of_worker).await {
+            2 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+    freezer.freeze();
+    let frozen = Instant::now();
+    let next = enqueue(&client, "nap", 0).await;
+    let claimed = async {
+        state_becomes(&client, next, "completed").await;
+        frozen.elapsed()
+    };
+    let (claimed, least) = tokio::join!(claimed, least_left(&client));
+    println!(
+        "claimed {claimed:?} after the freeze; at the least {least:.2} s of {LEASE:?} were left"
+    );
+    state_becomes(&client, job, "completed").await;
+    let summary = running.drain().await;
+    assert_eq!((summary.completed, summary.lost), (2, 0), "{summary}");
+    // Half a lease for the call that is not answered, and a try of the silent host.
+    assert!(claimed < LEASE, "{claimed:?}");
+    assert!(least > LEASE.as_secs_f64() / 4.0, "{least}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_of_one_host_that_thaws_goes_on_with_the_same_jobs() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let freezer = Freezer::before(live_server().port()).await;
+    let job = enqueue(&client, "nap", 8000).await;
+    let running = start(napping(hosts(&database, &[freezer.port()])));
+    state_becomes(&client, job, "in_progress").await;
+    freezer.freeze();
+    tokio::time::sleep(LEASE / 2).await;
+    freezer.thaw();
+    state_becomes(&client, job, "completed").await;
+    let summary = running.drain().await;
+    assert_eq!((summary.completed, summary.lost), (1, 0), "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_back_within_two_seconds_of_its_server() {
+    let mut server = scheduling().start().expect("a server starts");
+    let database = server.database("away").await.expect("a database is made");
+    let mut client = connect(&database).await;
+    let running = start(napping(database.config()));
+    for stop in [Stop::Fast, Stop::Immediate] {
+        Trax::new(&client)
+            .enqueue_many("nap", &[0; 2], &JobOptions::new())
+            .await
+            .expect("jobs are enqueued");
+        execute(&client, "create table if not exists padding as select n, repeat('x', 500) from generate_series(1, 50000) n").await;
+        eventually("nothing waits", PATIENCE, async || {
+            match value::<i64>(&client, "select count(*) from trax.work_queue").await {
+                0 => Ok(()),
+                seen => Err(seen.to_string()),
+            }
+        })
+        .await;
+        tokio::task::block_in_place(|| server.stop(stop)).expect("the server stops");
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let starting = Instant::now();
+        tokio::task::block_in_place(|| server.start()).expect("the server starts again");
+        client = connect(&database).await;
+        let up = Instant::now();
+        let job = enqueue(&client, "nap", 0).await;
+        state_becomes(&client, job, "completed").await;
+        let back = up.elapsed();
+        println!(
+            "{stop:?}: up after {:?}, a job done {back:?} later",
+            up - starting
+        );
+        assert!(back < Duration::from_secs(2), "{back:?}");
+    }
+    running.drain().await;
+}
