@@ -2,8 +2,9 @@
 //!
 //! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a process group of its own
 //! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token
-//! is lost the group gets SIGTERM, and SIGKILL after the grace: somebody else may hold it now. The same ends what the program leaves running in
-//! its group, before the token is given back, and the program of a `trax lock` that was killed.
+//! is lost the group gets SIGTERM, and SIGKILL after the grace: somebody else may hold it now. The same ends
+//! what the program leaves running in its group, before the token is given back, and the program of a `trax lock` that was
+//! killed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
