@@ -3,6 +3,7 @@
 mod cost;
 mod database;
 mod exact;
+mod floor;
 mod group;
 mod key;
 mod key_freed;

@@ -40,10 +40,11 @@ create table trax.lease (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index lease_reap_at on trax.lease (reap_at);
--- What counts towards a limit: leases of groups that have one, and of concurrency keys.
-create index lease_limited on trax.lease (group_name) where limited;
-create index lease_concurrency_key on trax.lease (concurrency_key) where concurrency_key is not null;
-create index lease_manifest on trax.lease (manifest_id) where manifest_id is not null;
+-- What counts towards a limit: leases of groups that have one, of concurrency keys and of manifests. By job, so that a
+-- count can begin behind those that have ended.
+create index lease_limited on trax.lease (group_name, job_id) where limited;
+create index lease_concurrency_key on trax.lease (concurrency_key, job_id) where concurrency_key is not null;
+create index lease_manifest on trax.lease (manifest_id, job_id) where manifest_id is not null;
 
 comment on table trax.lease is 'The attempts that are being executed: by whom, until when, under which token.';
 comment on column trax.lease.job_id is 'The job.';

@@ -125,6 +125,9 @@ impl Model {
             }
             claim.key_lock = self.keyed;
             if self.keyed && state.leases() >= 1 {
+                if self.rules.sees_ends && state.a_lease_is_ending() {
+                    continue;
+                }
                 claim.blocked |= bit(number);
             } else {
                 claim.granted = bit(number);
@@ -173,7 +176,6 @@ impl Model {
         state.open[worker] = Some(Transaction {
             unblocked,
             freed: true,
-            key_lock: self.rules.patient,
             ..open
         });
         Some(())
@@ -212,7 +214,6 @@ impl Model {
                 0
             },
             freed: true,
-            key_lock: frees,
             ..Transaction::default()
         });
         Some(())

@@ -264,3 +264,10 @@ fn without_the_sweep_a_job_stays_behind_a_key_that_a_reaper_left_to_others() {
     };
     Model::of(rules, 0, true).breaks(NO_DEAD_END);
 }
+
+#[test]
+fn where_claims_do_not_see_that_a_lease_is_being_ended_a_job_stays_behind_its_key_for_ever() {
+    let mut model = without_the_sweep(true);
+    model.rules.sees_ends = false;
+    model.breaks(NO_DEAD_END);
+}

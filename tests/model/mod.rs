@@ -10,12 +10,12 @@
 //!
 //! | action | functions, statements | locks |
 //! |---|---|---|
-//! | `ClaimNext` | `claim`: `group::room`, `limit::held_by_key`, `claim::grant`; `key_block` | the group's, exclusive and not waited for; the key's, not waited for; rows, skip locked |
+//! | `ClaimNext` | `claim`: `group::room`, `limit::held`, `claim::grant`; `key_block` | the group's, exclusive and not waited for; the key's, not waited for; rows, skip locked |
 //! | `Heartbeat` | `lease`: `lease_extend` | the lease's row |
 //! | `Complete` | `outcome::completion` | the lease's row |
 //! | `Fail` | `outcome`: `lease_take`, `run_fail` | the lease's row |
 //! | `Release` | `lease`: `lease_release` | the lease's row |
-//! | `FreeKeys` | `limit::free_keys`, after what ended a job; `key_unblock` | the key's, waited for |
+//! | `FreeKeys` | `limit::free`, after what ended a lease; `key_unblock` | the key's, waited for and not kept |
 //! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `key_unblock` | rows, skip locked; the key's, not waited for |
 //! | `Sweep` | `limit`: `key_sweep` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
@@ -54,8 +54,10 @@ struct Rules {
     fence: Fence,
     /// Claims of a limited group take its lock exclusively, not shared.
     group_lock: bool,
-    /// Outcomes wait for the lock of the key that they free.
+    /// Outcomes wait for the lock of the key that they free; they do not keep it.
     patient: bool,
+    /// Claims block nothing behind a lease that is being ended.
+    sees_ends: bool,
     /// The cycle looks for blocked jobs whose key has room.
     sweep: bool,
 }
@@ -64,6 +66,7 @@ const ALL: Rules = Rules {
     fence: Fence::Token,
     group_lock: true,
     patient: true,
+    sees_ends: true,
     sweep: true,
 };
 
@@ -198,6 +201,11 @@ impl State {
 
     fn key_is_locked(&self, mine: Option<usize>) -> bool {
         self.others(mine).any(|open| open.key_lock)
+    }
+
+    fn a_lease_is_ending(&self) -> bool {
+        let mut jobs = self.jobs.iter().enumerate();
+        jobs.any(|(number, job)| job.is_leased() && self.is_locked(number, None))
     }
 
     fn others(&self, mine: Option<usize>) -> impl Iterator<Item = &Transaction> {

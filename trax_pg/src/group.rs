@@ -157,6 +157,9 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
         .filter(|settings| settings.max_active_jobs.is_some_and(|limit| limit > 0))
         .map(|settings| settings.name.clone())
         .collect();
+    for name in &limited {
+        limit::counts_anew(name);
+    }
     if !limited.is_empty() {
         // What runs already counts: no claim of these groups is under way.
         spi.change_latest(&LEASE_COUNT_LIMITED, &[arg(limited)]);

@@ -7,7 +7,7 @@
 
 use crate::entry::sql_function;
 use crate::instance;
-use crate::shmem::{self, Gate};
+use crate::shmem::{self, Floor, Gate};
 use crate::spi::{self, SpiRows};
 use crate::wake;
 use crate::work_queue::name_hash;
@@ -25,6 +25,10 @@ struct Notes {
     configured: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
+    /// The first job whose lease has ended: if this is undone it counts again.
+    ended: Option<i64>,
+    /// Leases were granted beside the limit of the database.
+    beside_limit: bool,
     /// Somebody has written to the queue, to leases or to groups by hand.
     by_hand: bool,
 }
@@ -89,6 +93,26 @@ pub(crate) fn has_taken() -> bool {
     NOTES.with_borrow(|notes| notes.taken)
 }
 
+/// The lease of a job ends with this transaction.
+pub(crate) fn lease_ended(job_id: i64) {
+    note(0, |notes| {
+        notes.ended = Some(notes.ended.map_or(job_id, |first| first.min(job_id)));
+    });
+}
+
+/// This transaction grants leases while it knows of no limit of the database.
+pub(crate) fn granted_beside_limit() {
+    note(0, |notes| notes.beside_limit = true);
+}
+
+/// The first job whose lease may count that this transaction does not see, at most `first`; `None` when that is not known.
+pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
+    NOTES.with_borrow(|notes| {
+        let ended = notes.ended.unwrap_or(i64::MAX);
+        (!notes.by_hand).then_some(first.min(ended))
+    })
+}
+
 // Somebody changes the queue, leases or groups by hand: what is known of them is void.
 sql_function!(
     trax_changed_by_hand,
@@ -128,6 +152,9 @@ pub(crate) fn committed() {
     let notes = NOTES.take();
     if notes.by_hand {
         shmem::forget();
+    }
+    if notes.beside_limit {
+        Floor::of_database().forget();
     }
     lower(&notes);
     if let Some(bell) = shmem::bell() {

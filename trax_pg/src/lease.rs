@@ -165,6 +165,7 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
         if row.must(6) {
             hint::claimable(row.must(1), row.must(2), row.must(3));
         }
+        hint::lease_ended(job_id);
         // Whether it has a limit: the gate is opened at most once too often.
         hint::group_changed(&row.must::<String>(5));
         limit::free(spi, Shared::of(row.get(4), row.get(7)), true);

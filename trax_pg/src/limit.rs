@@ -9,6 +9,9 @@
 //! shrinks. The price is that claims of one limited group follow each other, commit by commit; one that finds the lock
 //! taken steps over the group.
 //!
+//! A count begins at the floor of what it counts (`shmem/floor.rs`), so that it does not read leases that have ended while a
+//! snapshot is held somewhere: after 5,000 jobs of one group a claim touches 16 buffers, and 158 without floors.
+//!
 //! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key or its
 //! manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the outcome that makes room lets
 //! the next one in.
@@ -17,8 +20,10 @@ use crate::clock::Timestamp;
 use crate::group::Group;
 use crate::lease::Leased;
 use crate::lock::{Lock, Mode};
+use crate::shmem::Floor;
 use crate::spi::{Spi, Statement, arg, array_arg, statement};
 use crate::table::{Index, Key, Row, Table, View};
+use crate::work_queue::name_hash;
 use crate::{hint, setting, shmem, wake};
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::collections::BTreeMap;
@@ -27,7 +32,6 @@ use std::sync::{Mutex, PoisonError};
 /// Lanes of keys, and of manifests, that one sweep looks at.
 const SWEEP_AT_MOST: i32 = 5000;
 
-statement!(LEASE_COUNT, "lease_count.sql", INT8OID);
 statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID, TEXTARRAYOID);
 statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
 statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
@@ -70,6 +74,18 @@ impl Shared {
             Self::Key(key) => Lock::Key(key),
             Self::Manifest(id) => Lock::Manifest(*id),
         }
+    }
+
+    fn floor(&self) -> Floor {
+        Floor::of(match self {
+            Self::Key(key) => name_hash(&["key", key]),
+            Self::Manifest(id) => name_hash(&["manifest", &id.to_string()]),
+        })
+    }
+
+    /// A job that shares it is being claimed.
+    pub(crate) fn takes(&self, job_id: i64) {
+        self.floor().lower(job_id);
     }
 
     /// Lets it go, of which a claim has taken and blocked nothing.
@@ -126,7 +142,7 @@ fn limit_of_database() -> Option<usize> {
 }
 
 /// How many more jobs may run in the whole database. What it says holds until the transaction ends.
-pub(crate) fn room_in_database(spi: &Spi) -> Room {
+pub(crate) fn room_in_database(counter: &Counter) -> Room {
     let Some(limit) = limit_of_database() else {
         return Room::Unlimited;
     };
@@ -135,14 +151,7 @@ pub(crate) fn room_in_database(spi: &Spi) -> Room {
     }
     wake::may_be_full();
     let limit = limit as i64;
-    let rows = spi.query_latest(&LEASE_COUNT, &[arg(limit)]);
-    Room::For(
-        limit
-            - rows
-                .first()
-                .expect("an aggregate gives one row")
-                .must::<i64>(1),
-    )
+    Room::For(limit - counter.of_database(limit))
 }
 
 /// What limits and what counts towards them, open for reading. What it says is what has committed until now: it holds
@@ -151,6 +160,7 @@ pub(crate) struct Counter {
     groups: Table,
     group_by_name: Index,
     leases: Table,
+    by_job: Index,
     by_group: Index,
     by_key: Index,
     by_manifest: Index,
@@ -162,6 +172,7 @@ impl Counter {
         let leases = Table::open(Leased::TABLE, Leased::ALL);
         Self {
             group_by_name: Index::open(&groups, c"manifest_group_pkey"),
+            by_job: Index::open(&leases, c"lease_pkey"),
             by_group: Index::open(&leases, c"lease_limited"),
             by_key: Index::open(&leases, c"lease_concurrency_key"),
             by_manifest: Index::open(&leases, c"lease_manifest"),
@@ -183,45 +194,88 @@ impl Counter {
 
     /// How many jobs of a group run that count towards its limit, up to `limit`.
     pub(crate) fn of_group(&self, name: &str, limit: i64) -> i64 {
-        Self::count(&self.by_group, Key::equals_text(1, name), limit)
+        let what = |from| [Key::equals_text(1, name), Key::at_least(2, from)];
+        Self::count(&self.by_group, floor_of_group(name), what, limit).count
+    }
+
+    /// How many jobs run in the database, up to `limit`.
+    fn of_database(&self, limit: i64) -> i64 {
+        let what = |from| [Key::at_least(1, from)];
+        Self::count(&self.by_job, Floor::of_database(), what, limit).count
     }
 
     /// The jobs that run and share this. The caller has its lock.
     fn of_shared(&self, shared: &Shared) -> Held {
+        let floor = shared.floor();
+        match shared {
+            Shared::Key(key) => {
+                let what = |from| [Key::equals_text(1, key), Key::at_least(2, from)];
+                Self::count(&self.by_key, floor, what, i64::MAX)
+            }
+            Shared::Manifest(id) => {
+                let what = |from| [Key::equals(1, *id), Key::at_least(2, from)];
+                Self::count(&self.by_manifest, floor, what, i64::MAX)
+            }
+        }
+    }
+
+    /// Counts what is at `what` in an index whose last column is the job, from the floor on, and raises that. The caller
+    /// has the lock under which such leases are granted.
+    fn count<const N: usize>(
+        index: &Index,
+        floor: Floor,
+        what: impl FnOnce(i64) -> [Key; N],
+        limit: i64,
+    ) -> Held {
+        let known = floor.known();
         let view = View::latest();
-        let (scan, key) = match shared {
-            Shared::Key(key) => (self.by_key.scan(&view, 1), Key::equals_text(1, key)),
-            Shared::Manifest(id) => (self.by_manifest.scan(&view, 1), Key::equals(1, *id)),
-        };
-        scan.seek([key]);
+        let scan = index.scan(&view, N as i32);
+        scan.seek(what(known.from));
         let mut held = Held::default();
-        while scan.next() {
+        let mut first = i64::MAX;
+        while held.count < limit && scan.next() {
+            if held.count == 0 {
+                first = scan.number(Leased::JobId);
+            }
             held.count += 1;
             held.may_end |= scan.is_changing();
         }
         scan.end();
         view.end();
+        if let Some(first) = hint::first_that_may_count(first) {
+            floor.raise(known, first);
+        }
         held
-    }
-
-    fn count(index: &Index, key: Key, limit: i64) -> i64 {
-        let view = View::latest();
-        let scan = index.scan(&view, 1);
-        scan.seek([key]);
-        let count = scan.count(limit);
-        scan.end();
-        view.end();
-        count
     }
 
     pub(crate) fn close(self) {
         self.by_manifest.close();
         self.by_key.close();
         self.by_group.close();
+        self.by_job.close();
         self.leases.close();
         self.group_by_name.close();
         self.groups.close();
     }
+}
+
+fn floor_of_group(name: &str) -> Floor {
+    Floor::of(name_hash(&["group", name]))
+}
+
+/// A job of a group with a limit is being claimed.
+pub(crate) fn group_takes(name: &str, job_id: i64) {
+    floor_of_group(name).lower(job_id);
+}
+
+/// What runs in a group counts towards its limit from now on.
+pub(crate) fn counts_anew(name: &str) {
+    floor_of_group(name).forget();
+}
+
+/// A job is being claimed in a database that has a limit.
+pub(crate) fn database_takes(job_id: i64) {
+    Floor::of_database().lower(job_id);
 }
 
 /// The jobs that run and share something.

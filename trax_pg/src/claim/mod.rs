@@ -136,7 +136,7 @@ fn claim(
     push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
 ) -> Result<Claimed> {
     let state = wake::state();
-    let mut pick = Pick::begin(spi, request);
+    let mut pick = Pick::begin(request);
     if !pick.is_full() {
         pick.take_from(spi, &lane::lanes(spi, request));
     }
@@ -236,15 +236,18 @@ struct Pick {
 }
 
 impl Pick {
-    fn begin(spi: &Spi, request: &Request) -> Self {
-        let room = limit::room_in_database(spi);
+    fn begin(request: &Request) -> Self {
+        // What this transaction has written by hand counts too.
+        hint::tell_own();
+        let counter = Counter::open();
+        let room = limit::room_in_database(&counter);
         let max_jobs = match room {
             Room::Unlimited => request.max_jobs,
             Room::For(left) => request.max_jobs.min(left.max(0) as usize),
             Room::Busy => 0,
         };
         Self {
-            counter: Counter::open(),
+            counter,
             now: Timestamp::now(),
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
@@ -282,7 +285,6 @@ impl Pick {
 
     /// Takes the best rows of these lanes.
     fn take_from(&mut self, spi: &Spi, lanes: &[Lane]) {
-        hint::tell_own();
         let selfish = hint::has_taken() || spi::keeps_snapshot();
         let aging = setting::priority_aging().map(micros);
         let mut queue = Queue::open(lanes, self.now, aging);
@@ -341,17 +343,27 @@ impl Pick {
         if !queue.table.delete_if_free(scan.tid(), &queue.view) {
             return;
         }
+        let job_id = scan.number(Waiting::JobId);
         for shared in &shares {
             if let Some(Some(of)) = self.shared.get_mut(shared) {
                 of.held.count += 1;
                 of.is_used = true;
             }
+            shared.takes(job_id);
+        }
+        if self.in_limited_database {
+            limit::database_takes(job_id);
+        } else {
+            hint::granted_beside_limit();
         }
         let mut limited = false;
         if let Some(group) = self.groups.get_mut(&lane.group) {
             limited = matches!(group.room, Room::For(_));
             group.room.take();
             group.is_used = true;
+        }
+        if limited {
+            limit::group_takes(&lane.group, job_id);
         }
         self.jobs.push(Picked {
             row: scan.row(),

@@ -185,6 +185,9 @@ pub(crate) fn complete(
     now: Timestamp,
 ) -> Result<Vec<i64>> {
     let leases = completion::record(held, outputs, now)?;
+    leases
+        .iter()
+        .for_each(|lease| hint::lease_ended(lease.number(Leased::JobId)));
     tally::completed(&leases, now);
     tally::stale(Stale::Complete, outputs.len() - leases.len());
     let ended: Vec<Ended> = leases
@@ -377,6 +380,9 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         arg(now),
     ];
     tally::ended(&endings, now);
+    endings
+        .iter()
+        .for_each(|ending| hint::lease_ended(ending.lease.job_id));
     hint::rows_claimable(&spi.query(&RUN_FAIL, &arguments));
     if endings
         .iter()

@@ -8,11 +8,13 @@
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
 mod bell;
+mod floor;
 mod head;
 pub(crate) mod tally;
 
 pub(crate) use bell::{Bell, LaneVersion, TOKEN_CLASSES, bell};
-pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, forget, lower, raise};
+pub(crate) use floor::Floor;
+pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
 
 use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
@@ -111,6 +113,7 @@ pub(crate) fn request() {
     pg_shmem_init!(BELLS = silent_bells());
     pg_shmem_init!(TALLIES = empty_tallies());
     head::request();
+    floor::request();
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
@@ -123,6 +126,12 @@ fn empty_board() -> Board {
     };
     // SAFETY: Shared has no pointers and nothing to drop.
     unsafe { AssertPGRXSharedMemory::new(shared) }
+}
+
+/// Knows nothing any more of the lanes, groups and leases of this database.
+pub(crate) fn forget() {
+    head::forget();
+    floor::forget();
 }
 
 /// Whether there is shared memory: the library was preloaded.

@@ -207,15 +207,6 @@ impl Scan {
         }
     }
 
-    /// How many rows the snapshot sees from here on, up to `limit`.
-    pub(crate) fn count(&self, limit: i64) -> i64 {
-        let mut count = 0;
-        while count < limit && self.next() {
-            count += 1;
-        }
-        count
-    }
-
     /// A value of the row that the scan shows, which lives as long as it shows it.
     pub(crate) fn value(&self, column: impl Into<usize>) -> Option<pg_sys::Datum> {
         // SAFETY: the slot holds a row of the table.
