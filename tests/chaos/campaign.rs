@@ -2,15 +2,17 @@
 
 use crate::caller;
 use crate::check::{Violation, spent_without_a_beginning, violations};
-use crate::fact::{self, Facts};
+use crate::fact::{self, Execution, Facts, from_the_beginning};
 use crate::fault::{Strike, plan};
-use crate::fleet::Fleet;
-use crate::ground::{CALLERS, GROUPS, Ground, PRODUCERS, schedules};
+use crate::fleet::{Fleet, RUST};
+use crate::ground::{CALLERS, CHANGED, GROUPS, Ground, PRODUCERS, now, schedules};
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
 use crate::random::Random;
 use crate::strike::{Damage, Striker, Wound};
 use crate::summary;
+use harness::sweep::Change;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +20,8 @@ use tokio::task::JoinHandle;
 
 /// How long all jobs may take to end once nothing more goes wrong, on a machine that others load too.
 const DRAIN: Duration = Duration::from_secs(240);
+/// How long the scheduler and each worker may take to do something again.
+const REVIVAL: Duration = Duration::from_secs(60);
 /// How often the fleet is looked after.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often the tables are looked at.
@@ -60,7 +64,8 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
 
     pace.stop.store(true, Ordering::Relaxed);
     join(producers).await;
-    let is_drained = drain(&ground, &mut fleet).await;
+    let is_alive = revive(&ground, &mut fleet).await;
+    let is_drained = drain(&ground, &mut fleet).await.and(is_alive);
     pace.finished.store(true, Ordering::Relaxed);
     join(others).await;
 
@@ -72,7 +77,7 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
         executions: fleet.executions(),
         crashes: damage.crashes,
         losses: damage.losses,
-        group_limits: GROUPS.to_vec(),
+        group_limits: limits(damage.limits),
         schedules: schedules(),
         complaints: pages.complaints,
         is_drained: is_drained.is_ok(),
@@ -107,6 +112,14 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
         spent_without_a_beginning(&facts),
     );
     found
+}
+
+/// What the groups were limited to.
+fn limits(changes: Vec<Change>) -> BTreeMap<&'static str, Vec<Change>> {
+    let first = |(group, limit)| (group, vec![from_the_beginning(limit)]);
+    let mut limits = BTreeMap::from(GROUPS.map(first));
+    limits.entry(CHANGED.0).or_default().extend(changes);
+    limits
 }
 
 type Tasks = Vec<JoinHandle<()>>;
@@ -217,6 +230,44 @@ async fn join(tasks: Tasks) {
     for task in tasks {
         // Each has deadlines of its own; one that panics is a fault of the campaign.
         task.await.expect("who takes part does not panic");
+    }
+}
+
+/// Waits until the scheduler queues manifests again and each worker has begun something new.
+async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
+    let (begun, since) = (Instant::now(), now());
+    let enqueue = "select trax.enqueue('work', jsonb_build_object('nap', 200), priority => 31) from generate_series(1, 20);
+        select trax.enqueue('exec'); select trax.enqueue('count.words', '{\"text\": \"a b\"}')";
+    let queued = format!(
+        "select exists (select from trax.run where manifest = 'seconds' and state = 'completed'
+             and queued_at > to_timestamp({since} / 1000000.0))"
+    );
+    loop {
+        fleet.refill();
+        let client = ground.admin().await;
+        let scheduler: bool = match client.query_one(&queued, &[]).await {
+            Ok(row) => row.get(0),
+            Err(error) => return Err(format!("{queued}: {error:?}")),
+        };
+        let executions = fleet.executions();
+        let is_idle = |worker: &&str| {
+            let is_new = |one: &&Execution| one.worker == *worker && one.began > since;
+            executions.iter().find(is_new).is_none()
+        };
+        let idle: Vec<_> = RUST.into_iter().filter(|worker| is_idle(worker)).collect();
+        if scheduler && idle.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() > REVIVAL {
+            return Err(format!(
+                "after {REVIVAL:?} nothing was begun by {idle:?}; manifests are queued: {scheduler}"
+            ));
+        }
+        client
+            .batch_execute(enqueue)
+            .await
+            .map_err(|error| format!("{enqueue}: {error:?}"))?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

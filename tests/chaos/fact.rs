@@ -1,7 +1,8 @@
 //! What is known in the end: what clients were told, what handlers did, what the tables say. Checkers look at nothing
 //! else. Times are microseconds since 1970; everything runs on one machine and by one clock.
 
-use std::collections::BTreeSet;
+use harness::sweep::Change;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row};
 
 /// A word of the server that a client has.
@@ -99,8 +100,8 @@ pub(crate) struct Facts {
     pub(crate) crashes: Vec<i64>,
     /// Promotions that lost what was committed in between.
     pub(crate) losses: Vec<(i64, i64)>,
-    /// Groups and how many of each may run.
-    pub(crate) group_limits: Vec<(&'static str, i64)>,
+    /// Groups and how many of each may run, as that changed.
+    pub(crate) group_limits: BTreeMap<&'static str, Vec<Change>>,
     pub(crate) schedules: Vec<Schedule>,
     /// What `trax.check()` said at any time.
     pub(crate) complaints: Vec<String>,
@@ -114,6 +115,15 @@ impl Facts {
         self.losses
             .iter()
             .any(|(from, until)| (*from..=*until).contains(&at))
+    }
+}
+
+/// A limit that was set before all else.
+pub(crate) fn from_the_beginning(limit: i64) -> Change {
+    Change {
+        limit,
+        began: i64::MIN,
+        committed: i64::MIN,
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Fault {
     Setting,
     /// The scheduler is paused, a group is switched off, a job is cancelled.
     Operator,
+    /// The limit of a group becomes smaller for a while.
+    Limit,
     /// A row trigger on a hot table.
     Trigger,
     /// A publication for all tables.
@@ -64,14 +66,14 @@ pub(crate) enum Fault {
 }
 
 use Fault::{
-    BackendFreeze, BackendKill, Cancel, Cut, HalfOpen, Maintenance, Operator, Prepared, Promote,
-    Publication, Restore, SchedulerEnd, SchedulerFreeze, ServerImmediate, ServerKill,
+    BackendFreeze, BackendKill, Cancel, Cut, HalfOpen, Limit, Maintenance, Operator, Prepared,
+    Promote, Publication, Restore, SchedulerEnd, SchedulerFreeze, ServerImmediate, ServerKill,
     ServerRestart, SessionEnd, Setting, Silence, Snapshot, Stall, StandbyStop, TableLock, Trigger,
     WorkerFreeze, WorkerKill, WorkerStop,
 };
 
 /// How often each comes beside the others, and how long it lasts, in milliseconds.
-const KINDS: [(Fault, u64, u64, u64); 27] = [
+const KINDS: [(Fault, u64, u64, u64); 28] = [
     (WorkerKill, 10, 0, 3_000),
     (WorkerFreeze, 8, 500, 9_000),
     (WorkerStop, 5, 0, 1_000),
@@ -96,6 +98,7 @@ const KINDS: [(Fault, u64, u64, u64); 27] = [
     (Maintenance, 4, 0, 0),
     (Setting, 6, 2_000, 10_000),
     (Operator, 8, 300, 3_000),
+    (Limit, 4, 500, 5_000),
     // Others mend what these find.
     (Trigger, 0, 1_000, 8_000),
     (Publication, 0, 1_000, 8_000),

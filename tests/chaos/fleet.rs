@@ -7,6 +7,9 @@ use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The places of the workers in Rust.
+pub(crate) const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
+
 /// One place in the fleet; who has it may die, and another comes.
 struct Place {
     name: String,
@@ -41,8 +44,8 @@ impl Fleet {
         let files = Scratch::new("chaos");
         let this = std::env::current_exe().expect("a process knows its program");
         let mut places = Vec::new();
-        for (number, route) in [0, POOLER, 2].into_iter().enumerate() {
-            let name = format!("rust-{number}");
+        for (name, route) in RUST.into_iter().zip([0, POOLER, 2]) {
+            let name = name.to_owned();
             let log = files.path().join(&name);
             let (this, url) = (this.clone(), ground.url(route, "worker"));
             let (to, called) = (log.clone(), name.clone());

@@ -23,6 +23,9 @@ pub(crate) const OTHERS: usize = 5;
 /// Groups with a limit.
 pub(crate) const GROUPS: [(&str, i64); 2] = [("two", 2), ("five", 5)];
 
+/// The group whose limit changes, and what it is mostly.
+pub(crate) const CHANGED: (&str, i64) = GROUPS[1];
+
 /// The manifests: name, what `trax.schedule` gets, and what is known of their occurrences.
 const MANIFESTS: [(&str, &str, Kind); 7] = [
     ("seconds", "cron => '* * * * * *'", Kind::Some(1)),

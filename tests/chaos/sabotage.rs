@@ -26,7 +26,7 @@ const HISTORY: &str = "
 /// The facts of a history: clients were told of everything, and handlers did what is recorded.
 async fn facts(s: &Session) -> Facts {
     let mut facts = Facts {
-        group_limits: vec![("two", 2)],
+        group_limits: [("two", vec![fact::from_the_beginning(2)])].into(),
         schedules: vec![Schedule {
             name: "seconds",
             kind: Kind::Some(1),

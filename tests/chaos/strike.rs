@@ -2,9 +2,10 @@
 
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
-use crate::ground::{Ground, PATIENCE, ROUTES, connect, now};
+use crate::ground::{CHANGED, Ground, PATIENCE, ROUTES, connect, now};
 use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
+use harness::sweep::Change;
 use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -20,6 +21,8 @@ pub(crate) enum Wound {
     Standby,
     /// A session that holds something; with what ends it.
     Session(Client, String),
+    /// The limit of a group is smaller than it was.
+    Limit,
     /// A statement undoes it, in a new session.
     Undo(String),
 }
@@ -29,6 +32,8 @@ pub(crate) enum Wound {
 pub(crate) struct Damage {
     pub(crate) crashes: Vec<i64>,
     pub(crate) losses: Vec<(i64, i64)>,
+    /// What the limit of the changed group became.
+    pub(crate) limits: Vec<Change>,
 }
 
 /// Who strikes: has the servers and the fleet.
@@ -217,6 +222,11 @@ impl Striker<'_> {
                 let undo = "drop publication chaos".to_owned();
                 Ok((String::new(), Some(Wound::Undo(undo))))
             }
+            Fault::Limit => {
+                let limit = 1 + (pick % 4) as i64;
+                self.limit(limit).await?;
+                Ok((format!("{} of {}", limit, CHANGED.0), Some(Wound::Limit)))
+            }
             Fault::Restore => self.restore().await.map(|()| (String::new(), None)),
         }
     }
@@ -248,6 +258,7 @@ impl Striker<'_> {
                 }
                 Ok(())
             }
+            Wound::Limit => self.limit(CHANGED.1).await,
             Wound::Undo(sql) => {
                 let client = self.ground.admin().await;
                 client
@@ -257,6 +268,24 @@ impl Striker<'_> {
                     .map_err(|error| format!("{sql}: {error:?}"))
             }
         }
+    }
+
+    /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows what became of it.
+    async fn limit(&mut self, limit: i64) -> Result<()> {
+        let (group, most) = CHANGED;
+        let began = now();
+        let client = self.ground.admin().await;
+        let sql = format!("select trax.configure_group('{group}', max_active_jobs => {limit})");
+        let done = client.simple_query(&sql).await;
+        if done.is_ok() || limit == most {
+            let committed = now();
+            self.damage.limits.push(Change {
+                limit,
+                began,
+                committed,
+            });
+        }
+        done.map(|_| ()).map_err(told)
     }
 
     async fn execute(&self, sql: &str) -> Result<()> {
