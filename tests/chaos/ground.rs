@@ -70,12 +70,17 @@ impl Address {
 
     /// A new session of the superuser.
     pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        let config = self
+        self.connect_as("postgres").await
+    }
+
+    /// A new session of another role.
+    pub(crate) async fn connect_as(&self, role: &str) -> Result<Client, tokio_postgres::Error> {
+        let mut config = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        connect(&config).await
+        connect(config.user(role)).await
     }
 }
 
@@ -191,6 +196,8 @@ async fn prepare(client: &Client) {
         create role producer login;
         create role worker login;
         create role caller login;
+        create role watcher login;
+        select trax.grant_access('watcher', 'reader');
         select trax.grant_access('producer', 'producer');
         select trax.grant_access('worker', 'worker');
         select trax.grant_access('caller', 'admin');

@@ -22,6 +22,7 @@ mod producer;
 mod random;
 #[cfg(test)]
 mod sabotage;
+mod server;
 mod strike;
 mod summary;
 mod wire;

@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Config, SimpleQueryMessage};
 use trax_client::{JobOptions, NewJob, Result};
 
 /// Jobs that wait; above this producers rest.
-const BACKLOG: u64 = 400;
+const BACKLOG: u64 = 200;
 /// After so long a call counts as broken, whatever became of it.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -111,8 +111,8 @@ impl Producer {
             2..=4 => "ledger",
             _ => "work",
         };
-        let nap = if random.percent(8) {
-            random.between(1_000, 7_000)
+        let nap = if random.percent(5) {
+            random.between(500, 5_000)
         } else {
             random.between(0, 150)
         };

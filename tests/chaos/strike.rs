@@ -2,13 +2,12 @@
 
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
-use crate::ground::{CHANGED, Ground, PATIENCE, ROUTES, connect, now};
+use crate::ground::{CHANGED, Ground, ROUTES, now};
 use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
 use harness::sweep::Change;
-use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::Client;
 use trax_client::testkit::Stop;
 
 /// What is left to heal.
@@ -43,9 +42,9 @@ pub(crate) struct Striker<'a> {
     pub(crate) damage: &'a mut Damage,
 }
 
-type Result<T> = std::result::Result<T, String>;
+pub(crate) type Result<T> = std::result::Result<T, String>;
 
-fn told(error: impl std::fmt::Debug) -> String {
+pub(crate) fn told(error: impl std::fmt::Debug) -> String {
     format!("{error:?}")
 }
 
@@ -335,80 +334,6 @@ impl Striker<'_> {
         Ok((words, Some(Wound::Frozen(pid))))
     }
 
-    fn restart(&mut self, fault: Fault, hold: Duration) -> Result<()> {
-        let server = &mut self.ground.primary;
-        block_in_place(|| {
-            match fault {
-                Fault::ServerKill => server.kill(),
-                Fault::ServerRestart => server.stop(Stop::Fast).map(|_| ()),
-                _ => server.stop(Stop::Immediate).map(|_| ()),
-            }
-            .map_err(told)?;
-            if fault != Fault::ServerRestart {
-                self.damage.crashes.push(now());
-            }
-            std::thread::sleep(hold);
-            server.start().map_err(told)
-        })
-    }
-
-    /// The primary dies; after a while the standby takes over, and another standby is made.
-    async fn promote(&mut self, hold: Duration) -> Result<String> {
-        let standby = self.ground.standby.as_ref().ok_or("no standby")?;
-        let on_standby = connect(&standby.config("postgres")).await.map_err(told)?;
-        let client = self.ground.admin().await;
-        let until: String = client
-            .query_one("select pg_current_wal_flush_lsn()::text", &[])
-            .await
-            .map_err(told)?
-            .get(0);
-        let before = now();
-        let caught_up = format!("select pg_last_wal_receive_lsn() >= '{until}'::pg_lsn");
-        let begun = Instant::now();
-        while !is_true(&on_standby, &caught_up).await? {
-            if begun.elapsed() > PATIENCE {
-                return Err("the standby does not catch up".to_owned());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        // What is written while the standby hears nothing is lost, unless commits wait for it.
-        let receiver = "select pid from pg_stat_wal_receiver";
-        let receiver = on_standby.query_opt(receiver, &[]).await.map_err(told)?;
-        let receiver: Option<i32> = receiver.map(|row| row.get(0));
-        if let Some(pid) = receiver {
-            send_signal("STOP", pid);
-        }
-        tokio::time::sleep(hold).await;
-        let children = children(self.ground.primary.pid());
-        block_in_place(|| self.ground.primary.kill()).map_err(told)?;
-        // None of the old backends may commit any more.
-        for pid in children {
-            if is_alive(pid) {
-                send_signal("KILL", pid);
-            }
-        }
-        let after = now();
-        if let Some(pid) = receiver
-            && is_alive(pid)
-        {
-            send_signal("CONT", pid);
-        }
-        self.damage.crashes.push(after);
-        if !self.ground.synchronous {
-            self.damage.losses.push((before, after));
-        }
-        let promoted = on_standby
-            .query_one("select pg_promote(true, 60)", &[])
-            .await;
-        if !promoted.map_err(told)?.get::<_, bool>(0) {
-            return Err("the standby was not promoted".to_owned());
-        }
-        self.ground.take_over();
-        let standby = block_in_place(|| self.ground.primary.standby()).map_err(told)?;
-        self.ground.standby = Some(standby);
-        Ok(format!("{} ms were in danger", (after - before) / 1000))
-    }
-
     /// Jobs and a claim in a transaction that is prepared, and committed or rolled back later.
     async fn prepare(&self, pick: u64) -> Result<(String, Option<Wound>)> {
         let name = format!("chaos-{pick}");
@@ -456,47 +381,4 @@ impl Striker<'_> {
         self.execute(sql).await?;
         Ok((sql.to_owned(), undo.map(|sql| Wound::Undo(sql.to_owned()))))
     }
-
-    /// A dump of the database, restored over it.
-    async fn restore(&mut self) -> Result<()> {
-        let file = self.ground.primary.socket_dir().join("dump");
-        let mut dump = self.ground.primary.command("pg_dump");
-        dump.args(["--format=custom", "--dbname=chaos", "--file"])
-            .arg(&file);
-        let mut restore = self.ground.primary.command("pg_restore");
-        restore
-            .args([
-                "--clean",
-                "--if-exists",
-                "--dbname=chaos",
-                "--single-transaction",
-            ])
-            .arg(&file);
-        let before = now();
-        for command in [&mut dump, &mut restore] {
-            let output = block_in_place(|| command.output()).map_err(told)?;
-            if !output.status.success() {
-                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-            }
-        }
-        self.execute("select trax.adopt()").await?;
-        self.damage.losses.push((before, now()));
-        Ok(())
-    }
-}
-
-async fn is_true(client: &Client, sql: &str) -> Result<bool> {
-    let messages = client.simple_query(sql).await.map_err(told)?;
-    let is_true = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"));
-    Ok(messages.iter().any(is_true))
-}
-
-/// The processes that a process has started and that still run.
-fn children(of: Option<u32>) -> Vec<i32> {
-    let Some(pid) = of else { return Vec::new() };
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
-        .collect()
 }

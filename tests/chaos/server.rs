@@ -1,0 +1,140 @@
+//! Faults of the server as a whole: it dies and comes back, the standby takes over, a dump is restored over it.
+
+use crate::fault::Fault;
+use crate::ground::{PATIENCE, connect, now};
+use crate::strike::{Result, Striker, told};
+use harness::process::{is_alive, send_signal};
+use std::time::{Duration, Instant};
+use tokio::task::block_in_place;
+use tokio_postgres::{Client, SimpleQueryMessage};
+use trax_client::testkit::Stop;
+
+impl Striker<'_> {
+    /// Stops it one way or the other, and starts it again.
+    pub(crate) fn restart(&mut self, fault: Fault, hold: Duration) -> Result<()> {
+        let server = &mut self.ground.primary;
+        block_in_place(|| {
+            match fault {
+                Fault::ServerKill => server.kill(),
+                Fault::ServerRestart => server.stop(Stop::Fast).map(|_| ()),
+                _ => server.stop(Stop::Immediate).map(|_| ()),
+            }
+            .map_err(told)?;
+            if fault != Fault::ServerRestart {
+                self.damage.crashes.push(now());
+            }
+            std::thread::sleep(hold);
+            server.start().map_err(told)
+        })
+    }
+
+    /// The primary dies; after a while the standby takes over, and another standby is made.
+    pub(crate) async fn promote(&mut self, hold: Duration) -> Result<String> {
+        let standby = self.ground.standby.as_ref().ok_or("no standby")?;
+        let on_standby = connect(&standby.config("postgres")).await.map_err(told)?;
+        let client = self.ground.admin().await;
+        let until: String = client
+            .query_one("select pg_current_wal_flush_lsn()::text", &[])
+            .await
+            .map_err(told)?
+            .get(0);
+        let before = now();
+        let caught_up = format!("select pg_last_wal_receive_lsn() >= '{until}'::pg_lsn");
+        let begun = Instant::now();
+        while !is_true(&on_standby, &caught_up).await? {
+            if begun.elapsed() > PATIENCE {
+                return Err("the standby does not catch up".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // What is written while the standby hears nothing is lost, unless commits wait for it.
+        let receiver = "select pid from pg_stat_wal_receiver";
+        let receiver = on_standby.query_opt(receiver, &[]).await.map_err(told)?;
+        let receiver: Option<i32> = receiver.map(|row| row.get(0));
+        if let Some(pid) = receiver {
+            send_signal("STOP", pid);
+        }
+        tokio::time::sleep(hold).await;
+        let children = children(self.ground.primary.pid());
+        block_in_place(|| self.ground.primary.kill()).map_err(told)?;
+        // None of the old backends may commit any more.
+        for pid in children {
+            if is_alive(pid) {
+                send_signal("KILL", pid);
+            }
+        }
+        let after = now();
+        if let Some(pid) = receiver
+            && is_alive(pid)
+        {
+            send_signal("CONT", pid);
+        }
+        self.damage.crashes.push(after);
+        if !self.ground.synchronous {
+            self.damage.losses.push((before, after));
+        }
+        let promoted = on_standby
+            .query_one("select pg_promote(true, 60)", &[])
+            .await;
+        if !promoted.map_err(told)?.get::<_, bool>(0) {
+            return Err("the standby was not promoted".to_owned());
+        }
+        self.ground.take_over();
+        let standby = block_in_place(|| self.ground.primary.standby()).map_err(told)?;
+        self.ground.standby = Some(standby);
+        Ok(format!("{} ms were in danger", (after - before) / 1000))
+    }
+
+    /// A dump of the database, restored over it while clients are kept out; the scheduler is not.
+    pub(crate) async fn restore(&mut self) -> Result<()> {
+        let client = self.ground.admin().await;
+        let before = now();
+        // Before the sessions end, or they are back at once.
+        let limit = "alter database chaos connection limit 0";
+        client.batch_execute(limit).await.map_err(told)?;
+        let shut = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
+            where datname = 'chaos' and backend_type = 'client backend' and pid <> pg_backend_pid()";
+        client.batch_execute(shut).await.map_err(told)?;
+        let done = self.dump_and_restore();
+        let open = "alter database chaos connection limit -1";
+        client.batch_execute(open).await.map_err(told)?;
+        done?;
+        let adopt = "select trax.adopt()";
+        client.batch_execute(adopt).await.map_err(told)?;
+        self.damage.losses.push((before, now()));
+        Ok(())
+    }
+
+    fn dump_and_restore(&self) -> Result<()> {
+        let server = &self.ground.primary;
+        let file = server.socket_dir().join("dump");
+        let mut dump = server.command("pg_dump");
+        dump.args(["--format=custom", "--dbname=chaos", "--file"]);
+        let mut restore = server.command("pg_restore");
+        restore.args(["--clean", "--if-exists", "--single-transaction"]);
+        restore.arg("--dbname=chaos");
+        for command in [dump.arg(&file), restore.arg(&file)] {
+            let output = block_in_place(|| command.output()).map_err(told)?;
+            if !output.status.success() {
+                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn is_true(client: &Client, sql: &str) -> Result<bool> {
+    let messages = client.simple_query(sql).await.map_err(told)?;
+    let is_true = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"));
+    Ok(messages.iter().any(is_true))
+}
+
+/// The processes that a process has started and that still run.
+fn children(of: Option<u32>) -> Vec<i32> {
+    let Some(pid) = of else { return Vec::new() };
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
