@@ -130,11 +130,13 @@ impl Ground {
         prepare(&client.expect("the server takes us")).await;
         let standby = primary.standby().expect("a standby starts");
         if synchronous {
-            let text = "synchronous_standby_names = '*'\n";
-            primary
-                .append_settings(text)
-                .expect("the configuration can be written");
-            primary.reload().expect("the server runs");
+            // The standby too: it may be the primary tomorrow.
+            for server in [&primary, &standby] {
+                let text = "synchronous_standby_names = '*'\n";
+                let written = server.append_settings(text);
+                written.expect("the configuration can be written");
+                server.reload().expect("the server runs");
+            }
         }
         let wire = Wire::new(ROUTES, primary.port()).await;
         let place = format!("host=127.0.0.1 port={} user=worker", wire.port(POOLER));
