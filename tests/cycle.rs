@@ -407,3 +407,32 @@ async fn every_rule_of_check_fires_when_its_invariant_is_broken() {
     let rules: BTreeSet<String> = s.get(rules).await.lines().map(str::to_owned).collect();
     assert_eq!(rules, fired, "each rule has a breakage here");
 }
+
+#[tokio::test]
+async fn check_reads_the_last_hour_and_more_of_history_when_asked() {
+    let (_db, s) = session().await;
+    let run = |hours: i32| {
+        format!(
+            "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+             select 9, now() - interval '9 h', t, t, t, {hours}, 0, true, 'completed', 'old', 'default', '{{}}'
+             from (select now() - interval '{hours} h') v (t)"
+        )
+    };
+    s.get(&run(2)).await;
+    s.get(&run(3)).await;
+    s.assert_healthy().await;
+    for asked in ["'4 h'", "null"] {
+        assert_eq!(
+            s.get(&format!("select rule, detail from trax.check({asked})"))
+                .await,
+            "a job ends once|job 9 has 2 final runs"
+        );
+    }
+    s.get(&run(0)).await;
+    assert_eq!(
+        s.get("select detail from trax.check() where rule = 'a job ends once'")
+            .await,
+        "job 9 has 3 final runs",
+        "a job of this hour that was there before"
+    );
+}

@@ -264,6 +264,36 @@ async fn the_statement_of_another_is_shown_to_whom_the_server_would_show_it() {
 }
 
 #[tokio::test]
+async fn dead_rows_that_a_vacuum_removes_when_it_comes_are_no_trouble() {
+    let (_db, s) = session().await;
+    s.get("vacuum trax.work_queue").await;
+    s.get("select count(*) from generate_series(1, 70) n, lateral trax.enqueue_many('a', array_fill(to_jsonb(n), array[1000]))")
+        .await;
+    s.get("delete from trax.work_queue; select pg_stat_force_next_flush()")
+        .await;
+    let dead =
+        "select n_dead_tup from pg_stat_all_tables where relid = 'trax.work_queue'::regclass";
+    assert!(s.number(dead).await >= 70_000);
+    let told = "select count(*) from trax.diagnose() where cause = 'dead_tuples'";
+    assert_eq!(s.number(told).await, 0);
+}
+
+#[tokio::test]
+async fn a_scheduler_that_is_about_to_start_is_no_trouble() {
+    let name = harness::scheduler::new_name("starting");
+    let db = live_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let s = Session::of(&db).await;
+    let seen = s
+        .get("begin; create extension trax; select value, healthy from trax.status() where item = 'scheduler'")
+        .await;
+    s.get("commit").await;
+    assert_eq!(seen, "starting|t");
+}
+
+#[tokio::test]
 async fn a_group_that_is_off_and_a_limit_that_is_full_are_told_when_jobs_wait() {
     let (_db, s) = session().await;
     s.get(
