@@ -1,7 +1,7 @@
 //! Transactions that enqueue early and commit late.
 
 use super::{ROUND, UNANNOUNCED, claim, pass, vacuum};
-use harness::scheduler::{connect, execute, scheduling, violations};
+use harness::scheduler::{connect, execute, scheduler_of, scheduling, violations};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use std::time::Instant;
@@ -187,4 +187,26 @@ async fn a_transaction_that_was_prepared_before_a_restart_is_found() {
     })
     .await;
     assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_transaction_that_was_prepared_before_a_restart_wakes_who_waits() {
+    let (mut server, s) = two_phase().await;
+    s.get("begin; select trax.enqueue('t')").await;
+    s.get("prepare transaction 'enqueued'").await;
+    drop(s);
+    server.restart().expect("the server restarts");
+    let database = server.existing("prepared");
+    let (s, waiter) = (Session::of(&database).await, Session::of(&database).await);
+    // The scheduler has looked which there are.
+    scheduler_of(&connect(&database).await, "prepared", PATIENCE).await;
+    waiter.get("select * from trax.claim_next()").await;
+    let pid = waiter.pid();
+    let began = Instant::now();
+    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
+    waits(&s, pid).await;
+    s.get("commit prepared 'enqueued'").await;
+    let (_, waited) = wait.await.expect("the wait ends");
+    assert_eq!(waited.as_deref(), Ok(""));
+    assert!(began.elapsed() < PATIENCE);
 }

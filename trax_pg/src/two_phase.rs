@@ -2,18 +2,29 @@
 //!
 //! The session that prepares forgets all marks and hints, and the one that commits or rolls back knows none of them. So
 //! the bell of the database remembers which prepared transactions changed something of ours, by name; when such a one ends,
-//! all hints are void and everybody who waits looks again. A restart forgets the names: what such a transaction then
-//! commits is found when a lane is next read from its beginning.
+//! all hints are void and everybody who waits looks again. A restart forgets the names: while a transaction is left that
+//! was prepared before it, the end of any counts as of one that changed something. A scheduler looks when it begins whether
+//! there is one; where none does it is taken for granted.
 
 use crate::shmem;
+use crate::spi::{Spi, statement};
 use crate::wake;
 use crate::work_queue::name_hash;
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+statement!(PREPARED_FIRST, "prepared_first.sql");
+
 /// The prepared transaction that this session's last such statement was about, as a hash.
 static NAMED: AtomicU64 = AtomicU64::new(0);
+
+/// Looks whether transactions of this database are left that were prepared before shared memory began.
+pub(crate) fn look_for_older(spi: &Spi) {
+    if let Some(bell) = shmem::bell() {
+        bell.say_older_prepared(spi.query(&PREPARED_FIRST, &[]).len() > 0);
+    }
+}
 
 /// Before a transaction statement; true when it ends a prepared transaction.
 #[pg_guard]

@@ -34,6 +34,8 @@ pub(crate) struct Bell {
     prepared: [AtomicU64; PREPARED],
     /// There were more than have a place.
     more_prepared: AtomicBool,
+    /// There may be some that were prepared before this memory began, whose names nobody knows.
+    older_prepared: AtomicBool,
 }
 
 /// How many databases can have a bell.
@@ -81,6 +83,7 @@ pub(super) fn silent_bells() -> Bells {
         token: Sleepers::none(),
         prepared: std::array::from_fn(|_| AtomicU64::new(0)),
         more_prepared: AtomicBool::new(false),
+        older_prepared: AtomicBool::new(true),
     }))
 }
 
@@ -180,7 +183,14 @@ impl Bell {
 
     /// A prepared transaction has ended; whether it may have changed something of ours.
     pub(crate) fn end_prepared(&self, name: u64) -> bool {
-        self.replace_prepared(name, 0) || self.more_prepared.load(Ordering::SeqCst)
+        self.replace_prepared(name, 0)
+            || self.more_prepared.load(Ordering::SeqCst)
+            || self.older_prepared.load(Ordering::SeqCst)
+    }
+
+    /// The scheduler has looked whether there may be some that were prepared before this memory began.
+    pub(crate) fn say_older_prepared(&self, are_there: bool) {
+        self.older_prepared.store(are_there, Ordering::SeqCst);
     }
 
     fn replace_prepared(&self, old: u64, new: u64) -> bool {

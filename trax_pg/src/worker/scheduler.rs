@@ -12,7 +12,7 @@ use super::{
 use crate::lease::ReapFrom;
 use crate::shmem::{self, Exit};
 use crate::spi::{self, Statement, statement};
-use crate::{cycle, limit, setting, wake, zone_data};
+use crate::{cycle, limit, setting, two_phase, wake, zone_data};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -242,7 +242,10 @@ impl Connected {
         let deadline = Instant::now() + INSTALL_WAIT;
         loop {
             if let Some(settings) = in_transaction(c"trax: start", || {
-                installed_version().map(|_| stored_settings())
+                installed_version().map(|_| {
+                    look_for_older_prepared();
+                    stored_settings()
+                })
             }) {
                 return Self {
                     settings,
@@ -377,6 +380,14 @@ fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
         Ok(sleep) => sleep,
         Err(error) => error.raise(),
     }
+}
+
+fn look_for_older_prepared() {
+    let looked = spi::connected(|spi| {
+        two_phase::look_for_older(spi);
+        Ok(())
+    });
+    looked.unwrap_or_else(|error| error.raise());
 }
 
 /// The version of the installed extension, if it is installed.
