@@ -410,3 +410,33 @@ async fn run_now_makes_a_job_claimable_before_its_time_and_says_where_a_job_is()
     assert_eq!(other.claim_ids("tasks => '{b}'").await, [later]);
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_unique_key_whose_job_has_ended_is_free_for_an_older_snapshot_too() {
+    let queue = [
+        "select trax.enqueue('a', unique_key => 'k')",
+        "select * from trax.enqueue_many('a', '{1,2}', unique_key => 'k')",
+        "insert into trax.new_job (task, unique_key) values ('a', 'k')",
+    ];
+    for queue in queue {
+        for level in ["repeatable read", "serializable"] {
+            let (db, s) = session().await;
+            let other = Session::of(&db).await;
+            let first = other.enqueue("'a', unique_key => 'k'").await;
+            s.get(&format!(
+                "begin isolation level {level}; select count(*) from trax.unique_key"
+            ))
+            .await;
+            let job = other.claim_one("").await;
+            other
+                .get(&format!("select trax.complete({})", job.key()))
+                .await;
+            s.get(queue).await;
+            s.get("commit").await;
+            let waits = "select count(*), min(job_id) > {} from trax.work_queue"
+                .replace("{}", &first.to_string());
+            assert_eq!(s.get(&waits).await, "1|t", "{queue} in {level}");
+            s.assert_healthy().await;
+        }
+    }
+}

@@ -188,14 +188,19 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
 }
 
 /// A key found alive ends the loop; so does a key that we take. Between the two another transaction may take the
-/// key or release it, and we look again.
+/// key or release it, and we look again. What has committed counts, also where the transaction's snapshot is older: the
+/// job of a key may have ended since.
 fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
     loop {
-        if let Some(row) = spi.query(&UNIQUE_KEY_FIND, &[arg(key)]).first() {
+        if let Some(row) = spi.query_latest(&UNIQUE_KEY_FIND, &[arg(key)]).first() {
             return row.must(1);
         }
         let id = insert(spi, job, input)[0];
-        if spi.execute(&UNIQUE_KEY_TAKE, &[arg(key), arg(id)]) == 1 {
+        if spi
+            .change_latest(&UNIQUE_KEY_TAKE, &[arg(key), arg(id)])
+            .len()
+            == 1
+        {
             return id;
         }
         hint::taken();
@@ -257,7 +262,7 @@ fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
         array_arg(pg_sys::TEXTOID, &keys),
         array_arg(pg_sys::INT8OID, &ids),
     ];
-    let taken = spi.query(&UNIQUE_KEY_TAKE_MANY, &arrays);
+    let taken = spi.change_latest(&UNIQUE_KEY_TAKE_MANY, &arrays);
     taken.iter().map(|row| row.must(1)).collect()
 }
 
