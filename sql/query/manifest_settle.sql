@@ -1,5 +1,6 @@
 -- What the end of a job means for its manifest. Side by side: $1 manifests, $2 whether a job completed, $3 whether the
--- occurrence is done (completed or cancelled; false is a dead letter). $4 now.
+-- occurrence is done (completed or cancelled; false is a dead letter). $4 now. One that runs once has had that run when
+-- no job of its occurrence is left: another may have been triggered by hand.
 -- Gives the manifests that have had their one run.
 update trax.manifest_state s
 set
@@ -32,7 +33,23 @@ cross join lateral (
         case
             when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then t.parked_on
             when m.every is not null then null
-            when t.parked_on = 'outcome' then case when o.done then 'ended' else t.parked_on end
+            when t.parked_on = 'outcome' then case
+                when o.done
+                    and not exists (
+                        select
+                        from trax.work_queue q
+                        where q.manifest_id = o.manifest_id
+                            and q.scheduled_for is not null
+                    )
+                    and not exists (
+                        select
+                        from trax.lease l
+                        where l.manifest_id = o.manifest_id
+                            and l.scheduled_for is not null
+                    )
+                    then 'ended'
+                else t.parked_on
+            end
         end
 ) as n (scheduled_for, parked_on)
 where s.manifest_id = o.manifest_id

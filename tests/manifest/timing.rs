@@ -98,6 +98,70 @@ async fn a_trigger_before_its_time_does_not_use_up_run_at() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_triggered_job_does_not_use_up_run_at_whose_job_waits_or_runs() {
+    for end in ["select trax.cancel({id})", "claim and complete"] {
+        let (_db, s) = session().await;
+        s.get("select trax.schedule('m', 'a', run_at => '2000-01-01Z', max_concurrency => 2)")
+            .await;
+        assert_eq!(s.tick("queue_due").await, 1);
+        let scheduled = s.claim_one("").await;
+        s.get(&format!("select trax.release({})", scheduled.key()))
+            .await;
+        let triggered = s.number("select trax.trigger('m')").await;
+        if end.contains("cancel") {
+            s.get(&end.replace("{id}", &triggered.to_string())).await;
+        } else {
+            let jobs = s.claim("max_jobs => 2").await;
+            let by_hand = jobs
+                .iter()
+                .find(|job| job.id == triggered)
+                .expect("both run");
+            s.get(&format!("select trax.complete({})", by_hand.key()))
+                .await;
+        }
+        let state = "select m.enabled, s.parked_on from trax.manifest m join trax.manifest_state s using (manifest_id)";
+        assert_eq!(s.get(state).await, "t|outcome", "{end}");
+        s.get(&format!("select trax.cancel({})", scheduled.id))
+            .await;
+        s.get("select trax.acknowledge_cancel(job_id, token) from trax.lease")
+            .await;
+        assert_eq!(s.get(state).await, "f|ended", "{end}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn every_of_months_counts_calendar_months_wherever_it_is_asked() {
+    let (_db, s) = session().await;
+    s.get("set timezone = 'UTC'").await;
+    // Two at once count from the start, one from its success, and a preview from either.
+    s.get(
+        "select trax.schedule('start', 'a', every => '12 months', max_concurrency => 2);
+         select trax.schedule('success', 'b', every => '12 months')",
+    )
+    .await;
+    let before = s.get("select clock_timestamp()").await;
+    assert_eq!(s.tick("queue_due").await, 2);
+    for job in s.claim("max_jobs => 2").await {
+        s.get(&format!("select trax.complete({})", job.key())).await;
+    }
+    let within = |of: &str| {
+        format!(
+            "{of} between '{before}'::timestamptz + interval '12 months' and now() + interval '12 months'"
+        )
+    };
+    let next = format!(
+        "select count(*) filter (where {}), count(*) from trax.manifest_state",
+        within("next_run_at")
+    );
+    assert_eq!(s.get(&next).await, "2|2");
+    let previewed = "select p.run_at = s.next_run_at + (n - 1) * interval '12 months'
+        from trax.manifest_state s join trax.manifest m using (manifest_id),
+            trax.preview(m.name, count => 3) with ordinality p (run_at, local_time, note, n)";
+    assert_eq!(s.get(previewed).await, "t\nt\nt\nt\nt\nt");
+}
+
+#[tokio::test]
 async fn every_runs_at_once_and_then_after_a_delay_from_its_success() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', every => '90 min')")

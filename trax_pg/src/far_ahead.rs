@@ -10,7 +10,7 @@
 use crate::clock::Timestamp;
 use crate::manifest_state::{Move, move_next_runs, random};
 use crate::spi::{Spi, SpiRow, arg, statement};
-use crate::timing::{self, Kind, Plan, Timing};
+use crate::timing::{self, Every, Kind, Plan, Timing};
 use crate::zone_data;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -131,19 +131,19 @@ fn next_of_cron(plan: &Plan, last: Option<Timestamp>, now: Timestamp) -> Option<
 
 fn next_of_every(
     plan: &Plan,
-    every: i64,
+    every: Every,
     last_success: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Timestamp> {
     let success = last_success.filter(|&last| last <= now).unwrap_or(now);
-    let due = success.plus(every).max(now);
+    let due = every.after(success).max(now);
     let due = plan.starts_at().map_or(due, |start| start.max(due));
     Some(plan.put_off(due).at).filter(|&at| !plan.is_over(at))
 }
 
 /// No success until now puts the next run later than this.
-fn latest_of_every(plan: &Plan, every: i64, now: Timestamp) -> Timestamp {
-    let latest = now.plus(every);
+fn latest_of_every(plan: &Plan, every: Every, now: Timestamp) -> Timestamp {
+    let latest = every.after(now);
     let latest = plan.starts_at().map_or(latest, |start| start.max(latest));
     plan.vary(plan.put_off(latest).at, 1.0)
 }

@@ -5,7 +5,7 @@
 //!
 //! Enters: a definition and the clock. Leaves: occurrences. Nothing here reads or writes a table.
 
-use crate::clock::{Timestamp, interval_micros};
+use crate::clock::{MICROS_PER_DAY, Timestamp, interval_micros};
 use crate::error::{Error, Result};
 use crate::json;
 use crate::schedule::exclusion::Exclusions;
@@ -57,12 +57,43 @@ pub(crate) struct Plan {
 
 pub(crate) enum Kind {
     Cron(Cron),
-    /// The interval in microseconds.
-    Every(i64),
+    Every(Every),
     At(Timestamp),
     Depends,
     /// Only when triggered.
     Never,
+}
+
+/// From one run of an `every` schedule to the next: calendar months in UTC, from the 31st to the last day of a shorter one,
+/// and after them days of 24 hours. `manifest_settle.sql` says the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Every {
+    months: i32,
+    micros: i64,
+}
+
+impl Every {
+    fn new(interval: &Interval) -> Self {
+        let days = i64::from(interval.days()).saturating_mul(MICROS_PER_DAY);
+        Self {
+            months: interval.months(),
+            micros: days.saturating_add(interval.micros()),
+        }
+    }
+
+    /// The time so long after another; a year beyond the calendar's is reached by months of 30 days.
+    pub(crate) fn after(self, at: Timestamp) -> Timestamp {
+        let months = chrono::Months::new(self.months.unsigned_abs());
+        let month = chrono::DateTime::from_timestamp_micros(at.unix_micros())
+            .and_then(|at| match self.months {
+                ..0 => at.checked_sub_months(months),
+                _ => at.checked_add_months(months),
+            })
+            .map(|at| Timestamp::from_unix_micros(at.timestamp_micros()));
+        month
+            .unwrap_or_else(|| at.plus(i64::from(self.months) * 30 * MICROS_PER_DAY))
+            .plus(self.micros)
+    }
 }
 
 impl Timing {
@@ -85,7 +116,7 @@ impl Timing {
     pub(crate) fn plan(&self) -> Result<Plan> {
         let kind = match (&self.cron, &self.every, self.run_at) {
             (Some(text), _, _) => Kind::Cron(parse_cron(text)?),
-            (_, Some(every), _) => Kind::Every(interval_micros(every)),
+            (_, Some(every), _) => Kind::Every(Every::new(every)),
             (_, _, Some(at)) => Kind::At(at),
             _ if self.depends => Kind::Depends,
             _ => Kind::Never,
@@ -114,7 +145,7 @@ impl Plan {
             Kind::Cron(_) if from > now => self.after(from.plus(-1)),
             Kind::Cron(_) => self.after(now),
             Kind::Every(every) => {
-                let due = last_success.map(|last| last.plus(*every));
+                let due = last_success.map(|last| every.after(last));
                 Some(self.put_off(due.map_or(from, |due| due.max(from))))
             }
             Kind::At(at) => Some(self.put_off((*at).max(self.starts_at.unwrap_or(*at)))),
@@ -251,4 +282,38 @@ pub(crate) fn stored_exclusions(datum: Option<pg_sys::Datum>) -> Option<Value> {
     datum.map(|datum| {
         json::value(datum, "the exclusions").unwrap_or_else(|error| Value::from(error.message()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Every, Timestamp};
+
+    #[test]
+    fn a_month_is_a_calendar_month_and_ends_with_the_month() {
+        let at = |text: &str| {
+            let at: chrono::DateTime<chrono::Utc> = text.parse().expect("a time");
+            Timestamp::from_unix_micros(at.timestamp_micros())
+        };
+        let month = Every {
+            months: 1,
+            micros: 0,
+        };
+        assert_eq!(
+            month.after(at("2026-01-31T10:00:00Z")),
+            at("2026-02-28T10:00:00Z")
+        );
+        assert_eq!(
+            month.after(at("2026-07-01T10:00:00Z")),
+            at("2026-08-01T10:00:00Z")
+        );
+        let both = Every {
+            months: 1,
+            micros: 3_600_000_000,
+        };
+        assert_eq!(
+            both.after(at("2026-01-31T23:30:00Z")),
+            at("2026-03-01T00:30:00Z")
+        );
+        assert!(month.after(Timestamp(i64::MAX / 2)) > Timestamp(i64::MAX / 2));
+    }
 }

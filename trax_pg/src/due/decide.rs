@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn, random};
 use crate::server_zone::ServerZone;
 use crate::spi::SpiRow;
-use crate::timing::{self, Kind, Plan, Timing};
+use crate::timing::{self, Every, Kind, Plan, Timing};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -264,7 +264,7 @@ impl Due {
         };
     }
 
-    fn fire_every(&self, plan: &Plan, every: i64, now: Timestamp, decision: &mut Decision) {
+    fn fire_every(&self, plan: &Plan, every: Every, now: Timestamp, decision: &mut Decision) {
         let put_off = plan.put_off(now);
         if put_off.at > now {
             decision.next = NextRun::At(put_off.at, put_off.at);
@@ -278,7 +278,7 @@ impl Due {
         }
         decision.next = if skip || self.from_start {
             // Several may run at once: the interval counts from the start.
-            let next = now.plus(every);
+            let next = every.after(now);
             NextRun::At(plan.vary(next, random()), next)
         } else {
             NextRun::Parked(ParkedOn::Outcome)

@@ -98,11 +98,11 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
                     };
                     vary(&mut run, at);
                     runs.push(run);
-                    at.plus(every)
+                    every.after(at)
                 }
                 None => definition
                     .last_success_at
-                    .map_or(after, |last| last.plus(every))
+                    .map_or(after, |last| every.after(last))
                     .max(after),
             };
             while runs.len() < count {
@@ -111,7 +111,7 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
                     break;
                 }
                 add_note(&mut run, "if the run before it takes no time");
-                next = run.at.plus(every);
+                next = every.after(run.at);
                 runs.push(run);
             }
         }
