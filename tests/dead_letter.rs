@@ -241,3 +241,22 @@ async fn a_forgotten_dead_letter_does_not_come_back() {
     assert_eq!(Session::of(&db).await.tick("reap_dead_letters").await, 0);
     assert_eq!(s.number("select count(*) from trax.dead_letter").await, 0);
 }
+
+#[tokio::test]
+async fn a_priority_that_no_job_has_is_refused_and_never_reaches_a_commit() {
+    let (_db, s) = session().await;
+    dead_job(&s, "").await;
+    let by_hand = "update trax.dead_letter set priority = 99";
+    assert_eq!(s.refusal(by_hand).await.code, "23514");
+    // Where somebody has dropped the constraint.
+    s.get("alter table trax.dead_letter drop constraint dead_letter_priority_range")
+        .await;
+    s.get(by_hand).await;
+    s.get("select trax.requeue_dead_letter(id) from trax.dead_letter")
+        .await;
+    assert_eq!(s.get("select priority from trax.work_queue").await, "31");
+    s.claim_one("").await;
+    let by_hand = "update trax.lease set priority = 99";
+    assert_eq!(s.refusal(by_hand).await.code, "23514");
+    s.assert_healthy().await;
+}

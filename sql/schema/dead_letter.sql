@@ -25,6 +25,12 @@ create table trax.dead_letter (
     trace jsonb,
     constraint dead_letter_pkey primary key (id),
     constraint dead_letter_job_id_key unique (job_id),
+    constraint dead_letter_priority_range check (priority between 0 and 31),
+    constraint dead_letter_attempts_not_negative check (attempts >= 0),
+    constraint dead_letter_max_retries_not_negative check (max_retries >= 0),
+    constraint dead_letter_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
+    constraint dead_letter_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days'),
+    constraint dead_letter_manifest_has_id check ((manifest is null) = (manifest_id is null)),
     constraint dead_letter_status_known check (status in ('awaiting_intervention', 'requeued', 'acknowledged')),
     constraint dead_letter_resolved_has_time check ((status = 'awaiting_intervention') = (resolved_at is null)),
     constraint dead_letter_requeued_has_job check ((status = 'requeued') = (requeued_job_id is not null))

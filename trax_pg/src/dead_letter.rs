@@ -7,6 +7,7 @@
 use crate::clock::{Timestamp, micros};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
+use crate::group::HIGHEST_PRIORITY;
 use crate::manifest_state::{self, Ended, ParkedOn};
 use crate::setting;
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, statement};
@@ -207,7 +208,7 @@ fn fresh_job(row: &SpiRow, now: Timestamp) -> NewJob {
     NewJob {
         task: row.must(4),
         group: row.must(5),
-        priority: i32::from(row.must::<i16>(6)),
+        priority: i32::from(row.must::<i16>(6)).clamp(0, HIGHEST_PRIORITY),
         run_at: now,
         now,
         max_retries: row.get(7),

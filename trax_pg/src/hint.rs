@@ -2,10 +2,11 @@
 //!
 //! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of running jobs changed, lanes that are new or whose group was
 //! configured. Leaves: bounds lowered, gates opened and lists of lanes out of date (`shmem/head.rs`), after the commit
-//! and before anybody is woken. What belongs to a transaction that is undone is forgotten, apart from gates: a claim
+//! and before anybody is woken; what a note says is checked when it is taken, for after the commit nothing may fail. What belongs to a transaction that is undone is forgotten, apart from gates: a claim
 //! that was undone makes room.
 
 use crate::entry::sql_function;
+use crate::group::HIGHEST_PRIORITY;
 use crate::instance;
 use crate::shmem::{self, Floor, Gate};
 use crate::spi::{self, SpiRows};
@@ -44,9 +45,15 @@ fn note(what: u32, write: impl FnOnce(&mut Notes)) {
     }
 }
 
-/// A row of a lane is claimable from the commit on.
+/// A row of a lane is claimable from the commit on. One with a priority that no bound stands for (written by hand, without
+/// the constraint) makes what is known void: at the commit nothing may fail any more.
 pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
+    let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
     note(wake::WORK, |notes| {
+        if !is_known {
+            notes.by_hand = true;
+            return;
+        }
         let first = notes.claimable.entry((lane, priority)).or_insert(job_id);
         *first = job_id.min(*first);
     });

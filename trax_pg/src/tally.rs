@@ -206,7 +206,7 @@ impl Times {
     fn add(&mut self, micros: i64) {
         let micros = micros.max(0);
         self.buckets[bucket(micros)] += 1;
-        self.micros += micros as u64;
+        self.micros = self.micros.saturating_add(micros as u64);
     }
 
     fn publish(&self, histogram: &Histogram) {
