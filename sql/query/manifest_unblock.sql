@@ -24,11 +24,12 @@ with recursive blocked_lane as (
 )
 update trax.work_queue q
 set waits_for = null
-where q.ctid = any (array(
-    select n.ctid
+-- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+where q.job_id = any (array(
+    select n.job_id
     from blocked_lane l
     cross join lateral (
-        select b.ctid
+        select b.job_id
         from trax.work_queue b
         where b.waits_for = 'manifest'
             and b.manifest_id = $1

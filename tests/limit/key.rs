@@ -391,3 +391,29 @@ async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came
         "the first of each key"
     );
 }
+
+#[tokio::test]
+async fn a_job_that_was_changed_while_its_key_came_free_is_let_in() {
+    let (db, s) = session().await;
+    let (worker, other) = (Session::of(&db).await, Session::of(&db).await);
+    for _ in 0..2 {
+        s.enqueue("'a', concurrency_key => 'k'").await;
+    }
+    let first = s.claim("max_jobs => 2").await.remove(0);
+    let waits = "select waits_for from trax.work_queue";
+    assert_eq!(s.get(waits).await, "key");
+    // The end of the first has its snapshot, and waits for the table.
+    other
+        .get("begin; lock table trax.work_queue in share row exclusive mode")
+        .await;
+    let pid = worker.pid();
+    let end = worker.spawn(format!("select trax.complete({})", first.key()));
+    s.sees_waiting(pid).await;
+    other
+        .get("select trax.limit_queue_time(job_id, '1 h') from trax.work_queue; commit")
+        .await;
+    let (_, ended) = end.await.expect("the session lives");
+    assert_eq!(ended, Ok("t".to_owned()));
+    assert_eq!(s.get(waits).await, "");
+    s.assert_healthy().await;
+}
