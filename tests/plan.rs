@@ -265,9 +265,9 @@ async fn a_heartbeat_and_an_enqueue_cost_the_same_however_much_waits() {
 /// Many live leases, waiting jobs and unique keys of others.
 async fn crowd(s: &Session) {
     s.get(
-        "insert into trax.lease (job_id, lane_id, token, started_at, lease_expires_at, timeout_at, reap_at, queued_at, run_at,
-             attempt, priority, worker, task, group_name, input, unique_key)
-         select n + 1000000, 1, gen_random_uuid(), now(), now() + interval '1 h', now() + interval '1 h',
+        "insert into trax.lease (job_id, lane_id, token, started_at, extended_at, lease_expires_at, timeout_at, reap_at, queued_at,
+             run_at, attempt, priority, worker, task, group_name, input, unique_key)
+         select n + 1000000, 1, gen_random_uuid(), now(), now(), now() + interval '1 h', now() + interval '1 h',
              now() + interval '1 h', now(), now(), 1, 0, 'w', 'crowd', 'default', '{}', 'crowd' || n
          from generate_series(1, 20000) n;
          insert into trax.unique_key (key, job_id) select unique_key, job_id from trax.lease where task = 'crowd'",

@@ -72,7 +72,7 @@ as $$
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
-            'concurrency_waiter', 'progress', 'failed_step'
+            'concurrency_waiter', 'lease_extension', 'progress', 'failed_step'
         )
         and $1 in ('reader', 'admin')
     group by c.relname

@@ -197,6 +197,13 @@ select
     case when count(*) > 0 then 'No cycle has looked at them: see the scheduler above.' end
 from trax.lease l
 where l.lease_expires_at < clock_timestamp() - interval '10 s'
+    and not exists (
+        select
+        from trax.lease_extension e
+        where e.job_id = l.job_id
+            and e.token = l.token
+            and e.lease_expires_at >= clock_timestamp() - interval '10 s'
+    )
 union all
 select 'manifests', count(*)::text, true, null
 from trax.manifest

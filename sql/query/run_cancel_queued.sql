@@ -1,7 +1,14 @@
--- Cancels jobs that wait. $1 jobs, $2 now
-with cancelled as (
+-- Cancels jobs that wait; locks them in ascending order. $1 jobs, $2 now
+with locked as materialized (
+    select o.job_id
+    from trax.work_queue o
+    where o.job_id = any ($1)
+    order by o.job_id
+    for update
+), cancelled as (
     delete from trax.work_queue q
-    where q.job_id = any ($1)
+    using locked k
+    where q.job_id = k.job_id
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
         q.manifest, q.unique_key, q.concurrency_key, q.input

@@ -1,6 +1,6 @@
 -- lease: the attempts that are being executed. Holds all that is needed to queue the job again.
 --
--- A heartbeat changes lease_expires_at in place. No index knows that column, so the update stays HOT; the reaper
+-- A heartbeat changes extended_at and lease_expires_at in place. No index knows them, so the update stays HOT; the reaper
 -- finds candidates by reap_at, which is never later than the true deadline and is only moved when the reaper looks.
 
 create table trax.lease (
@@ -8,6 +8,7 @@ create table trax.lease (
     lane_id bigint not null,
     token uuid not null,
     started_at timestamptz not null,
+    extended_at timestamptz not null,
     lease_expires_at timestamptz not null,
     timeout_at timestamptz not null,
     reap_at timestamptz not null,
@@ -23,6 +24,7 @@ create table trax.lease (
     cancelled boolean not null default false,
     timed_out boolean not null default false,
     limited boolean not null default false,
+    ahead boolean not null default false,
     worker text not null,
     task text collate "C" not null,
     group_name text collate "C" not null,
@@ -35,6 +37,10 @@ create table trax.lease (
     trace jsonb,
     constraint lease_pkey primary key (job_id),
     constraint lease_attempt_positive check (attempt > 0),
+    constraint lease_priority_range check (priority between 0 and 31),
+    constraint lease_max_retries_not_negative check (max_retries >= 0),
+    constraint lease_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
+    constraint lease_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days'),
     constraint lease_cancel_has_a_cause check (cancel_requested = (cancelled or timed_out)),
     constraint lease_manifest_has_id check ((manifest is null) = (manifest_id is null))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -51,6 +57,7 @@ comment on column trax.lease.job_id is 'The job.';
 comment on column trax.lease.lane_id is 'The lane it goes back to when it is queued again.';
 comment on column trax.lease.token is 'Fencing token; every outcome and heartbeat must name it.';
 comment on column trax.lease.started_at is 'When it was claimed.';
+comment on column trax.lease.extended_at is 'When its worker, or a grace, last extended it; the claim at first. From then to lease_expires_at is one lease.';
 comment on column trax.lease.lease_expires_at is 'When the lease ends unless a heartbeat extends it.';
 comment on column trax.lease.timeout_at is 'When the attempt has run too long.';
 comment on column trax.lease.reap_at is 'When the cycle looks at it next; never later than the first deadline that applies.';
@@ -66,6 +73,7 @@ comment on column trax.lease.cancel_requested is 'True: the worker is asked to s
 comment on column trax.lease.cancelled is 'True: it is asked to stop because somebody cancelled the job.';
 comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
 comment on column trax.lease.limited is 'True: it counts towards the limit of its group.';
+comment on column trax.lease.ahead is 'True: its worker has fetched it ahead, and has not said since that it began.';
 comment on column trax.lease.worker is 'Who executes it.';
 comment on column trax.lease.task is 'The task that runs.';
 comment on column trax.lease.group_name is 'The group it belongs to.';
@@ -77,4 +85,22 @@ comment on column trax.lease.concurrency_key is 'Jobs with the same key run one 
 comment on column trax.lease.input is 'Input for the task.';
 comment on column trax.lease.trace is 'Trace context of whoever enqueued it.';
 
+-- A heartbeat waits for nobody: where another transaction has the lease's row (an outcome or a cancel that is not committed
+-- yet) it adds a row here, which no other waits for either. The reaper reads them of a lease that seems to have run out.
+create table trax.lease_extension (
+    job_id bigint not null,
+    token uuid not null,
+    extended_at timestamptz not null,
+    lease_expires_at timestamptz not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+create index lease_extension_job on trax.lease_extension (job_id);
+
+comment on table trax.lease_extension is 'Heartbeats of leases whose rows other transactions had; forgotten soon after they have run out.';
+comment on column trax.lease_extension.job_id is 'The job.';
+comment on column trax.lease_extension.token is 'The lease that is extended; with another one it says nothing any more.';
+comment on column trax.lease_extension.extended_at is 'When.';
+comment on column trax.lease_extension.lease_expires_at is 'Until when.';
+
 select pg_catalog.pg_extension_config_dump('trax.lease', '');
+select pg_catalog.pg_extension_config_dump('trax.lease_extension', '');

@@ -1,5 +1,7 @@
 //! Leases: heartbeats, stale tokens, expiry, timeouts, and giving back.
 
+mod beside;
+mod grace;
 mod race;
 
 use harness::scheduler::live_database;

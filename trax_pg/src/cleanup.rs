@@ -8,8 +8,8 @@ use crate::clock::{Timestamp, micros};
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
 use crate::{
-    dead_letter, far_ahead, limit, manifest_state, progress, registry, setting, token, work_queue,
-    zone_data,
+    dead_letter, far_ahead, lease, limit, manifest_state, progress, registry, setting, token,
+    work_queue, zone_data,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -93,6 +93,9 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     });
     step("progress", &|| {
         progress::sweep(spi, now);
+    });
+    step("heartbeats of leases that others had", &|| {
+        lease::forget_extensions(spi, now);
     });
     step("tokens", &|| {
         token::sweep(spi, now);

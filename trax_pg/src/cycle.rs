@@ -24,7 +24,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     let mut rows = call.rows();
     spi::connected(|spi| {
         instance::require_adopted(spi)?;
-        if let Some(report) = run(spi, Timestamp::now(), ReapFrom::BEGINNING) {
+        if let Some(report) = run(spi, Timestamp::now(), ReapFrom::beginning()) {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);
             }
@@ -91,7 +91,11 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
         }
         let now = Timestamp::now();
         *reap_from = reap_from.next(spi, now);
-        match run(spi, now, *reap_from) {
+        let report = run(spi, now, *reap_from);
+        if report.is_some() {
+            reap_from.looked(Timestamp::now());
+        }
+        match report {
             Some(report) if report.more => Ok(Duration::ZERO),
             Some(_) if limit::has_left() => Ok(HELD_WAIT),
             Some(_) => Ok(until(work_queue::next_due(spi), now).min(interval)),

@@ -71,6 +71,15 @@ impl Error {
             || CLASSES.iter().any(|&of| class(of) == class(self.code))
     }
 
+    /// 40001: a row that the transaction's snapshot shows is another by now.
+    pub(crate) fn changed_since_snapshot() -> Self {
+        Self::new(
+            PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+            "could not serialize access due to concurrent update",
+        )
+        .hint("Run the transaction again, or make this call in READ COMMITTED.")
+    }
+
     /// 22004: a null where a value is needed.
     pub(crate) fn null_argument(name: &str) -> Self {
         Self::new(

@@ -55,6 +55,7 @@ pub(super) fn grant(
         }
         lease.set(Leased::Token, token);
         lease.set(Leased::StartedAt, arg(now));
+        lease.set(Leased::ExtendedAt, arg(now));
         lease.set(Leased::LeaseExpiresAt, arg(expires_at));
         lease.set(Leased::TimeoutAt, arg(timeout_at));
         lease.set(Leased::ReapAt, arg(expires_at.min(timeout_at)));
@@ -63,6 +64,7 @@ pub(super) fn grant(
         lease.set(Leased::Cancelled, arg(false));
         lease.set(Leased::TimedOut, arg(false));
         lease.set(Leased::Limited, arg(job.limited));
+        lease.set(Leased::Ahead, arg(false));
         lease.set(Leased::Worker, worker);
         lease.set(Leased::Input, waiting.value(Waiting::Input));
         lease.set(Leased::Trace, waiting.value(Waiting::Trace));

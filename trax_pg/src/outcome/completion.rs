@@ -5,13 +5,10 @@
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::lease::{Held, Leased};
+use crate::lease::{Held, Leased, Walk};
 use crate::spi::{arg, keeps_snapshot};
-use crate::table::{Index, Inserter, Key, Row, Scan, Table, Taken, View, columns};
-use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
-
-/// Jobs that are at most so far apart are found by walking on instead of a new descent.
-const CLOSE: i64 = 4;
+use crate::table::{Index, Inserter, Row, Table, Taken, View, columns};
+use pgrx::pg_sys;
 
 columns!(
     /// Columns of a run.
@@ -71,25 +68,21 @@ pub(super) fn record(
         let view = View::of_transaction();
         let mut walk = Walk::begin(index.scan(&view, 2));
         while let [place, later @ ..] = left {
-            let is_held = walk.goes_to(
-                held.job_ids[*place],
-                later.iter().map(|&at| held.job_ids[at]),
-            ) && walk.scan.get::<Uuid>(Leased::Token) == Some(held.tokens[*place]);
-            let taken = if is_held {
-                leases.delete(walk.scan.tid(), &view, true)
+            let taken = if walk.finds(held, *place, later) {
+                leases.delete(walk.scan().tid(), &view, true)
             } else {
                 Taken::No
             };
             match taken {
-                Taken::Yes => ended.push((walk.scan.row(), outputs[*place])),
+                Taken::Yes => ended.push((walk.scan().row(), outputs[*place])),
                 Taken::No | Taken::Busy => {}
-                Taken::Changed if keeps_snapshot() => return Err(serialization_failure()),
+                Taken::Changed if keeps_snapshot() => return Err(Error::changed_since_snapshot()),
                 // A new snapshot shows what it has become.
                 Taken::Changed => break,
             }
             left = later;
         }
-        walk.scan.end();
+        walk.end();
         view.end();
     }
     index.close();
@@ -98,59 +91,6 @@ pub(super) fn record(
         add_runs(&ended, now);
     }
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
-}
-
-/// A walk over leases in ascending order of their jobs, one descent of the index for jobs that stand close together.
-struct Walk {
-    scan: Scan,
-    shown: Shown,
-    /// The last job of this descent.
-    last: Option<i64>,
-}
-
-/// Where a walk is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Shown {
-    Nothing,
-    Job(i64),
-    End,
-}
-
-impl Walk {
-    fn begin(scan: Scan) -> Self {
-        Self {
-            scan,
-            shown: Shown::Nothing,
-            last: None,
-        }
-    }
-
-    /// Goes to the lease of a job that is not before the one it was at; false if there is none. `later` are those that
-    /// will be asked for.
-    fn goes_to(&mut self, job_id: i64, later: impl Iterator<Item = i64>) -> bool {
-        if self.last.is_none_or(|last| last < job_id) {
-            let last = later
-                .scan(job_id, |last, next| {
-                    let is_close = next.saturating_sub(*last) <= CLOSE;
-                    *last = next;
-                    is_close.then_some(next)
-                })
-                .last()
-                .unwrap_or(job_id);
-            self.scan
-                .seek([Key::at_least(1, job_id), Key::at_most(1, last)]);
-            self.last = Some(last);
-            self.shown = Shown::Nothing;
-        }
-        while self.shown < Shown::Job(job_id) {
-            self.shown = if self.scan.next() {
-                Shown::Job(self.scan.number(Leased::JobId))
-            } else {
-                Shown::End
-            };
-        }
-        self.shown == Shown::Job(job_id)
-    }
 }
 
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
@@ -173,12 +113,4 @@ fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
         partition.close();
     }
     parent.close();
-}
-
-fn serialization_failure() -> Error {
-    Error::new(
-        PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
-        "could not serialize access due to concurrent update",
-    )
-    .hint("Run the transaction again, or record outcomes in READ COMMITTED.")
 }

@@ -177,7 +177,7 @@ fn suppressed(table: &str) -> Error {
         ))
 }
 
-unsafe fn insert_into_indexes(
+pub(super) unsafe fn insert_into_indexes(
     target: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,
     state: *mut pg_sys::EState,

@@ -15,6 +15,7 @@ mod detour;
 mod insert;
 mod partition;
 mod scan;
+mod update;
 
 use crate::error::Error;
 use crate::spi;
@@ -24,6 +25,7 @@ use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
 use std::ffi::CStr;
 use std::sync::Once;
+pub(crate) use update::Updater;
 
 /// Names the columns of a table in their order, for [`Table::open`] and for reading and writing its rows.
 macro_rules! columns {
@@ -132,12 +134,7 @@ impl Table {
                 false,
             )
         };
-        match result {
-            pg_sys::TM_Result::TM_Ok => Taken::Yes,
-            pg_sys::TM_Result::TM_Updated => Taken::Changed,
-            pg_sys::TM_Result::TM_BeingModified => Taken::Busy,
-            _ => Taken::No,
-        }
+        Taken::of(result)
     }
 
     /// Deletes the row at `tid`, which `view` sees, unless another transaction has it; false when it does, or has
@@ -238,7 +235,7 @@ fn refuse(name: &CStr, found: &str) -> ! {
         .raise()
 }
 
-/// What came of deleting a row.
+/// What came of deleting or changing a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Yes,
@@ -248,6 +245,17 @@ pub(crate) enum Taken {
     Busy,
     /// Another transaction has changed it since the snapshot.
     Changed,
+}
+
+impl Taken {
+    fn of(result: pg_sys::TM_Result::Type) -> Self {
+        match result {
+            pg_sys::TM_Result::TM_Ok => Self::Yes,
+            pg_sys::TM_Result::TM_Updated => Self::Changed,
+            pg_sys::TM_Result::TM_BeingModified | pg_sys::TM_Result::TM_WouldBlock => Self::Busy,
+            _ => Self::No,
+        }
+    }
 }
 
 /// The attribute at `index`, from 0, which the descriptor has.

@@ -9,6 +9,7 @@ use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
     wait,
 };
+use crate::clock::Timestamp;
 use crate::lease::ReapFrom;
 use crate::shmem::{self, Exit};
 use crate::spi::{self, Statement, statement};
@@ -251,7 +252,7 @@ impl Connected {
                     settings,
                     compatible: true,
                     last_cycle: Instant::now(),
-                    reap_from: ReapFrom::BEGINNING,
+                    reap_from: ReapFrom::of_scheduler(Timestamp::now()),
                     vacuums: Vacuums::default(),
                 };
             }

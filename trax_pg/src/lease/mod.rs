@@ -2,10 +2,11 @@
 //!
 //! Enters: leases granted by a claim. Leaves: a lease extended, given back, asked to stop, or found overdue.
 //! Holds: only the token changes a lease; `reap_at` is never later than the first deadline that applies, so that
-//! the reaper's index probe misses nothing although a heartbeat does not touch the index.
-//!
-//! Cost of one heartbeat for 102 leases with warm caches: 614 buffers, 6 a lease: `Index Scan using lease_pkey` for each
-//! and a HOT update.
+//! the reaper's index probe misses nothing although a heartbeat does not touch the index; a heartbeat waits for nobody.
+
+mod heartbeat;
+mod overdue;
+mod walk;
 
 use crate::clock::{Timestamp, interval, micros};
 use crate::entry::{Call, sql_function};
@@ -15,16 +16,12 @@ use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::table::columns;
 use crate::tally::{self, Stale};
 use crate::{durability, hint, outcome, setting, wake};
+pub(crate) use overdue::{
+    Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, take_overdue,
+};
 use pgrx::Uuid;
 use pgrx::pg_sys;
-use std::collections::HashMap;
-use std::time::Instant;
-
-/// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at once.
-const OVERDUE_AT_MOST: i64 = 1000;
-/// How often a scheduler looks at leases from the beginning, and the share of the time that this may take, as its inverse.
-const LOOK_AGAIN_MICROS: i64 = 1_000_000;
-const LOOK_SHARE: i64 = 100;
+pub(crate) use walk::Walk;
 
 columns!(
     /// Columns of a lease.
@@ -33,6 +30,7 @@ columns!(
         LaneId: c"lane_id",
         Token: c"token",
         StartedAt: c"started_at",
+        ExtendedAt: c"extended_at",
         LeaseExpiresAt: c"lease_expires_at",
         TimeoutAt: c"timeout_at",
         ReapAt: c"reap_at",
@@ -48,6 +46,7 @@ columns!(
         Cancelled: c"cancelled",
         TimedOut: c"timed_out",
         Limited: c"limited",
+        Ahead: c"ahead",
         Worker: c"worker",
         Task: c"task",
         GroupName: c"group_name",
@@ -61,34 +60,17 @@ columns!(
     }
 );
 
-statement!(
-    LEASE_EXTEND,
-    "lease_extend.sql",
-    INT8ARRAYOID,
-    UUIDARRAYOID,
-    TIMESTAMPTZOID
+columns!(
+    /// Columns of a heartbeat of a lease whose row another transaction had.
+    Extension in c"lease_extension" {
+        JobId: c"job_id",
+        Token: c"token",
+        ExtendedAt: c"extended_at",
+        LeaseExpiresAt: c"lease_expires_at",
+    }
 );
+
 statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
-statement!(
-    LEASE_OVERDUE,
-    "lease_overdue.sql",
-    TIMESTAMPTZOID,
-    INT8OID,
-    TIMESTAMPTZOID
-);
-statement!(
-    LEASE_TIME_OUT,
-    "lease_time_out.sql",
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
-);
-statement!(LEASE_FIRST, "lease_first.sql", TIMESTAMPTZOID);
-statement!(
-    LEASE_LOOK_LATER,
-    "lease_look_later.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZARRAYOID
-);
 statement!(LEASE_LOOK_SOON, "lease_look_soon.sql", INTERVALOID);
 statement!(LEASE_CANCEL, "lease_cancel.sql", INT8ARRAYOID);
 statement!(
@@ -107,30 +89,22 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         .unwrap_or_else(|| micros(setting::default_lease()));
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
-    spi::connected(|spi| {
-        let sorted = held.sorted();
-        let extended = spi.query(
-            &LEASE_EXTEND,
-            &[
-                arg(sorted.job_ids),
-                arg(sorted.tokens),
-                arg(Timestamp::now().plus(lease)),
-            ],
-        );
-        tally::stale(
-            Stale::Heartbeat,
-            held.job_ids.len().saturating_sub(extended.len()),
-        );
-        let extended: HashMap<i64, SpiRow> =
-            extended.iter().map(|row| (row.must(1), row)).collect();
+    let now = Timestamp::now();
+    spi::connected(|_| {
+        let beats = heartbeat::extend(&held, now, now.plus(lease))?;
+        let stale = held.job_ids.len().saturating_sub(beats.len());
+        tally::stale(Stale::Heartbeat, stale);
         // One row for each lease that was asked about, in the order of asking: a worker may ask about two of one job, of
         // an attempt that it has lost and of the next, which it has claimed too.
         for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {
-            let row = match extended.get(job_id) {
-                Some(row) if row.must::<Uuid>(2) == *token => {
-                    [arg(*job_id), arg(true), row.datum(3), row.datum(4)]
-                }
-                _ => [arg(*job_id), arg(false), arg(false), None],
+            let row = match beats.get(job_id).filter(|beat| beat.token == *token) {
+                Some(beat) => [
+                    arg(*job_id),
+                    arg(true),
+                    arg(beat.cancel_requested),
+                    arg(beat.expires_at),
+                ],
+                None => [arg(*job_id), arg(false), arg(false), None],
             };
             rows.push(&row);
         }
@@ -209,14 +183,6 @@ impl Held {
         order.sort_by_key(|&index| self.job_ids[index]);
         order
     }
-
-    fn sorted(&self) -> Self {
-        let order = self.order();
-        Self {
-            job_ids: order.iter().map(|&index| self.job_ids[index]).collect(),
-            tokens: order.iter().map(|&index| self.tokens[index]).collect(),
-        }
-    }
 }
 
 /// Refuses an array that does not stand side by side with `job_ids`.
@@ -281,119 +247,4 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
 /// Asks the workers of jobs to stop; gives how many are executed.
 pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
     spi.execute(&LEASE_CANCEL, &[arg(job_ids.to_vec())])
-}
-
-/// Where the reaper begins to look.
-///
-/// Leases that have ended leave dead entries at the head of `lease_reap_at` until a vacuum, all those of a long load
-/// while a snapshot is held somewhere. A scheduler remembers where the first live lease was, as its own hint: a lease
-/// whose claim was committed late is found because it begins at the beginning once a second, or less often when that
-/// takes long.
-#[derive(Clone, Copy)]
-pub(crate) struct ReapFrom {
-    from: Timestamp,
-    look_at: Timestamp,
-}
-
-impl ReapFrom {
-    /// At the first entry.
-    pub(crate) const BEGINNING: Self = Self {
-        from: Timestamp(i64::MIN),
-        look_at: Timestamp(i64::MIN),
-    };
-
-    /// Where to begin now, and where next time. Before the cycle takes leases away: it may be undone.
-    pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
-        // A clock that was set back must not put the look off.
-        let soon = now.plus(3600 * LOOK_AGAIN_MICROS);
-        let begin = if now < self.look_at && self.look_at < soon {
-            self.from
-        } else {
-            Self::BEGINNING.from
-        };
-        let began = Instant::now();
-        let first = spi
-            .query(&LEASE_FIRST, &[arg(begin)])
-            .first()
-            .map_or(now, |row| row.must(1));
-        let pause = (micros(began.elapsed()) * LOOK_SHARE).max(LOOK_AGAIN_MICROS);
-        Self {
-            from: first.min(now),
-            look_at: if begin == Self::BEGINNING.from {
-                now.plus(pause)
-            } else {
-                self.look_at
-            },
-        }
-    }
-}
-
-/// Asks attempts that run longer than their timeout to stop; gives how many.
-pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
-    spi.execute(&LEASE_TIME_OUT, &[arg(now), arg(from.from)])
-}
-
-/// Why the reaper takes a lease away.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overdue {
-    LeaseExpired,
-    TimedOut,
-}
-
-/// What a look for overdue leases brought.
-pub(crate) struct Look {
-    pub(crate) overdue: Vec<(Locked, Overdue)>,
-    /// How many it met that are not overdue, and are looked at later.
-    pub(crate) alive: usize,
-    /// It looked at as many as one cycle may.
-    pub(crate) full: bool,
-}
-
-/// Locks overdue leases for their outcome, and sets for the others it met when to look again.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
-    let grace = micros(setting::cancel_grace());
-    let rows = spi.query(
-        &LEASE_OVERDUE,
-        &[arg(now), arg(OVERDUE_AT_MOST), arg(from.from)],
-    );
-    let mut overdue = Vec::new();
-    let mut alive: Vec<(i64, Timestamp)> = Vec::new();
-    for row in rows.iter() {
-        let lease = Locked::read(&row);
-        let expires_at = row.must::<Timestamp>(13);
-        let timeout_at = row.must::<Timestamp>(14);
-        // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace.
-        let deadline = if lease.timed_out {
-            timeout_at.plus(grace)
-        } else {
-            timeout_at
-        };
-        if expires_at <= now {
-            overdue.push((lease, Overdue::LeaseExpired));
-        } else if lease.timed_out && deadline <= now {
-            overdue.push((lease, Overdue::TimedOut));
-        } else {
-            alive.push((lease.job_id, expires_at.min(deadline)));
-        }
-    }
-    let look = Look {
-        overdue,
-        alive: alive.len(),
-        full: rows.len() as i64 >= OVERDUE_AT_MOST,
-    };
-    look_later(spi, alive);
-    look
-}
-
-fn look_later(spi: &Spi, mut alive: Vec<(i64, Timestamp)>) {
-    if alive.is_empty() {
-        return;
-    }
-    alive.sort_by_key(|&(job_id, _)| job_id);
-    let job_ids: Vec<i64> = alive.iter().map(|&(job_id, _)| job_id).collect();
-    let times: Vec<Option<pg_sys::Datum>> = alive.iter().map(|&(_, at)| arg(at)).collect();
-    spi.execute(
-        &LEASE_LOOK_LATER,
-        &[arg(job_ids), spi::array_arg(pg_sys::TIMESTAMPTZOID, &times)],
-    );
 }

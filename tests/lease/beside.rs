@@ -1,0 +1,183 @@
+//! Heartbeats of leases whose rows other transactions have: they wait for nobody, and what they say counts.
+
+use super::let_leases_expire;
+use harness::session::{Claimed, Session, session};
+
+/// What a transaction may have done to a lease and not committed.
+const HOLDERS: [&str; 5] = [
+    "select trax.complete({})",
+    "select trax.fail({}, 'no')",
+    "select trax.release({})",
+    "select trax.cancel({id})",
+    "select trax.report_progress({}, '1'), 1 from trax.lease where job_id = {id} for update",
+];
+
+fn about(sql: &str, job: &Claimed) -> String {
+    sql.replace("{}", &job.key())
+        .replace("{id}", &job.id.to_string())
+}
+
+/// A heartbeat of all these jobs, in which each that is held and lasts for an hour is a `t`.
+async fn beats(s: &Session, jobs: &[Claimed]) -> String {
+    let list = |of: fn(&Claimed) -> String| jobs.iter().map(of).collect::<Vec<_>>().join(", ");
+    let ids = list(|job| job.id.to_string());
+    let tokens = list(|job| format!("'{}'", job.token));
+    s.get("set lock_timeout = '5 s'").await;
+    s.get(&format!(
+        "select string_agg((held and lease_expires_at > now() + interval '59 min')::text, ' ')
+         from trax.heartbeat(array[{ids}], array[{tokens}]::uuid[], '1 h')"
+    ))
+    .await
+}
+
+/// Three jobs whose leases end at once, and three sessions.
+async fn three_jobs() -> (trax_client::testkit::Database, [Session; 3], Vec<Claimed>) {
+    let (db, s) = session().await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[3]))")
+        .await;
+    let jobs = s.claim("max_jobs => 3, lease => '1 ms'").await;
+    let sessions = [Session::of(&db).await, Session::of(&db).await, s];
+    (db, sessions, jobs)
+}
+
+#[tokio::test]
+async fn a_heartbeat_waits_for_nobody_and_extends_all_leases() {
+    for holder in HOLDERS {
+        let (_db, [other, worker, s], jobs) = three_jobs().await;
+        other
+            .get(&format!("begin; {}", about(holder, &jobs[0])))
+            .await;
+        assert_eq!(beats(&worker, &jobs).await, "true true true", "{holder}");
+        assert_eq!(s.tick("reap_expired_leases").await, 0, "{holder}");
+        other.get("rollback").await;
+        assert_eq!(s.tick("reap_expired_leases").await, 0, "{holder}");
+        assert_eq!(
+            s.number(
+                "select count(*) from trax.lease where lease_expires_at > now() + interval '59 min'"
+            )
+            .await,
+            3,
+            "{holder}"
+        );
+        assert_eq!(beats(&worker, &jobs).await, "true true true", "{holder}");
+        assert_eq!(
+            s.get(&format!("select trax.complete({})", jobs[0].key()))
+                .await,
+            "t"
+        );
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_that_commits_after_heartbeats_beside_it_leaves_the_lease_its_time() {
+    let (_db, [other, worker, s], jobs) = three_jobs().await;
+    other
+        .get(&format!("begin; select trax.cancel({})", jobs[0].id))
+        .await;
+    assert_eq!(beats(&worker, &jobs).await, "true true true");
+    other.get("commit").await;
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    let asked = "select cancel_requested from trax.lease order by job_id limit 1";
+    assert_eq!(s.get(asked).await, "t");
+    assert_eq!(
+        s.get(&format!(
+            "select trax.acknowledge_cancel({})",
+            jobs[0].key()
+        ))
+        .await,
+        "t"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cycle_of_an_older_snapshot_knows_of_heartbeats_since() {
+    let (_db, [other, worker, s], jobs) = three_jobs().await;
+    other
+        .get(&format!("begin; select trax.complete({})", jobs[0].key()))
+        .await;
+    s.get("begin isolation level repeatable read; select 1")
+        .await;
+    s.get("select count(*) from trax.lease").await;
+    assert_eq!(beats(&worker, &jobs[..1]).await, "true");
+    other.get("rollback").await;
+    assert_eq!(s.tick("reap_expired_leases").await, 2, "the other two");
+    s.get("commit").await;
+    assert_eq!(beats(&worker, &jobs).await, "true false false");
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_behind_an_open_transaction_is_reaped_when_that_ends() {
+    let (_db, [other, worker, s], jobs) = three_jobs().await;
+    other
+        .get(&format!("begin; select trax.cancel({})", jobs[0].id))
+        .await;
+    assert_eq!(beats(&worker, &jobs).await, "true true true");
+    // The worker died, and its last heartbeat is long ago.
+    s.get("update trax.lease_extension set lease_expires_at = now() - interval '1 s'")
+        .await;
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    other.get("rollback").await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn what_was_said_beside_a_lease_says_nothing_of_the_next_attempt() {
+    let (db, [other, worker, s], jobs) = three_jobs().await;
+    other
+        .get(&format!("begin; select trax.release({})", jobs[0].key()))
+        .await;
+    assert_eq!(beats(&worker, &jobs[..1]).await, "true");
+    other.get("commit").await;
+    assert_eq!(beats(&worker, &jobs[..1]).await, "false");
+    s.claim_one("").await;
+    let_leases_expire(&s).await;
+    assert_eq!(s.tick("reap_expired_leases").await, 3);
+    s.get("update trax.lease_extension set lease_expires_at = now() - interval '2 min'")
+        .await;
+    // A session that has not cleaned up yet.
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert_eq!(
+        s.number("select count(*) from trax.lease_extension").await,
+        0
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn who_cancels_a_group_locks_its_leases_in_the_order_of_jobs() {
+    let (db, s) = session().await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[500]), group_name => 'g')")
+        .await;
+    let jobs = s.claim("max_jobs => 500, lease => '1 h'").await;
+    // The first job's row is behind all others, and the index knows of it.
+    s.get(&format!(
+        "update trax.lease set reap_at = reap_at - interval '1 s' where job_id = {};
+         analyze trax.lease",
+        jobs[0].id
+    ))
+    .await;
+    let (first, all, last) = (
+        Session::of(&db).await,
+        Session::of(&db).await,
+        Session::of(&db).await,
+    );
+    first
+        .get(&format!("begin; select trax.complete({})", jobs[0].key()))
+        .await;
+    let pid = all.pid();
+    let cancel = all.spawn("select trax.cancel_group('g')");
+    s.sees_waiting(pid).await;
+    last.get("set lock_timeout = '5 s'").await;
+    let end = format!("select trax.complete({})", jobs[499].key());
+    assert_eq!(last.get(&end).await, "t", "nobody has locked it yet");
+    first.get("commit").await;
+    let (_, cancelled) = cancel.await.expect("the session lives");
+    assert_eq!(cancelled, Ok("498".to_owned()));
+    s.assert_healthy().await;
+}

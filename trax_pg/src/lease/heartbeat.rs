@@ -1,0 +1,96 @@
+//! Heartbeats: leases extended, all those of a worker at once and without waiting for anybody.
+//!
+//! A lease whose row another transaction has (an outcome or a cancel that is not committed yet, a completion that waits for a
+//! standby, a prepared transaction, the reaper) is held as far as anybody can know: its extension becomes a row of
+//! `trax.lease_extension`, which nobody else touches. The reaper, which cannot take such a lease while its row is locked,
+//! reads that before it takes it afterwards. So no other lease of the worker runs out meanwhile, and as a heartbeat waits
+//! for no lock it is part of no deadlock.
+//!
+//! Cost of one heartbeat for 1,000 leases with warm caches: 5,200 buffers, 5 a lease: the index is walked, and each row is
+//! read, locked and changed, HOT where its page has room. One statement that joins and updates took 8,300, and waited.
+
+use super::{Extension, Held, Leased, Walk};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::spi::{arg, keeps_snapshot};
+use crate::table::{Index, Inserter, Table, Taken, Updater, View};
+use pgrx::Uuid;
+use std::collections::HashMap;
+
+/// What a heartbeat found of a lease that is held.
+pub(super) struct Beat {
+    pub(super) token: Uuid,
+    pub(super) cancel_requested: bool,
+    pub(super) expires_at: Timestamp,
+}
+
+/// Extends the leases that are still held until `until`, never to an earlier time; gives them by job.
+pub(super) fn extend(held: &Held, now: Timestamp, until: Timestamp) -> Result<HashMap<i64, Beat>> {
+    let mut beats = HashMap::with_capacity(held.job_ids.len());
+    let mut busy = Vec::new();
+    let leases = Table::open(Leased::TABLE, Leased::ALL);
+    let index = Index::open(&leases, c"lease_pkey");
+    let mut updater = Updater::begin(&leases);
+    let order = held.order();
+    let mut left = order.as_slice();
+    while !left.is_empty() {
+        let view = View::of_transaction();
+        let mut walk = Walk::begin(index.scan(&view, 2));
+        while let [place, later @ ..] = left {
+            let job_id = held.job_ids[*place];
+            if !beats.contains_key(&job_id) && walk.finds(held, *place, later) {
+                let scan = walk.scan();
+                let expires_at = until.max(Timestamp(scan.number(Leased::LeaseExpiresAt)));
+                let changes = [
+                    (Leased::ExtendedAt, arg(now)),
+                    (Leased::LeaseExpiresAt, arg(expires_at)),
+                    (Leased::Ahead, arg(false)),
+                ];
+                let beat = Beat {
+                    token: held.tokens[*place],
+                    cancel_requested: scan.get(Leased::CancelRequested) == Some(true),
+                    expires_at,
+                };
+                match updater.update_if_free(scan.tid(), &view, changes) {
+                    Taken::Yes => {
+                        beats.insert(job_id, beat);
+                    }
+                    Taken::Busy => {
+                        beats.insert(job_id, beat);
+                        busy.push(*place);
+                    }
+                    Taken::No => {}
+                    Taken::Changed if keeps_snapshot() => {
+                        return Err(Error::changed_since_snapshot());
+                    }
+                    // A new snapshot shows what it has become.
+                    Taken::Changed => break,
+                }
+            }
+            left = later;
+        }
+        walk.end();
+        view.end();
+    }
+    updater.end();
+    index.close();
+    leases.close();
+    if !busy.is_empty() {
+        remember(held, &busy, now, until);
+    }
+    Ok(beats)
+}
+
+fn remember(held: &Held, places: &[usize], now: Timestamp, until: Timestamp) {
+    let table = Table::open(Extension::TABLE, Extension::ALL);
+    let mut rows = Inserter::begin(&table);
+    for &place in places {
+        let mut row = rows.row();
+        row.set(Extension::JobId, arg(held.job_ids[place]));
+        row.set(Extension::Token, arg(held.tokens[place]));
+        row.set(Extension::ExtendedAt, arg(now));
+        row.set(Extension::LeaseExpiresAt, arg(until));
+    }
+    rows.end();
+    table.close();
+}
