@@ -5,7 +5,8 @@ create function trax.claim_next(
     max_jobs int default 1,
     tasks text[] default null,
     groups text[] default null,
-    lease interval default null
+    lease interval default null,
+    places int default null
 )
 returns table (
     job_id bigint,
@@ -24,8 +25,8 @@ language c volatile parallel unsafe security definer
 rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
-comment on function trax.claim_next(text, int, text[], text[], interval) is
-    'Takes up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, under a lease for each. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
+comment on function trax.claim_next(text, int, text[], text[], interval, int) is
+    'Takes up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, under a lease for each. With places, only so many begin at once and those behind them are fetched ahead: lost before the next heartbeat, which says that they began, they spend no attempt, three times in a row at most. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],
@@ -35,7 +36,8 @@ create function trax.complete_and_claim(
     max_jobs int default 1,
     tasks text[] default null,
     groups text[] default null,
-    lease interval default null
+    lease interval default null,
+    places int default null
 )
 returns table (
     completed_job_id bigint,
@@ -55,7 +57,7 @@ language c volatile parallel unsafe security definer
 rows 20
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete_and_claim';
-comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval) is
+comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int) is
     'trax.complete_many and trax.claim_next in one round trip and one commit: first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic, and it could not give up

@@ -3,7 +3,8 @@
 create function trax.heartbeat(
     job_ids bigint[],
     tokens uuid[],
-    lease interval default null
+    lease interval default null,
+    ahead bigint[] default null
 )
 returns table (
     job_id bigint,
@@ -15,8 +16,8 @@ language c volatile parallel unsafe security definer
 rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_heartbeat';
-comment on function trax.heartbeat(bigint[], uuid[], interval) is
-    'Extends the leases of a worker and tells it, a row for each job, what was lost and what it is asked to stop.';
+comment on function trax.heartbeat(bigint[], uuid[], interval, bigint[]) is
+    'Extends the leases of a worker and tells it, a row for each job, what was lost and what it is asked to stop. Says that the jobs have begun, but those of ahead that were claimed beyond the places of a claim.';
 
 create function trax.release(
     job_id bigint,

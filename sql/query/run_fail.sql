@@ -1,14 +1,15 @@
 -- Records attempts that did not complete, whose leases are locked; queues again those with a time, buries the rest.
 -- Side by side: $1 jobs, $2 states, $3 failure kinds, $4 errors, $5 details, $6 retry times or null, $7 reasons for
--- a dead letter or null. $8 now. Gives what can be claimed again at once.
+-- a dead letter or null, $9 whether the attempt began: one that did not is not spent. $8 now. Gives what can be claimed again at once.
 with ended as (
     delete from trax.lease l
-    using unnest($1, $2, $3, $4, $5, $6, $7)
-        as o (job_id, state, failure_kind, error, detail, retry_at, reason)
+    using unnest($1, $2, $3, $4, $5, $6, $7, $9)
+        as o (job_id, state, failure_kind, error, detail, retry_at, reason, begun)
     where l.job_id = o.job_id
     returning
-        l.job_id, l.lane_id, l.queued_at, l.run_at, l.scheduled_for, l.expires_at, l.started_at, l.manifest_id,
-        l.attempt, l.max_retries, l.priority, l.task, l.group_name, l.manifest, l.worker, l.timeout, l.retry_delay,
+        l.job_id, l.lane_id, l.queued_at, l.run_at, l.scheduled_for, l.expires_at, l.manifest_id,
+        case when o.begun then l.started_at end as started_at,
+        case when o.begun then l.attempt else l.attempt - 1 end as attempt, l.max_retries, l.priority, l.task, l.group_name, l.manifest, l.worker, l.timeout, l.retry_delay,
         l.unique_key, l.concurrency_key, l.input, l.trace,
         o.state, o.failure_kind, o.error, o.detail, o.retry_at, o.reason
 ), recorded as (

@@ -1,5 +1,6 @@
 //! Leases: heartbeats, stale tokens, expiry, timeouts, and giving back.
 
+mod ahead;
 mod beside;
 mod grace;
 mod race;

@@ -43,7 +43,7 @@ pub(super) fn grant(
     let tokens = random_tokens(picked.len());
     let table = Table::open(Leased::TABLE, Leased::ALL);
     let mut leases = Inserter::begin(&table);
-    for (job, token) in picked.iter().zip(&tokens) {
+    for (index, (job, token)) in picked.iter().zip(&tokens).enumerate() {
         let waiting = &job.row;
         let timeout = waiting.value(Waiting::Timeout).or(default_timeout);
         let timeout_at = later(now, timeout);
@@ -64,7 +64,7 @@ pub(super) fn grant(
         lease.set(Leased::Cancelled, arg(false));
         lease.set(Leased::TimedOut, arg(false));
         lease.set(Leased::Limited, arg(job.limited));
-        lease.set(Leased::Ahead, arg(false));
+        lease.set(Leased::Ahead, arg(index >= request.places));
         lease.set(Leased::Worker, worker);
         lease.set(Leased::Input, waiting.value(Waiting::Input));
         lease.set(Leased::Trace, waiting.value(Waiting::Trace));

@@ -108,10 +108,12 @@ struct Request {
     tasks: Option<Vec<String>>,
     groups: Option<Vec<String>>,
     lease_micros: i64,
+    /// How many jobs the worker begins at once, the first ones; it fetches the others ahead.
+    places: usize,
 }
 
 impl Request {
-    /// The arguments worker, max_jobs, tasks, groups and lease, which begin at `first`.
+    /// The arguments worker, max_jobs, tasks, groups, lease and places, which begin at `first`.
     fn from_call(call: &Call, first: usize) -> Result<Self> {
         let lease = call.optional_positive(first + 4, "lease")?;
         Ok(Self {
@@ -125,6 +127,9 @@ impl Request {
             tasks: call.optional_names(first + 2, "tasks")?,
             groups: call.optional_names(first + 3, "groups")?,
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
+            places: call
+                .optional_within(first + 5, "places", 0, MAX_JOBS)?
+                .map_or(usize::MAX, |places| places as usize),
         })
     }
 }

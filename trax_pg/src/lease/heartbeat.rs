@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::spi::{arg, keeps_snapshot};
 use crate::table::{Index, Inserter, Table, Taken, Updater, View};
 use pgrx::Uuid;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a heartbeat found of a lease that is held.
 pub(super) struct Beat {
@@ -24,8 +24,14 @@ pub(super) struct Beat {
     pub(super) expires_at: Timestamp,
 }
 
-/// Extends the leases that are still held until `until`, never to an earlier time; gives them by job.
-pub(super) fn extend(held: &Held, now: Timestamp, until: Timestamp) -> Result<HashMap<i64, Beat>> {
+/// Extends the leases that are still held until `until`, never to an earlier time; gives them by job. Those of `ahead`
+/// have not begun.
+pub(super) fn extend(
+    held: &Held,
+    ahead: &HashSet<i64>,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<HashMap<i64, Beat>> {
     let mut beats = HashMap::with_capacity(held.job_ids.len());
     let mut busy = Vec::new();
     let leases = Table::open(Leased::TABLE, Leased::ALL);
@@ -41,10 +47,11 @@ pub(super) fn extend(held: &Held, now: Timestamp, until: Timestamp) -> Result<Ha
             if !beats.contains_key(&job_id) && walk.finds(held, *place, later) {
                 let scan = walk.scan();
                 let expires_at = until.max(Timestamp(scan.number(Leased::LeaseExpiresAt)));
+                let is_ahead = ahead.contains(&job_id) && scan.get(Leased::Ahead) == Some(true);
                 let changes = [
                     (Leased::ExtendedAt, arg(now)),
                     (Leased::LeaseExpiresAt, arg(expires_at)),
-                    (Leased::Ahead, arg(false)),
+                    (Leased::Ahead, arg(is_ahead)),
                 ];
                 let beat = Beat {
                     token: held.tokens[*place],

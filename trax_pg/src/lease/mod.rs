@@ -3,6 +3,11 @@
 //! Enters: leases granted by a claim. Leaves: a lease extended, given back, asked to stop, or found overdue.
 //! Holds: only the token changes a lease; `reap_at` is never later than the first deadline that applies, so that
 //! the reaper's index probe misses nothing although a heartbeat does not touch the index; a heartbeat waits for nobody.
+//!
+//! A job *fetched ahead* is one that its worker claimed and does not begin at once: it says so with the claim (`places`), by
+//! order and at no cost, and takes it back with the first heartbeat that does not name the job as `ahead`. Lost before that
+//! it spends no attempt, but [`FREE_LOSSES`] times in a row at most, so that a job that ends its worker before any
+//! heartbeat comes to its end too. A worker that says nothing of places begins everything at once.
 
 mod heartbeat;
 mod overdue;
@@ -21,7 +26,11 @@ pub(crate) use overdue::{
 };
 use pgrx::Uuid;
 use pgrx::pg_sys;
+use std::collections::HashSet;
 pub(crate) use walk::Walk;
+
+/// How often in a row a job that was fetched ahead may be lost before it begins, without spending an attempt.
+pub(crate) const FREE_LOSSES: i64 = 3;
 
 columns!(
     /// Columns of a lease.
@@ -87,11 +96,15 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let lease = call
         .optional_positive(2, "lease")?
         .unwrap_or_else(|| micros(setting::default_lease()));
+    let ahead: HashSet<i64> = match call.datum(3) {
+        Some(_) => call.array(3, "ahead")?.into_iter().collect(),
+        None => HashSet::new(),
+    };
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
     let now = Timestamp::now();
     spi::connected(|_| {
-        let beats = heartbeat::extend(&held, now, now.plus(lease))?;
+        let beats = heartbeat::extend(&held, &ahead, now, now.plus(lease))?;
         let stale = held.job_ids.len().saturating_sub(beats.len());
         tally::stale(Stale::Heartbeat, stale);
         // One row for each lease that was asked about, in the order of asking: a worker may ask about two of one job, of

@@ -146,6 +146,8 @@ pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usi
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overdue {
     LeaseExpired,
+    /// The same of a job that was fetched ahead and has not begun.
+    NotBegun,
     TimedOut,
 }
 
@@ -183,26 +185,44 @@ impl Term {
     }
 }
 
+/// A lease that the reaper looks at, locked.
+struct Met {
+    lease: Locked,
+    token: Uuid,
+    term: Term,
+    timeout_at: Timestamp,
+    ahead: bool,
+}
+
 /// Locks overdue leases for their outcome, and sets for the others it met when to look again.
 pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     let grace = micros(setting::cancel_grace());
     let arguments = [arg(now), arg(OVERDUE_AT_MOST), arg(from.from)];
     let rows = spi.query(&LEASE_OVERDUE, &arguments);
-    let mut met: Vec<(Locked, Uuid, Term, Timestamp)> = rows
+    let mut met: Vec<Met> = rows
         .iter()
         .map(|row| {
             let term = Term {
                 extended_at: row.must(14),
                 expires_at: row.must(15),
             };
-            (Locked::read(&row), row.must(13), term, row.must(16))
+            Met {
+                lease: Locked::read(&row),
+                token: row.must(13),
+                term,
+                timeout_at: row.must(16),
+                ahead: row.must(17),
+            }
         })
         .collect();
     extend(spi, &mut met, now);
     let mut overdue = Vec::new();
     let mut alive: Vec<Alive> = Vec::new();
-    for (lease, _, term, timeout_at) in met {
-        let term = term.with_grace(from.back_at);
+    for met in met {
+        let Met {
+            lease, timeout_at, ..
+        } = met;
+        let term = met.term.with_grace(from.back_at);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace; a worker
         // that the server could not tell is told first.
         let deadline = if lease.timed_out {
@@ -212,7 +232,12 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
             timeout_at
         };
         if term.expires_at <= now {
-            overdue.push((lease, Overdue::LeaseExpired));
+            let kind = if met.ahead {
+                Overdue::NotBegun
+            } else {
+                Overdue::LeaseExpired
+            };
+            overdue.push((lease, kind));
         } else if lease.timed_out && deadline <= now {
             overdue.push((lease, Overdue::TimedOut));
         } else {
@@ -234,11 +259,10 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
 
 /// What heartbeats said of those that seem to have run out. After the rows are locked, and whatever the transaction's
 /// snapshot is: one that came before is seen.
-fn extend(spi: &Spi, met: &mut [(Locked, Uuid, Term, Timestamp)], now: Timestamp) {
-    let expired = met.iter().filter(|(_, _, term, _)| term.expires_at <= now);
-    let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) = expired
-        .map(|(lease, token, ..)| (lease.job_id, *token))
-        .unzip();
+fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
+    let expired = met.iter().filter(|met| met.term.expires_at <= now);
+    let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) =
+        expired.map(|met| (met.lease.job_id, met.token)).unzip();
     if job_ids.is_empty() {
         return;
     }
@@ -253,11 +277,13 @@ fn extend(spi: &Spi, met: &mut [(Locked, Uuid, Term, Timestamp)], now: Timestamp
             (row.must(1), term)
         })
         .collect();
-    for (lease, _, term, _) in met {
-        if let Some(later) = extended.get(&lease.job_id)
-            && later.expires_at > term.expires_at
+    for met in met {
+        if let Some(later) = extended.get(&met.lease.job_id)
+            && later.expires_at > met.term.expires_at
         {
-            *term = *later;
+            met.term = *later;
+            // A heartbeat beside it says that it has begun, or that its worker lives to say otherwise.
+            met.ahead = false;
         }
     }
 }

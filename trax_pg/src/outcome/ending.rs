@@ -63,6 +63,8 @@ pub(crate) struct Ending {
     pub(crate) retry_at: Option<Timestamp>,
     /// Why it becomes a dead letter.
     pub(super) reason: Option<&'static str>,
+    /// An attempt that never began is not spent.
+    pub(super) begun: bool,
 }
 
 impl Ending {
@@ -74,6 +76,7 @@ impl Ending {
             detail: None,
             retry_at: None,
             reason: None,
+            begun: true,
         }
     }
 
@@ -107,6 +110,15 @@ impl Ending {
                 let error = "the lease expired without a heartbeat".to_string();
                 Self::judged(lease, State::LeaseExpired, error, false, now)
             }
+            Overdue::NotBegun => Self {
+                lease,
+                state: State::LeaseExpired,
+                error: Some("its worker was lost before it began".to_string()),
+                detail: None,
+                retry_at: Some(now),
+                reason: None,
+                begun: false,
+            },
             Overdue::TimedOut => {
                 let error = "it ran longer than its timeout".to_string();
                 Self::judged(lease, State::Timeout, error, false, now)
@@ -133,6 +145,7 @@ impl Ending {
             detail: None,
             retry_at,
             reason,
+            begun: true,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use completion::Run;
 use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::lease::{self, Held, Leased, Overdue, ReapFrom};
+use crate::lease::{self, FREE_LOSSES, Held, Leased, Locked, Overdue, ReapFrom};
 use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
@@ -28,6 +28,7 @@ use crate::{hint, wake, work_queue};
 pub(crate) use ending::Ending;
 use ending::{Failure, State};
 use pgrx::{Uuid, pg_sys};
+use std::collections::HashSet;
 
 /// Error text is cut at this length.
 const ERROR_BYTES: usize = 64 * 1024;
@@ -44,7 +45,14 @@ statement!(
     JSONBARRAYOID,
     TIMESTAMPTZARRAYOID,
     TEXTARRAYOID,
-    TIMESTAMPTZOID
+    TIMESTAMPTZOID,
+    BOOLARRAYOID
+);
+statement!(
+    RUN_FREE_LOSSES,
+    "run_free_losses.sql",
+    INT8ARRAYOID,
+    INT4ARRAYOID
 );
 statement!(
     RUN_CANCEL_QUEUED,
@@ -306,6 +314,7 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
         .filter_map(|(lease, _)| lease.manifest_id)
         .collect();
     let busy = manifest_state::busy(spi, manifests);
+    let overdue = spend_what_is_lost_too_often(spi, overdue);
     let endings: Vec<Ending> = overdue
         .into_iter()
         .filter(|(lease, _)| lease.manifest_id.is_none_or(|id| !busy.contains(&id)))
@@ -323,6 +332,34 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
         spent,
         more: full && count + alive > 0,
     }
+}
+
+/// A job that was fetched ahead and lost so often in a row counts as begun: it may be what ends its workers.
+fn spend_what_is_lost_too_often(
+    spi: &Spi,
+    mut overdue: Vec<(Locked, Overdue)>,
+) -> Vec<(Locked, Overdue)> {
+    let not_begun = overdue
+        .iter()
+        .filter(|(_, overdue)| *overdue == Overdue::NotBegun);
+    let (job_ids, attempts): (Vec<i64>, Vec<i32>) = not_begun
+        .map(|(lease, _)| (lease.job_id, lease.attempt))
+        .unzip();
+    if job_ids.is_empty() {
+        return overdue;
+    }
+    let rows = spi.query(&RUN_FREE_LOSSES, &[arg(job_ids), arg(attempts)]);
+    let too_often: HashSet<i64> = rows
+        .iter()
+        .filter(|row| row.must::<i64>(2) >= FREE_LOSSES)
+        .map(|row| row.must(1))
+        .collect();
+    for (lease, overdue) in &mut overdue {
+        if too_often.contains(&lease.job_id) {
+            *overdue = Overdue::LeaseExpired;
+        }
+    }
+    overdue
 }
 
 /// Ends jobs that waited longer than they may; gives how many.
@@ -378,6 +415,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         ),
         column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
         arg(now),
+        column(|ending| arg(ending.begun), pg_sys::BOOLOID),
     ];
     tally::ended(&endings, now);
     endings
