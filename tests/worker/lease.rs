@@ -2,7 +2,7 @@
 
 use super::{enqueue, obedient, run, runs, start, state_becomes, worker};
 use harness::scheduler::{connect, execute, live_database, value, violations};
-use harness::{PATIENCE, database};
+use harness::{PATIENCE, database, eventually};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use trax_client::testkit::Database;
@@ -187,5 +187,50 @@ async fn an_attempt_over_its_timeout_is_asked_to_stop_and_ends_as_timed_out() {
     running.drain().await;
     let ended = runs(&client, job).await.join("");
     assert!(ended.starts_with("failed timeout"), "{ended}");
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn jobs_that_wait_behind_a_long_one_are_marked_as_fetched_ahead() {
+    let database = database().await;
+    let client = connect(&database).await;
+    for n in 0..40 {
+        enqueue(&client, "a", n).await;
+    }
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let opened = Arc::clone(&gate);
+    let waits = move |n: u32, _: Context| {
+        let opened = Arc::clone(&opened);
+        async move {
+            if n == 20 {
+                opened.notified().await;
+            }
+            Ok(())
+        }
+    };
+    let worker = worker(&database).concurrency(1).prefetch(30).lease(LEASE);
+    let running = start(worker.handle("a", waits));
+    let marks = "select coalesce(string_agg(distinct ahead::text, ' '), '')
+        from trax.lease where (input = '20') =";
+    eventually(
+        "a job that waits",
+        PATIENCE,
+        async || match value::<String>(&client, &format!("{marks} false")).await {
+            seen if seen == "true" => Ok(()),
+            seen => Err(seen),
+        },
+    )
+    .await;
+    eventually(
+        "a heartbeat of the long one",
+        PATIENCE,
+        async || match value::<String>(&client, &format!("{marks} true")).await {
+            seen if seen == "false" => Ok(()),
+            seen => Err(seen),
+        },
+    )
+    .await;
+    gate.notify_one();
+    running.drain().await;
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }

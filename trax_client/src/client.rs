@@ -170,12 +170,25 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         leases: &[(JobId, Token)],
         lease: Option<std::time::Duration>,
     ) -> Result<Vec<Beat>> {
+        self.heartbeat_ahead(leases, lease, &[]).await
+    }
+
+    /// The same of a worker that fetches jobs ahead (`ClaimOptions::places`): those of `ahead` have not begun yet.
+    pub async fn heartbeat_ahead(
+        &self,
+        leases: &[(JobId, Token)],
+        lease: Option<std::time::Duration>,
+        ahead: &[JobId],
+    ) -> Result<Vec<Beat>> {
         let (ids, tokens) = split(leases);
         let lease = lease.map(Interval);
+        let ahead: Option<Vec<i64>> =
+            (!ahead.is_empty()).then(|| ahead.iter().map(|job_id| job_id.0).collect());
         let rows = Call::new("heartbeat")
             .arg("job_ids", &ids)
             .arg("tokens", &tokens)
             .option("lease", &lease)
+            .option("ahead", &ahead)
             .rows(self.db, "job_id, held, cancel_requested, lease_expires_at")
             .await?;
         rows.iter()
@@ -571,6 +584,7 @@ fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
         .option("tasks", &options.tasks)
         .option("groups", &options.groups)
         .option("lease", &options.lease)
+        .option("places", &options.places)
 }
 
 fn unknown(function: &str, verdict: &str) -> Error {

@@ -154,6 +154,7 @@ pub struct ClaimOptions {
     pub(crate) tasks: Option<Vec<String>>,
     pub(crate) groups: Option<Vec<String>>,
     pub(crate) lease: Option<Interval>,
+    pub(crate) places: Option<i32>,
 }
 
 impl ClaimOptions {
@@ -189,6 +190,13 @@ impl ClaimOptions {
     /// How long the lease lasts without a heartbeat.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(Interval(lease));
+        self
+    }
+
+    /// How many of the jobs begin at once, the first ones; those behind them are fetched ahead, and spend no attempt when
+    /// they are lost before the next heartbeat.
+    pub fn places(mut self, places: i32) -> Self {
+        self.places = Some(places);
         self
     }
 }

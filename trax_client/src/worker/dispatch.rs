@@ -149,6 +149,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                     error: malformed.to_string(),
                 });
             }
+            self.held.begin(claimed.job_id, claimed.token);
             let state = Arc::clone(&self.setup.state);
             let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
             let claimed = ctx.claimed();
@@ -171,7 +172,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             return;
         }
         if !self.later.is_empty() && now >= self.later_at {
-            self.line.begin(std::mem::take(&mut self.later), 0);
+            self.line.begin(std::mem::take(&mut self.later), 0, 0);
             return;
         }
         let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
@@ -190,7 +191,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.pace.claims(!self.outbox.is_empty());
         }
         self.stirred = false;
-        self.line.begin(std::mem::take(&mut self.outbox), want);
+        let in_hand = self.running.len() + self.waiting.len();
+        let places = self.setup.concurrency.saturating_sub(in_hand);
+        self.line
+            .begin(std::mem::take(&mut self.outbox), want, places);
     }
 
     fn take_notice(&mut self, notice: Notice) {

@@ -191,7 +191,8 @@ impl Heart {
             };
             let sent = Instant::now();
             let client = Client::new(&*connection);
-            let call = client.heartbeat(batch, Some(self.lease));
+            let ahead = self.held.ahead(batch);
+            let call = client.heartbeat_ahead(batch, Some(self.lease), &ahead);
             let beats = answered(self.limit(), call).await?;
             self.held.note(batch, &beats, sent, self.lease);
             // Only a connection that answered is kept.

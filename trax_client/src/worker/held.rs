@@ -20,6 +20,8 @@ struct Lease {
     trigger: Trigger,
     valid_until: Instant,
     times_out_at: Option<Instant>,
+    /// A handler has it.
+    begun: bool,
     /// What the handler said last and the server does not know yet.
     progress: Option<Value>,
 }
@@ -51,6 +53,7 @@ impl Held {
             trigger,
             valid_until: sent + lease,
             times_out_at: timeout.and_then(|timeout| sent.checked_add(timeout)),
+            begun: false,
             progress: None,
         };
         if let Some(older) = self.lock().insert(job_id, lease) {
@@ -67,6 +70,28 @@ impl Held {
         {
             leases.remove(&job_id);
         }
+    }
+
+    /// A handler begins the job.
+    pub(crate) fn begin(&self, job_id: JobId, token: Token) {
+        let mut leases = self.lock();
+        if let Some(lease) = leases.get_mut(&job_id).filter(|l| l.token == token) {
+            lease.begun = true;
+        }
+    }
+
+    /// Those of `jobs` that no handler has begun.
+    pub(crate) fn ahead(&self, jobs: &[(JobId, Token)]) -> Vec<JobId> {
+        let leases = self.lock();
+        let waits = |&&(job_id, token): &&(JobId, Token)| {
+            leases
+                .get(&job_id)
+                .is_some_and(|lease| lease.token == token && !lease.begun)
+        };
+        jobs.iter()
+            .filter(waits)
+            .map(|&(job_id, _)| job_id)
+            .collect()
     }
 
     /// Returns when a lease is in hand.
@@ -247,6 +272,17 @@ mod tests {
         held.report(JobId(1), token, Value::from(5));
         held.put_back(old(2));
         assert_eq!(held.take_reports(), old(5), "the newer one counts");
+    }
+
+    #[test]
+    fn what_no_handler_has_begun_is_ahead() {
+        let (held, token, _cancellation) = one(None, Instant::now());
+        let stale = Token(uuid::Uuid::from_u128(8));
+        held.begin(JobId(1), stale);
+        assert_eq!(held.ahead(&held.snapshot()), [JobId(1)]);
+        assert_eq!(held.ahead(&[(JobId(1), stale)]), []);
+        held.begin(JobId(1), token);
+        assert_eq!(held.ahead(&held.snapshot()), []);
     }
 
     #[test]

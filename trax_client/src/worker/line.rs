@@ -27,12 +27,12 @@ impl Line {
         matches!(self, Line::Idle(_))
     }
 
-    /// Begins to tell `outbox` and to claim up to `want` jobs; only on an idle line.
-    pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize) {
+    /// Begins to tell `outbox` and to claim up to `want` jobs, for so many free places; only on an idle line.
+    pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize, places: usize) {
         if let Line::Idle(mut link) = std::mem::replace(self, Line::Gone) {
             let telling = outbox.len() as u64;
             let exchange = Box::pin(async move {
-                let reply = link.exchange(outbox, want).await;
+                let reply = link.exchange(outbox, want, places).await;
                 (link, reply)
             });
             *self = Line::Busy { exchange, telling };

@@ -143,11 +143,17 @@ impl Link {
         (lease / 2).clamp(Duration::from_secs(2), Duration::from_secs(30))
     }
 
-    /// Tells the outbox and claims up to `want` jobs. With nothing to do it only mends a broken connection.
+    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With nothing to do it only mends a broken connection.
     ///
     /// # Errors
     /// Only before the first claim that succeeded: what the server refuses.
-    pub(crate) async fn exchange(&mut self, outbox: Vec<Settled>, want: usize) -> Result<Reply> {
+    pub(crate) async fn exchange(
+        &mut self,
+        outbox: Vec<Settled>,
+        want: usize,
+        places: usize,
+    ) -> Result<Reply> {
+        self.options = self.options.clone().places(number(places.min(BATCH)));
         let mut reply = Reply {
             untold: outbox,
             ..Reply::default()
@@ -294,7 +300,7 @@ fn next_claim(options: &ClaimOptions, turns: Option<&Turns>, want: usize) -> (As
             task: None,
         },
     };
-    let max_jobs = i32::try_from(ask.jobs).unwrap_or(i32::MAX);
+    let max_jobs = number(ask.jobs);
     let options = options.clone().max_jobs(max_jobs);
     match &ask.task {
         Some(task) => {
@@ -303,6 +309,10 @@ fn next_claim(options: &ClaimOptions, turns: Option<&Turns>, want: usize) -> (As
         }
         None => (ask, options),
     }
+}
+
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// Whether more may wait behind what a claim brought.
