@@ -95,6 +95,7 @@ create table trax.lease_extension (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 create index lease_extension_job on trax.lease_extension (job_id);
+alter table trax.lease_extension replica identity full;
 
 comment on table trax.lease_extension is 'Heartbeats of leases whose rows other transactions had; forgotten soon after they have run out.';
 comment on column trax.lease_extension.job_id is 'The job.';
