@@ -22,6 +22,10 @@ use tokio::task::JoinHandle;
 const DRAIN: Duration = Duration::from_secs(240);
 /// How long the scheduler and each worker may take to do something again.
 const REVIVAL: Duration = Duration::from_secs(60);
+/// How long one act of the driver may take.
+const STUCK: Duration = Duration::from_secs(90);
+/// When healing is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How often the fleet is looked after.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often the tables are looked at.
@@ -196,7 +200,8 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
                 .partition(|(until, _)| is_heavy || *until <= now);
             wounds = open;
             for (_, wound) in over {
-                missed.extend(striker.heal(wound).await.err());
+                let left = heal(striker, wound, &mut missed).await;
+                wounds.extend(left.map(|wound| (now + AGAIN, wound)));
             }
             striker.fleet.refill();
             if now >= strike.at {
@@ -205,7 +210,8 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
             tokio::time::sleep(LOOK.min(strike.at - now)).await;
         }
         let at = begun.elapsed();
-        match striker.strike(*strike).await {
+        let struck = tokio::time::timeout(STUCK, striker.strike(*strike)).await;
+        match struck.unwrap_or_else(|_| Err(format!("it took longer than {STUCK:?}"))) {
             Ok((words, wound)) => {
                 let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
                 println!(
@@ -222,12 +228,30 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
             }
         }
     }
-    wounds.sort_by_key(|(until, _)| *until);
-    for (until, wound) in wounds {
+    let end = begun.elapsed() + STUCK;
+    while !wounds.is_empty() && begun.elapsed() < end {
+        wounds.sort_by_key(|(until, _)| *until);
+        let (until, wound) = wounds.remove(0);
         tokio::time::sleep(until.saturating_sub(begun.elapsed())).await;
-        missed.extend(striker.heal(wound).await.err());
+        let left = heal(striker, wound, &mut missed).await;
+        wounds.extend(left.map(|wound| (begun.elapsed() + AGAIN, wound)));
     }
     missed
+}
+
+/// Heals; returns the wound when that must be tried again, as what another wound holds was in its way.
+async fn heal(striker: &mut Striker<'_>, wound: Wound, missed: &mut Vec<String>) -> Option<Wound> {
+    let healed = tokio::time::timeout(STUCK, striker.heal(&wound)).await;
+    let why = healed
+        .unwrap_or_else(|_| Err("healing is stuck".to_owned()))
+        .err()?;
+    println!("        not healed: {why}");
+    // A promotion may have lost what was to be undone.
+    if wound.must_be_healed() && !why.contains("does not exist") {
+        return Some(wound);
+    }
+    missed.push(why);
+    None
 }
 
 async fn join(tasks: Tasks) {

@@ -26,6 +26,13 @@ pub(crate) enum Wound {
     Undo(String),
 }
 
+impl Wound {
+    /// Whether nothing ends well before it is healed. What is done may be in the way of it.
+    pub(crate) fn must_be_healed(&self) -> bool {
+        matches!(self, Wound::Limit | Wound::Undo(_))
+    }
+}
+
 /// What a campaign has done to the servers that checkers must know.
 #[derive(Default)]
 pub(crate) struct Damage {
@@ -231,16 +238,16 @@ impl Striker<'_> {
     }
 
     /// Ends what a fault left.
-    pub(crate) async fn heal(&mut self, wound: Wound) -> Result<()> {
+    pub(crate) async fn heal(&mut self, wound: &Wound) -> Result<()> {
         match wound {
             Wound::Frozen(pid) => {
-                if is_alive(pid) {
-                    send_signal("CONT", pid);
+                if is_alive(*pid) {
+                    send_signal("CONT", *pid);
                 }
                 Ok(())
             }
             Wound::Route(route) => {
-                self.ground.wire.heal(route);
+                self.ground.wire.heal(*route);
                 Ok(())
             }
             Wound::Standby => {
@@ -252,20 +259,13 @@ impl Striker<'_> {
             }
             Wound::Session(client, sql) => {
                 // The session may be gone with a crash: then so is what it held.
-                if let Err(error) = client.simple_query(&sql).await {
+                if let Err(error) = client.simple_query(sql).await {
                     println!("        {sql}: {error}");
                 }
                 Ok(())
             }
             Wound::Limit => self.limit(CHANGED.1).await,
-            Wound::Undo(sql) => {
-                let client = self.ground.admin().await;
-                client
-                    .simple_query(&sql)
-                    .await
-                    .map(|_| ())
-                    .map_err(|error| format!("{sql}: {error:?}"))
-            }
+            Wound::Undo(sql) => self.execute(sql).await,
         }
     }
 
@@ -273,9 +273,8 @@ impl Striker<'_> {
     async fn limit(&mut self, limit: i64) -> Result<()> {
         let (group, most) = CHANGED;
         let began = now();
-        let client = self.ground.admin().await;
         let sql = format!("select trax.configure_group('{group}', max_active_jobs => {limit})");
-        let done = client.simple_query(&sql).await;
+        let done = self.execute(&sql).await;
         if done.is_ok() || limit == most {
             let committed = now();
             self.damage.limits.push(Change {
@@ -284,7 +283,7 @@ impl Striker<'_> {
                 committed,
             });
         }
-        done.map(|_| ()).map_err(told)
+        done
     }
 
     async fn execute(&self, sql: &str) -> Result<()> {
