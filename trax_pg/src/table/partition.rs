@@ -72,7 +72,8 @@ pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> 
         }
         let partitions = &*pg_sys::RelationGetPartitionDesc(parent, true);
         let bounds = partitions.boundinfo.as_ref()?;
-        if bounds.strategy as u8 != pg_sys::PARTITION_STRATEGY_RANGE {
+        // PARTITION_STRATEGY_RANGE, which is a constant on 15 and a member of a type later.
+        if bounds.strategy as u8 != b'r' {
             return None;
         }
         let (mut low, mut high) = (0, bounds.ndatums as usize);
