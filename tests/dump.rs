@@ -21,7 +21,6 @@ const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') fr
     union all select 'manifest_state ' || x::text from trax.manifest_state x
     union all select 'manifest_dependency ' || x::text from trax.manifest_dependency x
     union all select 'manifest_group ' || x::text from trax.manifest_group x
-    union all select 'lane ' || x::text from trax.lane x
     union all select 'unique_key ' || x::text from trax.unique_key x
     union all select 'concurrency_token ' || x::text from trax.concurrency_token x
     union all select 'worker ' || x::text from trax.worker x

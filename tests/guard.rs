@@ -19,8 +19,9 @@ async fn prepare(s: &Session) {
 /// Queues the entry of the one due manifest as a second cycle would.
 async fn queue_by_hand(s: &Session) {
     let arguments = s
-        .get("select format('%L, %L, %L, %L, 16', array[s.manifest_id], array[now()], array[l.lane_id], now())
-              from trax.manifest_state s, trax.lane l")
+        .get("select format('%L, %L, %L, %L, 16', array[s.manifest_id], array[now()], array[trax.lane_of(m.group_name, m.task)], now())
+              from trax.manifest_state s
+              join trax.manifest m on m.manifest_id = s.manifest_id")
         .await;
     s.get(&format!("execute due_queue ({arguments})")).await;
 }
@@ -111,8 +112,8 @@ async fn many_cycles_by_hand_at_once_queue_each_manifest_once() {
     s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
         .await;
     let arguments = s
-        .get("select format('%L, %L, %L, now(), 16', array_agg(manifest_id), array_agg(now()), array_agg(lane_id))
-              from trax.manifest, trax.lane")
+        .get("select format('%L, %L, %L, now(), 16', array_agg(manifest_id), array_agg(now()), array_agg(trax.lane_of(group_name, task)))
+              from trax.manifest")
         .await;
     let sql = format!("execute due_queue ({arguments})");
     let mut tasks = Vec::new();

@@ -27,6 +27,7 @@ mod group;
 mod guard;
 mod idle;
 mod inline;
+mod lane;
 mod language;
 mod late;
 mod lease;

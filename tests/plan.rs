@@ -49,9 +49,8 @@ async fn claim_cost_with(db: &trax_client::testkit::Database, settings: &str) ->
 async fn load(s: &Session, count: i64, group: &str, columns: &str, values: &str) {
     s.get(&format!(
         "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, input {columns})
-         select l.lane_id, now(), now() + n * interval '1 ms', l.task, l.group_name, '{{\"n\": 1}}' {values}
-         from trax.lane l, generate_series(1, {count}) n
-         where l.group_name = '{group}' and l.task = 'a'"
+         select trax.lane_of('{group}', 'a'), now(), now() + n * interval '1 ms', 'a', '{group}', '{{\"n\": 1}}' {values}
+         from generate_series(1, {count}) n"
     ))
     .await;
 }

@@ -291,14 +291,21 @@ async fn two_transactions_that_meet_a_new_task_do_not_wait_for_each_other() {
     let mut ids = b.claim_ids("max_jobs => 10").await;
     ids.sort();
     assert_eq!(ids, [one, two]);
-    let ticker = Session::of(&db).await;
-    ticker.get("select * from trax.tick()").await;
-    assert_eq!(
-        ticker.number("select count(*) from trax.lane").await,
-        1,
-        "the cycle removes the copy"
+    b.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_number_of_a_lane_is_a_hash_of_its_names_that_never_changes() {
+    let (_db, s) = session().await;
+    let expected = "('x' || left(encode(sha256(convert_to(g, 'UTF8') || '\\x00' || convert_to(t, 'UTF8') || '\\x00'), 'hex'), 16))::bit(64)::bigint";
+    let wrong = format!(
+        "select count(*) from (values ('default', 'report.build'), ('a', 'bc'), ('ab', 'c'), ('é', '日本')) v (g, t)
+         where trax.lane_of(g, t) is distinct from {expected}"
     );
-    ticker.assert_healthy().await;
+    assert_eq!(s.number(&wrong).await, 0);
+    s.enqueue("'report.build'").await;
+    let stored = "select count(*) from trax.work_queue where lane_id = trax.lane_of('default', 'report.build')";
+    assert_eq!(s.number(stored).await, 1);
 }
 
 #[tokio::test]

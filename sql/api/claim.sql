@@ -82,13 +82,8 @@ set search_path = pg_catalog, pg_temp
 as $$
     select distinct l.task
     from trax.lane l
-    where (waiting_tasks.groups is null or l.group_name = any (waiting_tasks.groups))
-        and exists (
-            select
-            from trax.work_queue q
-            where q.lane_id = l.lane_id
-                and q.waits_for is null
-        )
+    where waiting_tasks.groups is null
+        or l.group_name = any (waiting_tasks.groups)
     order by l.task
 $$;
 comment on function trax.waiting_tasks(text[]) is

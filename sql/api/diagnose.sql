@@ -30,16 +30,8 @@ with clock as materialized (
         and c.relname in ('work_queue', 'lease', 'manifest_state')
 ), lane as materialized (
     -- Lanes with a ready job, and the first of them by the order of claiming.
-    select l.lane_id, l.group_name, l.task, h.run_at
-    from (select distinct l.lane_id, l.group_name, l.task from trax.lane l) l
-    cross join lateral (
-        select q.run_at
-        from trax.work_queue q
-        where q.lane_id = l.lane_id
-            and q.waits_for is null
-        order by q.priority desc, q.job_id
-        limit 1
-    ) h
+    select l.lane_id, l.group_name, l.task, l.run_at
+    from trax.lane l
 ), group_load as materialized (
     select
         w.group_name,

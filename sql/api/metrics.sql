@@ -31,7 +31,7 @@ set enable_bitmapscan = off
 set enable_sort = off
 as $$
 with lane as materialized (
-    select distinct l.lane_id, l.group_name
+    select l.lane_id, l.group_name
     from trax.lane l
 ), size as materialized (
     select
@@ -41,6 +41,7 @@ with lane as materialized (
 ), sampled as materialized (
     select
         q.lane_id,
+        q.group_name,
         case q.waits_for
             when 'time' then 'delayed'
             when 'key' then 'blocked'
@@ -51,10 +52,10 @@ with lane as materialized (
         min(q.run_at) as oldest
     from size s
     cross join lateral (
-        select w.lane_id, w.waits_for, w.run_at
+        select w.lane_id, w.group_name, w.waits_for, w.run_at
         from trax.work_queue w tablesample system (s.percent) repeatable (0)
     ) q
-    group by 1, 2
+    group by 1, 2, 3
 ), probed as materialized (
     -- What a sample would miss: the first rows of each lane.
     select l.lane_id, 'ready' as state, p.jobs, p.oldest, p.jobs < s.probed as exact
@@ -72,13 +73,29 @@ with lane as materialized (
         ) h
     ) p
     where s.percent < 100
+), shown as (
+    select l.lane_id, l.group_name
+    from lane l
+    union
+    select d.lane_id, d.group_name
+    from sampled d
+    union
+    -- Groups in which nothing waits have no jobs, rather than no number, while anything else knows them.
+    select null, g.name
+    from trax.manifest_group g
+    union
+    select null, m.group_name
+    from trax.manifest m
+    union
+    select null, e.group_name
+    from trax.lease e
 )
 select
     l.group_name,
     k.state,
     round(sum(case when p.exact then p.jobs else greatest(p.jobs, d.jobs, 0) end)),
     min(least(p.oldest, d.oldest))
-from lane l
+from shown l
 cross join (values ('ready'), ('delayed'), ('blocked'), ('behind_manifest')) k (state)
 left join sampled d on d.lane_id = l.lane_id and d.state = k.state
 left join probed p on p.lane_id = l.lane_id and p.state = k.state

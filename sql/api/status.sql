@@ -327,15 +327,9 @@ from trax.run r
 where r.finished_at >= (select s.moment from since s)
     and r.finished_at < r.started_at
 union all
-select 'a waiting job is in a lane', format('job %s is in lane %s', q.job_id, q.lane_id)
+select 'a waiting job is in its lane', format('job %s is in lane %s', q.job_id, q.lane_id)
 from trax.work_queue q
-where not exists (
-    select
-    from trax.lane l
-    where l.lane_id = q.lane_id
-        and l.group_name = q.group_name
-        and l.task = q.task
-)
+where q.lane_id <> trax.lane_of(q.group_name, q.task)
 union all
 select 'a job is not claimable before its time', format('job %s is due at %s', q.job_id, q.run_at)
 from trax.work_queue q

@@ -4,10 +4,22 @@ from trax.manifest_group g
 where g.name = $1
 union all
 select
-from trax.lane l
+from trax.manifest m
+where m.group_name = $1
+union all
+select
+from trax.lease l
 where l.group_name = $1
 union all
 select
-from trax.manifest m
-where m.group_name = $1
+from trax.work_queue q
+where q.group_name = $1
+union all
+select
+from trax.dead_letter d
+where d.group_name = $1
+union all
+select
+from trax.run r
+where r.group_name = $1
 limit 1

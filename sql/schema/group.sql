@@ -27,22 +27,8 @@ comment on column trax.manifest_group.created_at is 'When the group was first co
 comment on column trax.manifest_group.updated_at is 'When the group was last configured.';
 comment on column trax.manifest_group.applied is 'True: created by trax.apply(), which may prune it.';
 
--- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities and switches of
--- groups choose lanes and never touch a waiting row. The id is a hash of the two names, so that two transactions
--- that meet the same new task need not wait for each other: each adds its own row, and the cycle removes copies.
-create table trax.lane (
-    lane_id bigint not null,
-    group_name text collate "C" not null,
-    task text collate "C" not null
-);
-alter table trax.lane replica identity full;
 create index manifest_group_limited on trax.manifest_group (name) where max_active_jobs is not null;
-create index lane_lane_id on trax.lane (lane_id);
-
-comment on table trax.lane is 'The pairs of group and task that ever had a job; a claim picks from their waiting jobs. The same pair may briefly stand here twice.';
-comment on column trax.lane.lane_id is 'Hash of group and task.';
-comment on column trax.lane.group_name is 'The group.';
-comment on column trax.lane.task is 'The task.';
+-- The groups whose jobs are claimed before others, or not at all.
+create index manifest_group_special on trax.manifest_group (name) where priority <> 0 or not enabled;
 
 select pg_catalog.pg_extension_config_dump('trax.manifest_group', '');
-select pg_catalog.pg_extension_config_dump('trax.lane', '');

@@ -52,7 +52,7 @@ create unique index work_queue_one_scheduled_entry on trax.work_queue (manifest_
 
 comment on table trax.work_queue is 'The jobs that wait; a row leaves when it is claimed or cancelled, and comes back for a retry.';
 comment on column trax.work_queue.job_id is 'Identity of the job; never changes.';
-comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group and task.';
+comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group and task, as trax.lane_of() gives it.';
 comment on column trax.work_queue.queued_at is 'When the job was first queued.';
 comment on column trax.work_queue.run_at is 'Not claimable before this time.';
 comment on column trax.work_queue.scheduled_for is 'The occurrence of its manifest that it stands for; null when enqueued or triggered by hand.';
@@ -82,6 +82,50 @@ create table trax.unique_key (
 comment on table trax.unique_key is 'The unique keys of jobs that wait or run.';
 comment on column trax.unique_key.key is 'The key.';
 comment on column trax.unique_key.job_id is 'The job that keeps it alive.';
+
+-- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities and switches of
+-- groups choose lanes and never touch a waiting row. A lane is written nowhere: it is a hash of the two names, and there
+-- while a row is.
+create function trax.lane_of(
+    group_name text,
+    task text
+)
+returns bigint
+language c immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_lane_of';
+comment on function trax.lane_of(text, text) is
+    'Internal. The lane of a group and a task: what trax.work_queue.lane_id must be for a row that is written by hand.';
+
+create view trax.lane as
+with recursive found as (
+    (
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
+        from trax.work_queue q
+        where q.waits_for is null
+        order by q.lane_id, q.priority desc, q.job_id
+        limit 1
+    )
+    union all
+    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at
+    from found f
+    cross join lateral (
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
+        from trax.work_queue q
+        where q.waits_for is null
+            and q.lane_id operator(pg_catalog.>) f.lane_id
+        order by q.lane_id, q.priority desc, q.job_id
+        limit 1
+    ) n
+)
+select f.lane_id, f.group_name, f.task, f.job_id, f.run_at
+from found f;
+comment on view trax.lane is 'The pairs of group and task that have a job ready to be claimed, with the first of these; found one after the other, whatever waits in each.';
+comment on column trax.lane.lane_id is 'Hash of group and task.';
+comment on column trax.lane.group_name is 'The group.';
+comment on column trax.lane.task is 'The task.';
+comment on column trax.lane.job_id is 'The job of the lane that is claimed first.';
+comment on column trax.lane.run_at is 'When that job became claimable.';
 
 select pg_catalog.pg_extension_config_dump('trax.work_queue', '');
 select pg_catalog.pg_extension_config_dump('trax.work_queue_job_id_seq', '');

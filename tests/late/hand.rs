@@ -15,7 +15,7 @@ async fn emptied() -> (trax_client::testkit::Database, Session) {
 
 const INSERT: &str =
     "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, priority, input)
-     select l.lane_id, now(), now(), l.task, l.group_name, 7, '{}' from trax.lane l";
+     values (trax.lane_of('default', 'a'), now(), now(), 'a', 'default', 7, '{}')";
 
 #[tokio::test]
 async fn a_row_inserted_by_hand_is_claimed_at_once() {

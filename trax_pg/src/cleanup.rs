@@ -1,4 +1,4 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens and copies of lanes forgotten.
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row too, is left for the next
 //! cycle. A *step* that fails undoes only itself and stops no other: `trax.failed_step` has its words until it works
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
 use crate::{
     dead_letter, far_ahead, lease, limit, manifest_state, progress, registry, setting, token,
-    work_queue, zone_data,
+    zone_data,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -99,9 +99,6 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     });
     step("tokens", &|| {
         token::sweep(spi, now);
-    });
-    step("lanes", &|| {
-        work_queue::deduplicate_lanes(spi);
     });
 }
 

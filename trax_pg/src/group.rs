@@ -194,7 +194,7 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
     }
     Err(Error::unknown(format!("group \"{name}\" does not exist"))
         .detail("No job, no manifest and no configuration names it.")
-        .hint("List the names with: select distinct group_name from trax.lane order by 1"))
+        .hint("List the names with: select group_name from trax.lane union select group_name from trax.manifest order by 1"))
 }
 
 /// The manifests that may go on because their group has been switched on.

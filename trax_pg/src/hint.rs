@@ -1,14 +1,15 @@
 //! Hints: what a transaction tells shared memory when it ends, so that claims need not read what cannot be claimed.
 //!
-//! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of running jobs changed, lanes that are new or whose group was
-//! configured. Leaves: bounds lowered, gates opened and lists of lanes out of date (`shmem/head.rs`), after the commit
-//! and before anybody is woken; what a note says is checked when it is taken, for after the commit nothing may fail. What belongs to a transaction that is undone is forgotten, apart from gates: a claim
-//! that was undone makes room.
+//! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of running jobs changed or that
+//! were configured. Leaves: bounds lowered (`shmem/lane.rs`) and gates opened, after the commit and before anybody is
+//! woken; what a note says is checked when it is taken, for after the commit nothing may fail. What belongs to a transaction
+//! that is undone is forgotten, apart from gates: a claim that was undone makes room.
 
 use crate::entry::sql_function;
 use crate::group::HIGHEST_PRIORITY;
 use crate::instance;
-use crate::shmem::{self, Floor, Gate};
+use crate::shmem::prepared;
+use crate::shmem::{self, Floor, Gate, Section};
 use crate::spi::{self, SpiRows};
 use crate::wake;
 use crate::work_queue::name_hash;
@@ -18,11 +19,10 @@ use std::collections::{HashMap, HashSet};
 
 #[derive(Default)]
 struct Notes {
-    /// The first job that became claimable, by lane and priority.
-    claimable: HashMap<(i64, i16), i64>,
+    /// The first job that became claimable, by section.
+    claimable: HashMap<Section, i64>,
     /// Hashes of groups.
     groups: HashSet<u64>,
-    lanes: Vec<i64>,
     configured: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
@@ -54,7 +54,8 @@ pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
             notes.by_hand = true;
             return;
         }
-        let first = notes.claimable.entry((lane, priority)).or_insert(job_id);
+        let section = Section { lane, priority };
+        let first = notes.claimable.entry(section).or_insert(job_id);
         *first = job_id.min(*first);
     });
 }
@@ -75,20 +76,25 @@ pub(crate) fn group_changed(group: &str) {
     });
 }
 
-/// A lane is new.
-pub(crate) fn lane_added(lane: i64) {
-    note(wake::WORK, |notes| notes.lanes.push(lane));
-}
-
 /// A group was configured.
 pub(crate) fn group_configured(group: &str) {
     note(wake::WORK, |notes| notes.configured = true);
     group_changed(group);
 }
 
-/// Whether this transaction has changed lanes or groups, which nobody else knows of yet.
-pub(crate) fn has_changed_lanes() -> bool {
-    NOTES.with_borrow(|notes| notes.configured || notes.by_hand || !notes.lanes.is_empty())
+/// Whether this transaction has configured groups, which nobody else knows of yet.
+pub(crate) fn has_configured() -> bool {
+    NOTES.with_borrow(|notes| notes.configured || notes.by_hand)
+}
+
+/// Whether this transaction has written to the queue, to leases or to groups by hand.
+pub(crate) fn has_written_by_hand() -> bool {
+    NOTES.with_borrow(|notes| notes.by_hand)
+}
+
+/// The first job of each section that this transaction has made claimable; nobody else knows of them yet.
+pub(crate) fn own_claimable() -> HashMap<Section, i64> {
+    NOTES.with_borrow(|notes| notes.claimable.clone())
 }
 
 /// Rows of the queue are taken: until it ends this transaction sees less than others may find again.
@@ -143,13 +149,12 @@ fn group_hash(group: &str) -> u64 {
     name_hash(&[group])
 }
 
-/// What this transaction has made claimable is there for a claim of its own.
+/// What this transaction has changed of groups counts for a claim of its own.
 pub(crate) fn tell_own() {
     NOTES.with_borrow(|notes| {
         if notes.by_hand {
-            shmem::forget();
+            shmem::forget_counts();
         }
-        lower(notes);
         open_gates(notes);
     });
 }
@@ -163,31 +168,56 @@ pub(crate) fn committed() {
     if notes.beside_limit {
         Floor::of_database().forget();
     }
-    lower(&notes);
-    if let Some(bell) = shmem::bell() {
-        if !notes.lanes.is_empty() {
-            bell.add_lanes(&notes.lanes);
-        }
-        if notes.configured || notes.by_hand {
-            bell.configure();
-        }
+    if !notes.claimable.is_empty() {
+        shmem::lower(
+            notes
+                .claimable
+                .iter()
+                .map(|(&section, &job_id)| (section, job_id)),
+        );
+    }
+    if (notes.configured || notes.by_hand)
+        && let Some(bell) = shmem::bell()
+    {
+        bell.configure();
     }
     open_gates(&notes);
 }
 
-/// The transaction, or a part of it, is undone, or will be committed by another session.
+/// The transaction has been prepared under a name with this hash: another session will end it.
+pub(crate) fn prepared(name: u64) {
+    let notes = NOTES.take();
+    open_gates(&notes);
+    let rows = notes.claimable.iter();
+    let claimable = prepared::claimable(rows.map(|(&section, &job_id)| (section, job_id)));
+    let claimable = claimable.filter(|_| !notes.by_hand);
+    prepared::remember(name, claimable, notes.configured || notes.by_hand);
+}
+
+/// A prepared transaction under this name has ended; true when it had changed something of ours.
+pub(crate) fn prepared_ended(name: u64) -> bool {
+    let Some(prepared) = prepared::take(name) else {
+        return false;
+    };
+    match prepared.claimable {
+        None => shmem::forget(),
+        Some(sections) => shmem::lower(sections.into_iter().flatten()),
+    }
+    if prepared.configured
+        && let Some(bell) = shmem::bell()
+    {
+        bell.configure();
+    }
+    shmem::forget_counts();
+    true
+}
+
+/// The transaction, or a part of it, is undone.
 pub(crate) fn undone(whole: bool) {
     if whole {
         open_gates(&NOTES.take());
     } else {
         NOTES.with_borrow(open_gates);
-    }
-}
-
-fn lower(notes: &Notes) {
-    if !notes.claimable.is_empty() {
-        let rows = notes.claimable.iter();
-        shmem::lower(rows.map(|(&(lane, priority), &job_id)| (lane, priority, job_id)));
     }
 }
 

@@ -1,11 +1,12 @@
 //! Prepared transactions: who ends one tells what it could not tell when it was prepared.
 //!
 //! The session that prepares forgets all marks and hints, and the one that commits or rolls back knows none of them. So
-//! the bell of the database remembers which prepared transactions changed something of ours, by name; when such a one ends,
-//! all hints are void and everybody who waits looks again. A restart forgets the names: while a transaction is left that
-//! was prepared before it, the end of any counts as of one that changed something. A scheduler looks when it begins whether
-//! there is one; where none does it is taken for granted.
+//! shared memory remembers by name which prepared transactions changed something of ours and what they make claimable;
+//! when such a one ends, that is looked at again, and everybody who waits looks. A restart forgets the names: while a
+//! transaction is left that was prepared before it, the end of one that nobody knows makes all hints void. A scheduler
+//! looks when it begins whether there is one; where none does it is taken for granted.
 
+use crate::hint;
 use crate::shmem;
 use crate::spi::{Spi, statement};
 use crate::wake;
@@ -50,16 +51,19 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
 
 /// This session's transaction has been prepared, and has changed something of ours.
 pub(crate) fn prepared() {
-    if let Some(bell) = shmem::bell() {
-        bell.prepare(NAMED.load(Ordering::Relaxed));
-    }
+    hint::prepared(NAMED.load(Ordering::Relaxed));
 }
 
 /// A prepared transaction has ended.
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
-    if shmem::bell().is_some_and(|bell| bell.end_prepared(NAMED.load(Ordering::Relaxed))) {
+    if hint::prepared_ended(NAMED.load(Ordering::Relaxed)) {
+        wake::all();
+    } else if let Some(bell) = shmem::bell()
+        && bell.has_older_prepared()
+    {
         shmem::forget();
+        bell.configure();
         wake::all();
     }
 }

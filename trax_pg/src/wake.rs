@@ -45,6 +45,10 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 /// Whether something was left to others then.
 static STOOD_BACK: AtomicBool = AtomicBool::new(false);
+/// Whether that look was for some tasks or groups only.
+static FILTERED: AtomicBool = AtomicBool::new(false);
+/// The state of the bell, plus one, when a wait last ended because of work that such a look had not been for.
+static TOLD_OF_OTHERS: AtomicU64 = AtomicU64::new(0);
 /// Whether a wait has ended since this session last looked.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
@@ -131,12 +135,13 @@ unsafe extern "C-unwind" fn at_end(
             undone(MARKED.swap(0, Ordering::Relaxed));
         }
         XACT_EVENT_PREPARE => {
-            hint::undone(true);
             let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
             let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
             let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
             if marked | freed | taken != 0 {
                 two_phase::prepared();
+            } else {
+                hint::undone(true);
             }
         }
         _ => {}
@@ -169,7 +174,6 @@ fn undone(marked: u32) {
 /// Wakes everybody: what happened is not known.
 pub(crate) fn all() {
     if let Some(bell) = shmem::bell() {
-        bell.configure();
         bell.ring(WORK | DUE);
         bell.ring_tokens(u64::MAX);
     }
@@ -198,8 +202,8 @@ pub(crate) enum Look {
     Part,
 }
 
-/// Remembers what a look for work found, for the next wait.
-pub(crate) fn looked(look: Look) {
+/// Remembers what a look for work found, for the next wait; `filtered` is whether it was for some tasks or groups only.
+pub(crate) fn looked(look: Look, filtered: bool) {
     let (seen, stood_back) = match look {
         Look::All(state) => (state + 1, false),
         Look::StoodBack(state) => (state + 1, true),
@@ -207,6 +211,7 @@ pub(crate) fn looked(look: Look) {
     };
     SEEN.store(seen, Ordering::Relaxed);
     STOOD_BACK.store(stood_back, Ordering::Relaxed);
+    FILTERED.store(filtered, Ordering::Relaxed);
     TOLD.store(false, Ordering::Relaxed);
 }
 
@@ -227,8 +232,18 @@ pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
     // Before the look: what comes after it rings.
     let before = seen.checked_sub(1).unwrap_or_else(state);
     let longest = if seen != 0 && !TOLD.load(Ordering::Relaxed) {
-        let stood_back = STOOD_BACK.load(Ordering::Relaxed);
-        if stood_back { STAND_BACK } else { timeout }
+        if STOOD_BACK.load(Ordering::Relaxed) {
+            STAND_BACK
+        } else if FILTERED.load(Ordering::Relaxed)
+            && TOLD_OF_OTHERS.load(Ordering::Relaxed) != seen
+            && may_find()
+        {
+            // Once: a session that then looks for the same tasks does not want the others.
+            TOLD_OF_OTHERS.store(seen, Ordering::Relaxed);
+            Duration::ZERO
+        } else {
+            timeout
+        }
     } else if !may_find() {
         timeout
     } else if seen == 0 {

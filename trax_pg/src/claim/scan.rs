@@ -1,113 +1,173 @@
 //! The scan behind a pick: the best rows of many lanes, in the order of claiming.
 //!
 //! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready`, in order of age. A *head* is
-//! what is known of the next row of a lane or a section: a lower bound of its place until somebody has looked.
+//! the next row of a section that has been looked at.
 //!
-//! Heads wait in a heap. The best one is looked at when it comes up, and goes back with its true place: so a claim
-//! reads the index for no more lanes than may have what it takes.
+//! Sections wait in a list of the session (`lane.rs`), by the best place that a row of theirs may have. The best one is
+//! looked at when it comes up, and its head waits in a heap with its true place: so a claim reads the index for no more
+//! sections than may have what it takes.
 
-use super::lane::Lane;
+use super::lane::{self, Lane, List};
 use crate::clock::Timestamp;
-use crate::group;
-use crate::shmem::{Finding, Found, Hint};
+use crate::shmem::{self, Finding, LanesState, Peek, Section};
 use crate::table::{Index, Key, Scan, Table, View};
 use crate::work_queue::Waiting;
+use crate::{group, hint};
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Most heads that keep a scan, of 30 kB each; another head makes its own when it comes up.
 const SCANS_AT_MOST: usize = 64;
-const PRIORITIES: i16 = group::HIGHEST_PRIORITY as i16 + 1;
-
-const HIGHEST_RANK: i32 = (PRIORITIES as i32) * (PRIORITIES as i32) - 1;
-
-/// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
-/// higher group.
-fn rank(lane: &Lane, priority: i16) -> i32 {
-    i32::from(lane.group_priority) * i32::from(PRIORITIES) + i32::from(priority)
-}
+/// Sections that one look again reads: 0.1 ms.
+const LOOK_AGAIN_AT_MOST: usize = 32;
+const PRIORITIES: i32 = group::HIGHEST_PRIORITY + 1;
+const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 
 /// Where a job stands in the order of claiming.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+pub(super) struct Place {
+    /// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
+    /// higher group.
     rank: Reverse<i32>,
     job_id: i64,
 }
 
+impl Place {
+    pub(super) const BEST: Self = Self {
+        rank: Reverse(i32::MAX),
+        job_id: i64::MIN,
+    };
+
+    pub(super) fn new(of_group: i16, priority: i16, job_id: i64) -> Self {
+        Self {
+            rank: Reverse(i32::from(of_group) * PRIORITIES + i32::from(priority)),
+            job_id,
+        }
+    }
+
+    fn lifted(self, steps: i32) -> Self {
+        let Reverse(rank) = self.rank;
+        Self {
+            rank: Reverse((rank + steps).min(HIGHEST_RANK)),
+            ..self
+        }
+    }
+}
+
 /// `trax.work_queue` and its index, open for one pick.
-pub(super) struct Queue<'lanes> {
+pub(super) struct Queue {
     pub(super) table: Table,
     index: Index,
     pub(super) view: View,
-    /// A scan by all priorities of a lane below one, once a lane is looked at of which nothing is known.
-    below: Option<Scan>,
+    list: List,
+    /// What shared memory knew before the snapshot; `None` when this claim reads all sections from the index by itself.
+    state: Option<LanesState>,
+    /// What this transaction has made claimable, the first job of each section.
+    own: HashMap<Section, i64>,
+    /// The list has all that there was when the claim began.
+    pub(super) is_current: bool,
     /// How many heads have a scan of their own.
     scans: usize,
-    heads: BinaryHeap<Head<'lanes>>,
-    findings: Vec<Finding>,
+    heads: BinaryHeap<Head>,
+    looked: Vec<Looked>,
     now: Timestamp,
     /// How much waiting is worth a step of priority, in microseconds.
     aging: Option<i64>,
 }
 
-impl<'lanes> Queue<'lanes> {
-    /// Opens the queue over these lanes.
-    pub(super) fn open(lanes: &'lanes [Lane], now: Timestamp, aging: Option<i64>) -> Self {
+/// A section that was looked at: from which job on, and which came first.
+struct Looked {
+    section: Section,
+    from: i64,
+    first: Option<i64>,
+}
+
+impl Looked {
+    fn is_news(&self) -> bool {
+        self.first != Some(self.from)
+    }
+}
+
+impl Queue {
+    /// Opens the queue over the sections of a list.
+    pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
+        let began = Instant::now();
         // What is known is read before the snapshot is taken, so that findings can be told from news.
-        let heads = lanes
-            .iter()
-            .filter(|lane| !lane.gate.is_closed(now.0))
-            .filter_map(|lane| Head::of_lane(lane, now, aging.is_some()))
-            .collect::<Vec<_>>();
+        let state = shmem::lanes().filter(|_| !hint::has_written_by_hand());
+        let own = hint::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
         let index = Index::open(&table, c"work_queue_ready");
-        let view = View::of_transaction();
+        let view = match &state {
+            Some(state) => {
+                if !list.catch_up(state) {
+                    read_all(&index, state, &mut list);
+                } else if let Some(after) = shmem::look_again(now.0) {
+                    look_again(&index, state, &mut list, after, now);
+                }
+                list.unpark(now.0);
+                View::of_transaction()
+            }
+            None => {
+                let view = View::of_transaction();
+                list.clear();
+                list.add(sections(&index, &view, Section::BEFORE_ALL, usize::MAX).0);
+                view
+            }
+        };
+        list.add(own.iter().map(|(&section, &job_id)| (section, job_id)));
+        let is_current = state.is_none_or(|state| list.is_current(&state, began));
         Self {
-            below: None,
-            scans: 0,
             table,
             index,
             view,
-            heads: BinaryHeap::from(heads),
-            findings: Vec::new(),
+            list,
+            state,
+            own,
+            is_current,
+            scans: 0,
+            heads: BinaryHeap::new(),
+            looked: Vec::new(),
             now,
             aging,
         }
     }
 
     /// The head of the best row that has not been looked at, with its scan at that row.
-    pub(super) fn next(&mut self) -> Option<Head<'lanes>> {
+    pub(super) fn next(&mut self) -> Option<Head> {
         loop {
-            let mut head = self.heads.pop()?;
-            match head.stage {
-                Stage::Row(priority) => {
-                    if head.scan.is_none() {
-                        head.scan = self.scan_of(head.lane, priority, head.place.job_id);
-                        debug_assert!(head.scan.is_some(), "seen under the same snapshot");
-                    }
-                    return Some(head);
-                }
-                Stage::Lane => self.open_lane(&head),
-                Stage::Section(priority, bound) => self.look_at_section(&head, priority, bound),
-                Stage::Below(limit) => self.look_below(&head, limit),
+            let seen = self.heads.peek().map(|head| head.place);
+            let best = self.list.best();
+            if best.is_some_and(|best| seen.is_none_or(|seen| best <= seen)) {
+                self.look();
+                continue;
             }
+            let mut head = self.heads.pop()?;
+            if head.scan.is_none() {
+                head.scan = self.scan_of(head.section, head.place.job_id);
+                debug_assert!(head.scan.is_some(), "seen under the same snapshot");
+            }
+            return Some(head);
         }
     }
 
     /// Goes on after the row of `head`.
-    pub(super) fn advance(&mut self, mut head: Head<'lanes>) {
-        match (&head.scan, head.stage) {
-            (Some(scan), Stage::Row(priority)) if scan.next() => {
-                head.place = self.place(head.lane, priority, scan);
-                self.push_seen(head);
-            }
-            _ => self.end(head),
+    pub(super) fn advance(&mut self, mut head: Head) {
+        if let Some(scan) = &head.scan
+            && scan.next()
+            && let Some(lane) = self.first_wanted(scan, &head.lane)
+        {
+            head.place = self.place(head.section, &lane, scan);
+            head.lane = lane;
+            self.push_seen(head);
+        } else {
+            self.end(head);
         }
     }
 
     /// Keeps a head whose row has been seen, and its scan unless there are many: each takes 13 kB.
-    fn push_seen(&mut self, mut head: Head<'lanes>) {
+    fn push_seen(&mut self, mut head: Head) {
         if self.scans > SCANS_AT_MOST {
             self.end_scan(&mut head);
         }
@@ -115,11 +175,11 @@ impl<'lanes> Queue<'lanes> {
     }
 
     /// Goes no further with `head`.
-    pub(super) fn end(&mut self, mut head: Head<'lanes>) {
+    pub(super) fn end(&mut self, mut head: Head) {
         self.end_scan(&mut head);
     }
 
-    fn end_scan(&mut self, head: &mut Head<'lanes>) {
+    fn end_scan(&mut self, head: &mut Head) {
         if let Some(scan) = head.scan.take() {
             scan.end();
             self.scans -= 1;
@@ -127,11 +187,11 @@ impl<'lanes> Queue<'lanes> {
     }
 
     /// A scan of a section at its first row from a job on, if there is one.
-    fn scan_of(&mut self, lane: &Lane, priority: i16, job_id: i64) -> Option<Scan> {
+    fn scan_of(&mut self, section: Section, job_id: i64) -> Option<Scan> {
         let scan = self.index.scan(&self.view, 3);
         scan.seek([
-            Key::equals(1, lane.id),
-            Key::equals_small(2, priority),
+            Key::equals(1, section.lane),
+            Key::equals_small(2, section.priority),
             Key::at_least(3, job_id),
         ]);
         if scan.next() {
@@ -142,189 +202,241 @@ impl<'lanes> Queue<'lanes> {
         None
     }
 
-    fn open_lane(&mut self, head: &Head<'lanes>) {
-        let (bounds, known) = head.lane.key.bounds();
-        for (priority, bound) in bounds {
-            let stage = Stage::Section(priority, bound);
-            self.heads
-                .push(head.at(stage, priority, bound, self.aging.is_some()));
-        }
-        if known > 0 {
-            let stage = Stage::Below(known);
-            self.heads
-                .push(head.at(stage, known - 1, 0, self.aging.is_some()));
-        }
-    }
-
-    fn look_at_section(&mut self, head: &Head<'lanes>, priority: i16, bound: i64) {
-        let first = self.scan_of(head.lane, priority, bound).map(|scan| {
-            let place = self.place(head.lane, priority, &scan);
-            let mut seen = head.moved(Stage::Row(priority), place);
-            seen.scan = Some(scan);
-            self.push_seen(seen);
-            place.job_id
-        });
-        if first != Some(bound) {
-            self.find(head, Found::Of(priority, first));
-        }
-    }
-
-    fn look_below(&mut self, head: &Head<'lanes>, limit: i16) {
-        let began = Instant::now();
-        let below = match self.below.take() {
-            Some(scan) => scan,
-            None => self.index.scan(&self.view, 2),
+    /// Looks at the best section that has not been looked at.
+    fn look(&mut self) {
+        let Some((section, known)) = self.list.take_best() else {
+            return;
         };
-        below.seek([Key::equals(1, head.lane.id), Key::less_small(2, limit)]);
-        let first = below.next().then(|| {
-            let priority = below.number(Waiting::Priority) as i16;
-            let place = self.place(head.lane, priority, &below);
-            self.heads.push(head.moved(Stage::Row(priority), place));
-            (priority, place.job_id)
-        });
-        self.below = Some(below);
-        let took = began.elapsed().as_micros() as i64;
-        self.find(head, Found::Below(limit, first, took));
-        if let Some((priority @ 1.., _)) = first {
-            let stage = Stage::Below(priority);
-            self.heads
-                .push(head.at(stage, priority - 1, 0, self.aging.is_some()));
+        let lane = lane::known(section.lane);
+        if lane
+            .as_ref()
+            .is_some_and(|lane| lane.gate.is_closed(self.now.0))
+        {
+            return self.list.park(section);
+        }
+        let own = self.own.get(&section).copied();
+        let from = match self.state.as_ref().map(|state| shmem::peek(state, section)) {
+            Some(Peek::From(bound)) => own.map_or(bound, |own| own.min(bound)),
+            Some(Peek::Empty) => match own {
+                Some(own) => own,
+                None => return self.list.drop(section),
+            },
+            Some(Peek::Void) => i64::MIN,
+            Some(Peek::Unknown) | None => known,
+        };
+        // Others have claimed from it: it may no longer be the best.
+        if from > known && self.aging.is_none() {
+            return self.list.put(section, from);
+        }
+        let scan = self.scan_of(section, from);
+        let first = scan.as_ref().map(|scan| scan.number(Waiting::JobId));
+        let looked = Looked {
+            section,
+            from,
+            first,
+        };
+        self.looked.push(looked);
+        if let Some(scan) = scan {
+            self.see(section, lane, scan);
         }
     }
 
-    fn find(&mut self, head: &Head, found: Found) {
-        self.findings.push(Finding {
-            lane: head.lane.key,
-            changes: head.changes,
-            found,
-        });
+    /// Keeps the first row of a section as its head, if the claim may take it.
+    fn see(&mut self, section: Section, lane: Option<Rc<Lane>>, scan: Scan) {
+        let lane = lane.unwrap_or_else(|| lane_of(&scan, section.lane));
+        let mut head = Head {
+            place: Place::BEST,
+            lane,
+            section,
+            scan: Some(scan),
+        };
+        if !self.list.wants(&head.lane) {
+            self.list.drop(section);
+            return self.end(head);
+        }
+        let lane = head
+            .scan()
+            .and_then(|scan| self.first_wanted(scan, &head.lane));
+        match lane {
+            Some(lane) if !lane.gate.is_closed(self.now.0) => {
+                head.lane = lane;
+                if let Some(scan) = head.scan() {
+                    head.place = self.place(section, &head.lane, scan);
+                }
+                self.push_seen(head);
+            }
+            _ => self.end(head),
+        }
+    }
+
+    /// Goes to the first row from the one that `scan` shows on that the claim may take, and gives its lane. That is
+    /// another than `lane` only where the names of two lanes have the same hash.
+    fn first_wanted(&self, scan: &Scan, lane: &Rc<Lane>) -> Option<Rc<Lane>> {
+        loop {
+            let (group, task) = names(scan);
+            if group == lane.group && task == lane.task {
+                return Some(Rc::clone(lane));
+            }
+            let other = Lane::new(group, task);
+            if self.list.wants(&other) {
+                return Some(other);
+            }
+            if !scan.next() {
+                return None;
+            }
+        }
     }
 
     /// Where the row that `scan` shows stands now.
-    fn place(&self, lane: &Lane, priority: i16, scan: &Scan) -> Place {
+    fn place(&self, section: Section, lane: &Lane, scan: &Scan) -> Place {
         let steps = self.aging.map_or(0, |step| {
             let since = scan
                 .number(Waiting::QueuedAt)
                 .max(scan.number(Waiting::RunAt));
             ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
         });
-        Place {
-            rank: Reverse((rank(lane, priority) + steps).min(HIGHEST_RANK)),
-            job_id: scan.number(Waiting::JobId),
-        }
+        let job_id = scan.number(Waiting::JobId);
+        Place::new(self.list.priority(lane), section.priority, job_id).lifted(steps)
     }
 
     /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction sees less than others.
-    pub(super) fn close(self, selfish: bool) {
+    pub(super) fn close(mut self, selfish: bool) {
         for scan in self.heads.into_iter().filter_map(|head| head.scan) {
             scan.end();
-        }
-        if let Some(below) = self.below {
-            below.end();
         }
         self.view.end();
         self.index.close();
         self.table.close();
-        if !selfish {
-            crate::shmem::raise(&self.findings, self.now.0);
+        let Some(state) = self.state else { return };
+        let findings: Vec<Finding> = self
+            .looked
+            .iter()
+            .filter(|looked| !selfish && looked.is_news())
+            .map(|looked| Finding {
+                section: looked.section,
+                first: looked.first,
+            })
+            .collect();
+        let mut holds = shmem::raise(&state, &findings).into_iter();
+        for looked in &self.looked {
+            let holds = !selfish && (!looked.is_news() || holds.next().unwrap_or(false));
+            self.list
+                .put_back(looked.section, looked.first, holds, self.now.0);
         }
+        self.list.keep();
     }
 }
 
-#[derive(Clone, Copy)]
-enum Stage {
-    /// Nothing has been read but the best bound of the lane.
-    Lane,
-    /// Rows of this priority, from this job on.
-    Section(i16, i64),
-    /// Rows of all priorities below this one.
-    Below(i16),
-    /// A row of this priority has been seen.
-    Row(i16),
+/// Reads from the index which sections there are.
+fn read_all(index: &Index, state: &LanesState, list: &mut List) {
+    let began = Instant::now();
+    let view = View::latest();
+    let (rows, _) = sections(index, &view, Section::BEFORE_ALL, usize::MAX);
+    view.end();
+    shmem::publish(state, &rows, true);
+    list.add(rows);
+    list.was_read(began);
 }
 
-/// The next row of a lane or a section.
-pub(super) struct Head<'lanes> {
+/// Reads some sections from their beginning that come after one.
+fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section, now: Timestamp) {
+    let began = Instant::now();
+    let view = View::latest();
+    let (rows, stopped) = sections(index, &view, after, LOOK_AGAIN_AT_MOST);
+    view.end();
+    shmem::publish(state, &rows, false);
+    list.add(rows);
+    shmem::looked_again(stopped, now.0, began.elapsed().as_micros() as i64);
+}
+
+/// The sections after one that have rows, each with its first job, up to `at_most`; and where that stopped, if it did.
+fn sections(
+    index: &Index,
+    view: &View,
+    after: Section,
+    at_most: usize,
+) -> (Vec<(Section, i64)>, Option<Section>) {
+    let (within, beyond) = (index.scan(view, 2), index.scan(view, 1));
+    let mut rows = Vec::new();
+    let mut at = after;
+    let stopped = loop {
+        if rows.len() >= at_most {
+            break Some(at);
+        }
+        pgrx::check_for_interrupts!();
+        let lower = at.priority > 0 && {
+            within.seek([Key::equals(1, at.lane), Key::less_small(2, at.priority)]);
+            within.next()
+        };
+        let next = lower || {
+            beyond.seek([Key::above(1, at.lane)]);
+            beyond.next()
+        };
+        if !next {
+            break None;
+        }
+        let scan = if lower { &within } else { &beyond };
+        at = Section {
+            lane: scan.number(Waiting::LaneId),
+            priority: scan.number(Waiting::Priority) as i16,
+        };
+        if lane::known(at.lane).is_none() {
+            lane_of(scan, at.lane);
+        }
+        rows.push((at, scan.number(Waiting::JobId)));
+    };
+    within.end();
+    beyond.end();
+    (rows, stopped)
+}
+
+/// The group and the task of the row that `scan` shows.
+fn names(scan: &Scan) -> (&str, &str) {
+    let text = |column| scan.get::<&str>(column).expect("a column that is not null");
+    (text(Waiting::GroupName), text(Waiting::Task))
+}
+
+/// The lane of the row that `scan` shows, which from now on is known.
+fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
+    let (group, task) = names(scan);
+    let lane = Lane::new(group, task);
+    lane::learn(number, &lane);
+    lane
+}
+
+/// The next row of a section.
+pub(super) struct Head {
     place: Place,
-    pub(super) lane: &'lanes Lane,
-    /// The count of changes of the lane before the snapshot.
-    changes: u64,
-    stage: Stage,
+    pub(super) lane: Rc<Lane>,
+    section: Section,
     /// At the row, once the head has come up.
     scan: Option<Scan>,
 }
 
-impl<'lanes> Head<'lanes> {
-    fn of_lane(lane: &'lanes Lane, now: Timestamp, ages: bool) -> Option<Self> {
-        let known = lane.key.known(now.0);
-        let (stage, priority, job_id) = match known.hint {
-            Hint::Empty => return None,
-            Hint::Best(priority, job_id) => (Stage::Lane, priority, job_id),
-            Hint::Nothing => (Stage::Below(PRIORITIES), PRIORITIES - 1, 0),
-        };
-        let unplaced = Self {
-            place: Place::BEST,
-            lane,
-            changes: known.changes,
-            stage,
-            scan: None,
-        };
-        Some(unplaced.at(stage, priority, job_id, ages))
-    }
-
-    /// A head of the same lane whose row has this priority and this job at best; with aging it may stand anywhere.
-    fn at(&self, stage: Stage, priority: i16, job_id: i64, ages: bool) -> Self {
-        let place = if ages {
-            Place::BEST
-        } else {
-            Place {
-                rank: Reverse(rank(self.lane, priority)),
-                job_id,
-            }
-        };
-        self.moved(stage, place)
-    }
-
-    fn moved(&self, stage: Stage, place: Place) -> Self {
-        Self {
-            place,
-            lane: self.lane,
-            changes: self.changes,
-            stage,
-            scan: None,
-        }
-    }
-
+impl Head {
     /// The row.
     pub(super) fn scan(&self) -> Option<&Scan> {
         self.scan.as_ref()
     }
 }
 
-impl Place {
-    const BEST: Self = Self {
-        rank: Reverse(i32::MAX),
-        job_id: i64::MIN,
-    };
-}
-
 /// `BinaryHeap` gives its greatest element first: the head with the smallest place.
-impl Ord for Head<'_> {
+impl Ord for Head {
     fn cmp(&self, other: &Self) -> Ordering {
         other.place.cmp(&self.place)
     }
 }
 
-impl PartialOrd for Head<'_> {
+impl PartialOrd for Head {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head<'_> {
+impl PartialEq for Head {
     fn eq(&self, other: &Self) -> bool {
         self.place == other.place
     }
 }
 
-impl Eq for Head<'_> {}
+impl Eq for Head {}

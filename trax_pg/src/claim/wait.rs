@@ -3,7 +3,7 @@
 //! A session that has claimed all there was for it waits for the bell (`wake`). One that does not know looks first: it
 //! waits only while nothing is in a lane.
 
-use super::lane;
+use super::lane::List;
 use super::scan::Queue;
 use crate::clock::{Timestamp, interval_micros};
 use crate::entry::sql_function;
@@ -61,8 +61,7 @@ fn may_find(procedure: &Procedure) -> bool {
 }
 
 fn first_row(spi: &Spi) -> bool {
-    let lanes = lane::all(spi);
-    let mut queue = Queue::open(&lanes, Timestamp::now(), None);
+    let mut queue = Queue::open(List::of_all(spi), Timestamp::now(), None);
     let head = queue.next();
     let found = head.is_some();
     if let Some(head) = head {

@@ -16,7 +16,7 @@ use crate::spi::{self, Spi, SpiRows, arg, array_arg, statement};
 use crate::{dependency, group, hint, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Groups looked at closely in one cycle see at most this many of their due manifests between them.
 const LOOK_AT_MOST: i64 = 100_000;
@@ -155,24 +155,13 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
     if firing.is_empty() {
         return 0;
     }
-    let mut lanes: HashMap<(&str, &str), i64> = HashMap::new();
-    let lane_ids: Vec<i64> = firing
-        .iter()
-        .map(|&index| {
-            let due = &due[index];
-            *lanes
-                .entry((&due.group, &due.task))
-                .or_insert_with(|| work_queue::ensure_lane(spi, &due.group, &due.task))
-        })
-        .collect();
     let entries: Vec<Entry> = firing
         .iter()
-        .zip(lane_ids)
-        .map(|(&index, lane_id)| Entry {
+        .map(|&index| Entry {
             index,
             manifest_id: decisions[index].manifest_id,
             occurrence: decisions[index].queue_for.expect("chosen above"),
-            lane_id,
+            lane_id: work_queue::lane(&due[index].group, &due[index].task),
         })
         .collect();
     wake::mark(wake::WORK);

@@ -153,7 +153,6 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     manifest_state::regroup(spi, id, &after.group);
     // It may have moved to a group that is enabled; the next cycle looks.
     manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
-    work_queue::ensure_lane(spi, &after.group, &after.task);
     if change.max_concurrency.is_some() {
         limit::unblock_manifest(spi, id);
     }

@@ -1,6 +1,6 @@
 //! Bells: how the sessions of one database tell each other and its scheduler that something happened.
 
-use super::available;
+use super::{available, lane};
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard};
 use std::cell::UnsafeCell;
@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 /// Where one database says that something happened; see `wake.rs`.
 pub(crate) struct Bell {
+    /// Which of the bells it is.
+    number: usize,
     database: AtomicU32,
     /// How often it has rung.
     count: AtomicU64,
     /// What rang since the scheduler looked.
     rung: AtomicU32,
-    /// How many lanes were added, and the last of them.
-    lanes: AtomicU64,
-    added: [AtomicI64; ADDED],
     /// How often a group was configured.
     configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
@@ -30,31 +29,16 @@ pub(crate) struct Bell {
     /// How often tokens of a class of names came free, or waiters of them went.
     tokens: [AtomicU64; TOKEN_CLASSES],
     token: Sleepers,
-    /// Prepared transactions that changed something of ours, as hashes of their names; 0 is a free place.
-    prepared: [AtomicU64; PREPARED],
-    /// There were more than have a place.
-    more_prepared: AtomicBool,
-    /// There may be some that were prepared before this memory began, whose names nobody knows.
+    /// There may be prepared transactions from before this memory began, whose names nobody knows.
     older_prepared: AtomicBool,
 }
 
 /// How many databases can have a bell.
-const BELLS_AT_MOST: usize = 1024;
-/// How many of the lanes last added a bell remembers.
-const ADDED: usize = 64;
-/// How many prepared transactions a bell remembers; with more, the end of any counts as of one that changed something.
-const PREPARED: usize = 32;
-
-/// The state of the lanes and groups of a database.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LaneVersion {
-    added: u64,
-    configured: u64,
-}
+pub(super) const BELLS_AT_MOST: usize = 1024;
 /// Names of tokens share this many counts: who waits for another name of the class wakes for nothing.
 pub(crate) const TOKEN_CLASSES: usize = 64;
 
-/// The bells, by place: a bell once given to a database stays its own until the server restarts.
+/// The bells, by number: a bell once given to a database stays its own until that is gone.
 pub(super) struct Bells([Bell; BELLS_AT_MOST]);
 
 // SAFETY: atomics, and a condition variable with a lock of its own.
@@ -67,12 +51,11 @@ pub(super) static BELLS: PgLwLock<Bells> = unsafe { PgLwLock::new(c"trax bells")
 static BELL: AtomicPtr<Bell> = AtomicPtr::new(std::ptr::null_mut());
 
 pub(super) fn silent_bells() -> Bells {
-    Bells(std::array::from_fn(|_| Bell {
+    Bells(std::array::from_fn(|number| Bell {
+        number,
         database: AtomicU32::new(0),
         count: AtomicU64::new(0),
         rung: AtomicU32::new(0),
-        lanes: AtomicU64::new(0),
-        added: std::array::from_fn(|_| AtomicI64::new(0)),
         configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
         limit: AtomicI64::new(0),
@@ -81,8 +64,6 @@ pub(super) fn silent_bells() -> Bells {
         work: Sleepers::none(),
         tokens: std::array::from_fn(|_| AtomicU64::new(0)),
         token: Sleepers::none(),
-        prepared: std::array::from_fn(|_| AtomicU64::new(0)),
-        more_prepared: AtomicBool::new(false),
         older_prepared: AtomicBool::new(true),
     }))
 }
@@ -118,7 +99,49 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     unsafe { BELL.load(Ordering::Relaxed).as_ref() }
 }
 
+/// The databases that have a bell.
+pub(super) fn databases() -> Vec<u32> {
+    if !available() {
+        return Vec::new();
+    }
+    let bells = BELLS.share();
+    let owners = bells.0.iter();
+    owners
+        .map(|bell| bell.database.load(Ordering::Relaxed))
+        .filter(|&owner| owner != 0)
+        .collect()
+}
+
+/// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these any more.
+pub(super) fn free(gone: &[u32]) {
+    let bells = BELLS.exclusive();
+    for bell in &bells.0 {
+        if gone.contains(&bell.database.load(Ordering::Relaxed)) {
+            lane::free(bell.number);
+            bell.silence();
+        }
+    }
+}
+
 impl Bell {
+    /// Which of the bells it is.
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    fn silence(&self) {
+        self.scheduler
+            .store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.rung.store(0, Ordering::Relaxed);
+        self.full.store(false, Ordering::Relaxed);
+        self.older_prepared.store(true, Ordering::Relaxed);
+        self.limit.store(0, Ordering::Relaxed);
+        self.limit_said_at.store(0, Ordering::Relaxed);
+        self.work.waiters.store(0, Ordering::Relaxed);
+        self.token.waiters.store(0, Ordering::Relaxed);
+        self.database.store(0, Ordering::Relaxed);
+    }
+
     /// How often it has rung for work.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
@@ -138,35 +161,9 @@ impl Bell {
         }
     }
 
-    /// How many lanes were added, and how often a group was configured.
-    pub(crate) fn lanes(&self) -> LaneVersion {
-        LaneVersion {
-            added: self.lanes.load(Ordering::SeqCst),
-            configured: self.configured.load(Ordering::SeqCst),
-        }
-    }
-
-    /// The lanes added since `version`; `None` when that is too many or groups were configured since.
-    pub(crate) fn lanes_since(&self, version: LaneVersion) -> Option<Vec<i64>> {
-        let _adding = BELLS.share();
-        let now = self.lanes();
-        let count = now.added.wrapping_sub(version.added);
-        (now.configured == version.configured && count <= ADDED as u64).then(|| {
-            (0..count)
-                .map(|back| now.added.wrapping_sub(back + 1) as usize % ADDED)
-                .map(|place| self.added[place].load(Ordering::Relaxed))
-                .collect()
-        })
-    }
-
-    /// Lanes were added.
-    pub(crate) fn add_lanes(&self, lanes: &[i64]) {
-        let _adding = BELLS.exclusive();
-        for lane in lanes {
-            let place = self.lanes.load(Ordering::Relaxed) as usize % ADDED;
-            self.added[place].store(*lane, Ordering::Relaxed);
-            self.lanes.fetch_add(1, Ordering::SeqCst);
-        }
+    /// How often a group was configured.
+    pub(crate) fn configured(&self) -> u64 {
+        self.configured.load(Ordering::SeqCst)
     }
 
     /// A group was configured.
@@ -174,31 +171,14 @@ impl Bell {
         self.configured.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A transaction that changed something of ours was prepared.
-    pub(crate) fn prepare(&self, name: u64) {
-        if !self.replace_prepared(0, name) {
-            self.more_prepared.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// A prepared transaction has ended; whether it may have changed something of ours.
-    pub(crate) fn end_prepared(&self, name: u64) -> bool {
-        self.replace_prepared(name, 0)
-            || self.more_prepared.load(Ordering::SeqCst)
-            || self.older_prepared.load(Ordering::SeqCst)
+    /// Whether there may be prepared transactions from before this memory began.
+    pub(crate) fn has_older_prepared(&self) -> bool {
+        self.older_prepared.load(Ordering::SeqCst)
     }
 
     /// The scheduler has looked whether there may be some that were prepared before this memory began.
     pub(crate) fn say_older_prepared(&self, are_there: bool) {
         self.older_prepared.store(are_there, Ordering::SeqCst);
-    }
-
-    fn replace_prepared(&self, old: u64, new: u64) -> bool {
-        self.prepared.iter().any(|place| {
-            place
-                .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
-        })
     }
 
     /// A claim is about to count under the database's limit.

@@ -1,4 +1,4 @@
-//! Shared memory: which database has which scheduler, now; bells; where lanes begin.
+//! Shared memory: which database has which scheduler, now; bells; which lanes have rows and where they begin.
 //!
 //! Only hints that the launcher can rebuild, and only when the library is preloaded: see
 //! [`available`]. A *slot* stands for one database that has a scheduler, or that somebody *holds*
@@ -9,12 +9,18 @@
 
 mod bell;
 mod floor;
-mod head;
+mod gate;
+mod lane;
+pub(crate) mod prepared;
 pub(crate) mod tally;
 
-pub(crate) use bell::{Bell, LaneVersion, TOKEN_CLASSES, bell};
+pub(crate) use bell::{Bell, TOKEN_CLASSES, bell};
 pub(crate) use floor::Floor;
-pub(crate) use head::{Finding, Found, Gate, Hint, LaneKey, lower, raise};
+pub(crate) use gate::Gate;
+pub(crate) use lane::{
+    Finding, LanesState, Peek, Section, lanes, look_again, looked_again, lower, lowered_since,
+    peek, publish, raise,
+};
 
 use bell::{BELLS, silent_bells};
 use pgrx::pg_sys::{self, Oid};
@@ -112,8 +118,10 @@ pub(crate) fn request() {
     pg_shmem_init!(BOARD = empty_board());
     pg_shmem_init!(BELLS = silent_bells());
     pg_shmem_init!(TALLIES = empty_tallies());
-    head::request();
     floor::request();
+    gate::request();
+    lane::request();
+    prepared::request();
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
@@ -126,12 +134,6 @@ fn empty_board() -> Board {
     };
     // SAFETY: Shared has no pointers and nothing to drop.
     unsafe { AssertPGRXSharedMemory::new(shared) }
-}
-
-/// Knows nothing any more of the lanes, groups and leases of this database.
-pub(crate) fn forget() {
-    head::forget();
-    floor::forget();
 }
 
 /// Whether there is shared memory: the library was preloaded.
@@ -196,16 +198,30 @@ pub(crate) enum Reservation {
     Full,
 }
 
-/// Frees the places of lanes, tasks and databases whose database is gone. Inside a transaction only.
-fn forget_dropped() {
+/// Nothing is known any more of the lanes of this database, nor of what runs in it.
+pub(crate) fn forget() {
+    lane::forget();
+    forget_counts();
+}
+
+/// Nothing is known any more of what runs in this database.
+pub(crate) fn forget_counts() {
+    gate::open_gates();
+    floor::forget();
+}
+
+/// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction only.
+pub(crate) fn forget_dropped() {
     let mut databases = tally::databases();
-    databases.extend(head::databases());
+    databases.extend(bell::databases());
     databases.sort_unstable();
     databases.dedup();
+    // SAFETY: inside a transaction. One that was made before it was seen above is found below.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
     databases.retain(|&database| !database_exists(database));
     if !databases.is_empty() {
         tally::free(&databases);
-        head::free(&databases);
+        bell::free(&databases);
     }
 }
 

@@ -67,6 +67,15 @@ impl Key {
         )
     }
 
+    pub(crate) fn above(column: i16, value: i64) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTGreaterStrategyNumber,
+            pg_sys::F_INT8GT,
+            pg_sys::Datum::from(value),
+        )
+    }
+
     pub(crate) fn at_most(column: i16, value: i64) -> Self {
         Self::new(
             column,

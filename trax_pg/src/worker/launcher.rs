@@ -106,6 +106,7 @@ struct Database {
 impl Launcher {
     /// Brings the schedulers in line with the databases; gives the time until the next pass.
     fn pass(&mut self) -> Duration {
+        shmem::forget_dropped();
         self.take_pokes();
         let mut databases = connectable_databases();
         self.known

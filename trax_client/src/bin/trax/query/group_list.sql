@@ -14,10 +14,7 @@ running as materialized (
 ),
 ready as materialized (
     select l.group_name as name, sum(w.count) as count
-    from (
-        select distinct l.group_name, l.lane_id
-        from trax.lane l
-    ) l
+    from trax.lane l
     cross join lateral (
         select count(*)
         from (
@@ -29,6 +26,16 @@ ready as materialized (
         ) q
     ) w
     group by l.group_name
+),
+later as materialized (
+    -- Those whose jobs all wait for something.
+    select distinct w.group_name as name
+    from (
+        select q.group_name
+        from trax.work_queue q
+        where q.waits_for is not null
+        limit $1
+    ) w
 )
 select
     n.name,
@@ -45,6 +52,12 @@ from (
     union
     select r.name
     from ready r
+    union
+    select u.name
+    from running u
+    union
+    select w.name
+    from later w
     union
     select m.name
     from manifests m

@@ -1,0 +1,270 @@
+//! Lanes: a claim costs what waits, not what ever was, and finds all of it.
+
+use harness::limit::{buffers, typical_buffers};
+use harness::scheduler::{execute, scheduling};
+use harness::session::{Session, session};
+use harness::{PATIENCE, eventually};
+use std::time::{Duration, Instant};
+use trax_client::testkit::Database;
+
+const CLAIM: &str = "select * from trax.claim_next(lease => '1 h')";
+
+/// Deeper trees and a page more or less at the edges.
+const SLACK: i64 = 12;
+
+/// So many jobs, each of a task or a group of its own.
+async fn enqueue_names(s: &Session, count: i64, arguments: &str) {
+    s.get(&format!(
+        "select count(trax.enqueue({arguments})) from generate_series(1, {count}) n"
+    ))
+    .await;
+}
+
+/// Claims by the thousand until nothing is left; gives the jobs in their order.
+async fn claim_all(s: &Session) -> Vec<i64> {
+    let mut all = Vec::new();
+    loop {
+        let ids = s.claim_ids("max_jobs => 1000, lease => '1 h'").await;
+        if ids.is_empty() {
+            return all;
+        }
+        all.extend(ids);
+    }
+}
+
+/// What a claim touches in a new session, of twenty jobs that wait.
+async fn claim_cost(db: &Database) -> i64 {
+    let s = Session::of(db).await;
+    s.get("truncate trax.lease").await;
+    s.get("vacuum trax.work_queue").await;
+    enqueue_names(&s, 20, "'one'").await;
+    let cost = typical_buffers(&s, CLAIM).await;
+    claim_all(&s).await;
+    cost
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_after_sixty_thousand_names_came_and_went() {
+    let (db, s) = session().await;
+    let before = claim_cost(&db).await;
+    enqueue_names(&s, 30_000, "'task' || n").await;
+    enqueue_names(&s, 30_000, "'task', group_name => 'group' || n").await;
+    let claimed = claim_all(&s).await;
+    assert_eq!(claimed.len(), 60_000);
+    assert!(claimed.is_sorted(), "in order of age, over all lanes");
+    let after = claim_cost(&db).await;
+    println!("{before} buffers before, {after} after");
+    assert!(after <= before + SLACK, "{before} before, {after} after");
+    assert_eq!(s.number("select count(*) from trax.lane").await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_beside_ten_thousand_groups_that_wait() {
+    let (db, s) = session().await;
+    enqueue_names(&s, 100, "'one'").await;
+    let cost = async || {
+        s.get("vacuum analyze trax.work_queue").await;
+        typical_buffers(&Session::of(&db).await, CLAIM).await
+    };
+    let before = cost().await;
+    enqueue_names(&s, 10_000, "'task', group_name => 'group' || n").await;
+    // A look again at some lanes may fall into some of the claims.
+    let after = cost().await;
+    println!("{before} buffers before, {after} after");
+    assert!(after <= before + SLACK, "{before} before, {after} after");
+    assert_eq!(
+        s.get(
+            "select array_agg(distinct task order by task) from trax.claim_next(max_jobs => 1000)"
+        )
+        .await,
+        "{one,task}"
+    );
+}
+
+/// More sections than a database has places in shared memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_other_database() {
+    let server = scheduling().start().expect("a server starts");
+    let crowded = server.database("crowded").await.expect("it is made");
+    let other = server.database("other").await.expect("it is made");
+    let s = Session::of(&crowded).await;
+    enqueue_names(&s, 100_000, "'task' || n").await;
+    let beside = Session::of(&other).await;
+    enqueue_names(&beside, 1000, "'task' || n").await;
+    beside.get("vacuum analyze trax.work_queue").await;
+    let cost = typical_buffers(&beside, CLAIM).await;
+    assert!(cost < 60, "a claim in another database touches {cost}");
+    assert_eq!(claim_all(&beside).await.len(), 1000 - 8);
+
+    let fresh = Session::of(&crowded).await;
+    let urgent = s.enqueue("'urgent', priority => 9").await;
+    assert_eq!(fresh.claim_ids("lease => '1 h'").await, [urgent]);
+    let claimed = claim_all(&fresh).await;
+    assert_eq!(claimed.len(), 100_000);
+    assert!(claimed.is_sorted(), "in order of age");
+    let last = s.enqueue("'last'").await;
+    assert_eq!(fresh.claim_ids("").await, [last]);
+    s.assert_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prepared_transaction_that_ends_makes_no_session_read_all_lanes() {
+    let server = scheduling()
+        .setting("max_prepared_transactions", "50")
+        .start()
+        .expect("a server starts");
+    let db = server.database("prepared").await.expect("it is made");
+    let s = Session::of(&db).await;
+    // More than any table of a fixed size would remember, and all undone.
+    for n in 0..40 {
+        s.get("begin; select trax.enqueue('undone')").await;
+        s.get(&format!("prepare transaction 'undone {n}'")).await;
+    }
+    for n in 0..40 {
+        s.get(&format!("rollback prepared 'undone {n}'")).await;
+    }
+    enqueue_names(&s, 2000, "'task' || n").await;
+    s.get("vacuum analyze trax.work_queue").await;
+    let claimer = Session::of(&db).await;
+    let before = typical_buffers(&claimer, CLAIM).await;
+    let mut after = Vec::new();
+    for n in 0..5 {
+        s.get("begin; select trax.enqueue('late', priority => 3)")
+            .await;
+        s.get(&format!("prepare transaction 'late {n}'")).await;
+        s.get(&format!("commit prepared 'late {n}'")).await;
+        after.push(buffers(&claimer, CLAIM).await);
+        assert_eq!(
+            s.number("select count(*) from trax.work_queue where task = 'late'")
+                .await,
+            0,
+            "it is claimed at once"
+        );
+    }
+    // A look again reads some lanes, not 2,000.
+    println!("{before} buffers before, {after:?} after");
+    assert!(
+        after.iter().all(|&after| after <= before + 200),
+        "{before} before, {after:?} after"
+    );
+}
+
+#[tokio::test]
+async fn a_wait_after_a_claim_of_some_tasks_ends_when_a_job_of_another_waits() {
+    let (db, s) = session().await;
+    let producer = Session::of(&db).await;
+    let waited = async |timeout: &str| {
+        let began = Instant::now();
+        s.get(&format!("call trax.wait_for_work('{timeout}')"))
+            .await;
+        began.elapsed()
+    };
+    let other = producer.enqueue("'b'").await;
+    assert!(s.claim_ids("tasks => array['a']").await.is_empty());
+    assert!(waited("10 min").await < PATIENCE);
+    // It was told: a worker of that task alone does not turn round and round.
+    assert!(s.claim_ids("tasks => array['a']").await.is_empty());
+    assert!(waited("300 ms").await >= Duration::from_millis(295));
+    producer.enqueue("'c'").await;
+    assert!(waited("10 min").await < PATIENCE);
+    assert_eq!(s.claim_ids("tasks => array['b']").await, [other]);
+}
+
+#[tokio::test]
+async fn a_key_that_came_free_beside_an_open_claim_lets_in_with_the_next_cycle() {
+    let (db, s) = session().await;
+    let claimer = Session::of(&db).await;
+    let job = "'a', concurrency_key => 'k', max_retries => 0";
+    s.enqueue(job).await;
+    s.claim_one("lease => '1 h'").await;
+    // The manager has swept: it does not do that again within a minute.
+    s.tick("queue_due").await;
+    let next = s.enqueue(job).await;
+    claimer.get("begin").await;
+    assert!(claimer.claim("").await.is_empty());
+    s.get("update trax.lease set lease_expires_at = now(), reap_at = now()")
+        .await;
+    s.tick("reap_expired_leases").await;
+    claimer.get("commit").await;
+    let blocked = "select count(*) from trax.work_queue where waits_for = 'key'";
+    assert_eq!(s.number(blocked).await, 1, "the reaper could not let it in");
+    s.tick("queue_due").await;
+    assert_eq!(s.claim_ids("").await, [next]);
+    s.assert_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publication_of_all_tables_stops_neither_the_cycle_nor_a_worker() {
+    let server = scheduling()
+        .setting("wal_level", "logical")
+        .start()
+        .expect("a server starts");
+    let db = server.database("published").await.expect("it is made");
+    let s = Session::of(&db).await;
+    s.get("create publication everything for all tables").await;
+    for round in 0..2 {
+        execute(
+            s.client(),
+            &format!(
+                "select trax.configure_group('g', max_active_jobs => 5);
+                 select trax.schedule('m{round}', 'm', every => '1 h', group_name => 'g');
+                 select trax.schedule('child{round}', 'm', depends_on => array['m{round}']);
+                 select trax.enqueue('a', unique_key => 'k{round}', concurrency_key => 'c');
+                 select trax.enqueue('a', concurrency_key => 'c');
+                 select trax.enqueue('b', run_at => now() + interval '1 ms', max_retries => 0);
+                 select trax.acquire_token('t', 'h', 1, '1 h');
+                 select pg_sleep(0.01);
+                 select * from trax.tick()"
+            ),
+        )
+        .await;
+        execute(
+            s.client(),
+            "select trax.report_progress(job_id, token, '1') from trax.claim_next(max_jobs => 1);
+             select trax.complete(job_id, token) from trax.claim_next(max_jobs => 100);
+             select trax.fail(job_id, token, 'no') from trax.claim_next(max_jobs => 100);
+             select trax.release(job_id, token) from trax.lease;
+             select * from trax.tick()",
+        )
+        .await;
+        execute(
+            s.client(),
+            &format!("select trax.unschedule('child{round}')"),
+        )
+        .await;
+    }
+    let without = "select string_agg(c.relname, ', ' order by c.relname)
+        from pg_class c
+        where c.relnamespace = 'trax'::regnamespace
+            and c.relkind in ('r', 'p')
+            and c.relreplident = 'd'
+            and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)";
+    println!("without a key, and never changed: {}", s.get(without).await);
+    // A cycle of a new session sweeps.
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    s.assert_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_many_lanes_are_found_in_their_order_after_a_restart() {
+    let mut server = scheduling().start().expect("a server starts");
+    let db = server.database("restarted").await.expect("it is made");
+    let s = Session::of(&db).await;
+    enqueue_names(&s, 3000, "'task' || n % 300, priority => n % 3").await;
+    let order = "select job_id from trax.work_queue order by priority desc, job_id";
+    let expected = s.get(order).await;
+    drop(s);
+    server.restart().expect("it restarts");
+    let s = eventually("a connection", PATIENCE, async || {
+        let client = server.existing("restarted").connect().await;
+        client.map(drop).map_err(|error| error.to_string())?;
+        Ok::<_, String>(Session::of(&server.existing("restarted")).await)
+    })
+    .await;
+    let claimed: Vec<String> = claim_all(&s).await.iter().map(i64::to_string).collect();
+    assert_eq!(claimed.join("\n"), expected);
+}

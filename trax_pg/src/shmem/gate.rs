@@ -1,0 +1,135 @@
+//! Gates: a *gate* says that a group was full when somebody counted under its lock, until something changes.
+
+use super::available;
+use pgrx::PgSharedMemoryInitialization;
+use pgrx::pg_sys;
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+
+/// Gates by the hash of their groups; two groups with one place open each other's.
+const GATES: usize = 16_384;
+/// How long a closed gate is believed without counting again.
+const GATE_MICROS: i64 = 1_000_000;
+
+/// All zero is open.
+#[repr(C)]
+struct Memory {
+    changes: [AtomicU64; GATES],
+    /// The group and its changes when it was found full, and until when that is believed.
+    closed: [AtomicU64; GATES],
+    until: [AtomicI64; GATES],
+}
+
+/// The memory, found by the postmaster and inherited by every process.
+struct Place(AtomicPtr<Memory>);
+
+static MEMORY: Place = Place(AtomicPtr::new(std::ptr::null_mut()));
+
+impl PgSharedMemoryInitialization for Place {
+    type Value = ();
+
+    unsafe fn on_shmem_request(&'static self) {
+        // SAFETY: called from the hook.
+        unsafe { pg_sys::RequestAddinShmemSpace(size_of::<Memory>()) }
+    }
+
+    unsafe fn on_shmem_startup(&'static self, _value: ()) {
+        let mut found = false;
+        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid, empty memory.
+        unsafe {
+            let memory = pg_sys::ShmemInitStruct(
+                c"trax gates".as_ptr(),
+                size_of::<Memory>(),
+                &raw mut found,
+            )
+            .cast::<Memory>();
+            if !found {
+                memory.write_bytes(0, 1);
+            }
+            self.0.store(memory, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Asks for the memory; for `_PG_init` while preloading.
+#[allow(
+    unexpected_cfgs,
+    reason = "pgrx's macro also names server versions before 15"
+)]
+pub(super) fn request() {
+    use pgrx::{pg_guard, pg_shmem_init};
+    pg_shmem_init!(MEMORY = ());
+}
+
+fn memory() -> Option<&'static Memory> {
+    if !available() {
+        return None;
+    }
+    // SAFETY: null or the memory, which lives as long as the server.
+    unsafe { MEMORY.0.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Opens all gates.
+pub(super) fn open_gates() {
+    if let Some(memory) = memory() {
+        for changes in &memory.changes {
+            changes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A group's gate.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate {
+    hash: usize,
+    group: u32,
+}
+
+impl Gate {
+    /// `group` is a hash of its name.
+    pub(crate) fn new(group: u64) -> Self {
+        Self {
+            hash: hash(group),
+            group: (group >> 32) as u32,
+        }
+    }
+
+    /// How often something changed that may have made room; to be read before counting.
+    pub(crate) fn changes(self) -> u64 {
+        memory().map_or(0, |m| m.changes[self.hash].load(Ordering::SeqCst))
+    }
+
+    fn closed(self, changes: u64) -> u64 {
+        // Zero is a gate that was never closed.
+        (u64::from(self.group) << 32 | changes & 0xffff_ffff) | 1 << 63
+    }
+
+    pub(crate) fn is_closed(self, now: i64) -> bool {
+        memory().is_some_and(|m| {
+            let until = m.until[self.hash].load(Ordering::Relaxed);
+            m.closed[self.hash].load(Ordering::SeqCst) == self.closed(self.changes())
+                && (now..now + 2 * GATE_MICROS).contains(&until)
+        })
+    }
+
+    /// The group was full when it was counted after its changes were read.
+    pub(crate) fn close(self, changes: u64, now: i64) {
+        if let Some(memory) = memory() {
+            memory.until[self.hash].store(now + GATE_MICROS, Ordering::Relaxed);
+            memory.closed[self.hash].store(self.closed(changes), Ordering::SeqCst);
+        }
+    }
+
+    /// There may be room.
+    pub(crate) fn open(self) {
+        if let Some(memory) = memory() {
+            memory.changes[self.hash].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn hash(group: u64) -> usize {
+    // SAFETY: a plain number.
+    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let mixed = (group ^ (u64::from(database) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as usize % GATES
+}
