@@ -143,7 +143,7 @@ impl Files {
 
     /// Reads {"path": ...}, prints {"sha256": ...}: a program that knows nothing of trax.
     const SCRIPT: &str = r#"set -e
-path=$(sed 's/.*"path":"\([^"]*\)".*/\1/')
+path=$(sed 's/.*"path": *"\([^"]*\)".*/\1/')
 test -r "$path" || { echo "cannot read $path" >&2; exit 65; }
 printf '{"sha256":"%s"}\n' "$(sha256sum "$path" | cut -d' ' -f1)"
 "#;
