@@ -38,6 +38,20 @@ async fn every_sql_block_of_the_readme_runs_and_prints_what_it_shows() {
     play("README.md", &blocks, empty_database().await);
 }
 
+#[tokio::test]
+async fn every_sql_block_of_every_page_runs_and_prints_what_it_shows() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut played = 0;
+    for page in std::fs::read_dir(pages).expect("docs/ can be read") {
+        let page = page.expect("an entry can be read").path();
+        let text = std::fs::read_to_string(&page).expect("a page can be read");
+        let name = page.display().to_string();
+        play(&name, &blocks(&text), empty_database().await);
+        played += 1;
+    }
+    assert!(played > 0, "docs/ has no page");
+}
+
 const DOCUMENT: &str = "# A document
 
 ```sql
