@@ -305,7 +305,13 @@ impl Address {
         let mut connector = connector(self)?;
         let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
             .map_err(|error| Error::Tls(error.to_string()))?;
-        let config = self.driver_config(self.ways()[0]);
+        // The host is not in the address, and the stream may lead anywhere: no socket of this machine is taken for granted.
+        let way = match self.sslmode() {
+            SslMode::Disable | SslMode::Allow => DriverMode::Disable,
+            SslMode::Prefer => DriverMode::Prefer,
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => DriverMode::Require,
+        };
+        let config = self.driver_config(way);
         let (client, connection) = config.connect_raw(stream, tls).await?;
         tokio::spawn(async move {
             // The client sees the same error on its next call.
@@ -343,7 +349,9 @@ impl Address {
     /// What the driver is to do about TLS, and what else when that is refused: libpq's `allow` and `prefer` try both.
     fn ways(&self) -> &'static [DriverMode] {
         let is_socket = |host: &Host| matches!(host, Host::Unix(_));
-        let local = self.get_hostaddrs().is_empty() && self.get_hosts().iter().all(is_socket);
+        let hosts = self.get_hosts();
+        let local =
+            self.get_hostaddrs().is_empty() && !hosts.is_empty() && hosts.iter().all(is_socket);
         match self.sslmode() {
             _ if local => &[DriverMode::Disable],
             SslMode::Disable => &[DriverMode::Disable],

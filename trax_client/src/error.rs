@@ -118,6 +118,16 @@ impl Error {
         Error::Connection(Box::new(Unanswered(limit)))
     }
 
+    /// What was sent is refused, now and always: an output that is too large, a number beyond what the server stores, a
+    /// constraint or a trigger that says no.
+    pub(crate) fn is_of_the_values(&self) -> bool {
+        match self {
+            Error::InvalidArgument(_) | Error::TooLarge(_) | Error::Conversion(_) => true,
+            Error::Database(report) => matches!(report.sqlstate.get(..2), Some("23" | "P0")),
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Error::Connection(cause) if cause.is::<Unanswered>())
     }

@@ -33,6 +33,9 @@ use crate::trace;
 /// A job fetched ahead goes back when it was not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 
+/// With so many outcomes that the server takes none of, or twice as many as run at once, nothing more is claimed.
+const UNTOLD_AT_MOST: usize = 1000;
+
 struct Waiting {
     claimed: Claimed,
     cancellation: Cancellation,
@@ -59,6 +62,8 @@ pub(crate) struct Dispatch<S> {
     /// Outcomes that the server had no time for, and when they are told again.
     later: Vec<Settled>,
     later_at: Instant,
+    /// The last exchange told those.
+    was_later: bool,
     /// Nothing is sent before.
     silent_until: Instant,
     /// No claim is sent before.
@@ -91,6 +96,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             outbox: Vec::new(),
             later: Vec::new(),
             later_at: now,
+            was_later: false,
             silent_until: now,
             no_claim_until: now,
             line: Line::new(link),
@@ -171,13 +177,17 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if !self.line.is_idle() || now < self.silent_until {
             return;
         }
-        if !self.later.is_empty() && now >= self.later_at {
+        // In turn with what is new, and in a stop behind it: one outcome that waits for a lock holds up no other.
+        let in_turn = !self.was_later && self.shutdown.phase() == Phase::Running;
+        if !self.later.is_empty() && now >= self.later_at && (in_turn || self.outbox.is_empty()) {
+            self.was_later = true;
             self.line.begin(std::mem::take(&mut self.later), 0, 0);
             return;
         }
         let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
         let due = due && now >= self.no_claim_until;
-        let claims = due && self.shutdown.phase() == Phase::Running;
+        let full = self.later.len() >= UNTOLD_AT_MOST.max(2 * self.setup.concurrency);
+        let claims = due && !full && self.shutdown.phase() == Phase::Running;
         let want = if claims {
             self.pace.room(self.running.len(), self.waiting.len())
         } else {
@@ -187,6 +197,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             return;
         }
         self.cut = false;
+        self.was_later = false;
         if want > 0 {
             self.pace.claims(!self.outbox.is_empty());
         }

@@ -87,6 +87,9 @@ impl Reply {
     }
 }
 
+/// The least time that a call may be unanswered.
+const LEAST_LIMIT: Duration = Duration::from_secs(2);
+
 pub(crate) struct Link {
     pub(crate) address: Address,
     pub(crate) options: ClaimOptions,
@@ -140,7 +143,7 @@ pub(crate) struct First {
 impl Link {
     /// How long a call may be unanswered: what comes later than half a lease is not worth much.
     pub(crate) fn limit(lease: Duration) -> Duration {
-        (lease / 2).clamp(Duration::from_secs(2), Duration::from_secs(30))
+        (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
     /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With nothing to do it only mends a broken connection.
@@ -178,11 +181,14 @@ impl Link {
             Err(error) if !self.state.proven && !error.is_transient() => return Err(error),
             Err(error) => {
                 let retry_in = self.state.backoff.after(&error);
+                let unopened = self.state.connection.is_none();
                 if error.blame() != Blame::Moment {
                     self.state.connection = None;
                 }
                 match error.blame() {
                     Blame::Connection => reply.silent_for = Some(retry_in),
+                    // Nothing can be told either: a password, a certificate or the database is wrong.
+                    _ if unopened => reply.silent_for = Some(retry_in),
                     Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
                 }
                 self.state.troubled = true;
@@ -196,14 +202,18 @@ impl Link {
 
     /// Says when outcomes are told again that the server had no time for.
     fn put_off(&mut self, reply: &mut Reply, hindrance: Option<Error>, apart: bool) {
-        if let Some(error) = hindrance {
+        // Nobody answered: what it waits for, such as a lock, may last.
+        let unanswered = hindrance.is_none() && !reply.later.is_empty();
+        if hindrance.is_some() || unanswered {
             self.state.hindered = true;
             let longer = (self.state.pause * 2).max(Duration::from_millis(100));
             self.state.pause = match reply.answers.is_empty() {
                 true => longer.min(LONGEST_PAUSE),
                 false => Duration::from_millis(100),
             };
-            self.trouble("outcome", &error, self.state.pause);
+            if let Some(error) = hindrance {
+                self.trouble("outcome", &error, self.state.pause);
+            }
         } else if apart && !reply.answers.is_empty() && std::mem::take(&mut self.state.hindered) {
             self.state.pause = Duration::ZERO;
             self.events.tell(Event::Recovered { during: "outcome" });
@@ -236,6 +246,11 @@ impl Link {
             reply.notices = Some(notices);
             self.state.connection = Some(connection);
         }
+        // What is told again takes the line from what is new only so long as it has waited itself.
+        let limit = match want == 0 && self.state.hindered {
+            true => (self.state.pause * 2).max(LEAST_LIMIT).min(self.limit),
+            false => self.limit,
+        };
         let State {
             connection,
             proven,
@@ -246,10 +261,7 @@ impl Link {
         let Some(connection) = connection else {
             return Ok(());
         };
-        let call = Calling {
-            connection,
-            limit: self.limit,
-        };
+        let call = Calling { connection, limit };
         if let Some(first) = &self.first {
             call.bounded(begin(&call.client(), first, &self.options, &self.events))
                 .await?;
@@ -578,18 +590,26 @@ pub(crate) async fn tell<C: GenericClient + Sync>(
 ) -> Result<Answer> {
     let (job_id, token) = (settled.job_id, settled.token);
     let error = match told(client, settled).await {
-        Err(error) if !error.is_transient() => error.to_string(),
+        Err(error) if error.is_of_the_values() => error.to_string(),
         answer => return answer,
     };
     events.tell(Event::Refused {
         job_id,
         error: error.clone(),
     });
-    let failure = Failure::new(format!("the outcome was refused: {error}"));
+    let failure = match &settled.verdict {
+        // What it asked for stays: never again, or when.
+        Verdict::Fail(failure) => Failure {
+            error: failure.error.replace('\0', "\u{fffd}"),
+            detail: None,
+            ..failure.clone()
+        },
+        _ => Failure::new(format!("the outcome was refused: {error}")),
+    };
     match client.fail(job_id, token, &failure).await {
         Ok(failed) => Ok(answer_to(failed)),
-        Err(error) if error.is_transient() => Err(error),
-        Err(_) => Ok(Answer::Untold),
+        Err(error) if error.is_of_the_values() => Ok(Answer::Untold),
+        Err(error) => Err(error),
     }
 }
 

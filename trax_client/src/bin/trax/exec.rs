@@ -90,6 +90,7 @@ impl Program {
             tokio::pin!(pipes);
             let mut open = true;
             let (mut ended, mut kill_at, mut killed) = (None, None, false);
+            let (mut asked, mut hurried) = (false, false);
             let status = loop {
                 tokio::select! {
                     _ = &mut pipes, if open => open = false,
@@ -102,7 +103,13 @@ impl Program {
                         }
                     }
                     () = group.gone(), if ended.is_some() => killed = true,
+                    // The worker stops: what the program did is told, and what it left has no more time.
+                    _ = ctx.cancelled(), if ended.is_some() && !asked && !killed => {
+                        group.signal(libc::SIGKILL);
+                        (killed, hurried) = (true, true);
+                    }
                     _ = ctx.cancelled(), if kill_at.is_none() => {
+                        asked = true;
                         group.signal(libc::SIGTERM);
                         kill_at = Some(Instant::now() + self.grace);
                     }
@@ -118,7 +125,7 @@ impl Program {
                 }
             };
             let patience = tokio::time::timeout(PIPE_PATIENCE, &mut pipes);
-            if open && patience.await.is_err() {
+            if open && !hurried && patience.await.is_err() {
                 note(&ctx, "something still holds its output open");
             }
             status

@@ -99,7 +99,8 @@ impl Group<'_> {
 
     /// Returns when nothing of it is left. Nobody tells, so it is looked at.
     pub(crate) async fn gone(&self) {
-        while self.id.is_some_and(is_there) {
+        while let Some(id) = self.id.filter(|&id| is_there(id)) {
+            reap(id);
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -138,6 +139,13 @@ pub(crate) fn signal(group: i32, number: i32) {
 /// Whether anything of a group is left.
 pub(crate) fn is_there(group: i32) -> bool {
     send(group, 0).is_ok()
+}
+
+/// Takes note of the ends of what became this process's child because its parent had ended: as the first process of a
+/// container. The program itself, whose end is waited for elsewhere, has ended.
+fn reap(group: i32) {
+    // SAFETY: it waits for nothing, and writes no status.
+    while unsafe { libc::waitpid(-group, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }
 
 /// Sends a signal; 0 asks whether anybody is there.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_postgres::config::TargetSessionAttrs;
 use trax_client::{Context, Worker};
 
 use crate::address;
@@ -112,7 +113,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     }
     let retry_delay = arguments.retry_delay.map(|s| Duration::from_secs(s.into()));
     let lease = Duration::from_secs(arguments.lease.into());
-    let stored = Stored::new(config.clone());
+    // On a standby a lease may not have arrived yet, and the input would be taken for somebody's.
+    let mut primary = config.clone();
+    if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
+        primary.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    let stored = Stored::new(primary);
     let program = Program::new(
         arguments.exec,
         grace,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -62,10 +62,9 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
         }
     };
     let user = whoami(input.user.as_deref())?;
-    let mut child = command(&input, &user).spawn().map_err(|error| {
-        let program = if user.other { "runuser" } else { input.shell() };
-        Failure::new(format!("cannot start {program}: {error}"))
-    })?;
+    let mut child = command(&input, &user)
+        .spawn()
+        .map_err(|error| Failure::new(format!("cannot start {}: {error}", input.shell())))?;
     let stdin = child.stdin.take();
     let feed = input.stdin.clone().unwrap_or_default();
     // A command that reads nothing must not wait for us, nor we for it.
@@ -113,8 +112,8 @@ fn authorized() -> Result<(), Failure> {
 struct User {
     name: String,
     home: String,
-    /// Another one than this process is.
-    other: bool,
+    /// User and group, when it is another one than this process is.
+    other: Option<(libc::uid_t, libc::gid_t)>,
 }
 
 /// The user of a line, or of this process; another one only root may become.
@@ -130,20 +129,22 @@ fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
                 (
                     fields[0].to_owned(),
                     fields[2].to_owned(),
+                    fields[3].to_owned(),
                     fields[5].to_owned(),
                 )
             })
     };
     let me = entry(&|fields| fields[2] == mine);
     let Some(wanted) = wanted else {
-        let (name, _, home) = me.unwrap_or((mine.clone(), mine, "/".to_owned()));
+        let unknown = (mine.clone(), mine, String::new(), "/".to_owned());
+        let (name, _, _, home) = me.unwrap_or(unknown);
         return Ok(User {
             name,
             home,
-            other: false,
+            other: None,
         });
     };
-    let Some((name, id, home)) = entry(&|fields| fields[0] == wanted) else {
+    let Some((name, id, group, home)) = entry(&|fields| fields[0] == wanted) else {
         return Err(
             Failure::new(format!("this machine has no user \"{wanted}\"")).code(DATA_ERROR),
         );
@@ -155,7 +156,19 @@ fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
             .code(DATA_ERROR)
             .hint("run the worker as root, or as that user with --group for its lines"));
     }
-    Ok(User { name, home, other })
+    let ids = match (other, id.parse(), group.parse()) {
+        (false, ..) => None,
+        (true, Ok(id), Ok(group)) => Some((id, group)),
+        (true, ..) => {
+            let text = format!("the entry of \"{name}\" in /etc/passwd has no numbers");
+            return Err(Failure::new(text).code(DATA_ERROR));
+        }
+    };
+    Ok(User {
+        name,
+        home,
+        other: ids,
+    })
 }
 
 impl Input {
@@ -167,14 +180,11 @@ impl Input {
 }
 
 fn command(input: &Input, user: &User) -> Command {
-    let mut command = if user.other {
-        // The command's own PATH, which is also the one that is searched, lacks its directory.
-        let mut command = Command::new("/usr/sbin/runuser");
-        command.args(["-u", &user.name, "--", input.shell()]);
-        command
-    } else {
-        Command::new(input.shell())
-    };
+    let mut command = Command::new(input.shell());
+    // No program of root's runs with the environment of the line: its LD_PRELOAD is for the line's own user.
+    if let Some(ids) = user.other {
+        become_user(&mut command, &user.name, ids);
+    }
     command.args(["-c", &input.command]).env_clear();
     let given = [
         ("PATH", "/usr/bin:/bin"),
@@ -186,13 +196,55 @@ fn command(input: &Input, user: &User) -> Command {
     command.envs(given);
     // What psql needs for a job of pg_cron is not for another user's eyes.
     let passed = |name: &str| {
-        name.starts_with("TRAX_") || !user.other && matches!(name, "PGPASSWORD" | "PGPASSFILE")
+        name.starts_with("TRAX_")
+            || user.other.is_none() && matches!(name, "PGPASSWORD" | "PGPASSFILE")
     };
-    command.envs(std::env::vars().filter(|(name, _)| passed(name)));
+    command.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(passed)));
     command.envs(&input.environment);
     let home = input.environment.get("HOME").unwrap_or(&user.home);
     let home = std::path::Path::new(home);
     command.current_dir(if home.is_dir() { home } else { "/".as_ref() });
     command.stdin(Stdio::piped());
     command
+}
+
+/// Lets the command begin as this user, with all its groups.
+fn become_user(command: &mut Command, name: &str, (user, group): (libc::uid_t, libc::gid_t)) {
+    let groups = groups_of(name, group);
+    let done = |outcome: i32| match outcome {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    // SAFETY: between fork and exec only system calls are made; what they read was made before.
+    unsafe {
+        command.pre_exec(move || {
+            done(libc::setgroups(groups.len(), groups.as_ptr()))?;
+            done(libc::setgid(group))?;
+            done(libc::setuid(user))
+        });
+    }
+}
+
+/// The groups that somebody is in.
+fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
+    // A name of /etc/passwd, which is text.
+    let Ok(name) = std::ffi::CString::new(name) else {
+        return vec![group];
+    };
+    let mut groups = vec![group; 64];
+    loop {
+        let room = groups.len();
+        let mut count = room as i32;
+        // SAFETY: the list has as many places as `count` says.
+        let found = unsafe {
+            libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count)
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        if found >= 0 {
+            groups.truncate(count);
+            return groups;
+        }
+        // Too few places; the server of groups says how many there are.
+        groups.resize(count.max(room * 2), group);
+    }
 }
