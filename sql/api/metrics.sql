@@ -89,6 +89,10 @@ with lane as materialized (
     union
     select null, e.group_name
     from trax.lease e
+    union
+    select null, d.group_name
+    from trax.dead_letter d
+    where d.status = 'awaiting_intervention'
 )
 select
     l.group_name,

@@ -10,9 +10,10 @@ use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::Result;
 use crate::instance::{self, State};
-use crate::lease::{self, ReapFrom};
+use crate::lease::{self, Leased, ReapFrom};
 use crate::lock::{Lock, Mode};
 use crate::spi::{self, Spi, arg};
+use crate::table::Table;
 use crate::{cleanup, dead_letter, due, limit, outcome, setting, tally, work_queue};
 use std::time::Duration;
 
@@ -89,7 +90,10 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
         if instance::state(spi) != State::Running {
             return Ok(interval);
         }
+        // A wait for the table is a time in which no heartbeat came through: it lies before `now`, and is seen.
+        let leases = Table::open(Leased::TABLE, Leased::ALL);
         let now = Timestamp::now();
+        leases.close();
         *reap_from = reap_from.next(spi, now);
         let report = run(spi, now, *reap_from);
         if report.is_some() {

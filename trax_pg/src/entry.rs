@@ -92,6 +92,18 @@ impl Call {
         unsafe { pgrx::fcinfo::pg_getarg_datum(self.fcinfo, index) }
     }
 
+    /// The call is that of a trigger, for an INSERT or a COPY.
+    pub(crate) fn is_trigger_of_insert(&self) -> bool {
+        // SAFETY: the context of a call is null or a node; that of a trigger's has its data.
+        unsafe {
+            let context = (*self.fcinfo).context;
+            !context.is_null()
+                && (*context).type_ == pg_sys::NodeTag::T_TriggerData
+                && (*context.cast::<pg_sys::TriggerData>()).tg_event & pg_sys::TRIGGER_EVENT_OPMASK
+                    == pg_sys::TRIGGER_EVENT_INSERT
+        }
+    }
+
     /// A name of 1 to 255 bytes.
     pub(crate) fn name(&self, index: usize, name: &str) -> Result<String> {
         checked_name(self.required(index, name)?, name)

@@ -130,11 +130,14 @@ pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
 sql_function!(
     trax_changed_by_hand,
     pg_finfo_trax_changed_by_hand,
-    |_call| {
+    |call| {
         if !spi::is_ours() {
             taken();
             note(wake::WORK, |notes| notes.by_hand = true);
-            instance::restored_by_hand()?;
+            // A restore copies rows in; it changes and deletes none.
+            if call.is_trigger_of_insert() {
+                instance::restored_by_hand()?;
+            }
         }
         Ok(pg_sys::Datum::from(0))
     }

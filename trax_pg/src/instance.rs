@@ -156,8 +156,9 @@ fn read_mark(spi: &Spi) {
             pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
         }
     }
-    // Before the mark is read: an invalidation that comes meanwhile makes the next caller read again.
+    // Before the mark is read: an invalidation that comes meanwhile makes the next caller read again. So does an error.
     READ_FROM.store(mark_relation().to_u32(), Ordering::Relaxed);
+    let unread = Unread;
     let rows = spi.query_latest(&INSTANCE_PLACE, &here());
     let row = rows
         .first()
@@ -167,6 +168,16 @@ fn read_mark(spi: &Spi) {
         home: row.get(2),
     };
     MARK.set(read);
+    std::mem::forget(unread);
+}
+
+/// Makes the next caller read the mark again.
+struct Unread;
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        READ_FROM.store(0, Ordering::Relaxed);
+    }
 }
 
 #[pg_guard]

@@ -137,6 +137,7 @@ impl Queue {
     /// The head of the best row that has not been looked at, with its scan at that row.
     pub(super) fn next(&mut self) -> Option<Head> {
         loop {
+            pgrx::check_for_interrupts!();
             let seen = self.heads.peek().map(|head| head.place);
             let best = self.list.best();
             if best.is_some_and(|best| seen.is_none_or(|seen| best <= seen)) {
@@ -273,6 +274,7 @@ impl Queue {
     /// another than `lane` only where the names of two lanes have the same hash.
     fn first_wanted(&self, scan: &Scan, lane: &Rc<Lane>) -> Option<Rc<Lane>> {
         loop {
+            pgrx::check_for_interrupts!();
             let (group, task) = names(scan);
             if group == lane.group && task == lane.task {
                 return Some(Rc::clone(lane));

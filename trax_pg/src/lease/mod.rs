@@ -18,7 +18,7 @@ use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::limit::{self, Shared};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
-use crate::table::columns;
+use crate::table::{Table, columns};
 use crate::tally::{self, Stale};
 use crate::{durability, hint, outcome, setting, wake};
 pub(crate) use overdue::{
@@ -102,8 +102,11 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     };
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
-    let now = Timestamp::now();
     spi::connected(|_| {
+        // The time comes after a wait for the table, or what is extended would have run out by then.
+        let leases = Table::open(Leased::TABLE, Leased::ALL);
+        let now = Timestamp::now();
+        leases.close();
         let beats = heartbeat::extend(&held, &ahead, now, now.plus(lease))?;
         let stale = held.job_ids.len().saturating_sub(beats.len());
         tally::stale(Stale::Heartbeat, stale);

@@ -278,12 +278,12 @@ fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
         })
         .collect();
     for met in met {
-        if let Some(later) = extended.get(&met.lease.job_id)
-            && later.expires_at > met.term.expires_at
-        {
-            met.term = *later;
+        if let Some(later) = extended.get(&met.lease.job_id) {
             // A heartbeat beside it says that it has begun, or that its worker lives to say otherwise.
             met.ahead = false;
+            if later.expires_at > met.term.expires_at {
+                met.term = *later;
+            }
         }
     }
 }

@@ -68,6 +68,8 @@ struct Database {
     lowered: AtomicU64,
     generation: AtomicU64,
     complete: AtomicBool,
+    /// The last change for which there was no place: what was known of sections without one is void from then on.
+    unfit: AtomicU64,
     newest: AtomicU32,
     count: AtomicU32,
     look_at: AtomicI64,
@@ -215,7 +217,7 @@ impl Places {
         *self.at(number) = Place {
             lane: section.lane,
             bound: i64::MAX,
-            changed: 0,
+            changed: head.unfit.load(Ordering::Relaxed),
             lowered: 0,
             next_in_bucket: self.buckets[bucket],
             newer: NOWHERE,
@@ -456,6 +458,7 @@ pub(crate) fn lower(rows: impl Iterator<Item = (Section, i64)>) {
                 let number = places.find(database, row.0).expect("lowered");
                 places.at(number).changed = change;
             } else {
+                head.unfit.store(change, Ordering::SeqCst);
                 head.complete.store(false, Ordering::SeqCst);
             }
         }
@@ -478,7 +481,8 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
             let change = head.changes.fetch_add(1, Ordering::SeqCst) + 1;
             fit &= places.lower(head, database, *row, change);
         }
-        if all && fit {
+        // What found no place since may be in none of these rows.
+        if all && fit && head.unfit.load(Ordering::SeqCst) <= state.changes {
             head.complete.store(true, Ordering::SeqCst);
         }
     });

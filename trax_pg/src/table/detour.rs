@@ -18,7 +18,7 @@ const OUR_TRIGGERS: [&CStr; 3] = [
 ];
 
 /// Our own check constraints, which whoever adds a row answers for.
-const OUR_CHECKS: [&CStr; 16] = [
+const OUR_CHECKS: [&CStr; 20] = [
     c"work_queue_waits_for_known",
     c"work_queue_priority_range",
     c"work_queue_attempts_not_negative",
@@ -30,6 +30,10 @@ const OUR_CHECKS: [&CStr; 16] = [
     c"lease_attempt_positive",
     c"lease_cancel_has_a_cause",
     c"lease_manifest_has_id",
+    c"lease_priority_range",
+    c"lease_max_retries_not_negative",
+    c"lease_timeout_range",
+    c"lease_retry_delay_range",
     c"run_state_known",
     c"run_failure_kind_known",
     c"run_failure_kind_only_when_failed",

@@ -105,7 +105,7 @@ impl<'table> Inserter<'table> {
                 std::ptr::null_mut(),
             );
             for slot in slots.iter() {
-                insert_into_indexes(self.target, *slot, self.state);
+                insert_into_indexes(self.target, *slot, self.state, false);
                 pg_sys::ExecClearTuple(*slot);
             }
             pg_sys::CurrentMemoryContext = context;
@@ -177,10 +177,12 @@ fn suppressed(table: &str) -> Error {
         ))
 }
 
+/// Adds entries for a row; with `summaries` to indexes that summarize blocks alone, which exist from version 16 on.
 pub(super) unsafe fn insert_into_indexes(
     target: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,
     state: *mut pg_sys::EState,
+    #[cfg_attr(feature = "pg15", allow(unused_variables))] summaries: bool,
 ) {
     // SAFETY: the slot holds a row that has just been added to the target's table.
     unsafe {
@@ -193,7 +195,7 @@ pub(super) unsafe fn insert_into_indexes(
             std::ptr::null_mut(),
             std::ptr::null_mut(),
             #[cfg(not(feature = "pg15"))]
-            false,
+            summaries,
         );
     }
 }

@@ -23,6 +23,7 @@ pub(crate) use detour::{detour_of, history_detour};
 pub(crate) use insert::Inserter;
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::Once;
 pub(crate) use update::Updater;
@@ -74,6 +75,8 @@ pub(crate) struct Table {
     columns: &'static [&'static CStr],
     /// Its rows are written without statements.
     is_direct: bool,
+    /// No publication refuses deletes.
+    may_delete: Cell<bool>,
 }
 
 impl Table {
@@ -104,6 +107,7 @@ impl Table {
             name,
             columns,
             is_direct,
+            may_delete: Cell::new(false),
         }
     }
 
@@ -122,7 +126,10 @@ impl Table {
         // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a statement is.
         let result = unsafe {
             pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
-            pg_sys::CheckCmdReplicaIdentity(self.relation, pg_sys::CmdType::CMD_DELETE);
+            if !self.may_delete.get() {
+                pg_sys::CheckCmdReplicaIdentity(self.relation, pg_sys::CmdType::CMD_DELETE);
+                self.may_delete.set(true);
+            }
             pg_sys::table_tuple_delete(
                 self.relation,
                 &raw mut tid,

@@ -3,6 +3,7 @@
 use super::Table;
 use super::detour;
 use pgrx::pg_sys;
+use std::cell::Cell;
 use std::ffi::CStr;
 
 /// How often a partition is looked for that goes away at that moment.
@@ -31,6 +32,7 @@ impl Table {
                         name: self.name,
                         columns: self.columns,
                         is_direct: true,
+                        may_delete: Cell::new(false),
                     });
                 }
                 close(relation);

@@ -1,7 +1,9 @@
 //! Changing: a row at a time, in place where no index knows what changes.
 
+use super::detour::has_checks_of_others;
 use super::insert::insert_into_indexes;
-use super::{Table, Taken, View};
+use super::{Table, Taken, View, attribute};
+use crate::spi;
 use pgrx::pg_sys;
 
 /// Changes rows that no other transaction has.
@@ -10,6 +12,8 @@ pub(crate) struct Updater<'table> {
     /// A copy, which is not counted: the slot of a new row need not be given back.
     changed: *mut pg_sys::TupleTableSlot,
     locked: *mut pg_sys::TupleTableSlot,
+    /// Rows are changed in place; else each by a statement.
+    is_direct: bool,
     /// For what becomes a new entry of the indexes, once there is such a row.
     indexes: Option<(*mut pg_sys::EState, *mut pg_sys::ResultRelInfo)>,
 }
@@ -19,6 +23,7 @@ impl<'table> Updater<'table> {
         // SAFETY: the relation is open; the slots live in the current memory context.
         unsafe {
             pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr());
+            pg_sys::CheckCmdReplicaIdentity(table.relation, pg_sys::CmdType::CMD_UPDATE);
             let shape = pg_sys::CreateTupleDescCopy((*table.relation).rd_att);
             Self {
                 table,
@@ -27,6 +32,7 @@ impl<'table> Updater<'table> {
                     &raw const pg_sys::TTSOpsHeapTuple,
                 ),
                 locked: table.slot(),
+                is_direct: table.is_direct && !has_checks_of_others(table.relation),
                 indexes: None,
             }
         }
@@ -69,6 +75,10 @@ impl<'table> Updater<'table> {
                 pg_sys::ExecClearTuple(self.locked);
                 return Taken::of(found);
             }
+            if !self.is_direct {
+                pg_sys::ExecClearTuple(self.locked);
+                return self.update_by_statement(tid, &columns, &values, &nulls);
+            }
             let old = pg_sys::ExecCopySlotHeapTuple(self.locked);
             let new = pg_sys::heap_modify_tuple_by_cols(
                 old,
@@ -97,7 +107,11 @@ impl<'table> Updater<'table> {
                 &raw mut indexes,
             );
             if result == pg_sys::TM_Result::TM_Ok && indexes != none {
-                self.add_to_indexes();
+                #[cfg(feature = "pg15")]
+                self.add_to_indexes(false);
+                // In place, but for indexes that summarize blocks.
+                #[cfg(not(feature = "pg15"))]
+                self.add_to_indexes(indexes == pg_sys::TU_UpdateIndexes::TU_Summarizing);
             }
             pg_sys::ExecClearTuple(self.changed);
             pg_sys::ExecClearTuple(self.locked);
@@ -106,7 +120,42 @@ impl<'table> Updater<'table> {
         }
     }
 
-    unsafe fn add_to_indexes(&mut self) {
+    /// The same for a table that needs statements, of a row that is locked. No when a trigger keeps it as it is.
+    fn update_by_statement(
+        &self,
+        mut tid: pg_sys::ItemPointerData,
+        columns: &[i32],
+        values: &[pg_sys::Datum],
+        nulls: &[bool],
+    ) -> Taken {
+        let mut types = vec![pg_sys::TIDOID];
+        let mut arguments = vec![Some(pg_sys::Datum::from(&raw mut tid))];
+        let mut changes = Vec::new();
+        for (index, &column) in columns.iter().enumerate() {
+            let column = column as usize - 1;
+            // SAFETY: a column of the open relation.
+            types.push(unsafe { (*attribute((*self.table.relation).rd_att, column)).atttypid });
+            arguments.push((!nulls[index]).then_some(values[index]));
+            let name = self.table.columns[column].to_string_lossy();
+            changes.push(format!("{name} = ${}", index + 2));
+        }
+        let sql = format!(
+            "update only trax.{} o set {} where o.ctid operator(pg_catalog.=) $1",
+            self.table.name.to_string_lossy(),
+            changes.join(", ")
+        );
+        let updated = spi::connected(|spi| {
+            let statement = spi::kept(&sql, &types);
+            Ok(spi.change_latest(statement, &arguments).len())
+        });
+        match updated {
+            Ok(1) => Taken::Yes,
+            Ok(_) => Taken::No,
+            Err(error) => error.raise(),
+        }
+    }
+
+    unsafe fn add_to_indexes(&mut self, summaries: bool) {
         // SAFETY: the slot holds the row that has just been stored.
         unsafe {
             let (state, target) = *self.indexes.get_or_insert_with(|| {
@@ -116,7 +165,7 @@ impl<'table> Updater<'table> {
                 pg_sys::ExecOpenIndices(target, false);
                 (state, target)
             });
-            insert_into_indexes(target, self.changed, state);
+            insert_into_indexes(target, self.changed, state, summaries);
         }
     }
 

@@ -4,7 +4,8 @@
 //! every two seconds, and starts this worker when much is dead, or when a crash has made the server forget how much. The
 //! worker vacuums what is due, without delays, and ends: an idle database needs no worker slot.
 //!
-//! Holds: while somebody's snapshot keeps the horizon where it was at the last vacuum, there is no other.
+//! Holds: while somebody's snapshot keeps the horizon where it was at the last vacuum, there is no other; and where one
+//! follows another at once, because it removed little or failed, each waits twice as long as the one before, up to a minute.
 
 use super::{LIBRARY, my_pid, receive_signals, scheduler};
 use crate::setting;
@@ -15,6 +16,7 @@ use crate::work_queue::Waiting;
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use std::ffi::CStr;
+use std::time::{Duration, Instant};
 
 statement!(VACUUM_DUE, "vacuum_due.sql", INT8OID);
 
@@ -37,7 +39,14 @@ const COMMANDS: [(&str, &CStr); 2] = [
 pub(super) struct Vacuums {
     /// The horizon when the last worker was started: what died after it stayed.
     horizon: pg_sys::TransactionId,
+    /// When the last worker was started, and how long the next one waited for is put off.
+    started: Option<Instant>,
+    pause: Duration,
 }
+
+/// Between two vacuums when the first was of use, and at most.
+const PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Vacuums {
     /// Starts a worker when it is time, inside a transaction of the scheduler.
@@ -58,6 +67,11 @@ impl Vacuums {
             }
         }
         if tables == 0 {
+            // What was due is done.
+            self.pause = PAUSE;
+            return;
+        }
+        if self.started.is_some_and(|at| at.elapsed() < self.pause) {
             return;
         }
         let horizon = table::horizon(Waiting::TABLE);
@@ -73,6 +87,8 @@ impl Vacuums {
             .is_ok()
         {
             self.horizon = horizon;
+            self.started = Some(Instant::now());
+            self.pause = (self.pause * 2).clamp(PAUSE, LONGEST_PAUSE);
         }
     }
 }
