@@ -53,10 +53,7 @@ async fn recorded(client: &Client, jobs: i64) {
 
 /// What was told is what the handlers said, at their first attempt.
 async fn kept(client: &Client, running: super::Running, jobs: i64) {
-    recorded(client, jobs).await;
-    let wrong = "select count(*) from trax.run
-        where attempt > 1 or coalesce(error, '') <> case when (input #>> '{}')::int % 10 = 9 then 'it is a nine' else '' end";
-    assert_eq!(value::<i64>(client, wrong).await, 0);
+    recorded_rightly(client, jobs).await;
     let summary = running.drain().await;
     assert_eq!(
         (
@@ -69,14 +66,22 @@ async fn kept(client: &Client, running: super::Running, jobs: i64) {
     );
 }
 
+async fn recorded_rightly(client: &Client, jobs: i64) {
+    recorded(client, jobs).await;
+    let wrong = "select count(*) from trax.run
+        where attempt > 1 or coalesce(error, '') <> case when (input #>> '{}')::int % 10 = 9 then 'it is a nine' else '' end";
+    assert_eq!(value::<i64>(client, wrong).await, 0);
+}
+
 /// One lease is locked by somebody; the worker's calls wait for no lock longer than `setting` allows.
-async fn one_is_locked(setting: &str) {
+async fn one_is_locked(setting: &str, is_told_once: bool) {
     let database = database().await;
     let client = connect(&database).await;
     // Not behind a pooler, which takes no options.
     let mut config = database.config();
     config.options(setting);
-    let (running, open) = begun(&client, worker_at(config), 40).await;
+    let worker = worker_at(config).lease(Duration::from_secs(6));
+    let (running, open) = begun(&client, worker, 40).await;
     let mut locker = connect(&database).await;
     let lock = locker.transaction().await.expect("it begins");
     lock.execute(
@@ -90,17 +95,33 @@ async fn one_is_locked(setting: &str) {
     let late = enqueue(&client, "t", 0).await;
     super::state_becomes(&client, late, "completed").await;
     lock.rollback().await.expect("it ends");
-    kept(&client, running, 41).await;
+    if is_told_once {
+        return kept(&client, running, 41).await;
+    }
+    // A call that was given up while it waited records the outcome when the lock goes; told again it is lost.
+    recorded_rightly(&client, 41).await;
+    let summary = running.drain().await;
+    assert_eq!(
+        summary.completed + summary.dead + summary.lost,
+        41,
+        "{summary}"
+    );
 }
 
 #[tokio::test]
 async fn a_lock_timeout_costs_no_finished_work_and_holds_up_no_other() {
-    one_is_locked("-c lock_timeout=50ms").await;
+    one_is_locked("-c lock_timeout=50ms", true).await;
 }
 
 #[tokio::test]
 async fn a_statement_timeout_costs_no_finished_work_and_holds_up_no_other() {
-    one_is_locked("-c statement_timeout=200ms").await;
+    one_is_locked("-c statement_timeout=200ms", true).await;
+}
+
+/// Nothing ends the wait but the worker itself.
+#[tokio::test]
+async fn a_lock_that_lasts_costs_no_finished_work_and_holds_up_no_other() {
+    one_is_locked("-c lock_timeout=0", false).await;
 }
 
 /// What records outcomes.

@@ -181,7 +181,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let in_turn = !self.was_later && self.shutdown.phase() == Phase::Running;
         if !self.later.is_empty() && now >= self.later_at && (in_turn || self.outbox.is_empty()) {
             self.was_later = true;
-            self.line.begin(std::mem::take(&mut self.later), 0, 0);
+            self.line.begin(std::mem::take(&mut self.later), 0, 0, true);
             return;
         }
         let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
@@ -205,7 +205,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let in_hand = self.running.len() + self.waiting.len();
         let places = self.setup.concurrency.saturating_sub(in_hand);
         self.line
-            .begin(std::mem::take(&mut self.outbox), want, places);
+            .begin(std::mem::take(&mut self.outbox), want, places, false);
     }
 
     fn take_notice(&mut self, notice: Notice) {

@@ -28,11 +28,11 @@ impl Line {
     }
 
     /// Begins to tell `outbox` and to claim up to `want` jobs, for so many free places; only on an idle line.
-    pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize, places: usize) {
+    pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize, places: usize, apart: bool) {
         if let Line::Idle(mut link) = std::mem::replace(self, Line::Gone) {
             let telling = outbox.len() as u64;
             let exchange = Box::pin(async move {
-                let reply = link.exchange(outbox, want, places).await;
+                let reply = link.exchange(outbox, want, places, apart).await;
                 (link, reply)
             });
             *self = Line::Busy { exchange, telling };

@@ -146,7 +146,8 @@ impl Link {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With nothing to do it only mends a broken connection.
+    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With
+    /// `apart` these are outcomes that are told again. With nothing to do it only mends a broken connection.
     ///
     /// # Errors
     /// Only before the first claim that succeeded: what the server refuses.
@@ -155,6 +156,7 @@ impl Link {
         outbox: Vec<Settled>,
         want: usize,
         places: usize,
+        apart: bool,
     ) -> Result<Reply> {
         self.options = self.options.clone().places(number(places.min(BATCH)));
         let mut reply = Reply {
@@ -170,7 +172,10 @@ impl Link {
         }
         self.health.asking(Part::Claim);
         let mut hindrance = None;
-        match self.try_exchange(want, &mut reply, &mut hindrance).await {
+        match self
+            .try_exchange(want, apart, &mut reply, &mut hindrance)
+            .await
+        {
             Ok(()) => {
                 self.health.reached(Part::Claim);
                 self.state.backoff.reset();
@@ -196,7 +201,12 @@ impl Link {
                 self.trouble("claim", &error, retry_in);
             }
         }
-        self.put_off(&mut reply, hindrance, want == 0);
+        self.put_off(&mut reply, hindrance, apart);
+        if apart {
+            // Not among what is new, which one of them would hold up again; the one that was tried goes last.
+            let untried = std::mem::take(&mut reply.untold);
+            reply.later.splice(0..0, untried);
+        }
         Ok(reply)
     }
 
@@ -238,6 +248,7 @@ impl Link {
     async fn try_exchange(
         &mut self,
         want: usize,
+        apart: bool,
         reply: &mut Reply,
         hindrance: &mut Option<Error>,
     ) -> Result<()> {
@@ -247,7 +258,7 @@ impl Link {
             self.state.connection = Some(connection);
         }
         // What is told again takes the line from what is new only so long as it has waited itself.
-        let limit = match want == 0 && self.state.hindered {
+        let limit = match apart {
             true => (self.state.pause * 2).max(LEAST_LIMIT).min(self.limit),
             false => self.limit,
         };
@@ -275,6 +286,9 @@ impl Link {
             hindrance,
             failures: 0,
         };
+        if apart {
+            return telling.in_order().await;
+        }
         telling.others().await?;
         if want == 0 {
             return telling.completions().await;
@@ -404,15 +418,25 @@ struct Telling<'a> {
 }
 
 impl Telling<'_> {
+    /// One by one, so that each has its turn: one that is not told goes behind the others.
+    async fn in_order(&mut self) -> Result<()> {
+        while self.failures < ENOUGH && !self.reply.untold.is_empty() {
+            let settled = self.reply.untold.remove(0);
+            self.one(settled).await?;
+        }
+        self.leave_the_rest();
+        Ok(())
+    }
+
     /// What is no completion, one by one.
     async fn others(&mut self) -> Result<()> {
         let is_other = |settled: &Settled| !matches!(settled.verdict, Verdict::Complete(_));
-        while let Some(at) = self.reply.untold.iter().rposition(is_other) {
+        while let Some(at) = self.reply.untold.iter().position(is_other) {
             if self.failures >= ENOUGH {
                 self.leave_the_rest();
                 break;
             }
-            let settled = self.reply.untold.swap_remove(at);
+            let settled = self.reply.untold.remove(at);
             self.one(settled).await?;
         }
         Ok(())
