@@ -212,6 +212,32 @@ async fn a_pause_is_kept_with_its_reason_and_a_tick_by_hand_still_works() {
 }
 
 #[tokio::test]
+async fn an_adoption_that_could_not_be_read_is_read_again() {
+    let (db, s) = session().await;
+    s.enqueue("'a'").await;
+    let fresh = Session::of(&db).await;
+    s.get("begin; lock table trax.adoption in access exclusive mode")
+        .await;
+    fresh.get("set statement_timeout = '200 ms'").await;
+    let refusal = fresh.refusal("select * from trax.claim_next()").await;
+    assert_eq!(refusal.code, "57014", "{refusal}");
+    s.get("rollback").await;
+    assert_eq!(fresh.claim("").await.len(), 1);
+}
+
+#[tokio::test]
+async fn only_rows_that_are_put_in_make_a_copy_of_a_database() {
+    let (_db, s) = session().await;
+    s.get("set row_security = off; delete from trax.work_queue; update trax.work_queue set priority = 1")
+        .await;
+    s.get("select * from trax.claim_next()").await;
+    s.get("insert into trax.manifest_state select * from trax.manifest_state")
+        .await;
+    let refusal = s.refusal("select * from trax.claim_next()").await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+}
+
+#[tokio::test]
 async fn a_copy_starts_nothing_until_it_is_adopted() {
     let (db, s) = session().await;
     let other = Session::of(&db).await;

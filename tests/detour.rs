@@ -19,7 +19,10 @@ async fn lives(s: &Session) {
     s.get(
         "select trax.enqueue_many('a', array_fill('{}'::jsonb, array[10]), max_retries => 1);
          select trax.complete_many(array_agg(job_id), array_agg(token)) from trax.claim_next(max_jobs => 4);
-         select trax.complete(job_id, token) from trax.claim_next();
+         select trax.complete(c.job_id, c.token)
+         from trax.claim_next() c
+         cross join lateral trax.heartbeat(array[c.job_id], array[c.token], '2 h');
+         select from trax.claim_next() c, trax.heartbeat(array[c.job_id], array[c.token], '3 h');
          select trax.fail(job_id, token, 'no', retry_in => '0 s') from trax.claim_next();
          select trax.fail(job_id, token, 'no', permanent => true) from trax.claim_next();
          select trax.release(job_id, token) from trax.claim_next()",
@@ -180,7 +183,7 @@ async fn added_columns_have_their_defaults() {
         .await,
         "t|7"
     );
-    assert_eq!(s.claim("max_jobs => 100").await.len(), 4);
+    assert_eq!(s.claim("max_jobs => 100").await.len(), 3);
     s.assert_healthy().await;
 }
 

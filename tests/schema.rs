@@ -188,6 +188,25 @@ async fn every_table_and_sequence_is_in_the_dump() {
     assert_eq!(s.get(filtered).await, "", "a dump takes all rows");
 }
 
+/// A check of ours that the library takes for somebody else's is evaluated for every row.
+#[tokio::test]
+async fn the_library_knows_every_check_of_the_tables_it_writes_directly() {
+    let (_db, s) = session().await;
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../trax_pg/src/table/detour.rs"
+    );
+    let source = std::fs::read_to_string(path).expect("the list can be read");
+    let checks = "select c.conname from pg_constraint c
+                  where c.contype = 'c'
+                      and c.conrelid in ('trax.work_queue'::regclass, 'trax.lease'::regclass, 'trax.run'::regclass)";
+    let checks = s.get(checks).await;
+    assert!(checks.lines().count() > 10, "{checks}");
+    for check in checks.lines() {
+        assert!(source.contains(&format!("c\"{check}\"")), "{check}");
+    }
+}
+
 /// Or a publication of all tables would make every update and delete of the scheduler an error.
 #[tokio::test]
 async fn every_table_has_an_identity_for_a_publication() {

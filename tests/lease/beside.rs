@@ -40,6 +40,30 @@ async fn three_jobs() -> (trax_client::testkit::Database, [Session; 3], Vec<Clai
     (db, sessions, jobs)
 }
 
+/// Behind an administrator's DDL, which itself waits for a transaction.
+#[tokio::test]
+async fn a_heartbeat_that_waited_for_the_table_extends_from_then_on() {
+    let (db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("lease => '1 s'").await;
+    let (worker, holder) = (Session::of(&db).await, Session::of(&db).await);
+    let pid = worker.number("select pg_backend_pid()").await as i32;
+    holder
+        .get("begin; lock table trax.lease in access exclusive mode")
+        .await;
+    let sql = format!(
+        "select lease_expires_at > clock_timestamp()
+         from trax.heartbeat(array[{}], array['{}'::uuid], '1 s')",
+        job.id, job.token
+    );
+    let beat = tokio::spawn(async move { worker.get(&sql).await });
+    s.sees_waiting(pid).await;
+    // Longer than the lease that it asks for.
+    s.get("select pg_sleep(1.2)").await;
+    holder.get("rollback").await;
+    assert_eq!(beat.await.expect("it answers"), "t");
+}
+
 #[tokio::test]
 async fn a_heartbeat_waits_for_nobody_and_extends_all_leases() {
     for holder in HOLDERS {

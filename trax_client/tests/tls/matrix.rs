@@ -258,6 +258,25 @@ async fn what_this_library_refuses_and_libpq_takes_is_said() -> Result {
 }
 
 #[tokio::test]
+async fn a_stream_that_is_open_already_is_encrypted_as_the_address_says() -> Result {
+    let Some(site) = Site::make(EITHER).await? else {
+        return Ok(());
+    };
+    let ca = site.file("ca.crt");
+    let place = ("127.0.0.1", site.server.port());
+    // The address names no host: the caller does.
+    for (mode, encrypted) in [("verify-full", true), ("prefer", true), ("disable", false)] {
+        let text = format!("user=postgres dbname=tls sslmode={mode} sslrootcert={ca}");
+        let address: Address = text.parse()?;
+        let stream = tokio::net::TcpStream::connect(place).await?;
+        let client = address.connect_over(stream, "localhost").await?;
+        let seen: bool = client.query_one(SQL, &[]).await?.get(0);
+        assert_eq!(seen, encrypted, "{mode}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_revoked_certificate_and_an_open_key_are_named() -> Result {
     let Some(site) = Site::make(EITHER).await? else {
         return Ok(());
