@@ -699,7 +699,9 @@ async fn what_a_program_leaves_running_in_its_group_ends_with_it() {
     let database = database().await;
     let client = connect(&database).await;
     let files = Scratch::new("left");
-    let exec = program(&files, "worker.sh", &format!("{WITH_CHILD}\necho 7"));
+    // It ends when its child has begun and hears no SIGTERM any more.
+    let body = format!("{WITH_CHILD}\nwhile [ ! -e \"$DIR/child\" ]; do sleep 0.05; done\necho 7");
+    let exec = program(&files, "worker.sh", &body);
     execute(&client, "select trax.enqueue('t')").await;
     let mut command = trax(
         &database,
