@@ -128,6 +128,6 @@ async fn with_turns_a_backlog_of_one_task_does_not_hold_up_the_others() {
     assert_eq!(seen.len(), 551, "all ran");
     let at = |task: char| seen.rfind(task).map_or(0, |at| at + 1);
     assert!(at('c') <= 20, "the one job of c is soon done: {seen}");
-    // Half of what runs while b has jobs is b's, but for the first claims.
-    assert!((99..=140).contains(&at('b')), "{}: {seen}", at('b'));
+    // Half of what runs while b has jobs is b's, but for the first claims and the last turns.
+    assert!((90..=140).contains(&at('b')), "{}: {seen}", at('b'));
 }
