@@ -1,55 +1,125 @@
-//! The README's SQL runs, and prints what the README shows. The rule for its blocks is in `harness::markdown`.
+//! The README and the pages of `docs/`: their SQL and commands run and print what they show (the rule is in
+//! `harness::markdown`), their links lead somewhere, and the pages of reference say what the server has.
 
-use harness::markdown::{Block, blocks, matches, play};
+mod reference;
+
+use harness::markdown::{Block, Language, blocks, matches, play};
+use harness::process::trax_binary;
 use harness::scheduler::new_name;
 use harness::shared_server;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A new, empty database, and the psql that runs in it.
-async fn empty_database() -> impl Fn() -> Command {
+/// The directory of a page, or of the README.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The README and every page.
+fn documents() -> Vec<PathBuf> {
+    let pages = std::fs::read_dir(root().join("docs")).expect("docs/ can be read");
+    let mut documents: Vec<PathBuf> = pages
+        .map(|page| page.expect("an entry can be read").path())
+        .filter(|page| page.extension().is_some_and(|end| end == "md"))
+        .collect();
+    documents.sort();
+    documents.insert(0, root().join("README.md"));
+    documents
+}
+
+fn text(document: &Path) -> String {
+    std::fs::read_to_string(document)
+        .unwrap_or_else(|error| panic!("{}: {error}", document.display()))
+}
+
+/// A new, empty database, and commands that find it, `trax` among them.
+async fn empty_database() -> impl Fn(&str) -> Command {
     let name = new_name("document");
     shared_server()
         .plain_database(&name)
         .await
         .expect("a database is made");
-    move || {
-        let mut psql = shared_server().command("psql");
-        psql.env("PGOPTIONS", "-c client_min_messages=warning")
-            .args(["-d", &name]);
-        psql
+    move |program| {
+        let psql = shared_server().command("psql");
+        let mut command = match program {
+            "psql" => shared_server().command("psql"),
+            _ => Command::new(program),
+        };
+        let beside = |program: &Path| program.parent().unwrap_or(program).to_path_buf();
+        let mut path = vec![
+            beside(&trax_binary()),
+            beside(Path::new(psql.get_program())),
+        ];
+        path.extend(std::env::split_paths(
+            &std::env::var_os("PATH").unwrap_or_default(),
+        ));
+        for (name, value) in psql.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+            .env(
+                "PATH",
+                std::env::join_paths(path).expect("a path has no colon"),
+            )
+            .env("PGOPTIONS", "-c client_min_messages=warning")
+            .env("PGDATABASE", &name);
+        command
     }
 }
 
 #[tokio::test]
-async fn every_sql_block_of_the_readme_runs_and_prints_what_it_shows() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    if !path.exists() {
-        println!("there is no README.md yet");
-        return;
-    }
-    let text = std::fs::read_to_string(&path).expect("README.md can be read");
-    let blocks = blocks(&text);
-    assert!(
-        blocks.len() >= 5,
-        "README.md has {} blocks of SQL, and should show more",
-        blocks.len()
-    );
-    play("README.md", &blocks, empty_database().await);
-}
-
-#[tokio::test]
-async fn every_sql_block_of_every_page_runs_and_prints_what_it_shows() {
-    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     let mut played = 0;
-    for page in std::fs::read_dir(pages).expect("docs/ can be read") {
-        let page = page.expect("an entry can be read").path();
-        let text = std::fs::read_to_string(&page).expect("a page can be read");
-        let name = page.display().to_string();
-        play(&name, &blocks(&text), empty_database().await);
-        played += 1;
+    for document in documents() {
+        let name = document.display().to_string();
+        let blocks = blocks(&text(&document));
+        if !blocks.is_empty() {
+            play(&name, &blocks, empty_database().await);
+            played += 1;
+        }
     }
-    assert!(played > 0, "docs/ has no page");
+    assert!(
+        played >= 6,
+        "{played} documents have SQL, and more should show some"
+    );
+}
+
+#[test]
+fn every_link_of_every_page_leads_to_a_file() {
+    for document in documents() {
+        let from = document.parent().expect("a document is in a directory");
+        let page = text(&document);
+        for rest in page.split("](").skip(1) {
+            let link = rest.split_once(')').map_or(rest, |(link, _)| link);
+            let target = link.split('#').next().unwrap_or(link);
+            if !target.is_empty() && !target.contains("://") {
+                assert!(
+                    from.join(target).exists(),
+                    "{} has a link to {target}, which is not there",
+                    document.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_readme_is_short_and_names_every_page() {
+    let documents = documents();
+    let readme = text(&documents[0]);
+    assert!(
+        readme.lines().count() <= 160,
+        "README.md has {} lines: what is more belongs to docs/",
+        readme.lines().count()
+    );
+    for page in &documents[1..] {
+        let name = page.file_name().expect("a page is a file");
+        let link = format!("docs/{}", name.to_string_lossy());
+        assert!(readme.contains(&link), "README.md does not lead to {link}");
+    }
 }
 
 const DOCUMENT: &str = "# A document
@@ -70,11 +140,19 @@ Which prints:
 ```
 
 ```sh
+echo 1 > n; cat n
+```
+
+```text
+1
+```
+
+```sh ignore
 exit 1
 ```
 
 ```text
-belongs to no SQL
+belongs to nothing that runs
 ```
 
 ```sql ignore
@@ -100,13 +178,16 @@ insert into t values (2);
 ";
 
 #[test]
-fn the_blocks_of_a_document_are_its_sql_and_the_text_right_behind_it() {
+fn the_blocks_of_a_document_are_what_runs_and_the_text_right_behind_it() {
     let found = blocks(DOCUMENT);
     let lines: Vec<usize> = found.iter().map(|block| block.line).collect();
-    assert_eq!(lines, [3, 30, 43]);
+    assert_eq!(lines, [3, 18, 38, 51]);
+    let languages: Vec<Language> = found.iter().map(|block| block.language).collect();
+    let (sql, shell) = (Language::Sql, Language::Shell);
+    assert_eq!(languages, [sql, shell, sql, sql]);
     let expected: Vec<bool> = found.iter().map(|block| block.expected.is_some()).collect();
-    assert_eq!(expected, [true, true, false]);
-    assert!(found[0].sql.starts_with("create table t"));
+    assert_eq!(expected, [true, true, true, false]);
+    assert!(found[0].code.starts_with("create table t"));
     assert!(
         found[0]
             .expected
@@ -132,29 +213,30 @@ async fn a_document_that_tells_the_truth_passes() {
 
 #[tokio::test]
 async fn a_document_that_shows_another_output_does_not_pass() {
-    let psql = empty_database().await;
+    let command = empty_database().await;
     let wrong = DOCUMENT.replace(" 1 | a", " 2 | a");
     let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        play("document", &blocks(&wrong), psql)
+        play("document", &blocks(&wrong), command)
     }));
     let said = played.expect_err("the output differs");
     let said = said
         .downcast_ref::<String>()
         .map(String::as_str)
         .unwrap_or_default();
-    assert!(said.starts_with("document:3: psql prints"), "{said}");
+    assert!(said.starts_with("document:3: this prints"), "{said}");
 }
 
 #[tokio::test]
 async fn a_document_with_a_failing_statement_does_not_pass() {
-    let psql = empty_database().await;
+    let command = empty_database().await;
     let failing = [Block {
         line: 7,
-        sql: "select 1;\nselect 1 / 0;".to_owned(),
+        language: Language::Sql,
+        code: "select 1;\nselect 1 / 0;".to_owned(),
         expected: None,
     }];
     let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        play("document", &failing, psql)
+        play("document", &failing, command)
     }));
     let said = played.expect_err("a statement fails");
     let said = said

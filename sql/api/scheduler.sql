@@ -18,5 +18,5 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_installed';
 
 comment on function trax.installed() is
-    'Tells the launcher, when this transaction commits, to look at this database again.';
+    'Internal. Makes the launcher look at this database again when this transaction commits.';
 

@@ -1,46 +1,59 @@
-//! The SQL of a document, and the output that it shows.
+//! The SQL and the commands of a document, and the output that it shows.
 //!
-//! The rule for documents whose SQL is run:
-//! - A fenced block whose info string is exactly `sql` is run. `sql ignore`, any other word and indented code are not.
-//! - A fenced block `text` that is the very next block after it is what psql prints for all of it (`psql -X -q`,
-//!   so no `CREATE EXTENSION`), blanks at line ends and empty lines at the end aside. A line `...` stands for any
-//!   number of lines.
+//! The rule for documents that are run:
+//! - A fenced block whose info string is exactly `sql` is run by psql, one with `sh` by bash, which stops at the first
+//!   command that fails. `sql ignore`, any other word and indented code are not run.
+//! - A fenced block `text` that is the very next block after it is what it prints on standard output (`psql -X -q`, so
+//!   no `CREATE EXTENSION`), blanks at line ends and empty lines at the end aside. A line `...` stands for any number
+//!   of lines.
 //! - The blocks run in order, each in a session of its own, as superuser, in one database that is new and empty at
 //!   the first. It has no scheduler: what a cycle does must be asked for with `select * from trax.tick()`.
+//! - Commands run in one directory that is empty at the first, with `trax` in the path and that database in `PGDATABASE`.
 
 use crate::process::{Scratch, run};
 use std::process::Command;
 
-/// A piece of SQL that a document shows.
+/// What a block is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    Sql,
+    Shell,
+}
+
+/// A piece of SQL, or commands, that a document shows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     /// The line of its opening fence, from 1.
     pub line: usize,
-    /// The SQL.
-    pub sql: String,
-    /// What the document says psql prints.
+    pub language: Language,
+    pub code: String,
+    /// What the document says it prints.
     pub expected: Option<String>,
 }
 
 /// The blocks of a document that are run, in order.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
-    let mut follows_sql = false;
+    let mut follows_code = false;
     for (line, info, body) in fences(text) {
-        match info {
-            "sql" => blocks.push(Block {
+        let language = match info {
+            "sql" => Some(Language::Sql),
+            "sh" => Some(Language::Shell),
+            _ => None,
+        };
+        if let Some(language) = language {
+            blocks.push(Block {
                 line,
-                sql: body,
+                language,
+                code: body,
                 expected: None,
-            }),
-            "text" if follows_sql => {
-                if let Some(block) = blocks.last_mut() {
-                    block.expected = Some(body);
-                }
+            });
+        } else if info == "text" && follows_code {
+            if let Some(block) = blocks.last_mut() {
+                block.expected = Some(body);
             }
-            _ => {}
         }
-        follows_sql = info == "sql";
+        follows_code = language.is_some();
     }
     blocks
 }
@@ -68,35 +81,46 @@ fn fences(text: &str) -> Vec<(usize, &str, String)> {
     found
 }
 
-/// Runs a document's blocks; `psql` is the command with its database. Panics at the first that fails or that prints
-/// something else than the document says.
-pub fn play(document: &str, blocks: &[Block], psql: impl Fn() -> Command) {
+/// Runs a document's blocks; `command` makes a command of a program with its database. Panics at the first that fails or
+/// that prints something else than the document says.
+pub fn play(document: &str, blocks: &[Block], command: impl Fn(&str) -> Command) {
     let files = Scratch::new("document");
-    for Block {
-        line,
-        sql,
-        expected,
-    } in blocks
-    {
-        // From a file each statement is a transaction of its own, as when a person types it.
-        let file = files.path().join(format!("line-{line}.sql"));
-        std::fs::write(&file, sql).expect("a file can be written");
-        let mut psql = psql();
-        psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-P", "pager=off", "-f"])
-            .arg(&file);
-        let (code, output, errors) = run(&mut psql);
+    for block in blocks {
+        let (line, code) = (block.line, &block.code);
+        let mut command = match block.language {
+            Language::Sql => psql(&files, block, command("psql")),
+            Language::Shell => bash(&files, block, command("bash")),
+        };
+        let (status, output, errors) = run(&mut command);
         assert_eq!(
-            code,
+            status,
             Some(0),
-            "{document}:{line}: the SQL fails\n{sql}\n{errors}"
+            "{document}:{line}: this fails\n{code}\n{errors}"
         );
-        if let Some(expected) = expected {
+        if let Some(expected) = &block.expected {
             assert!(
                 matches(expected, &output),
-                "{document}:{line}: psql prints\n{output}\nwhere the document shows\n{expected}"
+                "{document}:{line}: this prints\n{output}\nwhere the document shows\n{expected}"
             );
         }
     }
+}
+
+/// From a file each statement is a transaction of its own, as when a person types it.
+fn psql(files: &Scratch, block: &Block, mut psql: Command) -> Command {
+    let file = files.path().join(format!("line-{}.sql", block.line));
+    std::fs::write(&file, &block.code).expect("a file can be written");
+    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-P", "pager=off", "-f"])
+        .arg(&file);
+    psql
+}
+
+fn bash(files: &Scratch, block: &Block, mut bash: Command) -> Command {
+    let home = files.path().join("home");
+    std::fs::create_dir_all(&home).expect("a directory can be made");
+    bash.args(["-euo", "pipefail", "-c", &block.code])
+        .current_dir(home);
+    bash
 }
 
 /// Whether what was printed is what was expected.
