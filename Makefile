@@ -22,7 +22,8 @@ demo: install $(TRAX)
 
 test: setup lint install pgspot $(TRAX)
 	cargo test --package trax_pg --lib --no-default-features --features $(PG)
-	cargo test --package trax_client --features cli,testkit,opentelemetry
+	cargo test --package trax_client --features testkit,tls,opentelemetry
+	cargo test --package trax_terminal --package trax_bench --package trax_cli
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 	$(MAKE) chaos SEED=1 SECONDS=120
 	scripts/versions compile 16 17
@@ -49,7 +50,7 @@ install: setup
 lint: setup
 	cargo fmt --all --check
 	scripts/dependencies
-	cargo clippy --workspace --all-targets --no-default-features --features trax_pg/$(PG),trax_client/cli,trax_client/testkit,trax_client/opentelemetry
+	cargo clippy --workspace --all-targets --no-default-features --features trax_pg/$(PG),trax_client/testkit,trax_client/tls,trax_client/opentelemetry
 	cargo clippy --package trax_client --lib --no-default-features
 
 setup:
@@ -57,4 +58,4 @@ setup:
 
 .PHONY: $(TRAX)
 $(TRAX): setup
-	cargo build --package trax_client --features cli
+	cargo build --package trax_cli

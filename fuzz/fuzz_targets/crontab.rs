@@ -6,9 +6,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../trax_client/src/bin/trax/import/crontab.rs"]
+#[path = "../../trax_client/cli/src/import/crontab.rs"]
 mod crontab;
-#[path = "../../trax_client/src/bin/trax/import/pg_cron_schedule.rs"]
+#[path = "../../trax_client/cli/src/import/pg_cron_schedule.rs"]
 mod pg_cron_schedule;
 
 use crontab::{Form, read};

@@ -403,7 +403,7 @@ async fn blocks_of_a_page(
 ) -> u64 {
     let sql = format!(
         "explain (analyze, buffers, format json) {}",
-        include_str!("../../trax_client/src/bin/trax/query/job_list.sql")
+        include_str!("../../trax_client/cli/src/query/job_list.sql")
     );
     let (names, manifest) = (None::<Vec<String>>, manifest_id.map(|_| "m"));
     let (since, limit) = (None::<SystemTime>, 51_i64);

@@ -157,7 +157,7 @@ pub fn trax_binary() -> PathBuf {
         .join("trax");
     assert!(
         built.exists(),
-        "{} is missing. Type: cargo build -p trax_client --features cli\nor name another one in TRAX_BIN.",
+        "{} is missing. Type: cargo build -p trax_cli\nor name another one in TRAX_BIN.",
         built.display()
     );
     built

@@ -2,7 +2,7 @@
 //!
 //! It is thin: everything that decides, decides in the database. [`Client`] calls the functions of
 //! the contract over any connection or transaction, [`Worker`] runs a fleet of handlers, and the
-//! binary `trax` (feature `cli`) gives people a command line.
+//! package `trax_cli` beside it gives people the command `trax`.
 //!
 //! From nothing to a job that ran, whole:
 //!

@@ -1,0 +1,181 @@
+//! How long one claim takes, whatever else waits.
+//!
+//! Times of single round trips of `trax.claim_next`, without waiting for the disk (synchronous_commit off): what is asked
+//! is how much a claim looks at.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::ground::{Ground, TASK, figure};
+use super::report::{Figure, Round, Sample, Unit, median};
+use trax_terminal::Failure;
+
+/// How many jobs wait at the shallow end, and behind what is blocked, beside those that will be claimed.
+const SHALLOW: i64 = 1000;
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Claims of a new connection that do not count.
+const WARM_UP: u32 = 20;
+
+pub(crate) async fn depth(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    // A deep queue takes long to fill: it is measured once, with the shallow one before and after it.
+    ground.step(&format!("{SHALLOW} jobs wait"));
+    let before = at_depth(ground, SHALLOW).await?;
+    ground.step(&format!("{} jobs wait", ground.sizes.deep));
+    let deep = at_depth(ground, ground.sizes.deep).await?;
+    ground.step(&format!("{SHALLOW} jobs wait, again"));
+    let after = at_depth(ground, SHALLOW).await?;
+    let shallow = before.iter().zip(&after).map(|(a, b)| (a + b) / 2.0);
+    let rounds = deep.iter().zip(shallow).map(|(deep, shallow)| Round {
+        measured: Sample::bare(*deep),
+        floor: Some(Sample::bare(shallow)),
+    });
+    let what = format!(
+        "a claim of one of {} jobs that wait, median of {}",
+        ground.sizes.deep, ground.sizes.samples
+    );
+    let floor = format!("the same with {SHALLOW} jobs, before and after");
+    Ok(figure(Unit::Milliseconds, what, &floor, rounds.collect()))
+}
+
+/// A median for each round, while about so many jobs wait.
+async fn at_depth(ground: &Ground, jobs: i64) -> Result<Vec<f64>, Failure> {
+    ground.clear().await?;
+    ground.load(jobs, "").await?;
+    let mut medians = Vec::new();
+    for number in 0..=ground.sizes.rounds {
+        ground.load(taken(ground), "").await?;
+        ground.settle_queue().await?;
+        let time = claim_time(ground).await?;
+        if number > 0 {
+            medians.push(time);
+        }
+    }
+    Ok(medians)
+}
+
+pub(crate) async fn blocked(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let sql = "select trax.configure_group('full', max_active_jobs => 1)";
+    ground.hand.query_typed(sql, &[]).await?;
+    let mut rounds = Vec::new();
+    for number in 0..=ground.sizes.rounds {
+        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
+        let round = [
+            behind(ground, None).await?,
+            behind(ground, Some(", group_name => 'full'")).await?,
+            behind(ground, Some(", concurrency_key => 'held'")).await?,
+        ];
+        if number > 0 {
+            rounds.push(round);
+        }
+    }
+    let (count, samples) = (ground.sizes.blocked, ground.sizes.samples);
+    let figure = |way: usize, way_name: &str, measure: &str, time: fn(&Behind) -> f64| Figure {
+        measure: measure.to_owned(),
+        unit: Unit::Milliseconds,
+        what: format!(
+            "of {SHALLOW} free jobs that wait behind {count} older ones {way_name}: {}",
+            if measure.ends_with("first") {
+                "all claims together until the first brings a job".to_owned()
+            } else {
+                format!("a claim, median of the {samples} that follow")
+            }
+        ),
+        floor: "the same free jobs with nothing in front".to_owned(),
+        rounds: rounds
+            .iter()
+            .map(|round| Round {
+                measured: Sample::bare(time(&round[way])),
+                floor: Some(Sample::bare(time(&round[0]))),
+            })
+            .collect(),
+    };
+    let (group, key) = (
+        "of a group that is full",
+        "behind a concurrency key that is held",
+    );
+    Ok(vec![
+        figure(1, group, "group first", |b| b.first),
+        figure(1, group, "group", |b| b.later),
+        figure(2, key, "key first", |b| b.first),
+        figure(2, key, "key", |b| b.later),
+    ])
+}
+
+/// Times in milliseconds.
+struct Behind {
+    first: f64,
+    later: f64,
+}
+
+/// The claim times of free jobs with blocked ones before them.
+async fn behind(ground: &Ground, options: Option<&str>) -> Result<Behind, Failure> {
+    ground.clear().await?;
+    if let Some(options) = options {
+        ground.load(ground.sizes.blocked + 1, options).await?;
+        // From here on the others wait for this one.
+        let sql = "select job_id, token, input from trax.claim_next(lease => '1 day')";
+        ground.hand.query_typed_one(sql, &[]).await?;
+    }
+    ground.load(SHALLOW + taken(ground), "").await?;
+    ground.settle_queue().await?;
+    Ok(Behind {
+        first: first_claim(ground).await?,
+        later: claim_time(ground).await?,
+    })
+}
+
+/// Claims until one brings a job: the first ones may only put aside what is blocked.
+async fn first_claim(ground: &Ground) -> Result<f64, Failure> {
+    let begun = Instant::now();
+    loop {
+        let sql = "select job_id, token, input from trax.claim_next(lease => '1 day')";
+        if !ground.hand.query_typed(sql, &[]).await?.is_empty() {
+            return Ok(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        if begun.elapsed() > DEADLINE {
+            return Err(Failure::new("no claim brought one of the free jobs"));
+        }
+    }
+}
+
+/// How many jobs one measurement takes.
+fn taken(ground: &Ground) -> i64 {
+    i64::from(ground.sizes.samples + WARM_UP) + 1
+}
+
+/// The median of single claims in milliseconds; each job is completed, outside of its time.
+async fn claim_time(ground: &Ground) -> Result<f64, Failure> {
+    let connection = ground.connect().await?;
+    connection
+        .batch_execute("set synchronous_commit = off")
+        .await?;
+    let claim = connection
+        .prepare("select job_id, token, task from trax.claim_next()")
+        .await?;
+    let complete = connection
+        .prepare_typed("select trax.complete($1, $2)", &[Type::INT8, Type::UUID])
+        .await?;
+    let mut times = Vec::new();
+    for number in 0..ground.sizes.samples + WARM_UP {
+        let sent = Instant::now();
+        let row = connection.query_opt(&claim, &[]).await?;
+        let time = sent.elapsed();
+        let row = row.ok_or_else(|| {
+            Failure::new(format!("claim {number} brought nothing though jobs wait"))
+        })?;
+        let (id, token, task): (i64, Uuid, &str) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        if task != TASK {
+            return Err(Failure::new(format!(
+                "a claim brought a job of task \"{task}\""
+            )));
+        }
+        connection.query_one(&complete, &[&id, &token]).await?;
+        if number >= WARM_UP {
+            times.push(time.as_secs_f64() * 1e3);
+        }
+    }
+    Ok(median(times).unwrap_or(0.0))
+}

@@ -1,0 +1,178 @@
+//! Draining a full queue: the Rust worker, and plain SQL.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client as Connection, Row, Statement};
+use trax_client::{HandlerResult, Worker};
+use uuid::Uuid;
+
+use super::enqueue;
+use super::floor::{self, DRAIN_BATCH, DRAIN_FLOOR, DRAINERS};
+use super::ground::{Ground, TASK, expect, figure, join, spawn};
+use super::meter::Cost;
+use super::report::{Figure, Sample, Unit};
+use super::start_line::StartLine;
+use trax_terminal::Failure;
+
+/// How many handlers of one worker run at once, and how many jobs wait in it: tuned for jobs that do nothing.
+const CONCURRENCY: usize = 200;
+const PREFETCH: usize = 300;
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let rounds = ground
+        .rounds(
+            async || floor::drain(ground).await,
+            async || by_workers(ground).await,
+        )
+        .await?;
+    let what = format!(
+        "{} jobs that do nothing, by {DRAINERS} workers of the Rust client in this process ({CONCURRENCY} handlers, {PREFETCH} \
+         fetched ahead), whole life with lease and history; from the first claim to the last commit; CPU and WAL with \
+         queueing by {}",
+        ground.sizes.jobs,
+        floor::QUEUE_BATCH,
+    );
+    Ok(figure(Unit::JobsPerSecond, what, DRAIN_FLOOR, rounds))
+}
+
+pub(crate) async fn run_sql(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let rounds = ground
+        .rounds(
+            async || floor::drain(ground).await,
+            async || by_sql(ground).await,
+        )
+        .await?;
+    let what = format!(
+        "{} jobs by {DRAINERS} connections that call trax.complete_and_claim by {DRAIN_BATCH}: the server alone; CPU and WAL with \
+         queueing by {}",
+        ground.sizes.jobs,
+        floor::QUEUE_BATCH,
+    );
+    Ok(figure(Unit::JobsPerSecond, what, DRAIN_FLOOR, rounds))
+}
+
+/// An empty world, and then so many jobs that wait, queued as programs do it.
+async fn fill(ground: &Ground) -> Result<Cost, Failure> {
+    ground.clear().await?;
+    let filled = enqueue::enqueue(ground, &ground.connect().await?, ground.sizes.jobs).await?;
+    ground.settle_queue().await?;
+    Ok(filled)
+}
+
+async fn by_workers(ground: &Ground) -> Result<Sample, Failure> {
+    let filled = fill(ground).await?;
+    let line = StartLine::draw(ground, "trax.work_queue").await?;
+    let mut hands = Vec::new();
+    for _ in 0..DRAINERS {
+        let worker = Worker::new(ground.config())
+            .concurrency(CONCURRENCY)
+            .prefetch(PREFETCH)
+            .without_signals()
+            .until_empty()
+            .handle(TASK, async |_: Value, _| -> HandlerResult<()> { Ok(()) });
+        hands.push(spawn(async move {
+            worker.run().await?;
+            Ok(())
+        }));
+    }
+    let begun = line.go(ground, DRAINERS).await?;
+    join(hands).await?;
+    let drained = ground.meter.end(begun).await?;
+    ground.expect_completed(ground.sizes.jobs).await?;
+    Ok(Sample::rate_with(
+        ground.sizes.jobs,
+        drained,
+        filled + drained,
+    ))
+}
+
+async fn by_sql(ground: &Ground) -> Result<Sample, Failure> {
+    let jobs = ground.sizes.jobs;
+    let filled = fill(ground).await?;
+    let drained = drain_by_sql(ground, jobs).await?;
+    ground.expect_completed(jobs).await?;
+    Ok(Sample::rate_with(jobs, drained, filled + drained))
+}
+
+/// Completes so many jobs that wait.
+pub(crate) async fn drain_by_sql(ground: &Ground, jobs: i64) -> Result<Cost, Failure> {
+    let line = StartLine::draw(ground, "trax.work_queue").await?;
+    let done = Arc::new(AtomicI64::new(0));
+    let mut hands = Vec::new();
+    for number in 0..DRAINERS {
+        let taker = Taker::new(ground.connect().await?, number).await?;
+        hands.push(spawn(taker.until(jobs, Arc::clone(&done))));
+    }
+    let begun = line.go(ground, DRAINERS).await?;
+    join(hands).await?;
+    let cost = ground.meter.end(begun).await?;
+    expect("jobs completed", done.load(Ordering::Relaxed), jobs)?;
+    Ok(cost)
+}
+
+/// One connection that completes what it has and claims anew.
+pub(crate) struct Taker {
+    connection: Connection,
+    statement: Statement,
+    name: String,
+    ids: Vec<i64>,
+    tokens: Vec<Uuid>,
+}
+
+impl Taker {
+    pub(crate) async fn new(connection: Connection, number: i64) -> Result<Self, Failure> {
+        let sql = format!(
+            "select completed_job_id, job_id, token, input
+             from trax.complete_and_claim(job_ids => $1, tokens => $2, worker => $3, max_jobs => {DRAIN_BATCH})"
+        );
+        let types = [Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT];
+        Ok(Taker {
+            statement: connection.prepare_typed(&sql, &types).await?,
+            connection,
+            name: format!("bench {number}"),
+            ids: Vec::new(),
+            tokens: Vec::new(),
+        })
+    }
+
+    /// One call: how many were completed, and how many claimed.
+    pub(crate) async fn turn(&mut self) -> Result<(i64, i64), Failure> {
+        let told = self.ids.len() as i64;
+        let rows = self
+            .connection
+            .query(&self.statement, &[&self.ids, &self.tokens, &self.name])
+            .await?;
+        self.ids.clear();
+        self.tokens.clear();
+        for row in &rows {
+            self.take(row)?;
+        }
+        let claimed = self.ids.len() as i64;
+        expect("completions recorded", rows.len() as i64 - claimed, told)?;
+        Ok((told, claimed))
+    }
+
+    fn take(&mut self, row: &Row) -> Result<(), Failure> {
+        if let Some(id) = row.try_get(1)? {
+            self.ids.push(id);
+            self.tokens.push(row.try_get(2)?);
+        }
+        Ok(())
+    }
+
+    async fn until(mut self, jobs: i64, done: Arc<AtomicI64>) -> Result<(), Failure> {
+        while done.load(Ordering::Relaxed) < jobs {
+            let (completed, claimed) = self.turn().await?;
+            done.fetch_add(completed, Ordering::Relaxed);
+            if claimed == 0 {
+                // The rest is in the other's hands, or came free a moment ago.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Queueing in bulk: `trax.enqueue_many`, and COPY into `trax.new_job`, beside COPY into a table of the same shape.
+
+use bytes::{BufMut, BytesMut};
+use tokio_postgres::Client as Connection;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+use super::floor;
+use super::ground::{Ground, TASK, expect, figure, payload};
+use super::meter::Cost;
+use super::report::{Figure, Sample, Unit};
+use trax_terminal::Failure;
+
+const FLOOR: &str = "COPY of as many rows a commit into a table with the columns, constraints and indexes of trax.work_queue";
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let rounds = ground
+        .rounds(
+            async || floor::copy(ground).await,
+            async || measure(ground, enqueue).await,
+        )
+        .await?;
+    let (jobs, batch) = (ground.sizes.jobs, floor::QUEUE_BATCH);
+    let what =
+        format!("{jobs} jobs by trax.enqueue_many over 1 connection, {batch} a call and commit");
+    Ok(figure(Unit::JobsPerSecond, what, FLOOR, rounds))
+}
+
+pub(crate) async fn run_copy(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let rounds = ground
+        .rounds(
+            async || floor::copy(ground).await,
+            async || measure(ground, copy).await,
+        )
+        .await?;
+    let (jobs, batch) = (ground.sizes.jobs, floor::QUEUE_BATCH);
+    let what = format!(
+        "{jobs} jobs by COPY into trax.new_job over 1 connection, {batch} a statement and commit"
+    );
+    Ok(figure(Unit::JobsPerSecond, what, FLOOR, rounds))
+}
+
+async fn measure(
+    ground: &Ground,
+    queue: impl AsyncFn(&Ground, &Connection, i64) -> Result<Cost, Failure>,
+) -> Result<Sample, Failure> {
+    let jobs = ground.sizes.jobs;
+    ground.clear().await?;
+    let cost = queue(ground, &ground.connect().await?, jobs).await?;
+    let waiting = ground
+        .number("select count(*) from trax.work_queue")
+        .await?;
+    expect("jobs waiting", waiting, jobs)?;
+    Ok(Sample::rate(jobs, cost))
+}
+
+/// Queues so many jobs as a program would, and says what it cost.
+pub(crate) async fn enqueue(
+    ground: &Ground,
+    connection: &Connection,
+    jobs: i64,
+) -> Result<Cost, Failure> {
+    let sql = format!("select trax.enqueue_many('{TASK}', $1)");
+    let statement = connection.prepare_typed(&sql, &[Type::JSONB_ARRAY]).await?;
+    let begun = ground.meter.begin().await?;
+    for from in (0..jobs).step_by(floor::QUEUE_BATCH as usize) {
+        let inputs: Vec<Json> = (from..jobs.min(from + floor::QUEUE_BATCH))
+            .map(|n| Json(payload(n)))
+            .collect();
+        let ids = connection.query(&statement, &[&inputs]).await?;
+        expect("ids given", ids.len() as i64, inputs.len() as i64)?;
+    }
+    ground.meter.end(begun).await
+}
+
+async fn copy(ground: &Ground, connection: &Connection, jobs: i64) -> Result<Cost, Failure> {
+    let row = |n| format!("{TASK}\t{}\n", payload(n));
+    let begun = ground.meter.begin().await?;
+    floor::copy_in(connection, "trax.new_job (task, input)", jobs, row).await?;
+    ground.meter.end(begun).await
+}
+
+/// JSON that is text already: what a COPY also begins with.
+#[derive(Debug)]
+pub(crate) struct Json(pub(crate) String);
+
+impl ToSql for Json {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        // On the wire: the version, then the text.
+        out.put_u8(1);
+        out.put_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSONB
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,208 @@
+//! The floor: what PostgreSQL itself can do, with neither lease, nor retry, nor history, nor limit.
+//!
+//! Measured from Rust, over as many connections as trax gets and with prepared statements; not with pgbench.
+
+use std::fmt::Write;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use futures_util::SinkExt;
+use tokio_postgres::Client as Connection;
+
+use super::ground::{Ground, Hand, expect, join, payload, spawn};
+use super::meter::Cost;
+use super::report::{Figure, Round, Sample, Unit};
+use super::start_line::StartLine;
+use trax_terminal::Failure;
+
+/// How many connections drain, and how many jobs each takes at once.
+pub(crate) const DRAINERS: i64 = 2;
+pub(crate) const DRAIN_BATCH: i64 = 100;
+/// How many jobs are queued at once.
+pub(crate) const QUEUE_BATCH: i64 = 1000;
+
+pub(crate) const DRAIN_FLOOR: &str = "2 connections that delete by 100 (ctid = any(array(select ctid ... order by id limit 100 for \
+     update skip locked)) returning) from a table of bigint and jsonb; its CPU and WAL with COPY into it";
+
+/// The statement that takes jobs out of the plain table.
+const TAKE: &str = "delete from bench.plain
+    where ctid = any (array(
+        select ctid
+        from bench.plain
+        order by id
+        limit 100
+        for update skip locked
+    ))
+    returning id, payload";
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let jobs = ground.sizes.jobs;
+    let (mut drain, mut copy, mut commit) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..=ground.sizes.rounds {
+        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
+        let taken = self::drain(ground).await?;
+        let copied = self::copy(ground).await?;
+        let committed = self::commit(ground, super::single::CONNECTIONS).await?;
+        if number > 0 {
+            for (rounds, measured) in [
+                (&mut drain, taken),
+                (&mut copy, copied),
+                (&mut commit, committed),
+            ] {
+                rounds.push(Round {
+                    measured,
+                    floor: None,
+                });
+            }
+        }
+    }
+    let figure = |measure: &str, unit, what: String, rounds| Figure {
+        measure: measure.to_owned(),
+        unit,
+        what,
+        floor: String::new(),
+        rounds,
+    };
+    Ok(vec![
+        figure(
+            "drain",
+            Unit::JobsPerSecond,
+            format!("{jobs} jobs, {DRAIN_FLOOR}"),
+            drain,
+        ),
+        figure(
+            "copy",
+            Unit::JobsPerSecond,
+            format!(
+                "{jobs} rows by COPY, {QUEUE_BATCH} a statement, into a table with the columns and indexes of trax.work_queue"
+            ),
+            copy,
+        ),
+        figure(
+            "commit",
+            Unit::TransactionsPerSecond,
+            format!(
+                "{} connections that each insert one row and commit",
+                super::single::CONNECTIONS
+            ),
+            commit,
+        ),
+    ])
+}
+
+/// Fills the plain table and drains it: the rate of the drain, CPU and WAL of both.
+pub(crate) async fn drain(ground: &Ground) -> Result<Sample, Failure> {
+    let jobs = ground.sizes.jobs;
+    ground.clear().await?;
+    let begun = ground.meter.begin().await?;
+    let rows: fn(i64) -> String = |n| format!("{}\n", payload(n));
+    copy_in(
+        &ground.connect().await?,
+        "bench.plain (payload)",
+        jobs,
+        rows,
+    )
+    .await?;
+    let filled = ground.meter.end(begun).await?;
+    ground.sql("vacuum (analyze) bench.plain").await?;
+
+    let line = StartLine::draw(ground, "bench.plain").await?;
+    let taken = Arc::new(AtomicI64::new(0));
+    let mut hands: Vec<Hand> = Vec::new();
+    for _ in 0..DRAINERS {
+        let connection = ground.connect().await?;
+        hands.push(spawn(take_all(connection, jobs, Arc::clone(&taken))));
+    }
+    let begun = line.go(ground, DRAINERS).await?;
+    join(hands).await?;
+    let drained = ground.meter.end(begun).await?;
+    expect("rows taken", taken.load(Ordering::Relaxed), jobs)?;
+    expect(
+        "rows left",
+        ground.number("select count(*) from bench.plain").await?,
+        0,
+    )?;
+    Ok(Sample::rate_with(jobs, drained, filled + drained))
+}
+
+async fn take_all(connection: Connection, jobs: i64, taken: Arc<AtomicI64>) -> Result<(), Failure> {
+    let statement = connection.prepare(TAKE).await?;
+    while taken.load(Ordering::Relaxed) < jobs {
+        let rows = connection.query(&statement, &[]).await?;
+        taken.fetch_add(rows.len() as i64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// COPY into the table that has the shape of the work queue.
+pub(crate) async fn copy(ground: &Ground) -> Result<Sample, Failure> {
+    let jobs = ground.sizes.jobs;
+    ground.clear().await?;
+    let connection = ground.connect().await?;
+    let now: String = ground
+        .hand
+        .query_typed_one("select clock_timestamp()::text", &[])
+        .await?
+        .try_get(0)?;
+    let row = |n| format!("7\t{now}\t{now}\tbench\tdefault\t{}\n", payload(n));
+    let begun = ground.meter.begin().await?;
+    let table = "bench.shape (lane_id, queued_at, run_at, task, group_name, input)";
+    copy_in(&connection, table, jobs, row).await?;
+    let cost: Cost = ground.meter.end(begun).await?;
+    expect(
+        "rows copied",
+        ground.number("select count(*) from bench.shape").await?,
+        jobs,
+    )?;
+    Ok(Sample::rate(jobs, cost))
+}
+
+/// So many rows, `QUEUE_BATCH` a statement and commit.
+pub(crate) async fn copy_in(
+    connection: &Connection,
+    table: &str,
+    rows: i64,
+    row: impl Fn(i64) -> String,
+) -> Result<(), Failure> {
+    let sql = format!("copy {table} from stdin");
+    let statement = connection.prepare(&sql).await?;
+    for from in (0..rows).step_by(QUEUE_BATCH as usize) {
+        let mut text = String::new();
+        for n in from..rows.min(from + QUEUE_BATCH) {
+            text.write_str(&row(n))
+                .map_err(|error| Failure::new(error.to_string()))?;
+        }
+        let mut sink = pin!(connection.copy_in(&statement).await?);
+        sink.send(Bytes::from(text)).await?;
+        sink.finish().await?;
+    }
+    Ok(())
+}
+
+/// One durable row a transaction, over so many connections, for a while.
+pub(crate) async fn commit(ground: &Ground, connections: i64) -> Result<Sample, Failure> {
+    ground.clear().await?;
+    let mut hands = Vec::new();
+    let line = StartLine::draw(ground, "bench.plain").await?;
+    for _ in 0..connections {
+        let connection = ground.connect().await?;
+        let each = (ground.sizes.jobs / 10 / connections).max(1);
+        hands.push(spawn(async move {
+            let statement = connection
+                .prepare("insert into bench.plain (payload) values ($1)")
+                .await?;
+            let value = serde_json::Value::String(payload(1));
+            for _ in 0..each {
+                connection.execute(&statement, &[&value]).await?;
+            }
+            Ok(())
+        }));
+    }
+    let begun = line.go(ground, connections).await?;
+    join(hands).await?;
+    let cost = ground.meter.end(begun).await?;
+    let rows = ground.number("select count(*) from bench.plain").await?;
+    Ok(Sample::rate(rows, cost))
+}

@@ -1,0 +1,212 @@
+//! What scenarios stand on: the fresh database, connections, loading by sets, and the order of rounds.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use tokio_postgres::Client as Connection;
+use tokio_postgres::types::Type;
+use trax_client::Address;
+
+use super::meter::Meter;
+use super::place::Place;
+use super::progress::Progress;
+use super::report::{Figure, Round, Sample, Unit};
+use super::sizes::Sizes;
+use trax_terminal::Failure;
+use trax_terminal::address;
+
+/// The task of every job here.
+pub(crate) const TASK: &str = "bench";
+/// The payload of every job, as SQL that may use n: 80 bytes as jsonb.
+const PAYLOAD: &str =
+    "jsonb_build_object('n', n, 'to', 'somebody@example.org', 'text', 'eighty bytes')";
+/// How many jobs one call of a load queues.
+const LOAD_BATCH: i64 = 10_000;
+
+/// Where jobs and their history are, trax's and the floor's.
+const CLEARED: [&str; 6] = [
+    "trax.work_queue",
+    "trax.lease",
+    "trax.run",
+    "trax.dead_letter",
+    "bench.plain",
+    "bench.shape",
+];
+/// How long the last outcomes may take to arrive.
+const SOON: Duration = Duration::from_secs(5);
+
+/// The same payload, as text.
+pub(crate) fn payload(n: i64) -> String {
+    format!(r#"{{"n": {n}, "to": "somebody@example.org", "text": "eighty bytes"}}"#)
+}
+
+pub(crate) struct Ground {
+    config: Address,
+    pub(crate) sizes: Sizes,
+    pub(crate) meter: Meter,
+    /// For what is not measured.
+    pub(crate) hand: Connection,
+    progress: Progress,
+}
+
+impl Ground {
+    pub(crate) async fn open(
+        place: &Place,
+        sizes: Sizes,
+        progress: Progress,
+    ) -> Result<Self, Failure> {
+        let config = place.config();
+        let hand = address::connect(&config).await?;
+        hand.batch_execute(include_str!("ground.sql")).await?;
+        Ok(Ground {
+            sizes,
+            meter: Meter::new(address::connect(&config).await?).await?,
+            hand,
+            config,
+            progress,
+        })
+    }
+
+    pub(crate) fn config(&self) -> Address {
+        self.config.clone()
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+        address::connect(&self.config).await
+    }
+
+    /// Tells a person what goes on.
+    pub(crate) fn step(&self, step: &str) {
+        self.progress.step(step);
+    }
+
+    /// Floor and measurement in turn: one round of both that warms up, then those that count.
+    pub(crate) async fn rounds(
+        &self,
+        floor: impl AsyncFn() -> Result<Sample, Failure>,
+        measure: impl AsyncFn() -> Result<Sample, Failure>,
+    ) -> Result<Vec<Round>, Failure> {
+        let mut rounds = Vec::new();
+        for number in 0..=self.sizes.rounds {
+            self.step(&format!("round {number} of {}, floor", self.sizes.rounds));
+            let floor = floor().await?;
+            self.step(&format!("round {number} of {}, trax", self.sizes.rounds));
+            let measured = measure().await?;
+            if number > 0 {
+                let floor = Some(floor);
+                rounds.push(Round { measured, floor });
+            }
+        }
+        Ok(rounds)
+    }
+
+    /// No job anywhere; and what was before leaves no trace in the WAL of what follows: after a checkpoint every
+    /// page is new, so that full page images do not fall on one round and not on the other.
+    pub(crate) async fn clear(&self) -> Result<(), Failure> {
+        // One by one: the scheduler's cycle may be on its way through several of them.
+        for table in CLEARED {
+            self.sql(&format!("truncate {table}")).await?;
+        }
+        self.sql("checkpoint").await
+    }
+
+    /// Statements for their effect.
+    pub(crate) async fn sql(&self, sql: &str) -> Result<(), Failure> {
+        Ok(self.hand.batch_execute(sql).await?)
+    }
+
+    /// One number.
+    pub(crate) async fn number(&self, sql: &str) -> Result<i64, Failure> {
+        Ok(self.hand.query_typed_one(sql, &[]).await?.try_get(0)?)
+    }
+
+    /// Queues jobs by sets. `options` are further arguments of `trax.enqueue_many` that may use `b`, the
+    /// number of the set.
+    pub(crate) async fn load(&self, jobs: i64, options: &str) -> Result<(), Failure> {
+        self.load_by(jobs, LOAD_BATCH, options).await
+    }
+
+    /// The same in sets of so many.
+    pub(crate) async fn load_by(&self, jobs: i64, set: i64, options: &str) -> Result<(), Failure> {
+        let sql = format!(
+            "select count(*)
+             from generate_series(0, ($1 - 1) / $2) b
+             cross join lateral (
+                 select array_agg({PAYLOAD}) as inputs
+                 from generate_series(b * $2 + 1, least((b + 1) * $2, $1)) n
+             ) i
+             cross join lateral trax.enqueue_many('{TASK}', i.inputs{options})"
+        );
+        let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&jobs, Type::INT8), (&set, Type::INT8)];
+        let row = self.hand.query_typed_one(&sql, &arguments).await?;
+        expect("jobs queued", row.try_get(0)?, jobs)
+    }
+
+    /// Queued jobs become rows that autovacuum has seen, so that it does not come in the middle.
+    pub(crate) async fn settle_queue(&self) -> Result<(), Failure> {
+        self.sql("vacuum (analyze) trax.work_queue").await
+    }
+
+    /// The same, while the last ones may still be on their way.
+    pub(crate) async fn expect_completed_soon(&self, jobs: i64) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            match self.expect_completed(jobs).await {
+                Err(_) if begun.elapsed() < SOON => {
+                    tokio::time::sleep(Duration::from_millis(5)).await
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Nothing is lost and nothing was done twice: so many jobs, each completed once.
+    pub(crate) async fn expect_completed(&self, jobs: i64) -> Result<(), Failure> {
+        let sql = "select count(*) from trax.run where final and state = 'completed'";
+        expect("runs completed", self.number(sql).await?, jobs)?;
+        let sql = "select count(distinct job_id) from trax.run";
+        expect("jobs completed", self.number(sql).await?, jobs)?;
+        let sql =
+            "select (select count(*) from trax.work_queue) + (select count(*) from trax.lease)";
+        expect("jobs left", self.number(sql).await?, 0)
+    }
+}
+
+/// A figure that counts something else than it says is none.
+pub(crate) fn expect(what: &str, seen: i64, expected: i64) -> Result<(), Failure> {
+    if seen == expected {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "the database does not hold what was measured: {what}: {seen}, not {expected}"
+    )))
+}
+
+/// Runs on a thread of the runtime.
+pub(crate) type Hand = JoinHandle<Result<(), Failure>>;
+
+pub(crate) fn spawn(work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Hand {
+    tokio::spawn(work)
+}
+
+/// Waits for all; the first failure is the result.
+pub(crate) async fn join(hands: Vec<Hand>) -> Result<(), Failure> {
+    for hand in hands {
+        hand.await
+            .map_err(|error| Failure::new(error.to_string()))??;
+    }
+    Ok(())
+}
+
+/// A figure of a scenario that has but one.
+pub(crate) fn figure(unit: Unit, what: String, floor: &str, rounds: Vec<Round>) -> Vec<Figure> {
+    vec![Figure {
+        measure: String::new(),
+        unit,
+        what,
+        floor: floor.to_owned(),
+        rounds,
+    }]
+}

@@ -1,0 +1,140 @@
+//! `trax bench`: what trax costs on this server, beside what PostgreSQL itself can do there.
+//!
+//! Words: a *scenario* is one question; a *figure* is one line of its answer; the *floor* is the least that
+//! the server could do for the same end, measured in the same run. Rounds of floor and measurement
+//! alternate, after one of each that warms up and does not count; a figure is the median of its rounds.
+//! Everything happens in a database of its own, made anew for each scenario and dropped at the end.
+
+mod claim_time;
+mod cycle;
+mod drain;
+mod enqueue;
+mod floor;
+mod ground;
+mod latency;
+mod limit;
+mod machine;
+mod meter;
+mod place;
+mod producer;
+mod progress;
+mod prune;
+mod report;
+mod scenario;
+mod scrape;
+mod single;
+mod sizes;
+mod snapshot;
+mod start_line;
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::LocalSet;
+
+use self::ground::Ground;
+use self::machine::Machine;
+use self::place::Place;
+use self::progress::Progress;
+use self::report::Report;
+use self::scenario::Scenario;
+use self::sizes::{Asked, Sizes};
+use trax_terminal::Failure;
+use trax_terminal::address;
+
+#[derive(clap::Args)]
+#[command(after_help = scenario::help())]
+pub struct Arguments {
+    /// What to measure; a quick set when none is named
+    #[arg(value_name = "SCENARIO", value_parser = scenario::parse)]
+    scenarios: Vec<&'static Scenario>,
+    /// Every scenario, at full size: takes hours
+    #[arg(long, conflicts_with = "scenarios")]
+    all: bool,
+    /// One JSON document, for programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sizes: Asked,
+}
+
+pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    // From here on a signal ends the run in order, also while the database is being made.
+    let mut signals = Signals::listen()?;
+    let sizes = Sizes::new(&arguments.sizes, arguments.all);
+    let chosen = scenario::chosen(&arguments.scenarios, arguments.all);
+    let place = Place::find(address::from_environment(url.as_deref())?).await?;
+    let machine = Machine::look(&place).await?;
+    let report = Rc::new(RefCell::new(Report::new(machine, arguments.json)));
+    report.borrow().begin();
+
+    // A task of its own: after a panic the database goes too.
+    let local = LocalSet::new();
+    let running = local.spawn_local(play(place.clone(), chosen, sizes, Rc::clone(&report)));
+    let outcome = tokio::select! {
+        outcome = local.run_until(running) => outcome.unwrap_or_else(|error| Err(Failure::new(error.to_string()))),
+        name = signals.next() => Err(Failure::new(format!("interrupted by {name}"))),
+    };
+    drop(local);
+    let dropped = place.drop_database().await;
+    report.borrow().end()?;
+    match (outcome, dropped) {
+        (Ok(()), Ok(())) => Ok(ExitCode::SUCCESS),
+        (Err(failure), Ok(())) => Err(failure),
+        (outcome, Err(left)) => {
+            // What went wrong first is the cause.
+            let failure = outcome
+                .err()
+                .map_or_else(|| left.to_string(), |cause| cause.to_string());
+            Err(Failure::new(failure).hint(format!(
+                "what it made is still there: drop database {}",
+                place.name()
+            )))
+        }
+    }
+}
+
+/// All scenarios, each in a fresh database.
+async fn play(
+    place: Place,
+    chosen: Vec<&'static Scenario>,
+    sizes: Sizes,
+    report: Rc<RefCell<Report>>,
+) -> Result<(), Failure> {
+    let progress = Progress::new(chosen.len());
+    for scenario in chosen {
+        progress.begin(scenario.name);
+        place.make_database().await?;
+        let ground = Ground::open(&place, sizes.clone(), progress.clone()).await?;
+        let figures = (scenario.run)(&ground).await?;
+        progress.end(|| report.borrow_mut().add(scenario, figures));
+    }
+    Ok(())
+}
+
+/// What asks a program to end.
+struct Signals {
+    int: Signal,
+    term: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        Ok(Signals {
+            int: signal(SignalKind::interrupt())?,
+            term: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.int.recv() => "SIGINT",
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Limits that many groups have, beside none.
+
+use super::drain::drain_by_sql;
+use super::floor::{DRAIN_BATCH, DRAINERS};
+use super::ground::{Ground, expect};
+use super::report::{Figure, Round, Sample, Unit};
+use trax_terminal::Failure;
+
+/// How many jobs of one group may run at once.
+const LIMIT: i64 = 2;
+
+/// Groups that ran more jobs at once than their limit, by the server's clock.
+const VIOLATIONS: &str = "with span as (
+        select group_name, started_at, finished_at from trax.run where started_at is not null
+        union all
+        select group_name, started_at, 'infinity' from trax.lease
+    ), event as (
+        select group_name, started_at as at, 1 as step from span
+        union all
+        select group_name, finished_at, -1 from span
+    ), level as (
+        select group_name, sum(step) over (partition by group_name order by at, step) as running from event
+    )
+    select count(distinct group_name) from level where running > ";
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let groups = ground.sizes.groups;
+    let each = each(ground);
+    let mut figures = Vec::new();
+    for (measure, what, set) in [
+        ("spread", "those of one group far apart", 1),
+        (
+            "crowded",
+            "those of one group side by side: the limits hold jobs back",
+            each,
+        ),
+    ] {
+        let mut rounds: Vec<Round> = Vec::new();
+        for number in 0..=ground.sizes.rounds {
+            ground.step(&format!(
+                "{measure}, round {number} of {}",
+                ground.sizes.rounds
+            ));
+            let floor = Some(drain(ground, 0, set).await?);
+            let measured = drain(ground, LIMIT, set).await?;
+            if number > 0 {
+                rounds.push(Round { measured, floor });
+            }
+        }
+        figures.push(Figure {
+            measure: measure.to_owned(),
+            unit: Unit::JobsPerSecond,
+            what: format!(
+                "{} jobs over {groups} groups that may run {LIMIT} each, {what}; {DRAINERS} connections call \
+                 trax.complete_and_claim by {DRAIN_BATCH}; counted in trax.run and trax.lease, no group ever ran more",
+                each * groups
+            ),
+            floor: "the same groups and jobs without limits".to_owned(),
+            rounds,
+        });
+    }
+    Ok(figures)
+}
+
+/// How many jobs each group has: a tenth of what bulk gets, and enough to meet the limit.
+fn each(ground: &Ground) -> i64 {
+    (ground.sizes.jobs / 10 / ground.sizes.groups).max(2 * LIMIT)
+}
+
+/// Drains all groups under this limit (0 is none); `set` jobs of a group stand side by side.
+async fn drain(ground: &Ground, limit: i64, set: i64) -> Result<Sample, Failure> {
+    let groups = ground.sizes.groups;
+    let jobs = each(ground) * groups;
+    ground.clear().await?;
+    ground
+        .sql(&format!(
+            "select count(trax.configure_group('g' || n, max_active_jobs => {limit})) from generate_series(1, {groups}) n"
+        ))
+        .await?;
+    let options = format!(", group_name => 'g' || 1 + b % {groups}");
+    ground.load_by(jobs, set, &options).await?;
+    ground.settle_queue().await?;
+    let cost = drain_by_sql(ground, jobs).await?;
+    ground.expect_completed(jobs).await?;
+    if limit > 0 {
+        let violations = ground.number(&format!("{VIOLATIONS}{limit}")).await?;
+        expect("groups over their limit", violations, 0)?;
+    }
+    Ok(Sample::rate(jobs, cost))
+}

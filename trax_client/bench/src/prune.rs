@@ -1,0 +1,83 @@
+//! Forgetting history: a day of finished runs goes at once.
+
+use std::time::Instant;
+
+use super::ground::{Ground, TASK, expect, figure};
+use super::report::{Figure, Sample, Unit};
+use trax_terminal::Failure;
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    // Or the scheduler would do it first.
+    ground
+        .hand
+        .query_typed("select trax.pause('bench')", &[])
+        .await?;
+    ground
+        .sql("create table bench.history (like trax.run_default including all)")
+        .await?;
+    let rounds = ground
+        .rounds(
+            async || drop_table(ground).await,
+            async || cycle(ground).await,
+        )
+        .await?;
+    let runs = ground.sizes.finished;
+    let what =
+        format!("a cycle that finds a day of {runs} finished runs older than trax.run_retention");
+    let floor = "drop of a plain table with the same rows and indexes";
+    Ok(figure(Unit::Milliseconds, what, floor, rounds))
+}
+
+/// Rows of one day, a month ago.
+fn fill(table: &str, runs: i64) -> String {
+    format!(
+        "insert into {table} (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task,
+             group_name, worker, input)
+         select n, d.day, d.day, d.day, d.day, 1, 0, true, 'completed', '{TASK}', 'default', 'bench', '{{}}'
+         from generate_series(1, {runs}) n
+         cross join (select date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' - interval '29.5 days') d (day)"
+    )
+}
+
+async fn cycle(ground: &Ground) -> Result<Sample, Failure> {
+    ground.clear().await?;
+    let runs = ground.sizes.finished;
+    ground
+        .sql("select trax.make_run_partitions(now() - interval '30 days', 1)")
+        .await?;
+    ground.sql(&fill("trax.run", runs)).await?;
+    let elsewhere = ground
+        .number("select count(*) from trax.run_default")
+        .await?;
+    expect("runs without a partition", elsewhere, 0)?;
+    ground.sql("checkpoint").await?;
+    // A session looks after history once a minute: a new one does at once.
+    let connection = ground.connect().await?;
+    connection
+        .batch_execute("set trax.run_retention = '7 d'")
+        .await?;
+    let sent = Instant::now();
+    connection
+        .query_typed("select step, affected from trax.tick()", &[])
+        .await?;
+    let time = sent.elapsed();
+    expect(
+        "runs left",
+        ground.number("select count(*) from trax.run").await?,
+        0,
+    )?;
+    Ok(Sample::bare(time.as_secs_f64() * 1e3))
+}
+
+async fn drop_table(ground: &Ground) -> Result<Sample, Failure> {
+    ground
+        .sql("create table bench.day (like bench.history including all)")
+        .await?;
+    ground
+        .sql(&fill("bench.day", ground.sizes.finished))
+        .await?;
+    ground.sql("checkpoint").await?;
+    let sent = Instant::now();
+    ground.sql("drop table bench.day").await?;
+    Ok(Sample::bare(sent.elapsed().as_secs_f64() * 1e3))
+}

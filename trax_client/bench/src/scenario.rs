@@ -1,0 +1,165 @@
+//! The questions, by name.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::ground::Ground;
+use super::report::Figure;
+use super::{
+    claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape, single,
+    snapshot,
+};
+use trax_terminal::Failure;
+
+type Answer<'g> = Pin<Box<dyn Future<Output = Result<Vec<Figure>, Failure>> + 'g>>;
+
+/// One question.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// What it asks, for a person who chooses.
+    about: &'static str,
+    /// Whether it belongs to the set that runs when none is named.
+    quick: bool,
+    pub(crate) run: for<'g> fn(&'g Ground) -> Answer<'g>,
+}
+
+macro_rules! scenario {
+    ($name:literal, $quick:literal, $run:path, $about:literal) => {
+        Scenario {
+            name: $name,
+            about: $about,
+            quick: $quick,
+            run: |ground| Box::pin($run(ground)),
+        }
+    };
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario!(
+        "floor",
+        true,
+        floor::run,
+        "what PostgreSQL itself can do: drain, COPY, commit"
+    ),
+    scenario!(
+        "drain",
+        true,
+        drain::run,
+        "a full queue drained by workers of the Rust client"
+    ),
+    scenario!(
+        "sql_drain",
+        true,
+        drain::run_sql,
+        "the same by plain SQL, 100 jobs a call: the server alone"
+    ),
+    scenario!(
+        "single",
+        true,
+        single::run,
+        "jobs claimed and completed one by one over 8 connections"
+    ),
+    scenario!(
+        "enqueue",
+        true,
+        enqueue::run,
+        "jobs queued by 1000, beside COPY"
+    ),
+    scenario!(
+        "copy",
+        false,
+        enqueue::run_copy,
+        "the same by COPY into trax.new_job"
+    ),
+    scenario!(
+        "latency",
+        true,
+        latency::run,
+        "how soon a job begins on an idle system"
+    ),
+    scenario!(
+        "wake",
+        true,
+        producer::run,
+        "what enqueueing adds to transactions that commit anyway"
+    ),
+    scenario!(
+        "held_snapshot",
+        false,
+        snapshot::run,
+        "a steady load while another session holds a snapshot"
+    ),
+    scenario!(
+        "depth",
+        false,
+        claim_time::depth,
+        "one claim while very many jobs wait"
+    ),
+    scenario!(
+        "blocked",
+        false,
+        claim_time::blocked,
+        "one claim behind very many blocked jobs"
+    ),
+    scenario!(
+        "limits",
+        false,
+        limit::run,
+        "limits of very many groups, beside none"
+    ),
+    scenario!(
+        "manifests",
+        true,
+        cycle::manifests,
+        "a cycle with very many manifests that are not due"
+    ),
+    scenario!(
+        "firing",
+        true,
+        cycle::firing,
+        "manifests that are due at once"
+    ),
+    scenario!("prune", false, prune::run, "forgetting finished runs"),
+    scenario!(
+        "scrape",
+        false,
+        scrape::run,
+        "all numbers for monitoring, with very many runs and waiting jobs"
+    ),
+];
+
+/// Those that were named, in the order of the table; else the quick ones, or all.
+pub(crate) fn chosen(named: &[&'static Scenario], all: bool) -> Vec<&'static Scenario> {
+    let is_chosen = |scenario: &Scenario| match named {
+        [] => all || scenario.quick,
+        named => named.iter().any(|other| other.name == scenario.name),
+    };
+    SCENARIOS
+        .iter()
+        .filter(|scenario| is_chosen(scenario))
+        .collect()
+}
+
+pub(crate) fn parse(name: &str) -> Result<&'static Scenario, String> {
+    let known = || {
+        SCENARIOS
+            .iter()
+            .map(|s| s.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    SCENARIOS
+        .iter()
+        .find(|scenario| scenario.name == name)
+        .ok_or_else(|| format!("there is no such scenario; there are {}", known()))
+}
+
+/// The list under `--help`; a star marks the quick set.
+pub(crate) fn help() -> String {
+    let mut text = "Scenarios (* the quick set):\n".to_owned();
+    for scenario in SCENARIOS {
+        let star = if scenario.quick { '*' } else { ' ' };
+        text += &format!("{star} {:<14} {}\n", scenario.name, scenario.about);
+    }
+    text + "\nThe database that is connected to is not touched: the bench makes one of its own beside it, and drops it."
+}

@@ -1,0 +1,67 @@
+//! One look at all numbers, whatever the queue and the history hold.
+
+use std::time::Instant;
+
+use super::ground::{Ground, TASK, figure};
+use super::report::{Figure, Round, Sample, Unit, median};
+use trax_terminal::Failure;
+
+/// How many runs and waiting jobs there are at the small end.
+const SMALL: i64 = 1000;
+/// The jobs are of so many groups.
+const GROUPS: i64 = 10;
+/// More looks than this make no better median.
+const MOST_LOOKS: u32 = 50;
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    // Filling takes long: it is measured once, with the small end before and after it.
+    let (runs, jobs) = (ground.sizes.history, ground.sizes.waiting);
+    ground.step(&format!("{SMALL} runs and jobs"));
+    let before = with(ground, SMALL, SMALL).await?;
+    ground.step(&format!("{runs} runs, {jobs} jobs"));
+    let full = with(ground, runs, jobs).await?;
+    ground.step(&format!("{SMALL} runs and jobs, again"));
+    let after = with(ground, SMALL, SMALL).await?;
+    let small = before.iter().zip(&after).map(|(a, b)| (a + b) / 2.0);
+    let rounds = full.iter().zip(small).map(|(full, small)| Round {
+        measured: Sample::bare(*full),
+        floor: Some(Sample::bare(small)),
+    });
+    let what = format!("all of trax.metrics() with {runs} runs and {jobs} waiting jobs");
+    let floor = format!("the same with {SMALL} of each, before and after");
+    Ok(figure(Unit::Milliseconds, what, &floor, rounds.collect()))
+}
+
+/// A median for each round, in milliseconds.
+async fn with(ground: &Ground, runs: i64, jobs: i64) -> Result<Vec<f64>, Failure> {
+    ground.clear().await?;
+    let history = format!(
+        "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task,
+             group_name, worker, input)
+         select -n, t.at, t.at, t.at, t.at, 1, 0, true, 'completed', '{TASK}', 'group ' || n % {GROUPS}, 'bench', '{{}}'
+         from generate_series(1, {runs}) n
+         cross join lateral (select now() + n * interval '1 microsecond') t (at)"
+    );
+    ground.sql(&history).await?;
+    for group in 0..GROUPS {
+        let options = format!(", group_name => 'group {group}'");
+        ground.load(jobs / GROUPS, &options).await?;
+    }
+    ground.settle_queue().await?;
+    ground.sql("analyze trax.run").await?;
+    let connection = ground.connect().await?;
+    let mut medians = Vec::new();
+    for number in 0..=ground.sizes.rounds {
+        let mut times = Vec::new();
+        for _ in 0..ground.sizes.samples.min(MOST_LOOKS) {
+            let sent = Instant::now();
+            let sql = "select m.name, m.labels, m.value from trax.metrics() m";
+            connection.query_typed(sql, &[]).await?;
+            times.push(sent.elapsed().as_secs_f64() * 1e3);
+        }
+        if number > 0 {
+            medians.extend(median(times));
+        }
+    }
+    Ok(medians)
+}

@@ -1,0 +1,91 @@
+//! One job at a time: every claim and every completion is a round trip and a commit of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::Client as Connection;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::floor;
+use super::ground::{Ground, expect, figure, join, spawn};
+use super::report::{Figure, Sample, Unit};
+use super::start_line::StartLine;
+use trax_terminal::Failure;
+
+pub(crate) const CONNECTIONS: i64 = 8;
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    let rounds = ground
+        .rounds(
+            async || floor::commit(ground, CONNECTIONS).await,
+            async || measure(ground).await,
+        )
+        .await?;
+    let what = format!(
+        "{} jobs, {CONNECTIONS} connections, each trax.claim_next of one job and then trax.complete: two commits a job",
+        jobs(ground)
+    );
+    let floor = "one commit of one inserted row a job, over as many connections";
+    Ok(figure(Unit::JobsPerSecond, what, floor, rounds))
+}
+
+/// A tenth of what bulk gets: each is so much slower.
+fn jobs(ground: &Ground) -> i64 {
+    (ground.sizes.jobs / 10).max(CONNECTIONS)
+}
+
+async fn measure(ground: &Ground) -> Result<Sample, Failure> {
+    let jobs = jobs(ground);
+    ground.clear().await?;
+    ground.load(jobs, "").await?;
+    ground.settle_queue().await?;
+    let line = StartLine::draw(ground, "trax.work_queue").await?;
+    let done = Arc::new(AtomicI64::new(0));
+    let mut hands = Vec::new();
+    for number in 0..CONNECTIONS {
+        let connection = ground.connect().await?;
+        hands.push(spawn(take_each(
+            connection,
+            number,
+            jobs,
+            Arc::clone(&done),
+        )));
+    }
+    let begun = line.go(ground, CONNECTIONS).await?;
+    join(hands).await?;
+    let cost = ground.meter.end(begun).await?;
+    ground.expect_completed(jobs).await?;
+    Ok(Sample::rate(jobs, cost))
+}
+
+async fn take_each(
+    connection: Connection,
+    number: i64,
+    jobs: i64,
+    done: Arc<AtomicI64>,
+) -> Result<(), Failure> {
+    let claim = connection
+        .prepare("select job_id, token, input from trax.claim_next(worker => $1)")
+        .await?;
+    let complete = connection
+        .prepare_typed("select trax.complete($1, $2)", &[Type::INT8, Type::UUID])
+        .await?;
+    let name = format!("bench {number}");
+    while done.load(Ordering::Relaxed) < jobs {
+        let Some(row) = connection.query_opt(&claim, &[&name]).await? else {
+            // The last ones are in the hands of others.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        };
+        let (id, token): (i64, Uuid) = (row.try_get(0)?, row.try_get(1)?);
+        let recorded: bool = connection
+            .query_one(&complete, &[&id, &token])
+            .await?
+            .try_get(0)?;
+        expect("completions recorded", recorded.into(), 1)?;
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! A steady load while another session holds its snapshot: dead rows cannot be removed meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client as Connection;
+use tokio_postgres::types::Type;
+
+use super::drain::Taker;
+use super::enqueue::Json;
+use super::floor::{DRAINERS, QUEUE_BATCH};
+use super::ground::{Ground, Hand, TASK, expect, figure, join, payload, spawn};
+use super::report::{Figure, Round, Sample, Unit};
+use trax_terminal::Failure;
+
+/// The producer waits while more jobs than this wait: the load is what can be drained.
+const BACKLOG: i64 = 20_000;
+/// Before anything is measured.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How soon a load that broke off is noticed.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+    // Each load is its own warm-up: what it measures is its end.
+    let mut rounds = Vec::new();
+    for number in 1..=ground.sizes.rounds {
+        let round = format!("round {number} of {}", ground.sizes.rounds);
+        ground.step(&format!("{round}, no snapshot held"));
+        let floor = Some(load(ground, false).await?);
+        ground.step(&format!("{round}, a snapshot held"));
+        let measured = load(ground, true).await?;
+        rounds.push(Round { measured, floor });
+    }
+    let what = format!(
+        "jobs completed in the last {} of {} s in which another session holds a repeatable-read snapshot; 1 connection queues by \
+         {QUEUE_BATCH}, {DRAINERS} call trax.complete_and_claim by 100",
+        window(ground),
+        ground.sizes.hold
+    );
+    Ok(figure(
+        Unit::JobsPerSecond,
+        what,
+        "the same load, as long, while nobody holds a snapshot",
+        rounds,
+    ))
+}
+
+/// How long both are measured, in seconds.
+fn window(ground: &Ground) -> u64 {
+    ground.sizes.seconds.min(ground.sizes.hold)
+}
+
+/// The end of a load during all of which another session holds a snapshot, or nobody does.
+async fn load(ground: &Ground, is_held: bool) -> Result<Sample, Failure> {
+    let holder = ground.connect().await?;
+    let load = Load::begin(ground).await?;
+    tokio::time::sleep(WARM_UP).await;
+    if is_held {
+        let sql = "begin isolation level repeatable read; select count(*) from bench.plain";
+        holder.batch_execute(sql).await?;
+    }
+    let rest = ground.sizes.hold - window(ground);
+    load.lasts(Duration::from_secs(rest)).await?;
+    let sample = load.measure(ground).await?;
+    holder.batch_execute("rollback").await?;
+    load.end(ground).await?;
+    Ok(sample)
+}
+
+/// A producer and its consumers.
+struct Load {
+    hands: Vec<Hand>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    stop: AtomicBool,
+    queued: AtomicI64,
+    completed: AtomicI64,
+}
+
+impl Load {
+    async fn begin(ground: &Ground) -> Result<Self, Failure> {
+        ground.clear().await?;
+        let counts = Arc::new(Counts::default());
+        let mut hands = vec![spawn(produce(ground.connect().await?, Arc::clone(&counts)))];
+        for number in 0..DRAINERS {
+            let taker = Taker::new(ground.connect().await?, number).await?;
+            hands.push(spawn(consume(taker, Arc::clone(&counts))));
+        }
+        Ok(Load { hands, counts })
+    }
+
+    /// Waits, unless a part breaks off.
+    async fn lasts(&self, length: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + length;
+        loop {
+            if let Some(ended) = self.hands.iter().position(Hand::is_finished) {
+                return Err(Failure::new(format!("part {ended} of the load broke off")));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+
+    async fn measure(&self, ground: &Ground) -> Result<Sample, Failure> {
+        let begun = ground.meter.begin().await?;
+        let before = self.counts.completed.load(Ordering::Relaxed);
+        self.lasts(Duration::from_secs(window(ground))).await?;
+        let count = self.counts.completed.load(Ordering::Relaxed) - before;
+        Ok(Sample::rate(count, ground.meter.end(begun).await?))
+    }
+
+    async fn end(self, ground: &Ground) -> Result<(), Failure> {
+        self.counts.stop.store(true, Ordering::Relaxed);
+        join(self.hands).await?;
+        let sql = "select (select count(*) from trax.work_queue) + (select count(distinct job_id) from trax.run)
+            + (select count(*) from trax.lease)";
+        let queued = self.counts.queued.load(Ordering::Relaxed);
+        expect("jobs anywhere", ground.number(sql).await?, queued)?;
+        let sql = "select count(*) from trax.run";
+        let completed = self.counts.completed.load(Ordering::Relaxed);
+        expect("runs", ground.number(sql).await?, completed)
+    }
+}
+
+async fn produce(connection: Connection, counts: Arc<Counts>) -> Result<(), Failure> {
+    let sql = format!("select count(*) from trax.enqueue_many('{TASK}', $1)");
+    let statement = connection.prepare_typed(&sql, &[Type::JSONB_ARRAY]).await?;
+    let inputs: Vec<Json> = (0..QUEUE_BATCH).map(|n| Json(payload(n))).collect();
+    while !counts.stop.load(Ordering::Relaxed) {
+        if counts.queued.load(Ordering::Relaxed) - counts.completed.load(Ordering::Relaxed)
+            > BACKLOG
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
+        connection.query_one(&statement, &[&inputs]).await?;
+        counts.queued.fetch_add(QUEUE_BATCH, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+async fn consume(mut taker: Taker, counts: Arc<Counts>) -> Result<(), Failure> {
+    while !counts.stop.load(Ordering::Relaxed) {
+        let (completed, claimed) = taker.turn().await?;
+        counts.completed.fetch_add(completed, Ordering::Relaxed);
+        if claimed == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    Ok(())
+}

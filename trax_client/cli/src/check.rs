@@ -1,0 +1,45 @@
+//! `trax check`: every invariant that SQL can see.
+
+use std::process::ExitCode;
+
+use trax_client::Violation;
+
+use crate::output::{Cell, Column, Moment, Options, Record, say};
+use crate::session::Session;
+use trax_terminal::{Failure, UNHEALTHY};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    output: Options,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let violations = session.client().check().await?;
+    let healthy = violations.is_empty();
+    if healthy && !arguments.output.json {
+        if !arguments.output.quiet {
+            say("healthy: no rule is violated")?;
+        }
+    } else {
+        arguments.output.list(&violations, session.now, "")?;
+    }
+    Ok(if healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(UNHEALTHY)
+    })
+}
+
+impl Record for Violation {
+    const COLUMNS: &'static [Column] = &[Column::whole("rule"), Column::text("detail")];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        vec![Cell::plain(&self.rule), Cell::maybe(self.detail.as_deref())]
+    }
+
+    fn key(&self) -> String {
+        self.rule.clone()
+    }
+}

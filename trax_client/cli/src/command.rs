@@ -1,0 +1,22 @@
+//! A list of commands: what each is called and takes, with what runs it in the same line.
+
+/// Makes the enum `Command`, for clap, and `run`, which runs the one that was chosen.
+macro_rules! commands {
+    ($($(#[$help:meta])* $name:ident($arguments:ty) => $run:expr,)+) => {
+        #[derive(clap::Subcommand)]
+        pub(crate) enum Command {
+            $($(#[$help])* $name($arguments),)+
+        }
+
+        pub(crate) async fn run(
+            url: Option<String>,
+            command: Command,
+        ) -> Result<std::process::ExitCode, trax_terminal::Failure> {
+            match command {
+                $(Command::$name(arguments) => $run(url, arguments).await,)+
+            }
+        }
+    };
+}
+
+pub(crate) use commands;

@@ -1,0 +1,100 @@
+//! `trax cron explain`: what a cron expression says, and when it fires.
+//!
+//! The server reads the expression and computes its times, so that this shows what a manifest would do. Only the
+//! sentence is made here, of an expression that the server has accepted.
+
+mod field;
+mod sentence;
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio_postgres::types::Type;
+
+use crate::command::commands;
+use crate::output::{Moment, Options, json, say, width};
+use crate::run_to_come::{self, Run};
+use crate::session::Session;
+use trax_terminal::Failure;
+use trax_terminal::print::folded_at;
+
+commands! {
+    /// Say a cron expression in English and show its next times, in its zone and in yours
+    Explain(Explain) => explain,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Explain {
+    /// Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or @daily and
+    /// the like
+    expression: String,
+    /// The zone it is read in, an IANA name
+    #[arg(long, short = 'z', value_name = "ZONE", default_value = "UTC")]
+    timezone: String,
+    /// How many times
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    count: i32,
+    /// Times after this one, now without it
+    #[arg(long, value_name = "TIME")]
+    after: Option<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// An expression and its times.
+#[derive(Serialize)]
+struct Explanation<'a> {
+    expression: &'a str,
+    timezone: &'a str,
+    description: String,
+    runs: Vec<Run>,
+}
+
+async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let after = match &arguments.after {
+        Some(text) => Some(session.time(text).await?),
+        None => None,
+    };
+    let sql = "select p.run_at, p.local_time, p.note \
+               from trax.preview_cron($1, $2, coalesce($3, pg_catalog.now()), $4) p";
+    let rows = session
+        .rows(
+            sql,
+            &[
+                (&arguments.expression, Type::TEXT),
+                (&arguments.timezone, Type::TEXT),
+                (&after, Type::TIMESTAMPTZ),
+                (&arguments.count, Type::INT4),
+            ],
+        )
+        .await?;
+    let explanation = Explanation {
+        expression: &arguments.expression,
+        timezone: &arguments.timezone,
+        description: describe(&arguments.expression, &arguments.timezone),
+        runs: rows.iter().map(Run::read).collect::<Result<_, _>>()?,
+    };
+    let output = arguments.output;
+    if output.json {
+        json(&[explanation])?;
+    } else if output.quiet {
+        output.list(&explanation.runs, session.now, "")?;
+    } else {
+        show(&explanation, session.now)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// "At 02:00 every day (Europe/Berlin)".
+fn describe(expression: &str, timezone: &str) -> String {
+    let sentence =
+        sentence::of(expression).unwrap_or_else(|| format!("When \"{expression}\" matches"));
+    format!("{sentence} ({timezone})")
+}
+
+fn show(explanation: &Explanation<'_>, now: Moment) -> Result<(), Failure> {
+    say(&folded_at(&explanation.description, 2, width()))?;
+    say("")?;
+    say(&run_to_come::text(&explanation.runs, now))
+}

@@ -1,0 +1,71 @@
+//! `trax dead`: jobs that failed for good and wait for a person.
+
+mod list;
+mod resolve;
+mod show;
+
+use std::time::SystemTime;
+
+use tokio_postgres::types::Type;
+
+use crate::command::commands;
+use crate::session::{Argument, Session};
+use trax_terminal::Failure;
+
+commands! {
+    /// The dead letters that wait for a person, the newest first
+    List(list::Arguments) => list::run,
+    /// Everything about a dead letter
+    Show(show::Arguments) => show::run,
+    /// Queue the work of dead letters again, each as a fresh job with fresh attempts
+    Requeue(resolve::Arguments) => resolve::requeue,
+    /// Resolve dead letters without running anything
+    Ack(resolve::Arguments) => resolve::acknowledge,
+}
+
+/// Which dead letters.
+#[derive(clap::Args, Clone, Debug)]
+struct Filters {
+    /// Only of this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// Only of this group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Only of this manifest
+    #[arg(long, value_name = "NAME")]
+    manifest: Option<String>,
+    /// Only of jobs that died since: a time, or how long ago ('2 h')
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+}
+
+impl Filters {
+    /// As the statements take them: $1 task, $2 group, $3 manifest, $4 since.
+    async fn read(&self, session: &Session) -> Result<Option<SystemTime>, Failure> {
+        session.since(self.since.as_deref()).await
+    }
+
+    fn arguments<'a>(&'a self, since: &'a Option<SystemTime>) -> Vec<Argument<'a>> {
+        vec![
+            (&self.task, Type::TEXT),
+            (&self.group, Type::TEXT),
+            (&self.manifest, Type::TEXT),
+            (since, Type::TIMESTAMPTZ),
+        ]
+    }
+
+    /// "of task \"t\" in group \"g\"", for a question.
+    fn text(&self) -> String {
+        let parts = [
+            ("of task", &self.task),
+            ("in group", &self.group),
+            ("of manifest", &self.manifest),
+            ("since", &self.since),
+        ];
+        parts
+            .iter()
+            .filter_map(|(what, name)| name.as_ref().map(|name| format!(" {what} \"{name}\"")))
+            .collect()
+    }
+}

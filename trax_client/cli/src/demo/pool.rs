@@ -1,0 +1,82 @@
+//! Connections for handlers that open transactions of their own.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::Client;
+use trax_client::Address;
+
+use trax_terminal::Failure;
+use trax_terminal::address;
+
+/// As many connections as handlers.
+pub(crate) struct Pool {
+    idle: Mutex<Vec<Client>>,
+    free: Semaphore,
+}
+
+impl Pool {
+    pub(crate) async fn open(config: &Address, size: usize) -> Result<Self, Failure> {
+        let mut idle = Vec::with_capacity(size);
+        for _ in 0..size {
+            idle.push(address::connect(config).await?);
+        }
+        Ok(Pool {
+            idle: Mutex::new(idle),
+            free: Semaphore::new(size),
+        })
+    }
+
+    /// Waits for a free connection; it goes back when it is dropped.
+    pub(crate) async fn get(&self) -> Result<Borrowed<'_>, std::io::Error> {
+        let permit = self.free.acquire().await.map_err(std::io::Error::other)?;
+        let client = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let client = client.ok_or_else(|| std::io::Error::other("a connection was lost"))?;
+        Ok(Borrowed {
+            pool: self,
+            client: Some(client),
+            _permit: permit,
+        })
+    }
+}
+
+pub(crate) struct Borrowed<'p> {
+    pool: &'p Pool,
+    client: Option<Client>,
+    _permit: SemaphorePermit<'p>,
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client
+            .as_ref()
+            .expect("a borrowed connection is there until it is dropped")
+    }
+}
+
+impl DerefMut for Borrowed<'_> {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client
+            .as_mut()
+            .expect("a borrowed connection is there until it is dropped")
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            self.pool
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(client);
+        }
+    }
+}

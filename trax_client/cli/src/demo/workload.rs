@@ -1,0 +1,148 @@
+//! What the demo does, and how much of it.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_postgres::Client as Connection;
+use trax_client::{Client, JobOptions, Manifest, NewJob};
+
+use super::handlers::{Link, Parcel};
+use super::place::Files;
+use trax_terminal::Failure;
+
+pub(crate) const WEIGH: &str = "parcel.weigh";
+pub(crate) const STEP: &str = "order.step";
+pub(crate) const FLAKY: &str = "mail.send";
+pub(crate) const DOOMED: &str = "report.doomed";
+pub(crate) const PULSE: &str = "pulse.beat";
+pub(crate) const CLOCK: &str = "clock.strike";
+pub(crate) const DIGEST: &str = "file.digest";
+
+/// How many of each.
+pub(crate) struct Plan {
+    pub(crate) bulk: i64,
+    pub(crate) chains: i64,
+    pub(crate) steps: i64,
+    pub(crate) flaky: i64,
+    pub(crate) files: i64,
+    /// At least, of the manifest that runs every second.
+    pub(crate) pulses: i64,
+    /// At least, of the cron entry that fires every two seconds.
+    pub(crate) strikes: i64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            bulk: 5000,
+            chains: 20,
+            steps: 5,
+            flaky: 3,
+            files: 40,
+            pulses: 5,
+            strikes: 3,
+        }
+    }
+}
+
+impl Plan {
+    /// How many jobs end, the dead one included.
+    pub(crate) fn jobs(&self) -> i64 {
+        self.bulk
+            + self.chains * self.steps
+            + self.flaky
+            + self.files
+            + self.pulses
+            + self.strikes
+            + 1
+    }
+}
+
+pub(crate) async fn make_tables(connection: &Connection) -> Result<(), Failure> {
+    let sql = "create schema demo;
+        create table demo.parcel (job_id bigint primary key, parcel bigint not null, grams int not null);
+        create table demo.step (chain bigint, step bigint, job_id bigint not null, primary key (chain, step));
+        create table demo.beat (job_id bigint primary key, manifest text not null, at timestamptz not null);";
+    Ok(connection.batch_execute(sql).await?)
+}
+
+pub(crate) async fn begin(
+    connection: &Connection,
+    plan: &Plan,
+    files: &Files,
+) -> Result<(), Failure> {
+    let client = Client::new(connection);
+    client
+        .schedule(&Manifest::new("pulse", PULSE).every(Duration::from_secs(1)))
+        .await?;
+    client
+        .schedule(&Manifest::new("clock", CLOCK).cron("*/2 * * * * *"))
+        .await?;
+    let doomed = Manifest::new("doomed", DOOMED)
+        .max_retries(2)
+        .retry_delay(Duration::from_millis(300));
+    client.schedule(&doomed).await?;
+    client.trigger("doomed", None).await?;
+
+    for number in 0..plan.flaky {
+        client
+            .enqueue(&NewJob::new(FLAKY, json!({ "to": number })))
+            .await?;
+    }
+    for chain in 0..plan.chains {
+        client
+            .enqueue(&NewJob::new(
+                STEP,
+                Link {
+                    chain,
+                    step: 1,
+                    steps: plan.steps,
+                },
+            ))
+            .await?;
+    }
+    let paths: Vec<_> = files
+        .paths()
+        .iter()
+        .map(|path| json!({ "path": path }))
+        .collect();
+    client
+        .enqueue_many(DIGEST, &paths, &JobOptions::new().group("files"))
+        .await?;
+    let parcels: Vec<Parcel> = (0..plan.bulk).map(|parcel| Parcel { parcel }).collect();
+    for batch in parcels.chunks(1000) {
+        client
+            .enqueue_many(WEIGH, batch, &JobOptions::new().group("bulk"))
+            .await?;
+    }
+    Ok(())
+}
+
+/// Whether everything that the plan names has ended.
+pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool, Failure> {
+    let sql = "select task, count(*) from trax.run where final group by task";
+    let rows = connection.query_typed(sql, &[]).await?;
+    let ended = |task: &str| {
+        rows.iter()
+            .find(|row| row.get::<_, &str>(0) == task)
+            .map_or(0, |row| row.get::<_, i64>(1))
+    };
+    Ok(ended(WEIGH) >= plan.bulk
+        && ended(STEP) >= plan.chains * plan.steps
+        && ended(FLAKY) >= plan.flaky
+        && ended(DIGEST) >= plan.files
+        && ended(DOOMED) >= 1
+        && ended(PULSE) >= plan.pulses
+        && ended(CLOCK) >= plan.strikes)
+}
+
+/// No more beats: what is counted must stand still.
+pub(crate) async fn end_schedules(connection: &Connection) -> Result<(), Failure> {
+    let client = Client::new(connection);
+    for (name, task) in [("pulse", PULSE), ("clock", CLOCK)] {
+        client
+            .schedule(&Manifest::new(name, task).enabled(false))
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! `trax doctor`: what is wrong, and the line to type: the causes of `trax.diagnose()` and what only a client can see.
+
+mod connection;
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::output::{
+    Cell, Column, Moment, Options, Record, Tone, json, one_line, paint, say, width,
+};
+use crate::quote::{self, literal};
+use connection::Reached;
+use trax_terminal::address;
+use trax_terminal::print;
+use trax_terminal::{Failure, UNHEALTHY};
+
+const HELP: &str = "A finding is critical (jobs do not run, or soon will not), a warning, or a notice, which is worth \
+knowing and no illness. Exit code 2 when there is a critical one or a warning.";
+
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    /// How long jobs may wait, snapshots be held and cycles stay away before it counts as trouble
+    #[arg(long, value_name = "TIME", default_value = "5 min")]
+    patience: String,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// How bad it is; the worst first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    Critical,
+    Warning,
+    Notice,
+}
+
+/// Something that was found, and what to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Finding {
+    cause: String,
+    severity: Severity,
+    detail: String,
+    fix: String,
+}
+
+impl Finding {
+    fn new(
+        severity: Severity,
+        cause: &str,
+        detail: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Finding {
+            cause: cause.to_owned(),
+            severity,
+            detail: detail.into(),
+            fix: fix.into(),
+        }
+    }
+
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let severity: String = row.try_get("severity")?;
+        Ok(Finding {
+            cause: row.try_get("cause")?,
+            severity: match severity.as_str() {
+                "critical" => Severity::Critical,
+                _ => Severity::Warning,
+            },
+            detail: row.try_get("detail")?,
+            fix: row.try_get::<_, Option<String>>("fix")?.unwrap_or_default(),
+        })
+    }
+
+    /// Several lines for people.
+    fn text(&self) -> String {
+        let indent = "  ";
+        let folded = |label: &str, text: &str| {
+            let line = format!("{indent}{label}{}", one_line(text));
+            print::folded_at(&line, indent.len() + label.len(), width())
+        };
+        let heading = format!(
+            "{} {}",
+            paint(self.severity.name(), self.severity.tone()),
+            paint(&self.cause, Tone::Strong)
+        );
+        let mut lines = vec![heading, folded("", &self.detail)];
+        if !self.fix.is_empty() {
+            lines.push(folded("-> ", &self.fix));
+        }
+        lines.join("\n")
+    }
+}
+
+impl Severity {
+    fn name(self) -> &'static str {
+        match self {
+            Severity::Critical => "critical",
+            Severity::Warning => "warning",
+            Severity::Notice => "notice",
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Severity::Critical => Tone::Bad,
+            Severity::Warning => Tone::Warn,
+            Severity::Notice => Tone::Active,
+        }
+    }
+}
+
+impl Record for Finding {
+    const COLUMNS: &'static [Column] = &[
+        Column::whole("severity"),
+        Column::whole("cause"),
+        Column::text("detail"),
+    ];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        vec![
+            Cell::new(self.severity.name(), self.severity.tone()),
+            Cell::plain(&self.cause),
+            Cell::plain(&self.detail),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.cause.clone()
+    }
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let config = address::from_environment(url.as_deref())?;
+    let output = arguments.output;
+    if output.verbose {
+        print::log("trax", &format!("asks {}", address::describe(&config)));
+    }
+    let mut findings = Vec::new();
+    let mut examined = None;
+    match connection::reach(&config).await {
+        Ok(reached) => {
+            findings.extend(reached.findings.iter().cloned());
+            findings.extend(inside(&reached, &arguments.patience).await?);
+            examined = Some(reached);
+        }
+        Err(unreachable) => findings.push(*unreachable),
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    show(&findings, examined.as_ref(), output)?;
+    let ill = findings.iter().any(|f| f.severity < Severity::Notice);
+    Ok(if ill {
+        ExitCode::from(UNHEALTHY)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// What the database says of itself.
+async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failure> {
+    if !reached.installed {
+        return Ok(Vec::new());
+    }
+    let sql = "select d.cause, d.severity, d.detail, d.fix \
+               from trax.diagnose(patience => cast($1 as interval)) d";
+    let rows = reached
+        .client
+        .query_typed(sql, &[(&patience, Type::TEXT)])
+        .await;
+    match rows.map_err(trax_client::Error::from) {
+        Ok(rows) => Ok(rows.iter().map(Finding::read).collect::<Result<_, _>>()?),
+        Err(trax_client::Error::NotPermitted(_)) => Ok(vec![Finding::new(
+            Severity::Critical,
+            "missing_grants",
+            format!(
+                "Role \"{}\" may not call trax.diagnose(): nothing more can be seen.",
+                reached.role
+            ),
+            format!(
+                "As an administrator of trax: select trax.grant_access({}, 'reader')",
+                literal(&quote::name(&reached.role))
+            ),
+        )]),
+        Err(trax_client::Error::InvalidArgument(_)) => Err(Failure::usage(format!(
+            "--patience is \"{patience}\", which is no length of time"
+        ))
+        .hint("give one like '5 min' or '30 s'")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn show(findings: &[Finding], examined: Option<&Reached>, output: Options) -> Result<(), Failure> {
+    if output.json {
+        return json(findings);
+    }
+    if output.quiet {
+        let causes: Vec<&str> = findings.iter().map(|f| f.cause.as_str()).collect();
+        return match causes.as_slice() {
+            [] => Ok(()),
+            causes => say(&causes.join("\n")),
+        };
+    }
+    let mut texts: Vec<String> = findings.iter().map(Finding::text).collect();
+    if let Some(examined) = examined {
+        if !findings.iter().any(|f| f.severity < Severity::Notice) {
+            texts.push(format!(
+                "{}: no cause of trouble was found",
+                paint("healthy", Tone::Good)
+            ));
+        }
+        let summary = print::folded_at(&examined.summary(), 2, width());
+        texts.push(paint(&summary, Tone::Dim));
+    }
+    say(&texts.join("\n\n"))
+}

@@ -1,0 +1,303 @@
+//! `trax enqueue`: queue one job, or one a line.
+//!
+//! Lines are read and parsed beside the calls that queue them, a batch ahead. Each batch is a transaction of its own:
+//! what was queued before a line that is not JSON stays queued, and its ids were printed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read, stdout};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use trax_client::{JobId, JobOptions, Json, NewJob, TraceContext};
+
+use crate::output::{Options, Progress, json as print_json, say};
+use crate::session::Session;
+use trax_terminal::Failure;
+use trax_terminal::print;
+
+/// How many lines go into one call.
+const BATCH: usize = 1000;
+/// How many calls ahead lines are read.
+const AHEAD: usize = 4;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  trax enqueue mail.send '{\"to\": \"ada@example.org\"}'
+  trax enqueue image.resize --file inputs.jsonl --group images
+  jq -c '.[]' inputs.json | trax enqueue image.resize -")]
+pub(crate) struct Arguments {
+    /// The task, e.g. report.build
+    task: String,
+    /// The input as JSON; - reads one JSON value a line from standard input and queues a job each
+    #[arg(default_value = "{}", hide_default_value = true)]
+    input: String,
+    /// Read one JSON value a line from this file and queue a job each
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
+    file: Option<String>,
+    /// Not claimable before this time, as PostgreSQL reads it ('2030-01-01 10:00', 'tomorrow'), in your zone
+    #[arg(long, value_name = "TIME")]
+    run_at: Option<String>,
+    /// The group
+    #[arg(long)]
+    group: Option<String>,
+    /// 0 to 31, higher first
+    #[arg(long)]
+    priority: Option<i32>,
+    /// Attempts after the first
+    #[arg(long, value_name = "N")]
+    max_retries: Option<i32>,
+    /// How long one attempt may run
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// While a job with this key is alive, its id is given and nothing is queued
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
+    /// Jobs with the same key run one at a time
+    #[arg(long, value_name = "KEY")]
+    concurrency_key: Option<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    // A mistake in the JSON, or in the name of the file, is found before the server is asked.
+    let source: Option<Box<dyn Read + Send>> = match (&arguments.file, arguments.input.as_str()) {
+        (Some(file), _) => {
+            Some(Box::new(File::open(file).map_err(|error| {
+                Failure::usage(format!("{file} cannot be read: {error}"))
+            })?))
+        }
+        (None, "-") => Some(Box::new(std::io::stdin())),
+        (None, _) => None,
+    };
+    let Some(source) = source else {
+        return one(url, arguments).await;
+    };
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let options = options(&session, &arguments).await?;
+    let mut told = Told::new(&arguments.output)?;
+    let queued = lines(&session, &arguments.task, &options, source, &mut told).await;
+    let ended = told.end(queued.is_ok());
+    queued.and(ended).map(|()| ExitCode::SUCCESS)
+}
+
+async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let input: Json = arguments.input.parse().map_err(|error| {
+        Failure::usage(format!("the input is not JSON: {error}"))
+            .hint("quote it for the shell: trax enqueue mail.send '{\"to\": \"a@example.org\"}'")
+    })?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let options = options(&session, &arguments).await?;
+    let job = NewJob::new(arguments.task, input).with(options);
+    let job_id = session.client().enqueue(&job).await?;
+    if arguments.output.json {
+        print_json(&[object(job_id)])?;
+    } else {
+        say(&job_id.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn object(job_id: JobId) -> Value {
+    serde_json::json!({ "job_id": job_id })
+}
+
+async fn lines(
+    session: &Session,
+    task: &str,
+    options: &JobOptions,
+    source: Box<dyn Read + Send>,
+    told: &mut Told,
+) -> Result<(), Failure> {
+    let (batches, mut read) = mpsc::channel(AHEAD);
+    std::thread::spawn(move || parse(source, &batches));
+    while let Some(batch) = read.recv().await {
+        let inputs: Vec<Json> = batch?;
+        if inputs.is_empty() {
+            continue;
+        }
+        let client = session.client();
+        // Not by COPY, which gives no ids.
+        told.add(&client.enqueue_many(task, &inputs, options).await?)?;
+    }
+    Ok(())
+}
+
+type Batches = mpsc::Sender<Result<Vec<Json>, Failure>>;
+
+/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has been read does not
+/// wait for lines that may come later.
+fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut reader = BufReader::with_capacity(1 << 20, source);
+    for number in 1.. {
+        let mut line = String::new();
+        let read = reader.read_line(&mut line).map_err(Failure::from);
+        let ended = matches!(read, Ok(0));
+        match read.and_then(|_| value(number, &line)) {
+            Ok(value) => batch.extend(value),
+            Err(failure) => {
+                // What stood before the mistake is queued, as the batches before were.
+                if send(batches, Ok(batch)) {
+                    send(batches, Err(failure));
+                }
+                return;
+            }
+        }
+        let full = batch.len() == BATCH || reader.buffer().is_empty();
+        if full && !batch.is_empty() && !send(batches, Ok(std::mem::take(&mut batch))) || ended {
+            return;
+        }
+    }
+}
+
+/// Whether somebody takes it.
+fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
+    batches.blocking_send(batch).is_ok()
+}
+
+/// What a line says; none for an empty one.
+fn value(number: usize, line: &str) -> Result<Option<Json>, Failure> {
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    line.parse().map(Some).map_err(|error| {
+        Failure::usage(format!("line {number} is not JSON: {error}"))
+            .hint("each line is the input of one job; the jobs of the lines before it are queued")
+    })
+}
+
+/// What is printed while jobs are queued: their ids, or on a terminal a bar and at last how many.
+struct Told {
+    json: bool,
+    ids: bool,
+    /// Nobody reads them any more.
+    gone: bool,
+    progress: Option<Progress>,
+    begun: Instant,
+    first: Option<JobId>,
+    last: Option<JobId>,
+    count: usize,
+}
+
+impl Told {
+    fn new(output: &Options) -> Result<Self, Failure> {
+        // A screen full of numbers helps nobody; a file or a program gets them all.
+        let ids = output.quiet || output.json || !stdout().is_terminal();
+        if output.json {
+            say("[")?;
+        }
+        Ok(Told {
+            json: output.json,
+            ids,
+            gone: false,
+            progress: (!output.quiet).then(|| Progress::endless("jobs")),
+            begun: Instant::now(),
+            first: None,
+            last: None,
+            count: 0,
+        })
+    }
+
+    fn add(&mut self, ids: &[JobId]) -> Result<(), Failure> {
+        if let Some(progress) = &self.progress {
+            progress.add(ids.len());
+        }
+        if self.ids && !self.gone {
+            // Who reads no more ids wants the jobs all the same.
+            self.gone = reader_is_gone(self.print(ids))?;
+        }
+        self.first = self.first.or(ids.first().copied());
+        self.last = ids.last().copied();
+        self.count += ids.len();
+        Ok(())
+    }
+
+    fn print(&self, ids: &[JobId]) -> Result<(), Failure> {
+        if !self.json {
+            let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            return say(&texts.join("\n"));
+        }
+        let texts: Vec<String> = ids.iter().map(|id| object(*id).to_string()).collect();
+        let comma = if self.count > 0 { "," } else { "" };
+        say(&format!("{comma}{}", texts.join(",\n")))
+    }
+
+    /// Ends the array also after a mistake, so that what was queued can be read.
+    fn end(&self, whole: bool) -> Result<(), Failure> {
+        if let Some(progress) = &self.progress {
+            progress.end();
+        }
+        if self.gone || self.ids && !self.json {
+            return Ok(());
+        }
+        if self.json {
+            return say("]");
+        }
+        match (self.first, self.last) {
+            (Some(first), Some(last)) => {
+                let rate = self.count as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
+                let count = self.count;
+                say(&format!(
+                    "{count} jobs queued, ids {first} to {last}, {rate:.0}/s"
+                ))
+            }
+            _ if whole => say("0 jobs queued"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn reader_is_gone(printed: Result<(), Failure>) -> Result<bool, Failure> {
+    match printed {
+        Ok(()) => Ok(false),
+        Err(failure) if failure.is_silent() => Ok(true),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions, Failure> {
+    let mut options = JobOptions::new();
+    if let Some(text) = &arguments.run_at {
+        options = options.run_at(session.time(text).await?);
+    }
+    if let Some(seconds) = arguments.timeout {
+        let timeout = Duration::try_from_secs_f64(seconds)
+            .map_err(|error| Failure::usage(format!("--timeout: {error}")))?;
+        options = options.timeout(timeout);
+    }
+    if let Some(group) = &arguments.group {
+        options = options.group(group);
+    }
+    if let Some(priority) = arguments.priority {
+        options = options.priority(priority);
+    }
+    if let Some(retries) = arguments.max_retries {
+        options = options.max_retries(retries);
+    }
+    if let Some(key) = &arguments.unique_key {
+        options = options.unique_key(key);
+    }
+    if let Some(key) = &arguments.concurrency_key {
+        options = options.concurrency_key(key);
+    }
+    Ok(match caller() {
+        Some(trace) => options.trace_context(&trace),
+        None => options,
+    })
+}
+
+/// The span that this command runs in, as OpenTelemetry puts it into the environment. A malformed one is worth a line, and
+/// not the job.
+fn caller() -> Option<TraceContext> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let malformed = |error| print::log("trax", &format!("ignored, malformed: {error}"));
+    let trace = variable("TRACEPARENT")?.parse::<TraceContext>();
+    let trace = trace.map_err(malformed).ok()?;
+    let state = variable("TRACESTATE").unwrap_or_default();
+    let with_state = trace.clone().with_state(&state).map_err(malformed);
+    Some(with_state.unwrap_or(trace))
+}

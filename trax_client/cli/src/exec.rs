@@ -1,0 +1,438 @@
+//! Running a program as a handler.
+//!
+//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and,
+//! when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970) in
+//! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it, and TRAX_INPUT_FROM,
+//! `manifest` when the input is what the job's manifest stores; no credentials. Leaves: the exit code
+//! as the outcome, standard output as the output (of a failure: as its detail) when it is JSON, the
+//! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
+//! it is run again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
+//! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is told. A cancelled,
+//! late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process group. What a
+//! program leaves running in its group ends after it in the same way, so that nothing runs beside the next attempt. No
+//! program outlives the worker, however that ends.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
+use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
+
+use crate::credentials::Passed;
+use crate::process_group::Groups;
+use crate::stored::{self, Source, Stored};
+use trax_terminal::print;
+
+/// EX_DATAERR: the input is wrong, and will be wrong again.
+const DATA_ERROR: i32 = 65;
+/// EX_TEMPFAIL: try again.
+const TEMPORARY_FAILURE: i32 = 75;
+/// More standard output than this is not an output.
+const OUTPUT_LIMIT: usize = 1 << 20;
+/// How much of the end of standard error is kept.
+const ERROR_TAIL: usize = 4096;
+/// How long pipes may stay open after the program ended (something in the background holds them).
+const PIPE_PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Program {
+    command: String,
+    grace: Duration,
+    retry_delay: Option<Duration>,
+    passed: Passed,
+    stored: Stored,
+    running: Groups,
+}
+
+impl Program {
+    /// A command for sh -c, how long it may go on after SIGTERM, and when it is run again after a temporary
+    /// failure, in place of the job's own delay; what it gets of the environment; who knows what manifests store.
+    pub(crate) fn new(
+        command: String,
+        grace: Duration,
+        retry_delay: Option<Duration>,
+        lease: Duration,
+        passed: Passed,
+        stored: Stored,
+    ) -> Self {
+        Program {
+            command,
+            grace,
+            retry_delay,
+            passed,
+            stored,
+            // The lease of a worker that is killed lasts for two thirds of it at least.
+            running: Groups::new(grace.min(lease / 3)),
+        }
+    }
+
+    pub(crate) async fn run(&self, input: Json, ctx: Context) -> HandlerResult<Outcome> {
+        let source = tokio::select! {
+            source = self.stored.source(&ctx) => source,
+            _ = ctx.cancelled() => Source::Unknown,
+        };
+        let mut child = self.start(&ctx, source)?;
+        let group = self.running.enter(child.id());
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let status = {
+            let pipes = async {
+                tokio::join!(
+                    feed(stdin, input.text()),
+                    keep_head(stdout, &mut out),
+                    keep_tail(stderr, &mut err),
+                )
+            };
+            tokio::pin!(pipes);
+            let mut open = true;
+            let (mut ended, mut kill_at, mut killed) = (None, None, false);
+            let (mut asked, mut hurried) = (false, false);
+            let status = loop {
+                tokio::select! {
+                    _ = &mut pipes, if open => open = false,
+                    status = child.wait(), if ended.is_none() => {
+                        ended = Some(status?);
+                        // What it started has the same grace, also when a shell in front of it has gone.
+                        if kill_at.is_none() {
+                            group.signal(libc::SIGTERM);
+                            kill_at = Some(Instant::now() + self.grace);
+                        }
+                    }
+                    () = group.gone(), if ended.is_some() => killed = true,
+                    // The worker stops: what the program did is told, and what it left has no more time.
+                    _ = ctx.cancelled(), if ended.is_some() && !asked && !killed => {
+                        group.signal(libc::SIGKILL);
+                        (killed, hurried) = (true, true);
+                    }
+                    _ = ctx.cancelled(), if kill_at.is_none() => {
+                        asked = true;
+                        group.signal(libc::SIGTERM);
+                        kill_at = Some(Instant::now() + self.grace);
+                    }
+                    () = at(kill_at.filter(|_| !killed)) => {
+                        group.signal(libc::SIGKILL);
+                        killed = true;
+                    }
+                }
+                if let Some(status) = ended
+                    && killed
+                {
+                    break status;
+                }
+            };
+            let patience = tokio::time::timeout(PIPE_PATIENCE, &mut pipes);
+            if open && !hurried && patience.await.is_err() {
+                note(&ctx, "something still holds its output open");
+            }
+            status
+        };
+        group.leave();
+        if out.len() > OUTPUT_LIMIT && status.success() {
+            note(&ctx, "more than 1 MiB of standard output is not kept");
+        }
+        judge(status, &out, &err, self.retry_delay)
+    }
+
+    /// Kills every program that still runs: the net under handlers that were left behind.
+    pub(crate) fn kill_all(&self) {
+        self.running.kill_all();
+    }
+
+    fn start(&self, ctx: &Context, source: Source) -> std::io::Result<Child> {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&self.command);
+        self.running.prepare(&mut command);
+        command.env("TRAX_JOB_ID", ctx.job_id().to_string());
+        command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
+        command.env("TRAX_TASK", ctx.task());
+        command.env(stored::VARIABLE, source.name());
+        for name in self.passed.withheld() {
+            command.env_remove(name);
+        }
+        // Its manager hears this worker, and would take a program's word for the worker's.
+        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+            command.env_remove(name);
+        }
+        let since_1970 = |at: Option<SystemTime>| {
+            at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
+                .map(|since| since.as_secs().to_string())
+        };
+        let trace = ctx.trace_context();
+        let state = trace.as_ref().and_then(|trace| trace.tracestate());
+        let maybe = [
+            ("TRACESTATE", state.map(str::to_owned)),
+            ("TRACEPARENT", trace.map(|trace| trace.traceparent())),
+            ("TRAX_GROUP", ctx.group().map(str::to_owned)),
+            ("TRAX_MANIFEST", ctx.manifest().map(str::to_owned)),
+            ("TRAX_SCHEDULED_FOR", since_1970(ctx.scheduled_for())),
+            ("TRAX_DEADLINE", since_1970(ctx.deadline())),
+        ];
+        for (name, value) in maybe {
+            // What an outer worker left there is not about this job.
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn()
+    }
+}
+
+fn note(ctx: &Context, text: &str) {
+    print::log("trax", &format!("job {}: {text}", ctx.job_id()));
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes the input; a program that does not read it has its reasons.
+async fn feed(stdin: Option<ChildStdin>, input: &str) {
+    if let Some(mut stdin) = stdin
+        && stdin.write_all(input.as_bytes()).await.is_ok()
+        && stdin.shutdown().await.is_err()
+    {}
+}
+
+/// Keeps the first `OUTPUT_LIMIT` bytes and one, and reads on to the end.
+async fn keep_head(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    read(pipe, |piece| {
+        let room = (OUTPUT_LIMIT + 1).saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..piece.len().min(room)]);
+    })
+    .await;
+}
+
+/// Keeps at least the last `ERROR_TAIL` bytes, and never more than twice that.
+async fn keep_tail(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    read(pipe, |piece| {
+        kept.extend_from_slice(piece);
+        if kept.len() > 2 * ERROR_TAIL {
+            kept.drain(..kept.len() - ERROR_TAIL);
+        }
+    })
+    .await;
+}
+
+async fn read(pipe: Option<impl AsyncRead + Unpin>, mut keep: impl FnMut(&[u8])) {
+    let Some(mut pipe) = pipe else { return };
+    let mut piece = [0; 8192];
+    while let Ok(length @ 1..) = pipe.read(&mut piece).await {
+        keep(&piece[..length]);
+    }
+}
+
+/// The exit status as an outcome.
+fn judge(
+    status: ExitStatus,
+    out: &[u8],
+    err: &[u8],
+    retry_delay: Option<Duration>,
+) -> HandlerResult<Outcome> {
+    if status.success() {
+        return Ok(Outcome::Output(output(out)));
+    }
+    let said = String::from_utf8_lossy(tail(err)).replace('\0', "\u{fffd}");
+    let with = |what: String| match said.trim() {
+        "" => what,
+        said => format!("{what}: {said}"),
+    };
+    let printed = output(out);
+    let detail: Value = printed.read().unwrap_or_default();
+    if let Some(delay) = seconds(&detail, "snooze") {
+        return Err(JobError::snooze(delay));
+    }
+    if let Some(reason) = detail.get("cancel").and_then(Value::as_str) {
+        return Err(JobError::cancelled(reason.replace('\0', "\u{fffd}")));
+    }
+    let mut retry_in = seconds(&detail, "retry_in");
+    let error = match (status.code(), status.signal()) {
+        (Some(DATA_ERROR), _) => {
+            retry_in = None;
+            JobError::permanent(with("bad input".to_owned()))
+        }
+        (Some(TEMPORARY_FAILURE), _) => {
+            retry_in = retry_in.or(retry_delay);
+            JobError::new(with("temporary failure".to_owned()))
+        }
+        (Some(code), _) => JobError::new(with(format!("exit code {code}"))),
+        (None, Some(signal)) => JobError::new(with(format!("killed by signal {signal}"))),
+        (None, None) => JobError::new(with("ended in an unknown way".to_owned())),
+    };
+    let error = match retry_in {
+        Some(delay) => error.retry_in(delay),
+        None => error,
+    };
+    Err(match printed.is_null() {
+        true => error,
+        false => error.detail(printed),
+    })
+}
+
+/// A member of what a failing program printed, when it is a length of time.
+fn seconds(detail: &Value, member: &str) -> Option<Duration> {
+    let seconds = detail.get(member)?.as_f64()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The last `ERROR_TAIL` bytes at most, from the beginning of a line if there is one.
+fn tail(err: &[u8]) -> &[u8] {
+    let Some(cut) = err.len().checked_sub(ERROR_TAIL).filter(|cut| *cut > 0) else {
+        return err;
+    };
+    let tail = &err[cut..];
+    let line = tail.iter().position(|byte| *byte == b'\n');
+    line.map(|at| &tail[at + 1..])
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(tail)
+}
+
+/// Standard output as JSON, or null when it is not, or is too long.
+fn output(out: &[u8]) -> Json {
+    let text = std::str::from_utf8(out).ok();
+    let text = text.filter(|text| text.len() <= OUTPUT_LIMIT);
+    text.and_then(|text| cleaned(text).parse().ok())
+        .unwrap_or_default()
+}
+
+/// JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a surrogate pair.
+fn cleaned(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match (unit(rest), rest.get(6..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0 | 0xd800..=0xdfff), _) => {
+                clean.push('\u{fffd}');
+                rest = &rest[6..];
+                continue;
+            }
+            (Some(_), _) => 6,
+            // The backslash and what it protects.
+            (None, _) => rest.chars().take(2).map(char::len_utf8).sum(),
+        };
+        clean.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// The code unit of an escape that the text begins with.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(code: i32, out: &str, err: &str) -> HandlerResult<Outcome> {
+        judge(
+            ExitStatus::from_raw(code << 8),
+            out.as_bytes(),
+            err.as_bytes(),
+            None,
+        )
+    }
+
+    #[test]
+    fn standard_output_is_kept_only_when_it_is_json() {
+        let kept = |text: &str| match judged(0, text, "") {
+            Ok(Outcome::Output(json)) => json.text().to_owned(),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(kept("{\"a\": 1.10}\n"), "{\"a\": 1.10}");
+        assert_eq!(kept("done!\n"), "null");
+        let long = format!("\"{}\"", "x".repeat(OUTPUT_LIMIT));
+        assert_eq!(kept(&long), "null");
+    }
+
+    #[test]
+    fn what_postgresql_cannot_store_is_replaced() {
+        for (said, kept) in [
+            (r#""a\u0000b\\u0000""#, r#""a�b\\u0000""#),
+            (r#""\ud83d\ude00 \ud83d! \ude00""#, r#""\ud83d\ude00 �! �""#),
+            (
+                r#"{"\n\"\u000a": "\uD800\u0000"}"#,
+                r#"{"\n\"\u000a": "��"}"#,
+            ),
+            (r#""\u+fff""#, "null"),
+            ("\"\\", "null"),
+        ] {
+            assert_eq!(output(said.as_bytes()).text(), kept, "{said}");
+        }
+    }
+
+    #[test]
+    fn the_exit_code_says_what_the_failure_is() {
+        let text = |code, err| {
+            judged(code, "", err)
+                .map_err(|error| error.to_string())
+                .err()
+        };
+        assert_eq!(
+            text(1, "no such file\n"),
+            Some("exit code 1: no such file".to_owned())
+        );
+        assert_eq!(text(75, ""), Some("temporary failure".to_owned()));
+        assert_eq!(text(65, "what?"), Some("bad input: what?".to_owned()));
+        let killed = judge(ExitStatus::from_raw(9), b"", b"", None)
+            .map_err(|e| e.to_string())
+            .err();
+        assert_eq!(killed, Some("killed by signal 9".to_owned()));
+    }
+
+    #[test]
+    fn a_failing_program_may_say_when_it_is_run_again() {
+        let said = |code, out| {
+            judged(code, out, "")
+                .map_err(|error| format!("{error:?}"))
+                .err()
+        };
+        let kept = |text: Option<String>, part: &str| text.is_some_and(|text| text.contains(part));
+        assert!(kept(said(1, "{\"retry_in\": 90}"), "90s"));
+        assert!(kept(said(75, "{\"retry_in\": 0.5}"), "500ms"));
+        assert!(!kept(said(65, "{\"retry_in\": 90}"), "90s"));
+        assert!(!kept(said(1, "{\"retry_in\": -1}"), "retry_in: Some"));
+        assert!(kept(said(75, "{\"snooze\": 5}"), "Snooze(5s)"));
+        assert!(kept(said(1, "{\"cancel\": \"gone\"}"), "Cancel"));
+        assert!(!kept(said(1, "{\"cancel\": true}"), "Cancel"));
+        assert!(kept(said(1, "{\"line\": 7}"), "\"line\": 7"));
+        let delay = Some(Duration::from_secs(7));
+        let told = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);
+        assert!(told.is_err_and(|error| format!("{error:?}").contains("7s")));
+    }
+
+    #[tokio::test]
+    async fn of_a_long_error_the_end_is_kept() {
+        let long = format!("{}the end", "x".repeat(100_000));
+        let mut kept = Vec::new();
+        keep_tail(Some(long.as_bytes()), &mut kept).await;
+        assert!(kept.ends_with(b"the end"));
+        assert!(kept.len() <= 2 * ERROR_TAIL);
+    }
+
+    #[test]
+    fn a_kept_error_begins_with_a_whole_line() {
+        let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
+        let kept = String::from_utf8_lossy(tail(lines.as_bytes()));
+        assert!(kept.starts_with("line ") && kept.ends_with("line 999\n"));
+        assert_eq!(tail(b"short\n"), b"short\n");
+        assert_eq!(tail(&[b'x'; 2 * ERROR_TAIL]).len(), ERROR_TAIL);
+    }
+}

@@ -1,0 +1,71 @@
+//! `trax grant`: what a role may do.
+
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+use trax_client::{Access, Error};
+
+use crate::output::Options;
+use crate::quote::identifier;
+use crate::session::Session;
+use trax_terminal::Failure;
+
+const LEVELS: [(&str, Access); 5] = [
+    ("none", Access::Nothing),
+    ("reader", Access::Reader),
+    ("producer", Access::Producer),
+    ("worker", Access::Worker),
+    ("admin", Access::Admin),
+];
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Sets the level, less than before as well as more; for two levels use a role
+and one that it is a member of.
+
+none      nothing: the role can be dropped
+reader    tables without tokens, status, check, previews
+producer  enqueue, trigger, cancel
+worker    claims and outcomes, enqueue
+admin     everything")]
+pub(crate) struct Arguments {
+    /// The role, as it is written in pg_roles
+    role: String,
+    /// What it may do
+    #[arg(value_parser = PossibleValuesParser::new(LEVELS.map(|(name, _)| name)))]
+    level: String,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(Serialize)]
+struct Change {
+    role: String,
+    level: String,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let level = LEVELS
+        .iter()
+        .find(|(name, _)| *name == arguments.level)
+        .map(|(_, level)| *level)
+        .ok_or_else(|| Failure::usage(format!("no level \"{}\"", arguments.level)))?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let granted = session.client().grant_access(&arguments.role, level).await;
+    granted.map_err(|error| match error {
+        // The server looks the name up before any function of ours could give a hint.
+        Error::UnknownManifest(_) => Failure::from(error).hint(format!(
+            "see the roles with \\du in psql, or: create role {} login",
+            identifier(&arguments.role)
+        )),
+        error => error.into(),
+    })?;
+    let (role, level) = (arguments.role, arguments.level);
+    arguments
+        .output
+        .changes(&[Change { role, level }], |change| {
+            format!("role \"{}\" has the level {}", change.role, change.level)
+        })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,225 @@
+//! `trax group`: sets of jobs that share a priority, a switch and a limit.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use trax_client::Group;
+
+use crate::command::commands;
+use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::session::Session;
+use trax_terminal::{FAILED, Failure};
+
+const GROUP_LIST: &str = include_str!("query/group_list.sql");
+const GROUP_KNOWN: &str = include_str!("query/group_known.sql");
+/// Ready jobs of a group are counted up to here.
+const COUNTED: i64 = 10_000;
+
+commands! {
+    /// The groups, their settings, and what waits and runs
+    List(ListArguments) => list,
+    /// Change the settings of a group; what is not given stays
+    Set(SetArguments) => set,
+    /// Claim nothing of groups any more until they are resumed; what runs goes on
+    Pause(Names) => pause,
+    /// Let paused groups go on
+    Resume(Names) => resume,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ListArguments {
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SetArguments {
+    /// The group
+    name: String,
+    /// How many of its jobs may run at once; 0 is no limit
+    #[arg(long, value_name = "N")]
+    max_active_jobs: Option<i32>,
+    /// 0 to 31; counts before the jobs' own
+    #[arg(long, value_name = "N")]
+    priority: Option<i32>,
+    /// How many jobs of one concurrency key may run at once
+    #[arg(long, value_name = "N")]
+    max_per_key: Option<i32>,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Names {
+    /// The groups
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// A group as the list shows it; `ready` is counted up to 10,000.
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    enabled: bool,
+    priority: i16,
+    max_active_jobs: Option<i32>,
+    max_per_key: i32,
+    manifests: i64,
+    ready: i64,
+    running: i64,
+}
+
+/// What became of a group.
+#[derive(Serialize)]
+struct Change {
+    name: String,
+    action: &'static str,
+}
+
+async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let rows = session.rows(GROUP_LIST, &[(&COUNTED, Type::INT8)]).await?;
+    let groups: Vec<Listed> = rows.iter().map(Listed::read).collect::<Result<_, _>>()?;
+    arguments
+        .output
+        .list(&groups, session.now, "there is no group yet")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, Failure> {
+    let mut group = Group::new();
+    let mut given = false;
+    if let Some(jobs) = arguments.max_active_jobs {
+        (group, given) = (group.max_active_jobs(jobs), true);
+    }
+    if let Some(priority) = arguments.priority {
+        (group, given) = (group.priority(priority), true);
+    }
+    if let Some(jobs) = arguments.max_per_key {
+        (group, given) = (group.max_per_key(jobs), true);
+    }
+    if !given {
+        return Err(Failure::usage("nothing to set")
+            .hint("give --max-active-jobs, --priority or --max-per-key"));
+    }
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    session
+        .client()
+        .configure_group(&arguments.name, &group)
+        .await?;
+    tell(&arguments.output, vec![arguments.name], "set")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn pause(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
+    switch(url, arguments, false).await
+}
+
+async fn resume(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
+    switch(url, arguments, true).await
+}
+
+async fn switch(url: Option<String>, arguments: Names, enabled: bool) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let group = Group::new().enabled(enabled);
+    let names = [(&arguments.names as _, Type::TEXT_ARRAY)];
+    let rows = session.rows(GROUP_KNOWN, &names).await?;
+    let known: Vec<String> = rows
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?;
+    // A name that was mistyped would become a group, and the other one would go on.
+    let (known, unknown): (Vec<String>, Vec<String>) = arguments
+        .names
+        .into_iter()
+        .partition(|name| known.contains(name));
+    for name in &known {
+        session.client().configure_group(name, &group).await?;
+    }
+    for name in &unknown {
+        let hint = format!("see: trax group list; or make it: trax group set {name} --priority 0");
+        Failure::new(format!("group \"{name}\" does not exist"))
+            .hint(hint)
+            .report();
+    }
+    let action = if enabled { "resumed" } else { "paused" };
+    tell(&arguments.output, known, action)?;
+    Ok(match unknown.as_slice() {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::from(FAILED),
+    })
+}
+
+fn tell(output: &Options, names: Vec<String>, action: &'static str) -> Result<(), Failure> {
+    let changes: Vec<Change> = names
+        .into_iter()
+        .map(|name| Change { name, action })
+        .collect();
+    output.changes(&changes, |change| {
+        format!("group \"{}\" {}", change.name, change.action)
+    })
+}
+
+impl Listed {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Listed {
+            name: row.try_get("name")?,
+            enabled: row.try_get("enabled")?,
+            priority: row.try_get("priority")?,
+            max_active_jobs: row.try_get("max_active_jobs")?,
+            max_per_key: row.try_get("max_per_key")?,
+            manifests: row.try_get("manifests")?,
+            ready: row.try_get("ready")?,
+            running: row.try_get("running")?,
+        })
+    }
+}
+
+impl Record for Listed {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("name"),
+        Column::whole("state"),
+        Column::number("priority"),
+        Column::number("ready"),
+        Column::number("running"),
+        Column::number("limit"),
+        Column::number("per key"),
+        Column::number("manifests"),
+    ];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        let ready = if self.ready < COUNTED {
+            self.ready.to_string()
+        } else {
+            format!("{COUNTED}+")
+        };
+        let full = self
+            .max_active_jobs
+            .is_some_and(|limit| self.running >= i64::from(limit));
+        let running = if full { Tone::Warn } else { Tone::Plain };
+        vec![
+            Cell::new(&self.name, Tone::Strong),
+            match self.enabled {
+                true => Cell::new("enabled", Tone::Good),
+                false => Cell::new("paused", Tone::Warn),
+            },
+            Cell::plain(self.priority),
+            Cell::plain(ready),
+            Cell::new(self.running, running),
+            Cell::plain(
+                self.max_active_jobs
+                    .map_or("-".to_owned(), |n| n.to_string()),
+            ),
+            Cell::plain(self.max_per_key),
+            Cell::plain(self.manifests),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.name.clone()
+    }
+}

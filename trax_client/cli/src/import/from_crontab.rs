@@ -1,0 +1,151 @@
+//! `trax import crontab`.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::crontab::{self, Form, Job, Line};
+use super::proposal::{How, Names, Proposal, manifest, settle};
+use super::run::Input;
+use crate::session::Session;
+use trax_terminal::Failure;
+
+/// Variables that tell cron something, and what becomes of that.
+const FOR_CRON: [(&str, &str); 5] = [
+    (
+        "MAILTO",
+        "nobody gets mail (MAILTO): what a failed command said is in its error",
+    ),
+    ("MAILFROM", "nobody gets mail (MAILFROM)"),
+    ("CONTENT_TYPE", "nobody gets mail (CONTENT_TYPE)"),
+    (
+        "CONTENT_TRANSFER_ENCODING",
+        "nobody gets mail (CONTENT_TRANSFER_ENCODING)",
+    ),
+    (
+        "RANDOM_DELAY",
+        "RANDOM_DELAY is not carried over: give the manifest a variance",
+    ),
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Crontabs; - is standard input, for example of crontab -l
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// Each line names a user; without this only in files called crontab in /etc and those of a directory cron.d
+    #[arg(long, conflicts_with = "user")]
+    system: bool,
+    /// No line names a user, and this one runs the commands; otherwise whoever runs the worker
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// The zone of the times; this machine's without it. CRON_TZ in a crontab counts before both
+    #[arg(long, value_name = "ZONE")]
+    timezone: Option<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let zone = match &arguments.timezone {
+        Some(zone) => zone.clone(),
+        None => local_zone()?,
+    };
+    let mut names = Names::default();
+    let mut proposals = Vec::new();
+    for file in &arguments.files {
+        let text = read(file)?;
+        for line in crontab::read(&text, arguments.form(file)) {
+            proposals.push(arguments.proposal(&mut names, file, &zone, line));
+        }
+    }
+    let session = Session::open(url.as_deref(), &arguments.how.output).await?;
+    settle(&session, &arguments.how, proposals).await
+}
+
+fn read(file: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = if file == "-" {
+        std::io::stdin().read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
+    };
+    read.map_err(|error| Failure::usage(format!("cannot read {file}: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        Failure::usage(format!("{file} is not UTF-8 at byte {valid}"))
+            .hint("convert it: iconv -f latin1 -t utf8")
+    })
+}
+
+/// The zone in which cron of this machine reads its times.
+fn local_zone() -> Result<String, Failure> {
+    let zone = TimeZone::system();
+    let name = zone.iana_name().map(str::to_owned);
+    name.filter(|name| name != "Etc/Unknown").ok_or_else(|| {
+        Failure::usage("the time zone of this machine has no name").hint("give --timezone")
+    })
+}
+
+impl Arguments {
+    fn form(&self, file: &str) -> Form {
+        let path = Path::new(file);
+        let directory = path.parent().and_then(Path::file_name);
+        let of_system = path.ends_with("etc/crontab") || directory.is_some_and(|d| d == "cron.d");
+        if self.system || (of_system && self.user.is_none()) {
+            Form::System
+        } else {
+            Form::User
+        }
+    }
+
+    fn proposal(&self, names: &mut Names, file: &str, zone: &str, line: Line) -> Proposal {
+        let source = format!("{file}:{}", line.number);
+        let mut job = match line.job {
+            Ok(job) => job,
+            Err(reason) => return Proposal::left_out(source, line.text, reason),
+        };
+        let notes = notes(&mut job);
+        let stem = Path::new(file).file_name().and_then(|name| name.to_str());
+        let name = names.of(
+            stem.unwrap_or("crontab").trim_start_matches('-'),
+            &job.command,
+        );
+        let input = Input {
+            command: job.command,
+            environment: job.environment,
+            user: job.user.or_else(|| self.user.clone()),
+            stdin: job.stdin,
+        };
+        let mut manifest = manifest(&self.how, &name, json!(input));
+        manifest["cron"] = json!(job.schedule);
+        manifest["timezone"] = json!(job.timezone.as_deref().unwrap_or(zone));
+        if !job.not_on.is_empty() {
+            manifest["exclusions"] = json!({ "days_of_week": job.not_on });
+        }
+        let mut proposal = Proposal::of(source, line.text, manifest);
+        proposal.notes = notes;
+        proposal
+    }
+}
+
+/// What is not as it was; what only cron understands leaves the environment.
+fn notes(job: &mut Job) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, note) in FOR_CRON {
+        let told = job.environment.remove(name);
+        if told.is_some_and(|value| !value.is_empty()) {
+            notes.push(note.to_owned());
+        }
+    }
+    if !job.not_on.is_empty() {
+        notes.push(
+            "both day fields have to match, since one begins with *: the other is an exclusion"
+                .to_owned(),
+        );
+    }
+    notes
+}

@@ -1,0 +1,306 @@
+//! Proposals: what becomes of each line, shown with its next runs, and made so.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+
+use crate::output::{self, Consent, Moment, Options, Tone, confirmed, paint, say, width};
+use crate::session::Session;
+use trax_terminal::print;
+use trax_terminal::{FAILED, Failure};
+
+/// How proposals are made and applied; part of the arguments of each source.
+#[derive(clap::Args)]
+pub(super) struct How {
+    /// Make the manifests; asks on a terminal
+    #[arg(long)]
+    apply: bool,
+    /// The task of the jobs, for which a worker runs trax import run
+    #[arg(long, value_name = "TASK", default_value = "shell")]
+    pub(super) task: String,
+    /// The group of the manifests
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// How many next runs to show of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=100))]
+    count: i32,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    pub(super) output: Options,
+}
+
+/// What becomes of one line.
+#[derive(Debug, Serialize)]
+pub(super) struct Proposal {
+    /// Where the line stands: "/etc/crontab:12".
+    pub(super) source: String,
+    pub(super) line: String,
+    /// The manifest, as trax.apply reads it; null when the line is left out.
+    pub(super) manifest: Value,
+    /// Why it is left out.
+    pub(super) left_out: Option<String>,
+    /// What is not as it was.
+    pub(super) notes: Vec<String>,
+    next_runs: Vec<Moment>,
+    #[serde(skip)]
+    local_times: Vec<String>,
+}
+
+impl Proposal {
+    pub(super) fn of(source: String, line: String, manifest: Value) -> Self {
+        Proposal {
+            source,
+            line,
+            manifest,
+            left_out: None,
+            notes: Vec::new(),
+            next_runs: Vec::new(),
+            local_times: Vec::new(),
+        }
+    }
+
+    pub(super) fn left_out(source: String, line: String, reason: String) -> Self {
+        Proposal {
+            left_out: Some(reason),
+            ..Proposal::of(source, line, Value::Null)
+        }
+    }
+
+    fn leave_out(&mut self, reason: String) {
+        self.left_out = Some(reason);
+        self.manifest = Value::Null;
+    }
+
+    fn name(&self) -> &str {
+        self.manifest["name"].as_str().unwrap_or_default()
+    }
+
+    /// For people, several lines.
+    fn text(&self) -> String {
+        let head = format!(
+            "{}  {}",
+            paint(&self.source, Tone::Strong),
+            output::plain(&self.line)
+        );
+        let mut lines = vec![print::folded_at(&head, 4, width())];
+        let mut add = |tone: Tone, label: &str, text: &str| {
+            let line = print::folded_at(&format!("    {label}{text}"), 4 + label.len(), width());
+            lines.push(paint(&line, tone));
+        };
+        if let Some(reason) = &self.left_out {
+            add(Tone::Warn, "left out: ", reason);
+            return lines.join("\n");
+        }
+        add(Tone::Good, "becomes: ", &self.becomes());
+        match self.local_times.as_slice() {
+            [] => add(Tone::Warn, "next: ", "never"),
+            times => add(Tone::Plain, "next: ", &times.join(", ")),
+        }
+        for note in &self.notes {
+            add(Tone::Dim, "note: ", note);
+        }
+        lines.join("\n")
+    }
+
+    /// "manifest "x", cron 0 1 * * * in Europe/Berlin, task shell as root".
+    fn becomes(&self) -> String {
+        let text = |name: &str| self.manifest[name].as_str().map(str::to_owned);
+        let mut parts = vec![format!("manifest \"{}\"", output::plain(self.name()))];
+        if let Some(cron) = text("cron") {
+            let zone = text("timezone").unwrap_or_else(|| "UTC".to_owned());
+            parts.push(format!("cron {cron} in {zone}"));
+        }
+        if let Some(every) = text("every") {
+            parts.push(format!("every {every}"));
+        }
+        if let Some(days) = self.manifest["exclusions"]["days_of_week"].as_array() {
+            let days: Vec<&str> = days.iter().filter_map(Value::as_str).collect();
+            parts.push(format!("not on {}", days.join(" ")));
+        }
+        let user = self.manifest["input"]["user"].as_str();
+        let user = user.map_or(String::new(), |user| format!(" as {user}"));
+        parts.push(format!("task {}{user}", text("task").unwrap_or_default()));
+        if self.manifest["enabled"] == json!(false) {
+            parts.push("switched off".to_owned());
+        }
+        parts.join(", ")
+    }
+}
+
+/// Names that tell what they run, each given once.
+#[derive(Default)]
+pub(super) struct Names(BTreeMap<String, usize>);
+
+/// The longest name made of a command.
+const NAME_LENGTH: usize = 60;
+
+impl Names {
+    /// A name for a command of a source, such as "crontab:run-parts-etc-cron-daily".
+    pub(super) fn of(&mut self, source: &str, text: &str) -> String {
+        let words = text
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty());
+        let mut slug = String::new();
+        for word in words {
+            if !slug.is_empty() && slug.len() + word.len() >= NAME_LENGTH {
+                break;
+            }
+            if !slug.is_empty() {
+                slug.push('-');
+            }
+            slug.extend(word.chars().take(NAME_LENGTH));
+        }
+        let name = format!("{source}:{}", slug.to_ascii_lowercase());
+        let used = self.0.entry(name.clone()).or_default();
+        *used += 1;
+        match *used {
+            1 => name,
+            again => format!("{name}-{again}"),
+        }
+    }
+}
+
+/// What all imported manifests have in common: as near to cron as can be.
+pub(super) fn manifest(how: &How, name: &str, input: Value) -> Value {
+    let mut manifest = json!({
+        "name": name,
+        "task": how.task,
+        "input": input,
+        "misfire": "skip",
+        "max_retries": 0,
+        "timeout": "24 h",
+    });
+    if let Some(group) = &how.group {
+        manifest["group_name"] = json!(group);
+    }
+    manifest
+}
+
+/// Shows the proposals with the next runs that the server sees, and makes them so when asked to.
+pub(super) async fn settle(
+    session: &Session,
+    how: &How,
+    mut proposals: Vec<Proposal>,
+) -> Result<ExitCode, Failure> {
+    session.connection.batch_execute("begin").await?;
+    let tried = try_out(session, how.count, &mut proposals).await;
+    session.connection.batch_execute("rollback").await?;
+    tried?;
+    let manifests: Vec<&Value> = proposals
+        .iter()
+        .filter(|proposal| proposal.left_out.is_none())
+        .map(|proposal| &proposal.manifest)
+        .collect();
+    let (output, count) = (how.output, manifests.len());
+    if output.json {
+        output::json(&proposals)?;
+    } else if output.quiet {
+        let names: Vec<&str> = manifests
+            .iter()
+            .filter_map(|m| m["name"].as_str())
+            .collect();
+        if !names.is_empty() {
+            say(&names.join("\n"))?;
+        }
+    } else if !proposals.is_empty() {
+        let texts: Vec<String> = proposals.iter().map(Proposal::text).collect();
+        say(&texts.join("\n\n"))?;
+    }
+    let of = proposals.len();
+    if !how.apply {
+        output.note(&format!(
+            "{count} of {of} lines become manifests; --apply makes them"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if count > 0 && !confirmed(how.consent, &format!("Make {count} manifests?"))? {
+        output.note("nothing is changed");
+        return Ok(ExitCode::from(FAILED));
+    }
+    apply(session, &json!({ "manifests": manifests })).await?;
+    output.note(&format!("{count} of {of} lines are manifests now"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes each manifest in a transaction that will be undone, and asks when it runs.
+async fn try_out(session: &Session, count: i32, proposals: &mut [Proposal]) -> Result<(), Failure> {
+    for proposal in proposals.iter_mut().filter(|p| p.left_out.is_none()) {
+        session.connection.batch_execute("savepoint line").await?;
+        let tried = try_one(session, count, proposal).await;
+        session
+            .connection
+            .batch_execute("rollback to savepoint line")
+            .await?;
+        match tried {
+            Ok(()) => {}
+            Err(
+                error @ (trax_client::Error::InvalidArgument(_) | trax_client::Error::TooLarge(_)),
+            ) => {
+                let hint = error.report().and_then(|report| report.hint.clone());
+                let hint = hint.map_or(String::new(), |hint| format!(". {hint}"));
+                proposal.leave_out(format!("the server refuses it: {error}{hint}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+async fn try_one(
+    session: &Session,
+    count: i32,
+    proposal: &mut Proposal,
+) -> Result<(), trax_client::Error> {
+    let mut manifest = proposal.manifest.clone();
+    // Also of one that is switched off the runs are of interest.
+    if let Some(members) = manifest.as_object_mut() {
+        members.remove("enabled");
+    }
+    apply(session, &json!({ "manifests": [manifest] })).await?;
+    let sql =
+        "select p.run_at, p.local_time from trax.preview($1, pg_catalog.clock_timestamp(), $2) p";
+    let name = proposal.name().to_owned();
+    let rows = session
+        .connection
+        .query_typed(sql, &[(&name, Type::TEXT), (&count, Type::INT4)])
+        .await?;
+    for row in &rows {
+        proposal.next_runs.push(row.try_get(0)?);
+        proposal.local_times.push(row.try_get(1)?);
+    }
+    Ok(())
+}
+
+async fn apply(session: &Session, document: &Value) -> Result<(), trax_client::Error> {
+    let sql = "select a.action from trax.apply(document => $1) a";
+    session
+        .connection
+        .query_typed(sql, &[(document, Type::JSONB)])
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_command_and_are_given_once() {
+        let mut names = Names::default();
+        let command = "test -x /usr/sbin/anacron || ( cd / && run-parts --report /etc/cron.daily )";
+        assert_eq!(
+            names.of("crontab", command),
+            "crontab:test-x-usr-sbin-anacron-cd-run-parts-report-etc-cron-daily"
+        );
+        assert_eq!(
+            names.of("crontab", command),
+            "crontab:test-x-usr-sbin-anacron-cd-run-parts-report-etc-cron-daily-2"
+        );
+        assert_eq!(names.of("a", &"x".repeat(1000)).len(), 62);
+        assert_eq!(names.of("a", "é é"), "a:");
+    }
+}

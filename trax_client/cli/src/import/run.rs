@@ -1,0 +1,250 @@
+//! `trax import run`: the program that runs imported lines, for `trax worker --exec`.
+//!
+//! Enters: an imported job's input on standard input, and the worker's word for it that a manifest stores it. Leaves: what
+//! the command does, and its exit code.
+//! Holds: nothing runs but what somebody wrote into a manifest, who had the right to: whoever may enqueue would otherwise
+//! have a shell on the worker's machine, as any user. The command finds what cron would give it: its user, its home as the working directory, a small environment, and
+//! what stood behind % on its standard input. Only the worker's password for PostgreSQL comes along.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::output::say;
+use crate::stored::{self, Source};
+use trax_terminal::Failure;
+
+/// EX_DATAERR, which a worker takes for a failure that no retry mends.
+const DATA_ERROR: u8 = 65;
+/// EX_TEMPFAIL: try again.
+const TEMPORARY_FAILURE: u8 = 75;
+/// When a worker asks again whether a manifest stores the input.
+const ASK_AGAIN_SECONDS: u8 = 5;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Complete the job whatever the exit code, and keep that in the output: as with cron, the next run comes at its time.
+    /// Without it a command that fails waits for a person before it runs again
+    #[arg(long)]
+    like_cron: bool,
+}
+
+/// The input of an imported job.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Input {
+    /// For the shell.
+    pub(super) command: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) environment: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stdin: Option<String>,
+}
+
+pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    authorized()?;
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    let input: Input = match serde_json::from_str(&text) {
+        Ok(input) => input,
+        Err(error) => {
+            return Err(
+                Failure::new(format!("the input is none of an imported line: {error}"))
+                    .code(DATA_ERROR)
+                    .hint(r#"it has at least a command: {"command": "date"}"#),
+            );
+        }
+    };
+    let user = whoami(input.user.as_deref())?;
+    let mut child = command(&input, &user)
+        .spawn()
+        .map_err(|error| Failure::new(format!("cannot start {}: {error}", input.shell())))?;
+    let stdin = child.stdin.take();
+    let feed = input.stdin.clone().unwrap_or_default();
+    // A command that reads nothing must not wait for us, nor we for it.
+    let feeder = std::thread::spawn(move || {
+        if let Some(mut stdin) = stdin
+            && stdin.write_all(feed.as_bytes()).is_err()
+        {}
+    });
+    let status = child.wait()?;
+    drop(feeder);
+    let code = status.code().or_else(|| status.signal().map(|n| 128 + n));
+    let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    if arguments.like_cron {
+        say(&json!({ "exit_code": code }).to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Whether the worker says that a manifest stores what is to be run.
+fn authorized() -> Result<(), Failure> {
+    let source = std::env::var(stored::VARIABLE).unwrap_or_default();
+    if source == Source::Manifest.name() {
+        return Ok(());
+    }
+    if source == Source::Unknown.name() {
+        // Read by the worker: the attempt is given back.
+        say(&json!({ "snooze": ASK_AGAIN_SECONDS }).to_string())?;
+        let failure = Failure::new("the database did not say whether a manifest stores this job");
+        return Err(failure.code(TEMPORARY_FAILURE));
+    }
+    let refused = match std::env::var("TRAX_MANIFEST") {
+        Ok(name) => format!(
+            "the input of this job is not the one that manifest \"{name}\" stores, and is not run"
+        ),
+        Err(_) => "this job comes from no manifest, and its command is not run".to_owned(),
+    };
+    Err(Failure::new(refused).code(DATA_ERROR).hint(
+        "only what a manifest stores is run, by trax worker --exec 'trax import run': \
+         make it one with trax import or trax.schedule(), and trigger it without an input of its own",
+    ))
+}
+
+/// Somebody of this machine.
+struct User {
+    name: String,
+    home: String,
+    /// User and group, when it is another one than this process is.
+    other: Option<(libc::uid_t, libc::gid_t)>,
+}
+
+/// The user of a line, or of this process; another one only root may become.
+fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mine = std::fs::metadata("/proc/self")?.uid().to_string();
+    let entry = |matches: &dyn Fn(&[&str]) -> bool| {
+        passwd
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .find(|fields| fields.len() >= 6 && matches(fields))
+            .map(|fields| {
+                (
+                    fields[0].to_owned(),
+                    fields[2].to_owned(),
+                    fields[3].to_owned(),
+                    fields[5].to_owned(),
+                )
+            })
+    };
+    let me = entry(&|fields| fields[2] == mine);
+    let Some(wanted) = wanted else {
+        let unknown = (mine.clone(), mine, String::new(), "/".to_owned());
+        let (name, _, _, home) = me.unwrap_or(unknown);
+        return Ok(User {
+            name,
+            home,
+            other: None,
+        });
+    };
+    let Some((name, id, group, home)) = entry(&|fields| fields[0] == wanted) else {
+        return Err(
+            Failure::new(format!("this machine has no user \"{wanted}\"")).code(DATA_ERROR),
+        );
+    };
+    let other = id != mine;
+    if other && mine != "0" {
+        let failure = Failure::new(format!("cannot become \"{wanted}\""));
+        return Err(failure
+            .code(DATA_ERROR)
+            .hint("run the worker as root, or as that user with --group for its lines"));
+    }
+    let ids = match (other, id.parse(), group.parse()) {
+        (false, ..) => None,
+        (true, Ok(id), Ok(group)) => Some((id, group)),
+        (true, ..) => {
+            let text = format!("the entry of \"{name}\" in /etc/passwd has no numbers");
+            return Err(Failure::new(text).code(DATA_ERROR));
+        }
+    };
+    Ok(User {
+        name,
+        home,
+        other: ids,
+    })
+}
+
+impl Input {
+    fn shell(&self) -> &str {
+        self.environment
+            .get("SHELL")
+            .map_or("/bin/sh", String::as_str)
+    }
+}
+
+fn command(input: &Input, user: &User) -> Command {
+    let mut command = Command::new(input.shell());
+    // No program of root's runs with the environment of the line: its LD_PRELOAD is for the line's own user.
+    if let Some(ids) = user.other {
+        become_user(&mut command, &user.name, ids);
+    }
+    command.args(["-c", &input.command]).env_clear();
+    let given = [
+        ("PATH", "/usr/bin:/bin"),
+        ("SHELL", "/bin/sh"),
+        ("HOME", &user.home),
+        ("LOGNAME", &user.name),
+        ("USER", &user.name),
+    ];
+    command.envs(given);
+    // What psql needs for a job of pg_cron is not for another user's eyes.
+    let passed = |name: &str| {
+        name.starts_with("TRAX_")
+            || user.other.is_none() && matches!(name, "PGPASSWORD" | "PGPASSFILE")
+    };
+    command.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(passed)));
+    command.envs(&input.environment);
+    let home = input.environment.get("HOME").unwrap_or(&user.home);
+    let home = std::path::Path::new(home);
+    command.current_dir(if home.is_dir() { home } else { "/".as_ref() });
+    command.stdin(Stdio::piped());
+    command
+}
+
+/// Lets the command begin as this user, with all its groups.
+fn become_user(command: &mut Command, name: &str, (user, group): (libc::uid_t, libc::gid_t)) {
+    let groups = groups_of(name, group);
+    let done = |outcome: i32| match outcome {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    // SAFETY: between fork and exec only system calls are made; what they read was made before.
+    unsafe {
+        command.pre_exec(move || {
+            done(libc::setgroups(groups.len(), groups.as_ptr()))?;
+            done(libc::setgid(group))?;
+            done(libc::setuid(user))
+        });
+    }
+}
+
+/// The groups that somebody is in.
+fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
+    // A name of /etc/passwd, which is text.
+    let Ok(name) = std::ffi::CString::new(name) else {
+        return vec![group];
+    };
+    let mut groups = vec![group; 64];
+    loop {
+        let room = groups.len();
+        let mut count = room as i32;
+        // SAFETY: the list has as many places as `count` says.
+        let found = unsafe {
+            libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count)
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        if found >= 0 {
+            groups.truncate(count);
+            return groups;
+        }
+        // Too few places; the server of groups says how many there are.
+        groups.resize(count.max(room * 2), group);
+    }
+}

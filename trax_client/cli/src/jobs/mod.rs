@@ -1,0 +1,41 @@
+//! `trax jobs`: look at jobs, cancel them, run them again, wait for them.
+
+mod cancel;
+mod list;
+mod retry;
+mod show;
+mod watch;
+
+use crate::command::commands;
+use crate::output::Tone;
+use trax_terminal::Failure;
+
+commands! {
+    /// The newest jobs that match all filters, waiting, executing and ended
+    List(list::Arguments) => list::run,
+    /// Everything about a job: its attempts, errors, input and output
+    Show(show::Arguments) => show::run,
+    /// Cancel jobs: those that wait end, the workers of the others are asked to stop
+    Cancel(cancel::Arguments) => cancel::run,
+    /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now
+    Retry(retry::Arguments) => retry::run,
+    /// Follow jobs until they have ended; the exit code says how
+    Watch(watch::Arguments) => watch::run,
+}
+
+/// What a state means to its reader.
+pub(crate) fn tone(state: &str) -> Tone {
+    match state {
+        "completed" => Tone::Good,
+        "failed" => Tone::Bad,
+        "in_progress" => Tone::Active,
+        "cancelled" => Tone::Dim,
+        _ => Tone::Plain,
+    }
+}
+
+/// No job has this id.
+fn unknown(job_id: i64) -> Failure {
+    Failure::new(format!("job {job_id} does not exist"))
+        .hint("ended jobs are kept for trax.run_retention; see: trax jobs list")
+}

@@ -1,0 +1,153 @@
+//! `trax jobs retry`: a job runs again: one that waits for its next attempt now, an ended one as a fresh job.
+//!
+//! A failed job whose dead letter waits is requeued through it, which keeps every option it had and lets its manifest
+//! go on. Any other ended job is queued anew: by its manifest when that still exists, else with its task, input,
+//! group and priority, and what its dead letter knows beyond that. History keeps no more.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use trax_client::{Hastened, JobId};
+
+use super::show::{Job, find};
+use super::unknown;
+use crate::output::Options;
+use crate::session::Session;
+use trax_terminal::{FAILED, Failure};
+
+const JOB_AGAIN: &str = include_str!("../query/job_again.sql");
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+A job that waits for its next attempt can be claimed at once. One that failed
+for good is requeued through its dead letter, with all its options. Any other
+ended job is queued anew: by its manifest or, without one, with its task, input,
+group and priority.")]
+pub(crate) struct Arguments {
+    /// The jobs
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<i64>,
+    /// Completed jobs too
+    #[arg(long)]
+    completed: bool,
+    /// Jobs too that wait for their first attempt
+    #[arg(long)]
+    scheduled: bool,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// Which job runs in place of which: itself, when it waited.
+#[derive(Serialize)]
+struct Change {
+    job_id: i64,
+    new_job_id: i64,
+    via: &'static str,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let (mut changes, mut refused) = (Vec::new(), false);
+    for &id in &arguments.ids {
+        match again(&session, id, &arguments).await {
+            Ok(change) => changes.push(change),
+            Err(failure) => {
+                failure.report();
+                refused = true;
+            }
+        }
+    }
+    arguments.output.changes(&changes, |change| {
+        let (job, new) = (change.job_id, change.new_job_id);
+        if job == new {
+            format!("job {job} is ready now")
+        } else {
+            format!("job {job} runs again as job {new}")
+        }
+    })?;
+    Ok(if refused {
+        ExitCode::from(FAILED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Change, Failure> {
+    let job = find(session, id).await?.ok_or_else(|| unknown(id))?;
+    if job.state == "queued" {
+        return now(session, &job, arguments.scheduled).await;
+    }
+    refuse(&job, arguments.completed)?;
+    if let (Some(letter), Some("awaiting_intervention")) =
+        (job.dead_letter_id, job.dead_letter_status.as_deref())
+    {
+        let new = session.client().requeue_dead_letter(letter, None).await?;
+        return Ok(Change {
+            job_id: id,
+            new_job_id: new.0,
+            via: "dead_letter",
+        });
+    }
+    let rows = session.rows(JOB_AGAIN, &[(&id, Type::INT8)]).await?;
+    let row = rows.first().ok_or_else(|| unknown(id))?;
+    let by_manifest: bool = row.try_get("by_manifest")?;
+    Ok(Change {
+        job_id: id,
+        new_job_id: row.try_get("job_id")?,
+        via: if by_manifest { "manifest" } else { "enqueue" },
+    })
+}
+
+/// A waiting job, before its time.
+async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<Change, Failure> {
+    let id = job.job_id;
+    if job.waits_for.as_deref() == Some("time") && job.attempt == 0 && !scheduled {
+        return Err(
+            Failure::new(format!("job {id} waits for its first attempt")).hint(format!(
+                "give --scheduled to run it now all the same; when it is due: trax jobs show {id}"
+            )),
+        );
+    }
+    let blocked = || {
+        Failure::new(format!("job {id} waits until another job ends"))
+            .hint(format!("see why: trax jobs show {id}"))
+    };
+    match job.waits_for.as_deref() {
+        Some("time") => {}
+        Some(_) => return Err(blocked()),
+        None => {
+            return Err(Failure::new(format!("job {id} is ready already"))
+                .hint("no worker has taken it yet; who works: trax workers"));
+        }
+    }
+    match session.client().run_now(JobId(id)).await? {
+        Hastened::Ready => Ok(Change {
+            job_id: id,
+            new_job_id: id,
+            via: "run_now",
+        }),
+        Hastened::Blocked => Err(blocked()),
+        Hastened::InProgress => Err(executing(id)),
+        Hastened::Finished => Err(Failure::new(format!("job {id} has just ended"))
+            .hint(format!("see: trax jobs show {id}"))),
+        Hastened::Unknown => Err(unknown(id)),
+    }
+}
+
+fn executing(id: i64) -> Failure {
+    Failure::new(format!("job {id} is being executed"))
+        .hint(format!("wait for it: trax jobs watch {id}"))
+}
+
+fn refuse(job: &Job, completed: bool) -> Result<(), Failure> {
+    let id = job.job_id;
+    match (job.state.as_str(), job.requeued_job_id) {
+        ("in_progress", _) => Err(executing(id)),
+        ("completed", _) if !completed => Err(Failure::new(format!("job {id} is completed"))
+            .hint("give --completed to run it again all the same")),
+        (_, Some(next)) => Err(Failure::new(format!("job {id} was requeued before"))
+            .hint(format!("see: trax jobs show {next}"))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,414 @@
+//! `trax lock`: a program that runs while a token is held.
+//!
+//! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a process group of its own
+//! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token
+//! is lost the group gets SIGTERM, and SIGKILL after the grace: somebody else may hold it now. The same ends
+//! what the program leaves running in its group, before the token is given back, and the program of a `trax lock` that was
+//! killed.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::process::Command;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+use trax_client::{Error, TokenGuard, TokenRequest};
+
+use crate::credentials::Passed;
+use crate::output::json;
+use crate::process_group::{Group, Groups};
+use trax_terminal::Failure;
+use trax_terminal::address;
+use trax_terminal::print;
+
+/// EX_IOERR: the token was lost while the program ran.
+const LOST: u8 = 74;
+/// EX_TEMPFAIL: others held the token all the time.
+const NOT_ACQUIRED: u8 = 75;
+/// As a shell says it: found but not to be executed, not found, ended by a signal.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+const SIGNALLED: i32 = 128;
+/// What waits without an end: the longest wait that the server takes.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes: the program's own; 128 and the number of the signal that ended it; 74 when the token was \
+lost and the program was stopped; 75 when others held it all the time; 126 and 127 when the program cannot be started; \
+1 when the database cannot be reached; 64 for wrong usage."
+)]
+pub(crate) struct Arguments {
+    /// What to hold: a name that all who share it use
+    name: String,
+    /// How many may hold it at once; the last call of all counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    max_holders: i32,
+    /// How long it stays held when this program dies or loses the database; extended every third of it
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = at_least_a_second)]
+    ttl: Duration,
+    /// How long to wait for it, as 500ms, 30s, 5m or 2h; otherwise as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = length, conflicts_with = "no_wait")]
+    wait: Option<Duration>,
+    /// Do not wait at all
+    #[arg(long)]
+    no_wait: bool,
+    /// Who holds it, for people; host and process when not given
+    #[arg(long, value_name = "NAME")]
+    holder: Option<String>,
+    /// How long the program may go on after SIGTERM when the token is lost
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
+    grace: Duration,
+    #[command(flatten)]
+    passed: Passed,
+    /// One JSON array of an object at the end, for programs: what became of it; the standard output of COMMAND goes to
+    /// standard error
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Do not say when others held it all the time: the exit code does
+    #[arg(long, short, help_heading = "Output")]
+    quiet: bool,
+    /// On standard error, which database is asked and which place is held
+    #[arg(long, short, help_heading = "Output")]
+    verbose: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// How it went.
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    /// The program ran to its end, whatever that was.
+    Ended,
+    NotStarted,
+    NotAcquired,
+    Lost,
+}
+
+/// What became of it, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    holder: &'a str,
+    outcome: Outcome,
+    slot: Option<i32>,
+    waited_seconds: f64,
+    held_seconds: Option<f64>,
+    /// Of the program.
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let config = address::from_environment(url.as_deref())?;
+    let mut signals = Signals::hear()?;
+    let holder = arguments.holder.clone().unwrap_or_else(default_holder);
+    let name = arguments.name.as_str();
+    if arguments.verbose {
+        print::log("trax", &format!("asks {}", address::describe(&config)));
+    }
+    let request = TokenRequest::new(name, &holder)
+        .max_holders(arguments.max_holders)
+        .ttl(arguments.ttl);
+    let begun = Instant::now();
+    let acquiring = async {
+        if arguments.no_wait {
+            TokenGuard::try_acquire(config.clone(), request).await
+        } else {
+            let patience = arguments.wait.unwrap_or(FOREVER);
+            TokenGuard::wait(config.clone(), request, patience).await
+        }
+    };
+    let guard = tokio::select! {
+        guard = acquiring => guard.map_err(|error| match error {
+            Error::Connection(_) | Error::Tls(_) => address::unreachable(&config, &error),
+            error => error.into(),
+        })?,
+        number = signals.next() => return Ok(signalled(number)),
+    };
+    let mut report = Report {
+        name,
+        holder: &holder,
+        outcome: Outcome::NotAcquired,
+        slot: guard.as_ref().map(|guard| guard.grant().slot),
+        waited_seconds: begun.elapsed().as_secs_f64(),
+        held_seconds: None,
+        exit_code: None,
+        signal: None,
+    };
+    let code = match guard {
+        None => ExitCode::from(NOT_ACQUIRED),
+        Some(guard) => hold(&arguments, guard, &mut signals, &mut report).await?,
+    };
+    if arguments.json
+        && let Err(failure) = json(&[&report])
+    {
+        // Who reads no report still gets the program's exit code.
+        failure.report();
+    }
+    match report.outcome {
+        Outcome::NotAcquired if !arguments.quiet => {
+            print::log("trax", &format!("\"{name}\" is held by others"));
+        }
+        Outcome::Lost => print::log("trax", &format!("the token of \"{name}\" was lost")),
+        _ => {}
+    }
+    Ok(code)
+}
+
+/// Runs the program while the token is held.
+async fn hold(
+    arguments: &Arguments,
+    guard: TokenGuard,
+    signals: &mut Signals,
+    report: &mut Report<'_>,
+) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    if arguments.verbose {
+        let (slot, holders) = (guard.grant().slot, arguments.max_holders);
+        print::log("trax", &format!("holds place {slot} of {holders}"));
+    }
+    // The token of a program that is killed is held for two thirds of its time at least.
+    let running = Groups::new(arguments.grace.min(arguments.ttl / 3));
+    let (outcome, code) = match start(arguments, &guard, &running) {
+        Ok(child) => {
+            let group = running.enter(child.id());
+            let attending = attend(child, group, &guard, signals, arguments.grace);
+            let (status, lost) = attending.await?;
+            (report.exit_code, report.signal) = (status.code(), status.signal());
+            let outcome = if lost { Outcome::Lost } else { Outcome::Ended };
+            (outcome, exit_code(status))
+        }
+        Err(code) => (Outcome::NotStarted, code),
+    };
+    let lost_at_last = is_lost_at_the_end(guard).await;
+    report.held_seconds = Some(begun.elapsed().as_secs_f64());
+    if outcome == Outcome::Lost || lost_at_last {
+        report.outcome = Outcome::Lost;
+        return Ok(ExitCode::from(LOST));
+    }
+    report.outcome = outcome;
+    Ok(code)
+}
+
+/// Gives the token back. One that cannot be given back ends with its time.
+async fn is_lost_at_the_end(guard: TokenGuard) -> bool {
+    match guard.release().await {
+        Ok(held) => !held,
+        Err(error) => {
+            let text = format!("the token could not be given back and ends with its time: {error}");
+            print::log("trax", &text);
+            false
+        }
+    }
+}
+
+fn start(
+    arguments: &Arguments,
+    guard: &TokenGuard,
+    running: &Groups,
+) -> Result<tokio::process::Child, ExitCode> {
+    let program = &arguments.command[0];
+    let grant = guard.grant();
+    let mut command = Command::new(program);
+    command
+        .args(&arguments.command[1..])
+        .env("TRAX_LOCK_NAME", &arguments.name)
+        .env("TRAX_LOCK_SLOT", grant.slot.to_string())
+        .env("TRAX_LOCK_TOKEN", grant.token.to_string());
+    for name in arguments.passed.withheld() {
+        command.env_remove(name);
+    }
+    if arguments.json {
+        command.stdout(std::io::stderr());
+    }
+    running.prepare(&mut command);
+    command.spawn().map_err(|error| {
+        print::log("trax", &format!("{}: {error}", program.to_string_lossy()));
+        ExitCode::from(match error.kind() {
+            std::io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        })
+    })
+}
+
+/// Waits for the end of the program; gives how it ended, and whether it was stopped because the token was lost.
+async fn attend(
+    mut child: tokio::process::Child,
+    group: Group<'_>,
+    guard: &TokenGuard,
+    signals: &mut Signals,
+    grace: Duration,
+) -> Result<(ExitStatus, bool), Failure> {
+    let terminal = Terminal::give_to(&group);
+    let (mut lost, mut kill_at) = (false, None);
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status?,
+            number = signals.next() => group.signal(number),
+            () = guard.lost(), if !lost => {
+                lost = true;
+                group.signal(libc::SIGTERM);
+                // One that is stopped hears nothing else.
+                group.signal(libc::SIGCONT);
+                kill_at = Some(Instant::now() + grace);
+            }
+            () = at(kill_at) => {
+                group.signal(libc::SIGKILL);
+                kill_at = None;
+            }
+        }
+    };
+    drop(terminal);
+    // Nothing of it goes on without the token.
+    if !lost {
+        group.signal(libc::SIGTERM);
+        if tokio::time::timeout(grace, group.gone()).await.is_err() {}
+    }
+    group.leave();
+    Ok((status, lost))
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(number)) => signalled(number),
+        (None, None) => ExitCode::FAILURE,
+    }
+}
+
+fn signalled(number: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(SIGNALLED + number).unwrap_or(u8::MAX))
+}
+
+/// The signals that are handed on to the program.
+struct Signals(Vec<(i32, Signal)>);
+
+impl Signals {
+    fn hear() -> Result<Self, Failure> {
+        let heard = [
+            libc::SIGTERM,
+            libc::SIGINT,
+            libc::SIGHUP,
+            libc::SIGQUIT,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+        ];
+        let streams: Result<Vec<_>, std::io::Error> = heard
+            .into_iter()
+            .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
+            .collect();
+        Ok(Signals(streams?))
+    }
+
+    /// The next one.
+    async fn next(&mut self) -> i32 {
+        std::future::poll_fn(|cx| {
+            for (number, stream) in &mut self.0 {
+                if let std::task::Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    return std::task::Poll::Ready(*number);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The terminal belongs to the program while it runs; only who is in front may read it.
+struct Terminal;
+
+impl Terminal {
+    fn give_to(group: &Group<'_>) -> Option<Self> {
+        let id = group.id().filter(|_| std::io::stdin().is_terminal())?;
+        // SAFETY: plain system calls; without ignoring SIGTTOU, asking for the terminal back would stop us.
+        unsafe {
+            // In the background there is nothing to give.
+            if libc::tcgetpgrp(libc::STDIN_FILENO) != libc::getpgrp() {
+                return None;
+            }
+            libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+            if libc::tcsetpgrp(libc::STDIN_FILENO, id) != 0 {
+                return None;
+            }
+        }
+        // It may have read too early.
+        group.signal(libc::SIGCONT);
+        Some(Terminal)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // SAFETY: plain system calls; a terminal that is gone needs nothing.
+        if unsafe { libc::tcsetpgrp(libc::STDIN_FILENO, libc::getpgrp()) } != 0 {}
+    }
+}
+
+fn default_holder() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "host",
+        host => host,
+    };
+    format!("{host}:{}", std::process::id())
+}
+
+/// A length of time as a person writes it: `500ms`, `30s`, `5m`, `2h`; a bare number is seconds.
+fn length(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let millis = match &text[digits.len()..] {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("give a length such as 500ms, 30s, 5m or 2h".to_owned()),
+    };
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| "give a length such as 500ms, 30s, 5m or 2h".to_owned())?;
+    let longest = FOREVER.as_secs_f64() * 1000.0;
+    let millis = number * f64::from(millis);
+    if !(0.0..=longest).contains(&millis) {
+        return Err("give a length from 0s to 87600h".to_owned());
+    }
+    Ok(Duration::from_secs_f64(millis / 1000.0))
+}
+
+/// Extensions go over a network.
+fn at_least_a_second(text: &str) -> Result<Duration, String> {
+    match length(text)? {
+        length if length >= Duration::from_secs(1) => Ok(length),
+        _ => Err("give at least 1s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_read_as_people_write_them() {
+        assert_eq!(length("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(length("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(length("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(length("2h"), Ok(Duration::from_secs(7200)));
+        for wrong in ["", "s", "-1s", "5 apples", "1d", "nan", "1e99h", "inf"] {
+            assert!(length(wrong).is_err(), "{wrong}");
+        }
+        assert!(at_least_a_second("999ms").is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! `trax`: the command line. One file a command.
+//!
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock` are told there.
+
+mod check;
+mod command;
+mod credentials;
+mod cron;
+mod dead;
+mod demo;
+mod doctor;
+mod enqueue;
+mod exec;
+mod grant;
+mod group;
+mod guard;
+mod import;
+mod jobs;
+mod lock;
+mod manifest;
+mod manual;
+mod metrics;
+mod output;
+mod pause;
+mod process_group;
+mod quote;
+mod run_to_come;
+mod session;
+mod status;
+mod stored;
+mod top;
+mod worker;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use command::commands;
+use trax_terminal::{Failure, USAGE};
+
+/// What every script may rely on.
+const EXIT_CODES: &str = "Exit codes:
+  0   done
+  1   failed: the server refused or cannot be reached, or there is no such job
+  2   unhealthy: status, check and what else judges found something wrong
+  3   out of time: what was waited for did not happen
+  64  wrong usage: arguments, input or files that cannot be read";
+
+/// A job scheduler inside PostgreSQL: run workers, enqueue jobs, look after it.
+#[derive(Parser)]
+#[command(
+    name = "trax",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = EXIT_CODES)]
+struct Arguments {
+    /// Where the database is; otherwise DATABASE_URL, otherwise PGHOST, PGPORT, PGUSER, PGDATABASE
+    /// and PGPASSWORD.
+    #[arg(long, global = true, value_name = "URL", help_heading = "Database")]
+    database_url: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+commands! {
+    /// Run a small real workload on a throw-away server, watch it, and check the counts
+    Demo(demo::Arguments) => demo::run,
+    /// Claim jobs and run a program for each
+    Worker(worker::Arguments) => worker::run,
+    /// Run a program while holding a token that only so many may hold at once
+    Lock(lock::Arguments) => lock::run,
+    /// Queue jobs and print their ids
+    Enqueue(enqueue::Arguments) => enqueue::run,
+    /// Show what runs, what is missing and what to type; exit code 2 when something is wrong
+    Status(status::Arguments) => status::run,
+    /// Verify every invariant; exit code 2 when one is violated
+    Check(check::Arguments) => check::run,
+    /// Watch rates, queues, groups, workers and tasks; cancel, pause and retry by key
+    Top(top::Arguments) => top::run,
+    /// Find out what is wrong, and print the line to type; exit code 2 when something is
+    Doctor(doctor::Arguments) => doctor::run,
+    /// Print numbers for Prometheus, or serve them
+    Metrics(metrics::Arguments) => metrics::run,
+    /// Turn crontabs and the jobs of pg_cron into manifests
+    #[command(subcommand, after_help = import::HELP)]
+    Import(import::Command) => import::run,
+    /// List, show, cancel, retry and watch jobs
+    #[command(subcommand)]
+    Jobs(jobs::Command) => jobs::run,
+    /// List, show, requeue and acknowledge jobs that failed for good
+    #[command(subcommand)]
+    Dead(dead::Command) => dead::run,
+    /// Look at, apply, switch and trigger what is scheduled
+    #[command(subcommand)]
+    Manifest(manifest::Command) => manifest::run,
+    /// Look at groups, limit, pause and resume them
+    #[command(subcommand)]
+    Group(group::Command) => group::run,
+    /// Who executes jobs
+    Workers(workers::Arguments) => workers::run,
+    /// Pause the scheduler of this database, also over restarts; workers go on
+    Pause(pause::Arguments) => pause::run,
+    /// Let the paused scheduler go on
+    Resume(pause::ResumeArguments) => pause::resume,
+    /// What a cron expression says and when it fires
+    #[command(subcommand)]
+    Cron(cron::Command) => cron::run,
+    /// Let a role read, produce, work or do everything
+    Grant(grant::Arguments) => grant::run,
+    /// Print a completion script for a shell
+    Completions(manual::CompletionArguments) => manual::completions,
+    /// Print or write manual pages
+    Man(manual::ManArguments) => manual::man,
+    /// Measure this server, beside what PostgreSQL itself can do there
+    Bench(trax_bench::Arguments) => trax_bench::run,
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = guard::run_if_named() {
+        return code;
+    }
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::new(format!("cannot start: {error}")).report(),
+    };
+    let code = match runtime.block_on(run(arguments.database_url, arguments.command)) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    };
+    // A handler that blocks its thread must not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+/// Help and version are asked for; everything else is a mistake.
+fn usage(error: &clap::Error) -> ExitCode {
+    // Who reads no further, as head does, has what they wanted.
+    if let Err(error) = error.print()
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        eprintln!("trax: {error}");
+    }
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(USAGE),
+    }
+}

@@ -1,0 +1,162 @@
+//! `trax manifest apply` and `trax manifest diff`.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+use tokio_postgres::types::Type;
+
+use super::difference::Action;
+use super::document;
+use crate::output::{Consent, Options, confirmed, json, say};
+use crate::session::Session;
+use trax_terminal::{FAILED, Failure, UNHEALTHY};
+
+const EXAMPLE: &str = r#"A file in TOML; JSON has the same names. Members are the arguments of
+trax.schedule and trax.configure_group:
+
+  [[groups]]
+  name = "etl"
+  max_active_jobs = 2
+
+  [[manifests]]
+  name = "extract"
+  task = "etl.extract"
+  cron = "0 4 * * *"
+  timezone = "Europe/Berlin"
+  group_name = "etl"
+  input = { days = 1 }"#;
+
+#[derive(clap::Args)]
+pub(crate) struct Set {
+    /// Files in TOML or JSON, or directories of them, taken as one document; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// Remove manifests that an earlier apply created and these files no longer have
+    #[arg(long)]
+    prune: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    set: Set,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct DiffArguments {
+    #[command(flatten)]
+    set: Set,
+    /// Exit code 2 when there is a difference
+    #[arg(long)]
+    exit_code: bool,
+    #[command(flatten)]
+    output: Options,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let document = document::read(&arguments.set.files)?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let (prune, output) = (arguments.set.prune, arguments.output);
+    let planned = actions(&session, &document, prune, true).await?;
+    let count = planned.iter().filter(|a| a.changes_something()).count();
+    if count > 0 {
+        if !output.json && !output.quiet {
+            show(&planned)?;
+        }
+        let changes = if count == 1 { "change" } else { "changes" };
+        let question = format!("Apply {count} {changes}?");
+        if !confirmed(arguments.consent, &question)? {
+            output.note("nothing is changed");
+            return Ok(ExitCode::from(FAILED));
+        }
+    }
+    let done = match count {
+        0 => planned,
+        _ => actions(&session, &document, prune, false).await?,
+    };
+    if output.json {
+        json(&done)?;
+    } else if !output.quiet {
+        say(&summary(&done))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn diff(
+    url: Option<String>,
+    arguments: DiffArguments,
+) -> Result<ExitCode, Failure> {
+    let document = document::read(&arguments.set.files)?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let planned = actions(&session, &document, arguments.set.prune, true).await?;
+    let output = arguments.output;
+    let differs = planned.iter().any(Action::changes_something);
+    if output.json {
+        json(&planned)?;
+    } else if !output.quiet {
+        show(&planned)?;
+        if !differs {
+            output.note("no difference");
+        }
+    }
+    Ok(if differs && arguments.exit_code {
+        ExitCode::from(UNHEALTHY)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+async fn actions(
+    session: &Session,
+    document: &Value,
+    prune: bool,
+    dry_run: bool,
+) -> Result<Vec<Action>, Failure> {
+    let sql = "select a.action, a.kind, a.name, a.detail \
+               from trax.apply(document => $1, prune => $2, dry_run => $3) a";
+    let rows = session
+        .rows(
+            sql,
+            &[
+                (document, Type::JSONB),
+                (&prune, Type::BOOL),
+                (&dry_run, Type::BOOL),
+            ],
+        )
+        .await?;
+    Ok(rows.iter().map(Action::read).collect::<Result<_, _>>()?)
+}
+
+/// What would change.
+fn show(actions: &[Action]) -> Result<(), Failure> {
+    let texts: Vec<String> = actions
+        .iter()
+        .filter(|action| action.changes_something())
+        .map(Action::text)
+        .collect();
+    if texts.is_empty() {
+        return Ok(());
+    }
+    say(&texts.join("\n"))
+}
+
+/// "1 created, 2 changed, 3 unchanged".
+fn summary(actions: &[Action]) -> String {
+    let parts: Vec<String> = ["created", "changed", "removed", "unchanged"]
+        .iter()
+        .filter_map(|kind| {
+            let count = actions.iter().filter(|a| a.action == **kind).count();
+            (count > 0).then(|| format!("{count} {kind}"))
+        })
+        .collect();
+    if parts.is_empty() {
+        return "nothing to do: the document is empty".to_owned();
+    }
+    parts.join(", ")
+}

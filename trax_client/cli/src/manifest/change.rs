@@ -1,0 +1,171 @@
+//! `trax manifest enable`, `disable`, `trigger` and `delete`.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use trax_client::Json;
+
+use crate::output::{Consent, Options, confirmed, json, say};
+use crate::session::Session;
+use trax_terminal::print;
+use trax_terminal::{FAILED, Failure};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The manifests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DeleteArguments {
+    /// The manifests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TriggerArguments {
+    /// The manifest
+    name: String,
+    /// Another input than its own, as JSON
+    #[arg(long, value_name = "JSON")]
+    input: Option<String>,
+    /// Not claimable before this much time has passed, as PostgreSQL reads it ('5 min')
+    #[arg(long, value_name = "INTERVAL")]
+    delay: Option<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// What became of a manifest.
+#[derive(Serialize)]
+struct Change<'a> {
+    name: &'a str,
+    action: &'static str,
+}
+
+pub(crate) async fn enable(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    switch(url, arguments, true).await
+}
+
+pub(crate) async fn disable(
+    url: Option<String>,
+    arguments: Arguments,
+) -> Result<ExitCode, Failure> {
+    switch(url, arguments, false).await
+}
+
+async fn switch(
+    url: Option<String>,
+    arguments: Arguments,
+    enabled: bool,
+) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let action = if enabled { "enabled" } else { "disabled" };
+    let (mut changes, mut refused) = (Vec::new(), false);
+    for name in &arguments.names {
+        let client = session.client();
+        let switched = if enabled {
+            client.enable_manifest(name).await
+        } else {
+            client.disable_manifest(name).await
+        };
+        note(switched, name, action, &mut changes, &mut refused);
+    }
+    tell(&arguments.output, &changes, refused)
+}
+
+pub(crate) async fn delete(
+    url: Option<String>,
+    arguments: DeleteArguments,
+) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let question = format!(
+        "Forget manifest {} and cancel what waits of it?",
+        quoted(&arguments.names)
+    );
+    if !confirmed(arguments.consent, &question)? {
+        print::log("trax", "nothing is deleted");
+        return Ok(ExitCode::from(FAILED));
+    }
+    let (mut changes, mut refused) = (Vec::new(), false);
+    for name in &arguments.names {
+        let removed = session.client().unschedule(name).await;
+        note(removed, name, "deleted", &mut changes, &mut refused);
+    }
+    tell(&arguments.output, &changes, refused)
+}
+
+fn quoted(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    names.join(", ")
+}
+
+/// What the server refuses for one is told, and the others go on.
+fn note<'a>(
+    result: trax_client::Result<()>,
+    name: &'a str,
+    action: &'static str,
+    changes: &mut Vec<Change<'a>>,
+    refused: &mut bool,
+) {
+    match result {
+        Ok(()) => changes.push(Change { name, action }),
+        Err(error) => {
+            Failure::from(error).report();
+            *refused = true;
+        }
+    }
+}
+
+fn tell(output: &Options, changes: &[Change<'_>], refused: bool) -> Result<ExitCode, Failure> {
+    output.changes(changes, |change| {
+        format!("manifest \"{}\" {}", change.name, change.action)
+    })?;
+    Ok(if refused {
+        ExitCode::from(FAILED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+pub(crate) async fn trigger(
+    url: Option<String>,
+    arguments: TriggerArguments,
+) -> Result<ExitCode, Failure> {
+    let input: Option<Json> = arguments
+        .input
+        .as_deref()
+        .map(|text| {
+            text.parse()
+                .map_err(|error| Failure::usage(format!("--input is not JSON: {error}")))
+        })
+        .transpose()?;
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let sql = "select trax.trigger($1, $2, cast($3 as interval))";
+    let job_id: i64 = session
+        .value(
+            sql,
+            &[
+                (&arguments.name, Type::TEXT),
+                (&input, Type::JSONB),
+                (&arguments.delay, Type::TEXT),
+            ],
+        )
+        .await?;
+    if arguments.output.json {
+        json(&[serde_json::json!({"name": arguments.name, "job_id": job_id})])?;
+    } else {
+        // The id is the result: scripts take it from here, with --quiet or without.
+        say(&job_id.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

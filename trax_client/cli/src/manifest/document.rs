@@ -1,0 +1,167 @@
+//! Manifest files: TOML or JSON, each the document of `trax.apply`, several as one.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use trax_terminal::Failure;
+
+/// What a document may have.
+const LISTS: [&str; 2] = ["groups", "manifests"];
+
+/// The files as one document.
+pub(super) fn read(files: &[String]) -> Result<Value, Failure> {
+    let mut whole: Map<String, Value> = Map::new();
+    for list in LISTS {
+        whole.insert(list.to_owned(), Value::Array(Vec::new()));
+    }
+    for file in named(files)? {
+        add(&mut whole, &file, parse(&file, &text(&file)?)?)?;
+    }
+    Ok(Value::Object(whole))
+}
+
+/// The files, and for a directory those in it, in the order of their names.
+fn named(files: &[String]) -> Result<Vec<String>, Failure> {
+    let mut all = Vec::new();
+    for file in files {
+        if !Path::new(file).is_dir() {
+            all.push(file.clone());
+            continue;
+        }
+        let unreadable = |error| Failure::usage(format!("{file} cannot be read: {error}"));
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(file).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            if matches!(ending, Some("toml" | "json")) {
+                inside.push(path.display().to_string());
+            }
+        }
+        if inside.is_empty() {
+            return Err(Failure::usage(format!("{file} has no .toml or .json file")));
+        }
+        inside.sort();
+        all.append(&mut inside);
+    }
+    Ok(all)
+}
+
+fn text(file: &str) -> Result<String, Failure> {
+    let read = match file {
+        "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        }
+        file => std::fs::read_to_string(file),
+    };
+    read.map_err(|error| Failure::usage(format!("{file} cannot be read: {error}")))
+}
+
+/// By its ending; what has none is JSON when it begins like that.
+fn parse(file: &str, text: &str) -> Result<Value, Failure> {
+    let ending = Path::new(file)
+        .extension()
+        .and_then(|ending| ending.to_str());
+    let json = match ending {
+        Some("json") => true,
+        Some("toml") => false,
+        _ => text.trim_start().starts_with('{'),
+    };
+    if json {
+        return serde_json::from_str(text).map_err(|error| {
+            Failure::usage(format!("{file} is not JSON: {error}"))
+                .hint("a document is {\"groups\": [...], \"manifests\": [...]}, or TOML")
+        });
+    }
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| {
+            text[..span.start.min(text.len())].matches('\n').count() + 1
+        });
+        Failure::usage(format!(
+            "{file} is not TOML: line {line}: {}",
+            error.message()
+        ))
+        .hint("a manifest is [[manifests]], then lines such as name = \"nightly\"")
+    })?;
+    Ok(json_of(toml::Value::Table(table)))
+}
+
+/// TOML as JSON; a date or time is its text.
+fn json_of(value: toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => Value::String(text),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => number.into(),
+        toml::Value::Boolean(value) => value.into(),
+        toml::Value::Datetime(at) => Value::String(at.to_string()),
+        toml::Value::Array(values) => values.into_iter().map(json_of).collect(),
+        toml::Value::Table(table) => {
+            let members = table.into_iter().map(|(key, value)| (key, json_of(value)));
+            Value::Object(members.collect())
+        }
+    }
+}
+
+fn add(whole: &mut Map<String, Value>, file: &str, document: Value) -> Result<(), Failure> {
+    let Value::Object(document) = document else {
+        return Err(Failure::usage(format!("{file} is not an object"))
+            .hint("a document is {\"groups\": [...], \"manifests\": [...]}"));
+    };
+    for (key, value) in document {
+        match (whole.get_mut(&key), value) {
+            (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
+            (Some(_), _) => {
+                return Err(Failure::usage(format!("{file}: \"{key}\" is not a list"))
+                    .hint(format!("in TOML each of them begins with [[{key}]]")));
+            }
+            (None, _) => {
+                return Err(
+                    Failure::usage(format!("{file} has an unknown member \"{key}\""))
+                        .hint(format!("its members are {}", LISTS.join(" and "))),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn toml_and_json_say_the_same() {
+        let toml = "[[manifests]]\nname = \"a\"\ntask = \"t\"\nrun_at = 2030-01-01T10:00:00Z\n\
+                    input = { n = 1, list = [1.5, true] }\n";
+        let expected = json!({"manifests": [
+            {"name": "a", "task": "t", "run_at": "2030-01-01T10:00:00Z", "input": {"n": 1, "list": [1.5, true]}}
+        ]});
+        assert_eq!(parse("x.toml", toml).ok(), Some(expected.clone()));
+        assert_eq!(
+            parse("x.json", &expected.to_string()).ok(),
+            Some(expected.clone())
+        );
+        assert_eq!(parse("-", &expected.to_string()).ok(), Some(expected));
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_line() {
+        let said = parse("x.toml", "[[manifests]]\nname = \n").map_err(|f| f.to_string());
+        assert!(said.is_err_and(|text| text.contains("x.toml") && text.contains("line 2")));
+    }
+
+    #[test]
+    fn several_files_are_one_document() {
+        let mut whole = Map::new();
+        whole.insert("manifests".to_owned(), json!([]));
+        let one = json!({"manifests": [{"name": "a"}]});
+        let two = json!({"manifests": [{"name": "b"}]});
+        assert!(add(&mut whole, "1", one).is_ok() && add(&mut whole, "2", two).is_ok());
+        assert_eq!(whole["manifests"], json!([{"name": "a"}, {"name": "b"}]));
+        assert!(add(&mut whole, "3", json!({"manifest": []})).is_err());
+        assert!(add(&mut whole, "4", json!({"manifests": {}})).is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! `trax manifest preview` and `trax manifest why`: when it will run, and why it does not run now.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
+use crate::run_to_come::{self, Run};
+use crate::session::{Argument, Session};
+use trax_terminal::Failure;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The manifest
+    name: String,
+    /// How many runs
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    count: i32,
+    /// Runs after this time, now without it
+    #[arg(long, value_name = "TIME")]
+    after: Option<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct WhyArguments {
+    /// The manifest
+    name: String,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// A reason for which a manifest does or does not run.
+#[derive(Debug, Serialize)]
+struct Reason {
+    reason: String,
+    detail: Option<String>,
+    since: Option<Moment>,
+    action: Option<String>,
+}
+
+pub(crate) async fn preview(
+    url: Option<String>,
+    arguments: Arguments,
+) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let after = match &arguments.after {
+        Some(text) => Some(session.time(text).await?),
+        None => None,
+    };
+    let runs = runs(&session, &arguments.name, after, arguments.count).await?;
+    let nothing = format!(
+        "no run of \"{0}\" is to come; why: trax manifest why {0}",
+        arguments.name
+    );
+    let output = arguments.output;
+    if runs.is_empty() || output.json || output.quiet {
+        output.list(&runs, session.now, &nothing)?;
+    } else {
+        say(&run_to_come::text(&runs, session.now))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The next runs of a manifest.
+pub(super) async fn runs(
+    session: &Session,
+    name: &str,
+    after: Option<SystemTime>,
+    count: i32,
+) -> Result<Vec<Run>, Failure> {
+    let sql = "select p.run_at, p.local_time, p.note \
+               from trax.preview($1, coalesce($2, pg_catalog.now()), $3) p";
+    let arguments: [Argument<'_>; 3] = [
+        (&name, Type::TEXT),
+        (&after, Type::TIMESTAMPTZ),
+        (&count, Type::INT4),
+    ];
+    let rows = session.rows(sql, &arguments).await?;
+    Ok(rows.iter().map(Run::read).collect::<Result<_, _>>()?)
+}
+
+pub(crate) async fn why(url: Option<String>, arguments: WhyArguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let sql = "select e.reason, e.detail, e.since, e.action from trax.explain_manifest($1) e";
+    let rows = session.rows(sql, &[(&arguments.name, Type::TEXT)]).await?;
+    let reasons: Vec<Reason> = rows.iter().map(Reason::read).collect::<Result<_, _>>()?;
+    let output = arguments.output;
+    if output.json || output.quiet {
+        output.list(&reasons, session.now, "")?;
+    } else {
+        let texts: Vec<String> = reasons.iter().map(|r| r.text(session.now)).collect();
+        say(&texts.join("\n\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Reason {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Reason {
+            reason: row.try_get("reason")?,
+            detail: row.try_get("detail")?,
+            since: row.try_get("since")?,
+            action: row.try_get("action")?,
+        })
+    }
+
+    /// Whole sentences do not fit a column.
+    fn text(&self, now: Moment) -> String {
+        let mut facts = Facts::default();
+        facts.toned("reason", &self.reason, Tone::Strong);
+        facts.maybe("detail", self.detail.as_deref());
+        facts.maybe("since", self.since.map(|since| since.full(now)));
+        facts.maybe("action", self.action.as_deref());
+        facts.text()
+    }
+}
+
+impl Record for Reason {
+    const COLUMNS: &'static [Column] = &[Column::whole("reason"), Column::text("detail")];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        vec![
+            Cell::plain(&self.reason),
+            Cell::maybe(self.detail.as_deref()),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.reason.clone()
+    }
+}

@@ -1,0 +1,41 @@
+//! `trax manifest`: stored definitions of what runs and when.
+
+mod apply;
+mod change;
+mod difference;
+mod document;
+mod forecast;
+mod list;
+mod show;
+
+use crate::command::commands;
+use trax_terminal::Failure;
+
+commands! {
+    /// The manifests, with their schedules and next runs
+    List(list::Arguments) => list::run,
+    /// Everything about a manifest: definition, state, next and last runs
+    Show(show::Arguments) => show::run,
+    /// Make the manifests and groups of files so; shows the difference first, and asks
+    Apply(apply::Arguments) => apply::run,
+    /// Show what apply would change
+    Diff(apply::DiffArguments) => apply::diff,
+    /// Switch manifests on; their misfire policy says what becomes of what they missed
+    Enable(change::Arguments) => change::enable,
+    /// Switch manifests off; what waits or runs goes on
+    Disable(change::Arguments) => change::disable,
+    /// Queue a job of a manifest now; prints its id
+    Trigger(change::TriggerArguments) => change::trigger,
+    /// The next runs of a manifest
+    Preview(forecast::Arguments) => forecast::preview,
+    /// Why a manifest does or does not run now
+    Why(forecast::WhyArguments) => forecast::why,
+    /// Forget manifests and cancel their waiting jobs; asks
+    Delete(change::DeleteArguments) => change::delete,
+}
+
+/// No manifest has this name.
+fn unknown(name: &str) -> Failure {
+    Failure::new(format!("manifest \"{name}\" does not exist"))
+        .hint("see the names with: trax manifest list")
+}

@@ -1,0 +1,91 @@
+//! `trax metrics`: the numbers of `trax.metrics()` as Prometheus reads them, once or on an address.
+
+mod family;
+mod serve;
+mod text;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{Client, Row};
+
+use crate::output::{Options, json, say};
+use crate::session::Session;
+use trax_terminal::Failure;
+use trax_terminal::address;
+
+const HELP: &str = "Give Prometheus the address:
+
+  trax metrics --listen 0.0.0.0:9187
+  scrape_configs: [{job_name: trax, static_configs: [{targets: ['host:9187']}]}]
+
+A role of the level reader is enough. Dashboard and alert rules are in the folder monitoring of the source.";
+
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    /// Serve them on this address at /metrics until SIGTERM; a port alone is one of this machine only
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["json", "quiet"])]
+    listen: Option<String>,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// One number of `trax.metrics()`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Sample {
+    name: String,
+    labels: Value,
+    value: f64,
+}
+
+impl Sample {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Sample {
+            name: row.try_get(0)?,
+            labels: row.try_get(1)?,
+            value: row.try_get(2)?,
+        })
+    }
+
+    /// A number of this program's own.
+    fn own(name: &str, value: f64) -> Self {
+        Sample {
+            name: name.to_owned(),
+            labels: Value::Object(serde_json::Map::new()),
+            value,
+        }
+    }
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    if let Some(listen) = &arguments.listen {
+        return serve::run(address::from_environment(url.as_deref())?, listen).await;
+    }
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let samples = scrape(&session.connection).await?;
+    if arguments.output.json {
+        json(&samples)?;
+    } else if arguments.output.quiet {
+        let names: BTreeSet<&str> = samples.iter().map(|s| s.name.as_str()).collect();
+        say(&names.into_iter().collect::<Vec<_>>().join("\n"))?;
+    } else {
+        say(text::exposition(&samples).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the database.
+async fn scrape(client: &Client) -> Result<Vec<Sample>, trax_client::Error> {
+    let begin = Instant::now();
+    let sql = "select m.name, m.labels, m.value from trax.metrics() m";
+    let rows = client.query_typed(sql, &[]).await?;
+    let mut samples: Vec<Sample> = rows.iter().map(Sample::read).collect::<Result<_, _>>()?;
+    samples.push(Sample::own("trax_up", 1.0));
+    let took = begin.elapsed().as_secs_f64();
+    samples.push(Sample::own("trax_scrape_duration_seconds", took));
+    Ok(samples)
+}

@@ -1,0 +1,115 @@
+//! `trax metrics --listen`: the numbers for whoever asks by HTTP.
+//!
+//! Enters: requests for /metrics. Leaves: the numbers, asked for anew each time over one connection to the database that
+//! is made again when it broke.
+//! Holds: a database that does not answer is `trax_up 0`, not a failure of this program; one request at a time reaches the
+//! database, however many scrape.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use trax_client::Address;
+use trax_client::http::{self, Page};
+
+use super::{Sample, scrape, text};
+use trax_terminal::Failure;
+use trax_terminal::{address, print};
+
+/// How long an answer of the database may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const PAGE: &str =
+    "<html><body><h1>trax</h1><p><a href=\"/metrics\">metrics</a></p></body></html>\n";
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The database behind the address.
+struct Source {
+    config: Address,
+    client: Mutex<Option<Client>>,
+}
+
+pub(super) async fn run(config: Address, listen: &str) -> Result<ExitCode, Failure> {
+    let listener = http::listen(listen).map_err(|error| {
+        Failure::usage(format!("cannot listen on {listen}: {error}"))
+            .hint("give a free address of this machine: --listen 127.0.0.1:9187")
+    })?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let bound = listener.local_addr()?;
+    let database = address::describe(&config);
+    print::log(
+        "trax",
+        &format!("serves http://{bound}/metrics of {database}"),
+    );
+    let source = Arc::new(Source {
+        config,
+        client: Mutex::new(None),
+    });
+    let trouble = |error| print::log("trax", &format!("cannot accept a connection: {error}"));
+    let page = move |path: String| {
+        let source = Arc::clone(&source);
+        async move { source.page(&path).await }
+    };
+    tokio::select! {
+        served = http::serve(listener, trouble, page) => served?,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Source {
+    async fn page(&self, path: &str) -> Page {
+        let found = |kind, body| Page {
+            status: "200 OK",
+            kind,
+            body,
+        };
+        match path {
+            "/metrics" => found(EXPOSITION, self.exposition().await),
+            "/" => found("text/html", PAGE.to_owned()),
+            _ => Page::text("404 Not Found", "see /metrics\n"),
+        }
+    }
+
+    async fn exposition(&self) -> String {
+        let begin = Instant::now();
+        match self.samples().await {
+            Ok(samples) => text::exposition(&samples),
+            Err(error) => {
+                print::log("trax", &error);
+                let took = begin.elapsed().as_secs_f64();
+                text::exposition(&[
+                    Sample::own("trax_up", 0.0),
+                    Sample::own("trax_scrape_duration_seconds", took),
+                ])
+            }
+        }
+    }
+
+    async fn samples(&self) -> Result<Vec<Sample>, String> {
+        let mut kept = self.client.lock().await;
+        if kept.as_ref().is_none_or(Client::is_closed) {
+            let connected = timeout(PATIENCE, address::connect(&self.config)).await;
+            let client = connected.map_err(|_| "the database does not answer".to_owned())?;
+            *kept = Some(client.map_err(|failure| failure.to_string())?);
+        }
+        let Some(client) = kept.as_ref() else {
+            return Err("there is no connection".to_owned());
+        };
+        match timeout(PATIENCE, scrape(client)).await {
+            Ok(Ok(samples)) => Ok(samples),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => {
+                // Its answer would come to the next who asks.
+                *kept = None;
+                Err("the database does not answer".to_owned())
+            }
+        }
+    }
+}

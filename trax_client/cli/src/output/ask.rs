@@ -1,0 +1,31 @@
+//! Asking before something that cannot be undone.
+
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+
+use trax_terminal::Failure;
+
+/// Whether a person is asked first.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Consent {
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Asks on a terminal; elsewhere nobody can answer, and `--yes` must have been given.
+pub(crate) fn confirmed(consent: Consent, question: &str) -> Result<bool, Failure> {
+    if consent.yes {
+        return Ok(true);
+    }
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Err(Failure::usage(format!("nobody can be asked: {question}"))
+            .hint("give --yes to do it without a question"));
+    }
+    write!(stderr().lock(), "{question} [y/N] ")?;
+    let mut answer = String::new();
+    stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
+}

@@ -1,0 +1,91 @@
+//! One thing whole: its facts, a line each, and its texts below them.
+
+use console::measure_text_width;
+use trax_client::Json;
+
+use super::table::{Cell, table};
+use super::{Moment, Record, Tone, paint, plain, width};
+use trax_terminal::print::folded_at;
+
+/// How far texts stand in from their heading.
+const INDENT: usize = 2;
+
+/// What `show` prints of one thing.
+#[derive(Default)]
+pub(crate) struct Facts {
+    facts: Vec<(&'static str, String, Tone)>,
+    blocks: Vec<(String, String)>,
+}
+
+impl Facts {
+    pub(crate) fn add(&mut self, label: &'static str, text: impl std::fmt::Display) {
+        self.toned(label, text, Tone::Plain);
+    }
+
+    pub(crate) fn toned(&mut self, label: &'static str, text: impl std::fmt::Display, tone: Tone) {
+        self.facts.push((label, plain(&text.to_string()), tone));
+    }
+
+    /// Left out when there is none.
+    pub(crate) fn maybe<T: std::fmt::Display>(&mut self, label: &'static str, text: Option<T>) {
+        if let Some(text) = text {
+            self.add(label, text);
+        }
+    }
+
+    /// A text of several lines under a heading of its own; long lines are folded.
+    pub(crate) fn block(&mut self, heading: impl Into<String>, text: &str) {
+        let room = width().map(|width| width.saturating_sub(INDENT));
+        let text = folded_at(&plain(text), 0, room);
+        self.blocks.push((heading.into(), text));
+    }
+
+    /// A table under a heading of its own; left out when it has no row.
+    pub(crate) fn rows<R: Record>(
+        &mut self,
+        heading: impl Into<String>,
+        records: &[R],
+        now: Moment,
+    ) {
+        if !records.is_empty() {
+            let rows: Vec<Vec<Cell>> = records.iter().map(|record| record.cells(now)).collect();
+            let room = width().map(|width| width.saturating_sub(INDENT));
+            let text = table(R::COLUMNS, &rows, true, room);
+            self.blocks.push((heading.into(), text));
+        }
+    }
+
+    /// JSON, indented; null is left out.
+    pub(crate) fn json(&mut self, heading: &str, json: &Json) {
+        if !json.is_null() {
+            // What is nested too deep to be indented stays one line.
+            let text = match json.read::<serde_json::Value>() {
+                Ok(value) => format!("{value:#}"),
+                Err(_) => json.to_string(),
+            };
+            let text = plain(&text);
+            self.blocks.push((heading.to_owned(), text));
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let widest = self.facts.iter().map(|(label, _, _)| label.len()).max();
+        let indent = widest.unwrap_or(0) + 2;
+        let mut lines: Vec<String> = Vec::new();
+        for (label, text, tone) in &self.facts {
+            // The value folds under its own beginning.
+            let folded = folded_at(&format!("{}{text}", " ".repeat(indent)), indent, width());
+            let value = paint(folded.trim_start(), *tone);
+            let blanks = " ".repeat(indent - measure_text_width(label));
+            lines.push(format!("{}{blanks}{value}", paint(label, Tone::Dim)));
+        }
+        for (heading, text) in &self.blocks {
+            lines.extend([String::new(), paint(heading, Tone::Strong)]);
+            lines.extend(
+                text.lines()
+                    .map(|line| format!("{}{line}", " ".repeat(INDENT))),
+            );
+        }
+        lines.join("\n")
+    }
+}

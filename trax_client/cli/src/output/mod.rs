@@ -1,0 +1,136 @@
+//! How every command prints: tables and lines for people, JSON for programs.
+//!
+//! Words: a *record* is what a command shows one of: a row of its table and an object of its JSON.
+//!
+//! Enters: records, and what was asked for with `--json`, `--quiet` and `--verbose`. Leaves: standard output.
+//! Holds: JSON is always one array of objects whose names do not change, its times are RFC 3339; a table fits
+//! the terminal; colours are for terminals only; what is not asked for (a question, a note) goes to standard error.
+
+mod ask;
+mod facts;
+mod progress;
+mod table;
+mod time;
+
+pub(crate) use ask::{Consent, confirmed};
+pub(crate) use facts::Facts;
+pub(crate) use progress::Progress;
+pub(crate) use table::{Cell, Column, cut, table};
+pub(crate) use time::{Moment, elapsed};
+
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+pub(crate) use trax_terminal::text::{Tone, one_line, paint, plain, width};
+use trax_terminal::text::{escaped, printable};
+use trax_terminal::{Failure, print};
+
+/// How a command prints; part of its arguments.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// One JSON array of objects, for programs; times are RFC 3339
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// Only ids or names, one a line; nothing from commands that change something
+    #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// More columns; on standard error, which database was asked
+    #[arg(long, short, help_heading = "Output")]
+    pub(crate) verbose: bool,
+}
+
+/// One of what a command shows.
+pub(crate) trait Record: Serialize {
+    /// The columns of its table, in order.
+    const COLUMNS: &'static [Column];
+
+    /// Its row, a cell for each column.
+    fn cells(&self, now: Moment) -> Vec<Cell>;
+
+    /// What `--quiet` prints of it: its id or name.
+    fn key(&self) -> String;
+}
+
+impl Options {
+    /// Shows a list; `nothing` is what a person reads when it is empty.
+    pub(crate) fn list<R: Record>(
+        &self,
+        records: &[R],
+        now: Moment,
+        nothing: &str,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return json(records);
+        }
+        if self.quiet {
+            return lines(records.iter().map(Record::key));
+        }
+        if records.is_empty() {
+            print::log("trax", nothing);
+            return Ok(());
+        }
+        let rows: Vec<Vec<Cell>> = records.iter().map(|record| record.cells(now)).collect();
+        say(&table(R::COLUMNS, &rows, self.verbose, width()))
+    }
+
+    /// Tells what a command has changed: a sentence each, an object each, or nothing.
+    pub(crate) fn changes<R: Serialize>(
+        &self,
+        changes: &[R],
+        sentence: impl Fn(&R) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return json(changes);
+        }
+        if self.quiet {
+            return Ok(());
+        }
+        lines(changes.iter().map(sentence))
+    }
+
+    /// What people read on the way to what was asked for: on standard output, which with `--json` is the array's alone.
+    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        if !self.json {
+            return say(text);
+        }
+        for line in text.trim().lines() {
+            print::log("trax", line);
+        }
+        Ok(())
+    }
+
+    /// A line for people beside what was asked for.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet && !self.json {
+            print::log("trax", text);
+        }
+    }
+}
+
+/// One array on one line.
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
+    let json = serde_json::to_string(value).map_err(trax_client::Error::from)?;
+    say(&escaped(&json))
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let lines: Vec<String> = lines.map(|line| one_line(&line)).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    say(&lines.join("\n"))
+}
+
+/// Writes to standard output, nothing that steers a terminal but our own colours; who reads no further has what they wanted.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::silent()),
+        Err(error) => Err(Failure::new(format!("cannot write: {error}"))),
+    }
+}

@@ -1,0 +1,158 @@
+//! Programs that run here, each in a process group of its own, so that what a program starts goes with it. None outlives
+//! this process, however it ends: see `guard`.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::guard::Guard;
+use trax_terminal::print;
+
+/// How often a group whose leader has ended is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The process groups of the programs that run.
+pub(crate) struct Groups(Mutex<Running>);
+
+struct Running {
+    groups: HashSet<i32>,
+    guard: Option<Guard>,
+}
+
+impl Running {
+    /// It is gone; whether it was there.
+    fn remove(&mut self, group: i32) -> bool {
+        if let Some(guard) = &self.guard {
+            guard.gone(group);
+        }
+        self.groups.remove(&group)
+    }
+}
+
+impl Groups {
+    /// What of them still runs when this process is gone may go on for the grace.
+    pub(crate) fn new(grace: Duration) -> Self {
+        let groups = HashSet::new();
+        let guard = Guard::start(grace, &groups);
+        let guard = guard.map_err(|error| {
+            let text = format!("programs are not ended when this process is killed: {error}");
+            print::log("trax", &text);
+        });
+        Groups(Mutex::new(Running {
+            groups,
+            guard: guard.ok(),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        // No code panics under the lock; the set is whole even if it did.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a program that is about to be started a group of its own.
+    pub(crate) fn prepare(&self, command: &mut Command) {
+        command.process_group(0);
+        let Running { groups, guard } = &mut *self.lock();
+        if let Some(guard) = guard {
+            guard.renew(groups);
+            // SAFETY: what it does is allowed between fork and exec.
+            unsafe { command.pre_exec(guard.announcement()) };
+        }
+    }
+
+    /// The group of a program that was just started; its leader's process id is its name.
+    pub(crate) fn enter(&self, leader: Option<u32>) -> Group<'_> {
+        let id = leader.and_then(|pid| i32::try_from(pid).ok());
+        self.lock().groups.extend(id);
+        Group { id, all: self }
+    }
+
+    /// Kills every program that still runs.
+    pub(crate) fn kill_all(&self) {
+        let mut running = self.lock();
+        for group in std::mem::take(&mut running.groups) {
+            signal(group, libc::SIGKILL);
+            running.remove(group);
+        }
+    }
+}
+
+/// One of them; killed when the handler is dropped before the program's end.
+pub(crate) struct Group<'a> {
+    id: Option<i32>,
+    all: &'a Groups,
+}
+
+impl Group<'_> {
+    /// Its name, unless the program had ended before it was asked.
+    pub(crate) fn id(&self) -> Option<i32> {
+        self.id
+    }
+
+    pub(crate) fn signal(&self, number: i32) {
+        if let Some(id) = self.id {
+            signal(id, number);
+        }
+    }
+
+    /// Returns when nothing of it is left. Nobody tells, so it is looked at.
+    pub(crate) async fn gone(&self) {
+        while let Some(id) = self.id.filter(|&id| is_there(id)) {
+            reap(id);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The program has ended, and what is left of its group ends now.
+    pub(crate) fn leave(mut self) {
+        self.signal(libc::SIGKILL);
+        if let Some(id) = self.id.take() {
+            self.all.lock().remove(id);
+        }
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id
+            && self.all.lock().remove(id)
+        {
+            signal(id, libc::SIGKILL);
+        }
+    }
+}
+
+pub(crate) fn signal(group: i32, number: i32) {
+    if let Err(error) = send(group, number) {
+        // ESRCH: it has just ended.
+        if error.raw_os_error() != Some(libc::ESRCH) {
+            print::log(
+                "trax",
+                &format!("signal {number} to process group {group}: {error}"),
+            );
+        }
+    }
+}
+
+/// Whether anything of a group is left.
+pub(crate) fn is_there(group: i32) -> bool {
+    send(group, 0).is_ok()
+}
+
+/// Takes note of the ends of what became this process's child because its parent had ended: as the first process of a
+/// container. The program itself, whose end is waited for elsewhere, has ended.
+fn reap(group: i32) {
+    // SAFETY: it waits for nothing, and writes no status.
+    while unsafe { libc::waitpid(-group, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+}
+
+/// Sends a signal; 0 asks whether anybody is there.
+fn send(group: i32, number: i32) -> std::io::Result<()> {
+    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
+    match unsafe { libc::kill(-group, number) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,82 @@
+//! A run to come, as the server previews it: of a manifest or of a cron expression.
+
+use serde::Serialize;
+use tokio_postgres::Row;
+
+use crate::output::{Cell, Column, Moment, Record, Tone, plain, table, width};
+
+/// Notes are sentences: on a narrower terminal they stand below the table.
+const ROOM_FOR_NOTES: usize = 130;
+
+/// When, by both clocks, and what is unusual about it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Run {
+    run_at: Moment,
+    local_time: String,
+    note: Option<String>,
+}
+
+impl Run {
+    pub(crate) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Run {
+            run_at: row.try_get("run_at")?,
+            local_time: row.try_get("local_time")?,
+            note: row.try_get("note")?,
+        })
+    }
+}
+
+/// The runs as a table, with every note whole.
+pub(crate) fn text(runs: &[Run], now: Moment) -> String {
+    let width = width();
+    let mut rows: Vec<Vec<Cell>> = runs.iter().map(|run| run.cells(now)).collect();
+    if width.is_none_or(|width| width >= ROOM_FOR_NOTES) {
+        return table(Run::COLUMNS, &rows, false, width);
+    }
+    let mut notes: Vec<&str> = Vec::new();
+    for (run, row) in runs.iter().zip(&mut rows) {
+        let Some(note) = run.note.as_deref() else {
+            continue;
+        };
+        let known = notes.iter().position(|known| *known == note);
+        let number = known.unwrap_or_else(|| {
+            notes.push(note);
+            notes.len() - 1
+        });
+        if let Some(cell) = row.last_mut() {
+            *cell = Cell::plain(format!("({})", number + 1));
+        }
+    }
+    let mut text = table(Run::COLUMNS, &rows, false, width);
+    for (number, note) in notes.iter().enumerate() {
+        let gap = if number == 0 { "\n\n" } else { "\n" };
+        let note = format!("({}) {}", number + 1, plain(note));
+        text.push_str(&format!(
+            "{gap}{}",
+            trax_terminal::print::folded_at(&note, 4, width)
+        ));
+    }
+    text
+}
+
+impl Record for Run {
+    const COLUMNS: &'static [Column] = &[
+        Column::whole("in its zone"),
+        Column::whole("here"),
+        Column::whole("when"),
+        Column::text("note"),
+    ];
+
+    fn cells(&self, now: Moment) -> Vec<Cell> {
+        vec![
+            Cell::new(&self.local_time, Tone::Strong),
+            Cell::plain(self.run_at.local()),
+            Cell::plain(self.run_at.relative(now)),
+            Cell::maybe(self.note.as_deref()),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.run_at.rfc_3339()
+    }
+}

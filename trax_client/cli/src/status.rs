@@ -1,0 +1,78 @@
+//! `trax status`: what runs, what is missing and what to type.
+
+use std::process::ExitCode;
+
+use trax_client::StatusLine;
+
+use crate::output::{Cell, Column, Moment, Options, Record, Tone, say, width};
+use crate::session::Session;
+use trax_terminal::print;
+use trax_terminal::{Failure, UNHEALTHY};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    output: Options,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let lines = session.client().status().await?;
+    let (output, now) = (arguments.output, session.now);
+    let ill: Vec<StatusLine> = lines
+        .iter()
+        .filter(|line| line.healthy == Some(false))
+        .cloned()
+        .collect();
+    if output.quiet && !ill.is_empty() {
+        output.list(&ill, now, "")?;
+    } else if !output.quiet {
+        output.list(&lines, now, "")?;
+    }
+    if !output.json && !output.quiet {
+        hints(&lines)?;
+    }
+    let healthy = ill.is_empty();
+    Ok(if healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(UNHEALTHY)
+    })
+}
+
+/// What to type, whole, under the table: in a column it would be cut.
+fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
+    for line in lines {
+        if let Some(hint) = &line.hint {
+            let text = format!("{}: {hint}", line.item);
+            say("")?;
+            say(&print::folded_at(&text, 2, width()))?;
+        }
+    }
+    Ok(())
+}
+
+impl Record for StatusLine {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("item"),
+        Column::text("value"),
+        Column::whole(""),
+    ];
+
+    fn cells(&self, _: Moment) -> Vec<Cell> {
+        let (sign, tone) = match self.healthy {
+            Some(true) => ("ok", Tone::Good),
+            Some(false) => ("!!", Tone::Bad),
+            None => ("", Tone::Plain),
+        };
+        vec![
+            Cell::plain(&self.item),
+            Cell::maybe(self.value.as_deref()),
+            Cell::new(sign, tone),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.item.clone()
+    }
+}

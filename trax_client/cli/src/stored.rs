@@ -1,0 +1,93 @@
+//! Whether a job is what its manifest stores: asked for each job of a manifest before its program starts.
+//!
+//! Everybody who may enqueue, trigger or activate chooses an input; what a manifest stores, only who may change manifests.
+//! A program that does whatever its input says, as `trax import run` does, needs to know which of them it got.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use trax_client::{Address, Context, Error};
+
+use trax_terminal::print;
+
+/// The variable that tells a program where its input is from.
+pub(crate) const VARIABLE: &str = "TRAX_INPUT_FROM";
+/// How long the answer of the server may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the input of a job is from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Source {
+    /// From the manifest, as it is stored now.
+    Manifest,
+    /// From whoever made the job.
+    Job,
+    /// The server did not answer.
+    Unknown,
+}
+
+impl Source {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Source::Manifest => "manifest",
+            Source::Job => "job",
+            Source::Unknown => "unknown",
+        }
+    }
+}
+
+/// Asks the database, over a connection that is made for the first job of a manifest and kept.
+pub(crate) struct Stored {
+    address: Address,
+    connection: Mutex<Option<Client>>,
+}
+
+impl Stored {
+    pub(crate) fn new(address: Address) -> Self {
+        Stored {
+            address,
+            connection: Mutex::default(),
+        }
+    }
+
+    /// Where the input of the job is from that this worker executes.
+    pub(crate) async fn source(&self, ctx: &Context) -> Source {
+        if ctx.manifest().is_none() {
+            return Source::Job;
+        }
+        // The second connection is for a first that broke while it rested.
+        let mut last = None;
+        for _ in 0..2 {
+            match tokio::time::timeout(PATIENCE, self.ask(ctx)).await {
+                Ok(Ok(true)) => return Source::Manifest,
+                Ok(Ok(false)) => return Source::Job,
+                Ok(Err(error)) => last = Some(error.to_string()),
+                Err(_) => last = Some(format!("no answer within {} s", PATIENCE.as_secs())),
+            }
+            *self.connection.lock().await = None;
+        }
+        let error = last.unwrap_or_default();
+        let text = format!(
+            "job {}: is it what its manifest stores? {error}",
+            ctx.job_id()
+        );
+        print::log("trax", &text);
+        Source::Unknown
+    }
+
+    async fn ask(&self, ctx: &Context) -> Result<bool, Error> {
+        let mut connection = self.connection.lock().await;
+        let client = match &mut *connection {
+            Some(client) => client,
+            none => none.insert(self.address.connect().await?),
+        };
+        let sql = "select trax.runs_as_stored(job_id => $1, token => $2::text::uuid)";
+        let (job, token) = (ctx.job_id().0, ctx.token().to_string());
+        let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&job, Type::INT8), (&token, Type::TEXT)];
+        let row = client.query_typed_one(sql, &arguments).await?;
+        Ok(row.try_get(0)?)
+    }
+}

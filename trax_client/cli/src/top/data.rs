@@ -1,0 +1,499 @@
+//! What `trax top` shows: a look at the database, and what two looks apart tell of rates.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use crate::session::Session;
+use trax_terminal::Failure;
+
+/// How many looks the curve of completions has.
+const HISTORY: usize = 400;
+/// Most rows of each list that is asked for.
+const ROWS: usize = 100;
+
+/// A group and its jobs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) enabled: bool,
+    pub(super) ready: f64,
+    pub(super) delayed: f64,
+    pub(super) blocked: f64,
+    pub(super) running: f64,
+    pub(super) limit: Option<f64>,
+    #[serde(rename = "oldest_seconds")]
+    pub(super) oldest: Option<f64>,
+}
+
+/// What was counted of a task since the server started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) claims: f64,
+    pub(super) completions: f64,
+    pub(super) failures: f64,
+    pub(super) run_count: f64,
+    pub(super) run_seconds: f64,
+    pub(super) wait_count: f64,
+    pub(super) wait_seconds: f64,
+}
+
+/// An attempt in progress.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Job {
+    pub(super) job_id: i64,
+    pub(super) task: String,
+    #[serde(rename = "group_name")]
+    pub(super) group: String,
+    pub(super) worker: String,
+    pub(super) attempt: i32,
+    pub(super) seconds: f64,
+    pub(super) stopping: bool,
+}
+
+/// Somebody who claims.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Worker {
+    pub(super) name: String,
+    pub(super) running: i64,
+    pub(super) seen_seconds: f64,
+}
+
+/// A job that waits for a person.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Dead {
+    pub(super) id: i64,
+    pub(super) task: String,
+    pub(super) seconds: f64,
+    pub(super) attempts: i32,
+    pub(super) error: String,
+}
+
+/// One look.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    at: Instant,
+    pub(super) database: String,
+    pub(super) version: String,
+    pub(super) scheduler: bool,
+    pub(super) paused: bool,
+    pub(super) lag: f64,
+    pub(super) dead_letters: f64,
+    pub(super) enqueued: f64,
+    /// Whether what passes by is counted: the library is preloaded.
+    pub(super) counted: bool,
+    pub(super) groups: Vec<Group>,
+    pub(super) tasks: BTreeMap<String, Counts>,
+    pub(super) running: Vec<Job>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) dead: Vec<Dead>,
+}
+
+const RUNNING: &str = "select l.job_id, l.task, l.group_name, l.worker, l.attempt, \
+    extract(epoch from pg_catalog.clock_timestamp() - l.started_at)::float8, l.cancel_requested \
+    from trax.lease l order by l.started_at, l.job_id limit 100";
+const WORKERS: &str = "select coalesce(w.name, l.worker), coalesce(l.jobs, 0), \
+    coalesce(extract(epoch from pg_catalog.clock_timestamp() - w.last_seen_at)::float8, 0) \
+    from trax.worker w \
+    full join (select l.worker, count(*) as jobs from trax.lease l group by l.worker) l on l.worker = w.name \
+    order by 2 desc, 1 limit 100";
+const DEAD: &str = "select d.id, d.task, extract(epoch from pg_catalog.clock_timestamp() - d.created_at)::float8, \
+    d.attempts, coalesce(d.last_error, d.reason) \
+    from trax.dead_letter d where d.status = 'awaiting_intervention' order by d.id desc limit 100";
+
+impl Snapshot {
+    pub(super) async fn read(session: &Session) -> Result<Self, Failure> {
+        let samples = "select m.name, m.labels, m.value from trax.metrics() m \
+                       where m.name not like '%\\_bucket'";
+        let samples = session.rows(samples, &[]).await?;
+        let mut snapshot = Snapshot {
+            at: Instant::now(),
+            database: session
+                .value("select pg_catalog.current_database()::text", &[])
+                .await?,
+            version: String::new(),
+            scheduler: false,
+            paused: false,
+            lag: 0.0,
+            dead_letters: 0.0,
+            enqueued: 0.0,
+            counted: false,
+            groups: Vec::new(),
+            tasks: BTreeMap::new(),
+            running: all(session, RUNNING, Job::read).await?,
+            workers: all(session, WORKERS, Worker::read).await?,
+            dead: all(session, DEAD, Dead::read).await?,
+        };
+        for row in &samples {
+            snapshot.take(row.try_get(0)?, &row.try_get(1)?, row.try_get(2)?);
+        }
+        // Those with work first.
+        let waits = |group: &Group| group.running + group.ready + group.blocked + group.delayed;
+        snapshot.groups.sort_by(|a, b| {
+            waits(b)
+                .total_cmp(&waits(a))
+                .then_with(|| a.name.cmp(&b.name))
+        });
+        Ok(snapshot)
+    }
+
+    /// One sample.
+    fn take(&mut self, name: &str, labels: &Value, value: f64) {
+        let label = |name: &str| labels[name].as_str().unwrap_or_default();
+        match name {
+            "trax_info" => self.version = label("version").to_owned(),
+            "trax_scheduler_running" => self.scheduler = value > 0.0,
+            "trax_scheduler_paused" => self.paused = value > 0.0,
+            "trax_scheduler_lag_seconds" => self.lag = value,
+            "trax_dead_letters" => self.dead_letters = value,
+            "trax_enqueued_total" => self.enqueued = value,
+            "trax_cycle_duration_seconds_count" => self.counted = true,
+            _ if labels["group"].is_string() => {
+                let group = self.group(label("group"));
+                match (name, label("state")) {
+                    ("trax_queue_depth", "ready") => group.ready = value,
+                    ("trax_queue_depth", "delayed") => group.delayed = value,
+                    ("trax_queue_depth", "blocked" | "behind_manifest") => group.blocked += value,
+                    ("trax_queue_oldest_age_seconds", _) => group.oldest = Some(value),
+                    ("trax_leases", _) => group.running = value,
+                    ("trax_group_enabled", _) => group.enabled = value > 0.0,
+                    ("trax_group_max_active_jobs", _) => group.limit = Some(value),
+                    _ => {}
+                }
+            }
+            _ if labels["task"].is_string() => {
+                let counts = self.tasks.entry(label("task").to_owned()).or_default();
+                match name {
+                    "trax_claims_total" => counts.claims = value,
+                    "trax_completions_total" => counts.completions = value,
+                    "trax_failures_total" => counts.failures += value,
+                    "trax_run_seconds_count" => counts.run_count = value,
+                    "trax_run_seconds_sum" => counts.run_seconds = value,
+                    "trax_wait_seconds_count" => counts.wait_count = value,
+                    "trax_wait_seconds_sum" => counts.wait_seconds = value,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn group(&mut self, name: &str) -> &mut Group {
+        let place = self.groups.iter().position(|group| group.name == name);
+        let place = place.unwrap_or_else(|| {
+            self.groups.push(Group {
+                name: name.to_owned(),
+                enabled: true,
+                ..Group::default()
+            });
+            self.groups.len() - 1
+        });
+        &mut self.groups[place]
+    }
+
+    fn sum(&self, count: impl Fn(&Counts) -> f64) -> f64 {
+        self.tasks.values().map(count).sum()
+    }
+
+    /// Jobs of all groups.
+    pub(super) fn total(&self, count: impl Fn(&Group) -> f64) -> f64 {
+        self.groups.iter().map(count).sum()
+    }
+}
+
+async fn all<T>(
+    session: &Session,
+    sql: &str,
+    read: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Vec<T>, Failure> {
+    let rows = session.rows(sql, &[]).await?;
+    let rows: Result<Vec<T>, _> = rows.iter().take(ROWS).map(read).collect();
+    Ok(rows?)
+}
+
+impl Job {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Job {
+            job_id: row.try_get(0)?,
+            task: row.try_get(1)?,
+            group: row.try_get(2)?,
+            worker: row.try_get(3)?,
+            attempt: row.try_get(4)?,
+            seconds: row.try_get(5)?,
+            stopping: row.try_get(6)?,
+        })
+    }
+}
+
+impl Worker {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Worker {
+            name: row.try_get(0)?,
+            running: row.try_get(1)?,
+            seen_seconds: row.try_get(2)?,
+        })
+    }
+}
+
+impl Dead {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Dead {
+            id: row.try_get(0)?,
+            task: row.try_get(1)?,
+            seconds: row.try_get(2)?,
+            attempts: row.try_get(3)?,
+            error: row.try_get::<_, Option<String>>(4)?.unwrap_or_default(),
+        })
+    }
+}
+
+/// What happened in a second, of one task or all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Rates {
+    #[serde(rename = "claims_per_second")]
+    pub(super) claims: f64,
+    #[serde(rename = "completions_per_second")]
+    pub(super) completions: f64,
+    #[serde(rename = "failures_per_second")]
+    pub(super) failures: f64,
+    /// Seconds that an attempt took, of those that ended between the looks; of all before when none did.
+    #[serde(rename = "run_seconds")]
+    pub(super) run: Option<f64>,
+    #[serde(rename = "wait_seconds")]
+    pub(super) wait: Option<f64>,
+}
+
+/// The last looks.
+pub(super) struct Picture {
+    pub(super) now: Snapshot,
+    before: Option<Snapshot>,
+    /// Completions a second, the newest last.
+    pub(super) history: VecDeque<u64>,
+}
+
+impl Picture {
+    pub(super) fn of(now: Snapshot) -> Self {
+        Picture {
+            now,
+            before: None,
+            history: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, next: Snapshot) {
+        self.before = Some(std::mem::replace(&mut self.now, next));
+        if self.now.counted {
+            self.history
+                .push_back(self.all().completions.round() as u64);
+        }
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+    }
+
+    /// How much a counter grew in a second; one that began again at zero counts from there.
+    fn rate(&self, count: impl Fn(&Snapshot) -> f64) -> f64 {
+        let Some(before) = &self.before else {
+            return 0.0;
+        };
+        let seconds = self.now.at.duration_since(before.at).as_secs_f64();
+        let (now, before) = (count(&self.now), count(before));
+        let grown = if now < before { now } else { now - before };
+        if seconds > 0.0 { grown / seconds } else { 0.0 }
+    }
+
+    pub(super) fn enqueued(&self) -> f64 {
+        self.rate(|snapshot| snapshot.enqueued)
+    }
+
+    /// Of all tasks.
+    pub(super) fn all(&self) -> Rates {
+        let of = |count: fn(&Counts) -> f64| self.rate(|snapshot| snapshot.sum(count));
+        Rates {
+            claims: of(|counts| counts.claims),
+            completions: of(|counts| counts.completions),
+            failures: of(|counts| counts.failures),
+            run: None,
+            wait: None,
+        }
+    }
+
+    /// The tasks, those first that take most of the workers' time.
+    pub(super) fn tasks(&self) -> Vec<(&str, Rates)> {
+        let mut tasks: Vec<(&str, Rates, f64)> = self
+            .now
+            .tasks
+            .iter()
+            .map(|(task, counts)| {
+                let (rates, load) = self.of_task(task, counts);
+                (task.as_str(), rates, load)
+            })
+            .collect();
+        tasks.sort_by(|a, b| {
+            let by_load = b.2.total_cmp(&a.2);
+            by_load.then_with(|| b.1.run.unwrap_or(0.0).total_cmp(&a.1.run.unwrap_or(0.0)))
+        });
+        tasks
+            .into_iter()
+            .map(|(task, rates, _)| (task, rates))
+            .collect()
+    }
+
+    /// The rates of a task, and how many seconds of work ended in a second.
+    fn of_task(&self, task: &str, counts: &Counts) -> (Rates, f64) {
+        let of = |count: fn(&Counts) -> f64| {
+            self.rate(|snapshot| snapshot.tasks.get(task).map_or(0.0, count))
+        };
+        let mean = |sum: f64, count: f64, sums: f64, counts: f64| {
+            if count > 0.0 {
+                Some(sum / count)
+            } else {
+                (counts > 0.0).then(|| sums / counts)
+            }
+        };
+        let load = of(|counts| counts.run_seconds);
+        let run = mean(
+            load,
+            of(|counts| counts.run_count),
+            counts.run_seconds,
+            counts.run_count,
+        );
+        let wait = mean(
+            of(|counts| counts.wait_seconds),
+            of(|counts| counts.wait_count),
+            counts.wait_seconds,
+            counts.wait_count,
+        );
+        let rates = Rates {
+            claims: of(|counts| counts.claims),
+            completions: of(|counts| counts.completions),
+            failures: of(|counts| counts.failures),
+            run,
+            wait,
+        };
+        (rates, load)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn snapshot(at: Instant) -> Snapshot {
+        let job = |job_id: i64, seconds: f64| Job {
+            job_id,
+            task: "report.build".to_owned(),
+            group: "etl".to_owned(),
+            worker: "worker-1".to_owned(),
+            attempt: 1,
+            seconds,
+            stopping: job_id == 12,
+        };
+        Snapshot {
+            at,
+            database: "app".to_owned(),
+            version: "0.1.0".to_owned(),
+            scheduler: true,
+            paused: false,
+            lag: 0.0,
+            dead_letters: 1.0,
+            enqueued: 0.0,
+            counted: true,
+            groups: Vec::new(),
+            tasks: BTreeMap::new(),
+            running: vec![job(11, 90.0), job(12, 5.0)],
+            workers: vec![Worker {
+                name: "worker-1".to_owned(),
+                running: 2,
+                seen_seconds: 3.0,
+            }],
+            dead: vec![Dead {
+                id: 4,
+                task: "mail.send".to_owned(),
+                seconds: 7200.0,
+                attempts: 4,
+                error: "no such\u{1b}[2J mailbox".to_owned(),
+            }],
+        }
+    }
+
+    /// Two looks, two seconds apart.
+    pub(in super::super) fn picture() -> Picture {
+        let begin = Instant::now();
+        let mut first = snapshot(begin);
+        let mut second = snapshot(begin + Duration::from_secs(2));
+        for (snapshot, times) in [(&mut first, 1.0), (&mut second, 2.0)] {
+            for (name, labels, value) in [
+                ("trax_enqueued_total", json!({}), 100.0),
+                (
+                    "trax_completions_total",
+                    json!({"task": "report.build"}),
+                    60.0,
+                ),
+                (
+                    "trax_run_seconds_count",
+                    json!({"task": "report.build"}),
+                    60.0,
+                ),
+                (
+                    "trax_run_seconds_sum",
+                    json!({"task": "report.build"}),
+                    30.0,
+                ),
+                (
+                    "trax_failures_total",
+                    json!({"task": "mail.send", "kind": "error"}),
+                    2.0,
+                ),
+                (
+                    "trax_failures_total",
+                    json!({"task": "mail.send", "kind": "timeout"}),
+                    4.0,
+                ),
+                (
+                    "trax_queue_depth",
+                    json!({"group": "etl", "state": "ready"}),
+                    500.0,
+                ),
+                (
+                    "trax_queue_depth",
+                    json!({"group": "idle", "state": "ready"}),
+                    0.0,
+                ),
+                ("trax_leases", json!({"group": "etl"}), 2.0),
+                ("trax_group_max_active_jobs", json!({"group": "etl"}), 4.0),
+            ] {
+                snapshot.take(name, &labels, value * times);
+            }
+        }
+        let mut picture = Picture::of(first);
+        picture.add(second);
+        picture
+    }
+
+    #[test]
+    fn rates_are_what_two_looks_differ_by_in_a_second() {
+        let picture = picture();
+        assert_eq!(picture.enqueued(), 50.0);
+        assert_eq!(picture.all().completions, 30.0);
+        assert_eq!(picture.all().failures, 3.0);
+        let tasks = picture.tasks();
+        assert_eq!((tasks[0].0, tasks[0].1.run), ("report.build", Some(0.5)));
+        assert_eq!((tasks[1].0, tasks[1].1.run), ("mail.send", None));
+        assert_eq!(picture.history, [30]);
+    }
+
+    #[test]
+    fn a_counter_that_began_again_is_not_negative() {
+        let mut picture = picture();
+        let mut restarted = snapshot(picture.now.at + Duration::from_secs(1));
+        restarted.take("trax_enqueued_total", &json!({}), 7.0);
+        picture.add(restarted);
+        assert_eq!(picture.enqueued(), 7.0);
+    }
+}

@@ -1,0 +1,256 @@
+//! `trax top`: a live screen.
+//!
+//! Enters: numbers of `trax.metrics()` and the rows of leases, workers and open dead letters, every two seconds, and keys.
+//! Leaves: a screen, and what the keys ask for: a job cancelled, a dead letter queued again, a group or the scheduler
+//! paused. Holds: the terminal is put back however this ends; nothing is changed without a second key.
+
+mod action;
+mod data;
+mod look;
+mod screen;
+mod table;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, sleep_until};
+
+use crate::output::{Options, json, say, width};
+use crate::session::Session;
+use action::Action;
+use data::{Picture, Snapshot};
+use look::Look;
+use screen::Screen;
+use trax_terminal::Failure;
+
+const KEYS: &str = "Keys: Tab or 1 to 5 choose a list, up and down a row; c cancels the job, r queues the dead letter \
+again, p pauses or resumes the group, s the scheduler; y does it, any other key does not; q quits.";
+
+#[derive(clap::Args)]
+#[command(after_help = KEYS)]
+pub(crate) struct Arguments {
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
+    interval: f64,
+    /// Print one screen, two looks apart, and end; also where there is no terminal
+    #[arg(long)]
+    once: bool,
+    /// One JSON array of an object instead, for programs: what one screen shows, with every row
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// On standard error, which database was asked
+    #[arg(long, short, help_heading = "Output")]
+    verbose: bool,
+}
+
+/// Shorter than this would keep the database busy with being watched.
+const SHORTEST: f64 = 0.5;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if (SHORTEST..=3600.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("give {SHORTEST} to 3600 seconds"))
+    }
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let once = arguments.once || arguments.json;
+    if !once && !std::io::stdout().is_terminal() {
+        return Err(Failure::usage("top needs a terminal")
+            .hint("trax top --once prints one screen, trax status what is wrong"));
+    }
+    let options = Options {
+        verbose: arguments.verbose,
+        ..Options::default()
+    };
+    let session = Session::open(url.as_deref(), &options).await?;
+    let interval = Duration::from_secs_f64(arguments.interval);
+    if once {
+        let picture = two_looks(&session, interval).await?;
+        if arguments.json {
+            json(&[Look::of(&picture)])?;
+        } else {
+            say(&screen_text(&picture)?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let keys = keys();
+    let mut terminal = ratatui::init();
+    let ended = watch(&session, &mut terminal, keys, interval).await;
+    ratatui::restore();
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// What one screen shows.
+async fn two_looks(session: &Session, interval: Duration) -> Result<Picture, Failure> {
+    let first = Snapshot::read(session).await?;
+    tokio::time::sleep(interval).await;
+    let mut picture = Picture::of(first);
+    picture.add(Snapshot::read(session).await?);
+    Ok(picture)
+}
+
+/// One screen as text.
+fn screen_text(picture: &Picture) -> Result<String, Failure> {
+    let columns = u16::try_from(width().unwrap_or(100)).unwrap_or(100);
+    let mut terminal = Terminal::new(TestBackend::new(columns, height(picture)))?;
+    let screen = Screen::default();
+    terminal.draw(|frame| screen.draw(frame, picture))?;
+    Ok(text_of(terminal.backend()))
+}
+
+/// As many lines as the groups need.
+fn height(picture: &Picture) -> u16 {
+    let groups = picture.now.groups.len().clamp(1, 100);
+    u16::try_from(groups).unwrap_or(1) + screen::AROUND
+}
+
+/// What a drawn screen says.
+fn text_of(backend: &TestBackend) -> String {
+    let buffer = backend.buffer();
+    let lines = buffer.content.chunks(usize::from(buffer.area.width));
+    let text: Vec<String> = lines
+        .map(|cells| {
+            let line: String = cells.iter().map(|cell| cell.symbol()).collect();
+            line.trim_end().to_owned()
+        })
+        .collect();
+    text.join("\n").trim_end().to_owned()
+}
+
+/// Keys and resizes, read by a thread of its own: reading blocks.
+fn keys() -> UnboundedReceiver<Event> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if sender.send(event).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+async fn watch(
+    session: &Session,
+    terminal: &mut ratatui::DefaultTerminal,
+    mut keys: UnboundedReceiver<Event>,
+    interval: Duration,
+) -> Result<(), Failure> {
+    let mut picture = Picture::of(Snapshot::read(session).await?);
+    let mut screen = Screen::default();
+    let mut next = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| screen.draw(frame, &picture))?;
+        tokio::select! {
+            event = keys.recv() => match event {
+                None => return Ok(()),
+                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
+                    match pressed(&mut screen, &picture, key) {
+                        Pressed::Quit => return Ok(()),
+                        Pressed::Nothing => {}
+                        Pressed::Do(action) => {
+                            screen.message = Some(action.take(session).await);
+                            next = Instant::now();
+                        }
+                    }
+                }
+                Some(_) => {}
+            },
+            () = sleep_until(next) => {
+                picture.add(Snapshot::read(session).await?);
+                screen.stay_within(&picture);
+                next = Instant::now() + interval;
+            }
+        }
+    }
+}
+
+/// What a key asks for.
+enum Pressed {
+    Nothing,
+    Quit,
+    Do(Action),
+}
+
+fn pressed(screen: &mut Screen, picture: &Picture, key: KeyEvent) -> Pressed {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    if matches!(key.code, KeyCode::Char('c')) && control {
+        return Pressed::Quit;
+    }
+    if let Some(action) = screen.asked.take() {
+        screen.message = Some("nothing is changed".to_owned());
+        return match key.code {
+            KeyCode::Char('y' | 'Y') => Pressed::Do(action),
+            _ => Pressed::Nothing,
+        };
+    }
+    screen.message = None;
+    let shown = screen.shown;
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => return Pressed::Quit,
+        KeyCode::Tab | KeyCode::Right => screen.show(shown.next()),
+        KeyCode::BackTab | KeyCode::Left => screen.show(shown.previous()),
+        KeyCode::Char(digit @ '1'..='5') => {
+            screen.show(screen::View::ALL[digit as usize - '1' as usize])
+        }
+        KeyCode::Down | KeyCode::Char('j') => screen.step(picture, 1),
+        KeyCode::Up | KeyCode::Char('k') => screen.step(picture, -1),
+        KeyCode::PageDown => screen.step(picture, 10),
+        KeyCode::PageUp => screen.step(picture, -10),
+        KeyCode::Char(letter) => match Action::of(letter, screen, picture) {
+            Ok(action) => screen.asked = action,
+            Err(said) => screen.message = Some(said),
+        },
+        _ => {}
+    }
+    Pressed::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(screen: &mut Screen, picture: &Picture, code: KeyCode) -> Pressed {
+        pressed(screen, picture, KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn nothing_is_changed_without_a_second_key() {
+        let picture = data::tests::picture();
+        let mut screen = Screen::default();
+        press(&mut screen, &picture, KeyCode::Char('2'));
+        press(&mut screen, &picture, KeyCode::Char('c'));
+        assert!(screen.asked.is_some());
+        let no = press(&mut screen, &picture, KeyCode::Char('n'));
+        assert!(matches!(no, Pressed::Nothing) && screen.asked.is_none());
+        press(&mut screen, &picture, KeyCode::Down);
+        press(&mut screen, &picture, KeyCode::Char('c'));
+        let yes = press(&mut screen, &picture, KeyCode::Char('y'));
+        assert!(matches!(yes, Pressed::Do(Action::Cancel { job_id: 12 })));
+        assert!(matches!(
+            press(&mut screen, &picture, KeyCode::Char('q')),
+            Pressed::Quit
+        ));
+    }
+
+    #[test]
+    fn a_key_for_another_list_says_which() {
+        let picture = data::tests::picture();
+        let mut screen = Screen::default();
+        press(&mut screen, &picture, KeyCode::Char('r'));
+        assert!(screen.asked.is_none());
+        assert!(
+            screen
+                .message
+                .is_some_and(|said| said.contains("dead letters"))
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! `trax workers`: who executes jobs.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::session::Session;
+use trax_terminal::Failure;
+
+const WORKER_LIST: &str = include_str!("query/worker_list.sql");
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    output: Options,
+}
+
+/// A worker: times are those of its last claims.
+#[derive(Debug, Serialize)]
+struct Worker {
+    name: String,
+    started_at: Option<Moment>,
+    last_seen_at: Option<Moment>,
+    running: i64,
+    oldest_started_at: Option<Moment>,
+    tasks: Vec<String>,
+    info: Option<Value>,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let rows = session.rows(WORKER_LIST, &[]).await?;
+    let workers: Vec<Worker> = rows.iter().map(Worker::read).collect::<Result<_, _>>()?;
+    arguments.output.list(
+        &workers,
+        session.now,
+        "no worker has claimed anything lately",
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Worker {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Worker {
+            name: row.try_get("name")?,
+            started_at: row.try_get("started_at")?,
+            last_seen_at: row.try_get("last_seen_at")?,
+            running: row.try_get("running")?,
+            oldest_started_at: row.try_get("oldest_started_at")?,
+            tasks: row.try_get("tasks")?,
+            info: row.try_get("info")?,
+        })
+    }
+}
+
+impl Record for Worker {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("name"),
+        Column::number("running"),
+        Column::whole("oldest"),
+        Column::text("tasks"),
+        Column::whole("last claim"),
+        Column::whole("since"),
+        Column::text("info").verbose(),
+    ];
+
+    fn cells(&self, now: Moment) -> Vec<Cell> {
+        let ago = |at: Option<Moment>| at.map(|at| at.relative(now));
+        let tone = if self.running > 0 {
+            Tone::Active
+        } else {
+            Tone::Dim
+        };
+        vec![
+            Cell::new(&self.name, Tone::Strong),
+            Cell::new(self.running, tone),
+            Cell::maybe(ago(self.oldest_started_at)),
+            Cell::plain(self.tasks.join(", ")),
+            Cell::maybe(ago(self.last_seen_at)),
+            Cell::maybe(ago(self.started_at)),
+            Cell::maybe(self.info.as_ref()),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.name.clone()
+    }
+}

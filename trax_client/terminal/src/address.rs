@@ -1,0 +1,165 @@
+//! Where the database is: `--database-url`, else DATABASE_URL, else the PG* variables.
+
+use std::env::VarError;
+use std::path::Path;
+
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config};
+use trax_client::{Address, Error};
+
+use crate::Failure;
+
+/// Where Debian's servers put their socket.
+const SOCKET_DIR: &str = "/var/run/postgresql";
+
+/// The address for this command; the environment is asked through `variable`.
+pub fn resolve(
+    url: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Address, Failure> {
+    let given = url.map(str::to_owned).or_else(|| variable("DATABASE_URL"));
+    let mut address = match given {
+        Some(url) => url.parse::<Address>().map_err(|error| {
+            let cause = match error {
+                Error::Address(cause) => cause,
+                other => other.to_string(),
+            };
+            Failure::usage(format!("the database url is not one: {cause}"))
+                .hint("postgres://user:password@host:5432/database, or host=/socket/dir dbname=x")
+        })?,
+        None => Config::new().into(),
+    };
+    complete(&mut address, &variable)?;
+    address
+        .or_environment(variable)
+        .map_err(|error| Failure::usage(error.to_string()).hint("correct PGSSLMODE"))
+}
+
+/// What the url does not say comes from the PG* variables.
+fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        let socket = Path::new(SOCKET_DIR).is_dir();
+        let fallback = if socket { SOCKET_DIR } else { "localhost" };
+        let hosts = variable("PGHOST").unwrap_or_else(|| fallback.to_owned());
+        for host in hosts.split(',') {
+            config.host(host);
+        }
+    }
+    if config.get_ports().is_empty()
+        && let Some(ports) = variable("PGPORT")
+    {
+        for port in ports.split(',') {
+            config.port(port.parse().map_err(|_| {
+                Failure::usage(format!("PGPORT is \"{ports}\", which is not a port"))
+            })?);
+        }
+    }
+    if config.get_user().is_none() {
+        let user = variable("PGUSER").or_else(|| variable("USER"));
+        config.user(user.unwrap_or_else(|| "postgres".to_owned()));
+    }
+    if config.get_dbname().is_none()
+        && let Some(name) = variable("PGDATABASE")
+    {
+        config.dbname(name);
+    }
+    if config.get_password().is_none()
+        && let Some(password) = variable("PGPASSWORD")
+    {
+        config.password(password);
+    }
+    Ok(())
+}
+
+/// The address from the arguments and this process's environment.
+pub fn from_environment(url: Option<&str>) -> Result<Address, Failure> {
+    resolve(url, |name| match std::env::var(name) {
+        Ok(value) if !value.is_empty() => Some(value),
+        Ok(_) | Err(VarError::NotPresent | VarError::NotUnicode(_)) => None,
+    })
+}
+
+/// An address for a person: no password.
+pub fn describe(config: &Config) -> String {
+    let ports = config.get_ports();
+    let hosts: Vec<String> = config
+        .get_hosts()
+        .iter()
+        .enumerate()
+        .map(|(i, host)| {
+            let port = ports.get(i).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                Host::Unix(dir) => format!("{}/.s.PGSQL.{port}", dir.display()),
+            }
+        })
+        .collect();
+    let user = config.get_user().unwrap_or("?");
+    let database = config.get_dbname().unwrap_or(user);
+    format!(
+        "{} (database \"{database}\", user \"{user}\")",
+        hosts.join(", ")
+    )
+}
+
+/// A connection; the failure says which address was tried.
+pub async fn connect(address: &Address) -> Result<Client, Failure> {
+    let connected = address.connect().await;
+    connected.map_err(|error| unreachable(address, &error))
+}
+
+/// Says which address was tried.
+pub fn unreachable(address: &Config, error: &Error) -> Failure {
+    let hint = match error {
+        Error::Tls(_) => {
+            "say sslmode, sslrootcert, sslcert and sslkey in the url, or PGSSLMODE and so on"
+        }
+        _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
+    };
+    Failure::new(format!("cannot reach {}: {error}", describe(address))).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(url: Option<&str>, variables: &[(&str, &str)]) -> Result<String, String> {
+        let find = |name: &str| {
+            variables
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        resolve(url, find)
+            .map(|config| describe(&config))
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_argument_counts_before_the_environment() {
+        let environment = [("DATABASE_URL", "postgres://b@two/y"), ("PGHOST", "three")];
+        assert_eq!(
+            described(Some("postgres://a@one:7000/x"), &environment),
+            Ok("one:7000 (database \"x\", user \"a\")".to_owned())
+        );
+        assert_eq!(
+            described(None, &environment),
+            Ok("two:5432 (database \"y\", user \"b\")".to_owned())
+        );
+    }
+
+    #[test]
+    fn pghost_may_be_a_socket_directory() {
+        let environment = [("PGHOST", "/tmp/s"), ("PGPORT", "6000"), ("PGUSER", "u")];
+        assert_eq!(
+            described(None, &environment),
+            Ok("/tmp/s/.s.PGSQL.6000 (database \"u\", user \"u\")".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_wrong_port_is_named() {
+        let said = described(None, &[("PGPORT", "many")]);
+        assert!(said.is_err_and(|text| text.contains("many")));
+    }
+}

@@ -1,0 +1,142 @@
+//! How a command fails: one line, a hint, an exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use trax_client::{Error, Report};
+
+use crate::print;
+
+pub const FAILED: u8 = 1;
+pub const UNHEALTHY: u8 = 2;
+pub const TIMEOUT: u8 = 3;
+pub const USAGE: u8 = 64;
+
+/// What a person reads when a command fails.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    pub fn new(message: impl Into<String>) -> Self {
+        Failure {
+            message: message.into(),
+            hint: None,
+            code: FAILED,
+        }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Failure {
+            message: message.into(),
+            hint: None,
+            code: USAGE,
+        }
+    }
+
+    /// Nobody reads on: nothing to say, and nothing went wrong.
+    pub fn silent() -> Self {
+        Failure {
+            message: String::new(),
+            hint: None,
+            code: 0,
+        }
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.message.is_empty()
+    }
+
+    /// With another exit code.
+    pub fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Prints it and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        if !self.is_silent() {
+            print::log("trax", &self.message);
+        }
+        if let Some(hint) = &self.hint {
+            print::log("hint", hint);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// What is not there, and where it can be seen by this program: the server tells it for SQL.
+fn unknown(report: &Report) -> Option<Failure> {
+    let command = match report.message.split(' ').next()? {
+        "manifest" => "trax manifest list",
+        "dead" => "trax dead list --status any",
+        _ => return None,
+    };
+    Some(Failure::new(&report.message).hint(format!("see what there is with: {command}")))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if let Error::UnknownManifest(report) = &error
+            && let Some(failure) = unknown(report)
+        {
+            return failure;
+        }
+        let hint = match &error {
+            Error::NotInstalled(_) => {
+                Some("create extension trax; in this database, as a superuser".to_owned())
+            }
+            Error::NotPermitted(_) => {
+                let grant = "as an administrator: select trax.grant_access('role', 'worker')";
+                Some(format!("{grant}, or 'reader', 'producer', 'admin'"))
+            }
+            other => other.report().and_then(|report| report.hint.clone()),
+        };
+        let code = match &error {
+            Error::Setup(_) => USAGE,
+            _ => FAILED,
+        };
+        let detail = error.report().and_then(|report| report.detail.clone());
+        let message = match detail {
+            Some(detail) => format!("{error}: {detail}"),
+            None => error.to_string(),
+        };
+        Failure {
+            message,
+            hint,
+            code,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<trax_client::testkit::Error> for Failure {
+    fn from(error: trax_client::testkit::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}

@@ -1,0 +1,84 @@
+//! Lines for people.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::text::one_line;
+
+/// How wide a line for people is at most.
+const WIDTH: usize = 80;
+
+/// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it. Whatever the text is made
+/// of, it is one line, and steers nothing.
+///
+/// That nobody reads it any more is no reason to stop working.
+pub fn log(label: &str, text: &str) {
+    let stderr = io::stderr();
+    let text = format!("{label}: {}", one_line(text));
+    let text = if stderr.is_terminal() {
+        folded(&text, label.len() + 2)
+    } else {
+        text
+    };
+    if writeln!(stderr.lock(), "{text}").is_err() {}
+}
+
+/// Breaks lines at blanks so that each fits `WIDTH`; what goes on is indented.
+pub fn folded(text: &str, indent: usize) -> String {
+    folded_at(text, indent, Some(WIDTH))
+}
+
+/// The same for lines of another width, or any.
+pub fn folded_at(text: &str, indent: usize, width: Option<usize>) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let lines: Vec<String> = text.lines().map(|line| fold(line, indent, width)).collect();
+    lines.join("\n")
+}
+
+fn fold(line: &str, indent: usize, width: usize) -> String {
+    let mut folded = String::new();
+    let mut column = 0;
+    // Blanks stay with the word before them, so that a line's own indent and columns are kept.
+    for word in line.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if column > indent && column + length > width {
+            folded.truncate(folded.trim_end().len());
+            folded.push('\n');
+            folded.push_str(&" ".repeat(indent));
+            column = indent;
+        }
+        folded.push_str(word);
+        column += word.chars().count();
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_goes_on_under_its_beginning() {
+        let text = format!("trax: job 7 failed: {}end", "word ".repeat(30));
+        let lines: Vec<String> = folded(&text, 6).lines().map(str::to_owned).collect();
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= WIDTH),
+            "{lines:#?}"
+        );
+        assert!(
+            lines[1..].iter().all(|line| line.starts_with("      w")),
+            "{lines:#?}"
+        );
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(&lines.join(" ")), words(&text));
+        assert_eq!(
+            folded("  short   line\nand another", 6),
+            "  short   line\nand another"
+        );
+        let one = format!("trax: {}", "x".repeat(200));
+        assert_eq!(folded(&one, 6), one);
+    }
+}

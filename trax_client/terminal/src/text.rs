@@ -1,0 +1,170 @@
+//! What the terminal can show: its width, colours, and text that cannot steer it.
+
+use std::io::{IsTerminal, stdout};
+use std::sync::OnceLock;
+
+/// What a text means to its reader.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tone {
+    Plain,
+    Strong,
+    Dim,
+    Good,
+    Active,
+    Warn,
+    Bad,
+}
+
+/// How wide a line may be; none where nobody looks: in a file or another program.
+///
+/// COLUMNS counts before the terminal's own word, also where there is no terminal.
+pub fn width() -> Option<usize> {
+    let named = std::env::var("COLUMNS").ok();
+    if let Some(columns) = named.and_then(|text| text.parse().ok()) {
+        return Some(columns).filter(|columns| *columns > 0);
+    }
+    if !stdout().is_terminal() {
+        return None;
+    }
+    let seen = console::Term::stdout().size_checked();
+    Some(seen.map_or(80, |(_, columns)| usize::from(columns)))
+}
+
+/// Whether standard output shows colours: a terminal, unless NO_COLOR is set or TERM is dumb.
+fn colours() -> bool {
+    static COLOURS: OnceLock<bool> = OnceLock::new();
+    *COLOURS.get_or_init(|| {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        stdout().is_terminal()
+            && set("NO_COLOR").is_none()
+            && set("TERM").is_none_or(|term| term != "dumb")
+    })
+}
+
+/// A text in the colour of its tone, where colours are shown.
+pub fn paint(text: &str, tone: Tone) -> String {
+    let code = match tone {
+        Tone::Plain => "",
+        Tone::Strong => "1",
+        Tone::Dim => "2",
+        Tone::Good => "32",
+        Tone::Active => "36",
+        Tone::Warn => "33",
+        Tone::Bad => "31",
+    };
+    if code.is_empty() || text.is_empty() || !colours() {
+        return text.to_owned();
+    }
+    format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+/// Whether a character steers what shows it: moves the cursor, changes colours, ends a line, or turns the order in which
+/// the text around it is read.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+        )
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+}
+
+/// A text from the database without what would steer the terminal; its lines stay, for places that indent them.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' => '\n',
+            '\t' => ' ',
+            c if steers(c) => '·',
+            c => c,
+        })
+        .collect()
+}
+
+/// The same as one line: nobody's text begins a line that looks like one of ours.
+pub fn one_line(text: &str) -> String {
+    plain(text).replace('\n', " ")
+}
+
+/// What may go to standard output: lines, our own colours where they are shown, and nothing else that steers.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = colours().then(|| colour_length(rest)).flatten();
+        let length = colour.unwrap_or(c.len_utf8());
+        match c {
+            _ if colour.is_some() => printable.push_str(&rest[..length]),
+            '\n' | '\t' => printable.push(c),
+            c if steers(c) => printable.push('·'),
+            c => printable.push(c),
+        }
+        rest = &rest[length..];
+    }
+    printable
+}
+
+/// The length of the colour change that a text begins with.
+fn colour_length(text: &str) -> Option<usize> {
+    let (code, _) = text.strip_prefix("\u{1b}[")?.split_once('m')?;
+    let known = matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36");
+    known.then_some(code.len() + 3)
+}
+
+/// JSON in which what steers a terminal is escaped; outside of strings JSON has none of it.
+pub fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            c if steers(c) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_text_cannot_steer_the_terminal() {
+        assert_eq!(plain("a\tb\u{1b}[2Jc\r\nd"), "a b·[2Jc·\nd");
+        assert_eq!(
+            one_line("a\ntrax: job 7 completed"),
+            "a trax: job 7 completed"
+        );
+        assert_eq!(
+            plain("evil\u{202e}txt.exe\u{2069}\u{9b}2J"),
+            "evil·txt.exe··2J"
+        );
+        assert_eq!(printable("a\u{1b}]0;x\u{7}\n\u{85}"), "a·]0;x·\n·");
+        assert_eq!(plain("schöne 家 👨\u{200d}👩"), "schöne 家 👨\u{200d}👩");
+    }
+
+    #[test]
+    fn escaped_json_means_the_same() {
+        let value = serde_json::json!(["\u{7f}\u{202e}\u{9b}", "a\nb"]);
+        let text = escaped(&value.to_string());
+        assert!(!text.chars().any(steers), "{text}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&text).ok(),
+            Some(value)
+        );
+    }
+
+    #[test]
+    fn only_our_own_colours_are_colours() {
+        assert_eq!(colour_length("\u{1b}[31mx"), Some(5));
+        for other in [
+            "\u{1b}[2J",
+            "\u{1b}[38;5;1m",
+            "\u{1b}[8m",
+            "\u{1b}]0;m",
+            "x",
+            "",
+        ] {
+            assert_eq!(colour_length(other), None, "{other:?}");
+        }
+    }
+}
