@@ -16,10 +16,10 @@ with recursive place as (
     ) n
     where p.number < $3
 ), roomy as (
-    select f.ctid
+    select f.job_id
     from place p
     cross join lateral (
-        select b.ctid, b.group_name
+        select b.job_id, b.group_name
         from trax.work_queue b
         where b.waits_for = 'key'
             and b.concurrency_key = p.concurrency_key
@@ -36,10 +36,11 @@ with recursive place as (
 ), let_in as (
     update trax.work_queue q
     set waits_for = null
-    where q.ctid = any (array(
-        select o.ctid
+    -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+    where q.job_id = any (array(
+        select o.job_id
         from trax.work_queue o
-        where o.ctid = any (array(select r.ctid from roomy r))
+        where o.job_id = any (array(select r.job_id from roomy r))
             and o.waits_for = 'key'
         for update skip locked
     ))

@@ -2,8 +2,9 @@
 -- locked is being cancelled or let in. $1 group
 update trax.work_queue q
 set waits_for = null
-where q.ctid = any (array(
-    select b.ctid
+-- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+where q.job_id = any (array(
+    select b.job_id
     from trax.work_queue b
     where b.waits_for = 'key'
         and b.group_name = $1

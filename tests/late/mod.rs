@@ -3,6 +3,7 @@
 //!
 //! 20,000 later jobs pass, or as many as `TRAX_LATE_JOBS` says.
 
+mod changed;
 mod commit;
 mod hand;
 mod order;

@@ -1,0 +1,103 @@
+//! Waiting rows that are changed after the snapshot of who lets them in: they are let in all the same, and no other row is.
+
+use harness::session::{Session, session};
+use trax_client::testkit::Database;
+
+const WAITING: &str = "select count(*) from trax.work_queue where waits_for is not null";
+
+/// Lets statements on the queue of sessions that say so wait for a lock, after their snapshot and before their first row.
+const SLOW: &str = "
+    create function public.wait_for_it() returns trigger language plpgsql as $$
+    begin
+        if pg_catalog.current_setting('test.waits', true) = 'on' then
+            perform pg_catalog.pg_advisory_xact_lock_shared(7);
+        end if;
+        return null;
+    end $$;
+    create trigger waits before update on trax.work_queue
+        for each statement execute function public.wait_for_it()";
+
+/// Runs `sql` in a session of its own, and `meanwhile` in another while the first has its snapshot and not its rows.
+async fn beside(db: &Database, s: &Session, prepare: &str, sql: &str, meanwhile: &[&str]) {
+    s.get(SLOW).await;
+    let (slow, other) = (Session::of(db).await, Session::of(db).await);
+    slow.get(prepare).await;
+    slow.get("set test.waits = on").await;
+    other.get("select pg_advisory_lock(7)").await;
+    let pid = slow.pid();
+    let end = slow.spawn(sql);
+    s.sees_waiting(pid).await;
+    for change in meanwhile {
+        s.get(change).await;
+    }
+    other.get("select pg_advisory_unlock(7)").await;
+    let (_, ended) = end.await.expect("the session lives");
+    ended.expect("it ends well");
+}
+
+/// Changes what waits, frees the places of the old rows and fills them with others.
+const CHANGE: [&str; 3] = [
+    "select trax.limit_queue_time(job_id, '1 h') from trax.work_queue where waits_for is not null",
+    "vacuum trax.work_queue",
+    "select count(trax.enqueue('other', run_at => now() + interval '1 h')) from generate_series(1, 50)",
+];
+
+async fn others_still_wait(s: &Session) {
+    assert_eq!(s.number(WAITING).await, 50, "the others");
+    assert_eq!(
+        s.number(&format!("{WAITING} and task <> 'other'")).await,
+        0,
+        "what was let in"
+    );
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_delayed_job_that_was_changed_since_the_snapshot_is_promoted() {
+    let (db, s) = session().await;
+    s.enqueue("'a', run_at => now() + interval '1 ms'").await;
+    s.get("select pg_sleep(0.002)").await;
+    beside(&db, &s, "", "select count(*) from trax.tick()", &CHANGE).await;
+    others_still_wait(&s).await;
+}
+
+/// A sweep as a cycle makes it, which has had others before it.
+async fn sweep(db: &Database, s: &Session, file: &str, types: &str, first: &str) {
+    let path = format!("{}/../sql/query/{file}", env!("CARGO_MANIFEST_DIR"));
+    let sweep = std::fs::read_to_string(path).expect("the statement is there");
+    let prepare = format!("prepare sweep ({types}, bigint, int) as {sweep}");
+    let execute = format!("execute sweep ({first}, -9223372036854775808, 5000)");
+    beside(db, s, &prepare, &execute, &CHANGE).await;
+}
+
+#[tokio::test]
+async fn a_job_behind_a_key_that_was_changed_since_the_snapshot_is_swept() {
+    let (db, s) = session().await;
+    s.enqueue("'a', concurrency_key => 'k'").await;
+    s.get("update trax.work_queue set waits_for = 'key'").await;
+    sweep(&db, &s, "key_sweep.sql", "text", "''").await;
+    others_still_wait(&s).await;
+}
+
+#[tokio::test]
+async fn a_job_behind_a_manifest_that_was_changed_since_the_snapshot_is_swept() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', every => '1 h', starts_at => now() + interval '1 h')")
+        .await;
+    s.get("select trax.trigger('m')").await;
+    s.get("update trax.work_queue set waits_for = 'manifest'")
+        .await;
+    sweep(&db, &s, "manifest_sweep_blocked.sql", "bigint", "0").await;
+    others_still_wait(&s).await;
+}
+
+#[tokio::test]
+async fn a_job_of_a_group_that_was_changed_since_the_snapshot_is_let_in_when_its_key_gets_room() {
+    let (db, s) = session().await;
+    s.enqueue("'a', group_name => 'g', concurrency_key => 'k'")
+        .await;
+    s.get("update trax.work_queue set waits_for = 'key'").await;
+    let configure = "select trax.configure_group('g', max_per_key => 2)";
+    beside(&db, &s, "", configure, &CHANGE).await;
+    others_still_wait(&s).await;
+}
