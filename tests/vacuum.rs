@@ -1,7 +1,7 @@
 //! Vacuum: dead rows of the queue go soon, without autovacuum, while nobody holds them.
 
 use harness::scheduler::{connect, live_server, new_name, status_becomes};
-use harness::session::Session;
+use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use trax_client::testkit::Database;
 
@@ -153,4 +153,25 @@ async fn vacuum_can_be_switched_off() {
         dead > 100_000 && count == 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums() {
+    let (_db, s) = session().await;
+    s.get("alter table trax.work_queue set (autovacuum_enabled = off)")
+        .await;
+    s.get(
+        "select count(*) from trax.enqueue_many('a', array_fill(to_jsonb(repeat('x', 1900)), array[36000]))",
+    )
+    .await;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/vacuum_due.sql");
+    let due = std::fs::read_to_string(path).expect("the statement is there");
+    s.get(&format!("prepare due (bigint) as {due}")).await;
+    let of_queue = async || {
+        let seen = s.get("execute due (100000)").await;
+        seen.contains("work_queue|t")
+    };
+    assert!(of_queue().await, "a crash may have made it forget");
+    s.get("set track_counts = off").await;
+    assert!(!of_queue().await, "it would be due for ever");
 }
