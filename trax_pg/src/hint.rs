@@ -156,9 +156,21 @@ fn group_hash(group: &str) -> u64 {
 pub(crate) fn tell_own() {
     NOTES.with_borrow(|notes| {
         if notes.by_hand {
-            shmem::forget_counts();
+            shmem::open_gates();
         }
         open_gates(notes);
+    });
+}
+
+/// The transaction is about to commit: nobody may count what it made from a floor of before.
+pub(crate) fn committing() {
+    NOTES.with_borrow(|notes| {
+        if notes.by_hand {
+            shmem::unsettle_floors();
+        }
+        if notes.beside_limit {
+            Floor::of_database().unsettle();
+        }
     });
 }
 
@@ -168,9 +180,7 @@ pub(crate) fn committed() {
     if notes.by_hand {
         shmem::forget();
     }
-    if notes.beside_limit {
-        Floor::of_database().forget();
-    }
+    shmem::settle_floors();
     if !notes.claimable.is_empty() {
         shmem::lower(
             notes
@@ -211,13 +221,14 @@ pub(crate) fn prepared_ended(name: u64) -> bool {
     {
         bell.configure();
     }
-    shmem::forget_counts();
+    shmem::open_gates();
     true
 }
 
 /// The transaction, or a part of it, is undone.
 pub(crate) fn undone(whole: bool) {
     if whole {
+        shmem::settle_floors();
         open_gates(&NOTES.take());
     } else {
         NOTES.with_borrow(open_gates);

@@ -20,7 +20,7 @@ use crate::clock::Timestamp;
 use crate::group::Group;
 use crate::lease::Leased;
 use crate::lock::{Lock, Mode};
-use crate::shmem::Floor;
+use crate::shmem::{Floor, Known};
 use crate::spi::{Spi, Statement, arg, array_arg, statement};
 use crate::table::{Index, Key, Row, Table, View};
 use crate::work_queue::name_hash;
@@ -224,24 +224,35 @@ impl Counter {
     fn count<const N: usize>(
         index: &Index,
         floor: Floor,
-        what: impl FnOnce(i64) -> [Key; N],
+        what: impl Fn(i64) -> [Key; N],
         limit: i64,
     ) -> Held {
-        let known = floor.known();
-        let view = View::latest();
-        let scan = index.scan(&view, N as i32);
-        scan.seek(what(known.from));
-        let mut held = Held::default();
-        let mut first = i64::MAX;
-        while held.count < limit && scan.next() {
-            if held.count == 0 {
-                first = scan.number(Leased::JobId);
+        // What this transaction has written by hand no floor of others knows.
+        let mut known = if hint::has_written_by_hand() {
+            Known::NOTHING
+        } else {
+            floor.known()
+        };
+        let (held, first) = loop {
+            let view = View::latest();
+            let scan = index.scan(&view, N as i32);
+            scan.seek(what(known.from));
+            let mut held = Held::default();
+            let mut first = i64::MAX;
+            while held.count < limit && scan.next() {
+                if held.count == 0 {
+                    first = scan.number(Leased::JobId);
+                }
+                held.count += 1;
+                held.may_end |= scan.is_changing();
             }
-            held.count += 1;
-            held.may_end |= scan.is_changing();
-        }
-        scan.end();
-        view.end();
+            scan.end();
+            view.end();
+            if floor.holds(known) {
+                break (held, first);
+            }
+            known = Known::NOTHING;
+        };
         if let Some(first) = hint::first_that_may_count(first) {
             floor.raise(known, first);
         }

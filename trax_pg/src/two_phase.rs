@@ -46,6 +46,11 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
         let hash = name_hash(&[&name.to_string_lossy()]).max(1);
         NAMED.store(hash, Ordering::Relaxed);
     }
+    if ends {
+        // What it did counts as soon as it is seen. An error ends that with this session's transaction.
+        wake::mark(0);
+        shmem::unsettle_floors();
+    }
     ends
 }
 
@@ -57,6 +62,7 @@ pub(crate) fn prepared() {
 /// A prepared transaction has ended.
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
+    shmem::settle_floors();
     if hint::prepared_ended(NAMED.load(Ordering::Relaxed)) {
         wake::all();
     } else if let Some(bell) = shmem::bell()

@@ -112,8 +112,11 @@ unsafe extern "C-unwind" fn at_end(
     event: pg_sys::XactEvent::Type,
     _argument: *mut std::ffi::c_void,
 ) {
-    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    use pg_sys::XactEvent::{
+        XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PREPARE,
+    };
     match event {
+        XACT_EVENT_PRE_COMMIT => hint::committing(),
         XACT_EVENT_COMMIT => {
             tokens_at_end(true);
             let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;

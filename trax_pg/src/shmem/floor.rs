@@ -4,29 +4,38 @@
 //! smaller job. Leases that have ended leave dead entries in the index, before the live ones, for as long as a snapshot is
 //! held somewhere: a count that begins at the floor does not read them.
 //!
-//! Holds: a floor is never above a lease that counts.
-//! - It is raised to the first lease that a count sees, by whoever holds the lock under which such leases are granted, and
-//!   not past what its own transaction has ended.
+//! Holds: a count that begins at a floor misses no lease that counts.
+//! - A floor is raised to the first lease that a count sees, by whoever holds the lock under which such leases are granted,
+//!   and not past what its own transaction has ended.
 //! - A claim lowers it to what it takes, under the same lock and before it adds the lease.
-//! - What is not under that lock (leases written by hand, the end of a prepared transaction, a limit set for what runs, a
-//!   claim beside the database's limit) makes floors void: who counted before that must not raise them.
+//! - What is not under that lock (leases written by hand, the end of a prepared transaction, a claim beside the database's
+//!   limit) *unsettles* floors before its commit can be seen, and settles them after. Each floor carries how often that
+//!   had begun when its count did: so one from before is void, and none is raised meanwhile. A count looks again after it
+//!   has taken its snapshot: whatever commit that snapshot sees had unsettled the floor by then, and if it has, the count
+//!   begins again without a floor.
+//! - Who sets a limit for what runs has the lock until it commits: it makes the floor void at once.
 //!
 //! A floor that another has taken the place of, or that a restart has lost, is absent: leases are read from the beginning.
 
 use super::available;
 use pgrx::PgSharedMemoryInitialization;
 use pgrx::pg_sys;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// How many floors there are, of all databases; 16 bytes each.
 const FLOORS: usize = 65_536;
-/// Counts of what makes floors void, by hash of what they are of; the first is of all.
+/// Counts of what unsettles floors, by hash: those of all floors of a database, of its limit, and of one thing.
 const VOIDS: usize = 256;
+const OF_DATABASE: usize = 64;
+const OF_LIMIT: usize = 128;
 
 /// All zero is empty.
 #[repr(C)]
 struct Memory {
-    voids: [AtomicU64; VOIDS],
+    /// How often somebody was about to commit what makes floors void, and how often that has ended.
+    begun: [AtomicU64; VOIDS],
+    ended: [AtomicU64; VOIDS],
     job_id: [AtomicI64; FLOORS],
     /// Of whom it is, as [`Floor::check`] makes it: two that write to one place at once leave what is nobody's.
     check: [AtomicU64; FLOORS],
@@ -81,6 +90,11 @@ fn memory() -> Option<&'static Memory> {
     unsafe { MEMORY.0.load(Ordering::Relaxed).as_ref() }
 }
 
+thread_local! {
+    /// What this process has unsettled and not settled.
+    static UNSETTLED: RefCell<Vec<usize>> = RefCell::default();
+}
+
 fn mixed(of: u64) -> u64 {
     let mut mixed = of.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^= mixed >> 32;
@@ -92,7 +106,8 @@ fn mixed(of: u64) -> u64 {
 #[derive(Clone, Copy)]
 pub(crate) struct Floor {
     tag: u64,
-    void: usize,
+    /// What unsettles it: its own, and that of its database.
+    voids: [usize; 2],
 }
 
 /// A floor as it was before a count took its snapshot.
@@ -100,36 +115,47 @@ pub(crate) struct Floor {
 pub(crate) struct Known {
     /// No lease that counts has a smaller job.
     pub(crate) from: i64,
-    voids: u64,
+    /// How often it had been unsettled; `None` while it is.
+    voids: Option<u64>,
+}
+
+impl Known {
+    /// Nothing is known, and what is found is for this count alone.
+    pub(crate) const NOTHING: Self = Self {
+        from: i64::MIN,
+        voids: None,
+    };
 }
 
 impl Floor {
     /// That of this database's thing with the hash `of`, which is another for each kind of things.
     pub(crate) fn of(of: u64) -> Self {
-        let tag = mixed(of ^ mixed(u64::from(Self::here())));
-        let void = 1 + tag as usize % (VOIDS / 2 - 1);
-        Self { tag, void }
+        let tag = mixed(of ^ mixed(u64::from(here())));
+        let own = OF_LIMIT + tag as usize % (VOIDS - OF_LIMIT);
+        Self {
+            tag,
+            voids: [own, of_this_database()],
+        }
     }
 
     /// That of this database's limit.
     pub(crate) fn of_database() -> Self {
-        let tag = mixed(u64::from(Self::here()));
-        let void = VOIDS / 2 + tag as usize % (VOIDS / 2);
-        Self { tag, void }
-    }
-
-    fn here() -> u32 {
-        // SAFETY: a plain number of this backend.
-        unsafe { pg_sys::MyDatabaseId }.to_u32()
+        let tag = mixed(u64::from(here()));
+        let own = OF_DATABASE + tag as usize % (OF_LIMIT - OF_DATABASE);
+        Self {
+            tag,
+            voids: [own, of_this_database()],
+        }
     }
 
     fn place(self) -> usize {
         (self.tag >> 40) as usize % FLOORS
     }
 
-    fn voids(self, memory: &Memory) -> u64 {
-        let [all, of] = [0, self.void].map(|void| memory.voids[void].load(Ordering::SeqCst));
-        mixed(all).wrapping_add(of)
+    fn voids(self, memory: &Memory) -> Option<u64> {
+        let begun = self.voids.map(|v| memory.begun[v].load(Ordering::SeqCst));
+        let ended = self.voids.map(|v| memory.ended[v].load(Ordering::SeqCst));
+        (begun == ended).then(|| mixed(begun[0]).wrapping_add(begun[1]))
     }
 
     /// Never zero.
@@ -139,40 +165,55 @@ impl Floor {
 
     /// To be read before the snapshot of a count is taken.
     pub(crate) fn known(self) -> Known {
-        let absent = |voids| Known {
-            from: i64::MIN,
-            voids,
+        memory().map_or(Known::NOTHING, |memory| self.known_in(memory))
+    }
+
+    fn known_in(self, memory: &Memory) -> Known {
+        let Some(voids) = self.voids(memory) else {
+            return Known::NOTHING;
         };
-        let Some(memory) = memory() else {
-            return absent(0);
-        };
-        let (voids, place) = (self.voids(memory), self.place());
+        let place = self.place();
         let check = memory.check[place].load(Ordering::SeqCst);
         let from = memory.job_id[place].load(Ordering::SeqCst);
-        if check == self.check(from, voids) {
-            Known { from, voids }
-        } else {
-            absent(voids)
+        Known {
+            from: if check == self.check(from, voids) {
+                from
+            } else {
+                i64::MIN
+            },
+            voids: Some(voids),
         }
+    }
+
+    /// Whether a count that began there sees all that its snapshot does, which it has taken meanwhile.
+    pub(crate) fn holds(self, known: Known) -> bool {
+        memory().is_none_or(|memory| self.holds_in(memory, known))
+    }
+
+    fn holds_in(self, memory: &Memory, known: Known) -> bool {
+        known.from == i64::MIN || self.voids(memory) == known.voids
     }
 
     /// Raises it to what a count has found since `known`. The caller holds the lock of what is counted.
     pub(crate) fn raise(self, known: Known, job_id: i64) {
-        if job_id != known.from {
-            self.write(known.voids, job_id);
+        if job_id != known.from
+            && let Some(memory) = memory()
+        {
+            self.write(memory, known, job_id);
         }
     }
 
     /// Lowers it to a job that is being claimed. The caller holds the lock of what is claimed.
     pub(crate) fn lower(self, job_id: i64) {
-        let known = self.known();
+        let Some(memory) = memory() else { return };
+        let known = self.known_in(memory);
         if job_id < known.from {
-            self.write(known.voids, job_id);
+            self.write(memory, known, job_id);
         }
     }
 
-    fn write(self, voids: u64, job_id: i64) {
-        let Some(memory) = memory() else { return };
+    fn write(self, memory: &Memory, known: Known, job_id: i64) {
+        let Some(voids) = known.voids else { return };
         let place = self.place();
         // What it said before is gone before it says another thing.
         memory.check[place].store(0, Ordering::SeqCst);
@@ -180,17 +221,105 @@ impl Floor {
         memory.check[place].store(self.check(job_id, voids), Ordering::SeqCst);
     }
 
-    /// Makes it void, with a few others.
+    /// Makes it void, with a few others, before this transaction can be seen and until [`settle`].
+    pub(crate) fn unsettle(self) {
+        unsettle(self.voids[0]);
+    }
+
+    /// Makes it void, with a few others. The caller holds the lock of what is counted.
     pub(crate) fn forget(self) {
         if let Some(memory) = memory() {
-            memory.voids[self.void].fetch_add(1, Ordering::SeqCst);
+            memory.begun[self.voids[0]].fetch_add(1, Ordering::SeqCst);
+            memory.ended[self.voids[0]].fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-/// Makes all floors void.
-pub(super) fn forget() {
+fn here() -> u32 {
+    // SAFETY: a plain number of this backend.
+    unsafe { pg_sys::MyDatabaseId }.to_u32()
+}
+
+fn of_this_database() -> usize {
+    mixed(u64::from(here())) as usize % OF_DATABASE
+}
+
+fn unsettle(what: usize) {
     if let Some(memory) = memory() {
-        memory.voids[0].fetch_add(1, Ordering::SeqCst);
+        UNSETTLED.with_borrow_mut(|unsettled| {
+            unsettled.push(what);
+            memory.begun[what].fetch_add(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Makes all floors of this database void, before what this session commits can be seen and until [`settle`].
+pub(crate) fn unsettle_all() {
+    unsettle(of_this_database());
+}
+
+/// What this session has unsettled can be seen, or is undone.
+pub(crate) fn settle() {
+    let unsettled = UNSETTLED.take();
+    if let Some(memory) = memory() {
+        for what in unsettled {
+            memory.ended[what].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Floor, Memory, VOIDS};
+    use std::sync::atomic::Ordering;
+
+    const FLOOR: Floor = Floor {
+        tag: 7,
+        voids: [VOIDS - 1, 1],
+    };
+
+    fn empty() -> Box<Memory> {
+        // SAFETY: all zero is a valid, empty memory.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn a_floor_is_absent_from_before_a_commit_until_it_is_raised_after_it() {
+        let memory = empty();
+        let absent = i64::MIN;
+        for by in FLOOR.voids {
+            FLOOR.write(&memory, FLOOR.known_in(&memory), 100);
+            let before = FLOOR.known_in(&memory);
+            assert_eq!(before.from, 100);
+            assert!(FLOOR.holds_in(&memory, before));
+
+            memory.begun[by].fetch_add(1, Ordering::SeqCst);
+            assert!(!FLOOR.holds_in(&memory, before), "a count begins again");
+            let meanwhile = FLOOR.known_in(&memory);
+            assert_eq!(meanwhile.from, absent);
+            FLOOR.write(&memory, meanwhile, 200);
+            FLOOR.write(&memory, before, 150);
+            assert_eq!(FLOOR.known_in(&memory).from, absent);
+
+            memory.ended[by].fetch_add(1, Ordering::SeqCst);
+            assert_eq!(FLOOR.known_in(&memory).from, absent);
+            assert!(!FLOOR.holds_in(&memory, before));
+            FLOOR.write(&memory, before, 150);
+            assert_eq!(FLOOR.known_in(&memory).from, absent, "counted before");
+            FLOOR.write(&memory, FLOOR.known_in(&memory), 50);
+            assert_eq!(FLOOR.known_in(&memory).from, 50);
+        }
+    }
+
+    #[test]
+    fn two_that_end_at_once_settle_when_both_have_ended() {
+        let memory = empty();
+        memory.begun[1].fetch_add(2, Ordering::SeqCst);
+        memory.ended[1].fetch_add(1, Ordering::SeqCst);
+        FLOOR.write(&memory, FLOOR.known_in(&memory), 9);
+        assert_eq!(FLOOR.known_in(&memory).from, i64::MIN);
+        memory.ended[1].fetch_add(1, Ordering::SeqCst);
+        FLOOR.write(&memory, FLOOR.known_in(&memory), 9);
+        assert_eq!(FLOOR.known_in(&memory).from, 9);
     }
 }

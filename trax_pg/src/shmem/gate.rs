@@ -69,7 +69,7 @@ fn memory() -> Option<&'static Memory> {
 }
 
 /// Opens all gates.
-pub(super) fn open_gates() {
+pub(crate) fn open_gates() {
     if let Some(memory) = memory() {
         for changes in &memory.changes {
             changes.fetch_add(1, Ordering::SeqCst);

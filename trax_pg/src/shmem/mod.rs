@@ -15,8 +15,8 @@ pub(crate) mod prepared;
 pub(crate) mod tally;
 
 pub(crate) use bell::{Bell, TOKEN_CLASSES, bell};
-pub(crate) use floor::Floor;
-pub(crate) use gate::Gate;
+pub(crate) use floor::{Floor, Known, settle as settle_floors, unsettle_all as unsettle_floors};
+pub(crate) use gate::{Gate, open_gates};
 pub(crate) use lane::{
     Finding, LanesState, Peek, Section, lanes, look_again, looked_again, lower, lowered_since,
     peek, publish, raise,
@@ -72,7 +72,8 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
-    /// The process that vacuums, or 0.
+    /// The process that vacuums, or 0: it says so before it connects, and leaves at its end, whatever that is; after a
+    /// crash this memory begins anew.
     vacuum: i32,
     /// The process whose statement needs the database without a scheduler, or 0.
     held_by: i32,
@@ -161,6 +162,27 @@ impl Shared {
         Some(slot)
     }
 
+    fn vacuum_enters(&mut self, database: Oid, pid: i32) -> bool {
+        let Some(slot) = self.find_or_take(database) else {
+            return false;
+        };
+        if slot.is_held() || slot.vacuum != 0 {
+            self.free_if_unused(database);
+            return false;
+        }
+        slot.vacuum = pid;
+        true
+    }
+
+    fn vacuum_leaves(&mut self, database: Oid, pid: i32) {
+        if let Some(slot) = self.find(database)
+            && slot.vacuum == pid
+        {
+            slot.vacuum = 0;
+            self.free_if_unused(database);
+        }
+    }
+
     fn free_if_unused(&mut self, database: Oid) {
         if let Some(slot) = self.find(database)
             && slot.phase == Phase::Absent
@@ -198,16 +220,11 @@ pub(crate) enum Reservation {
     Full,
 }
 
-/// Nothing is known any more of the lanes of this database, nor of what runs in it.
+/// Nothing is known any more of the lanes of this database, nor whether groups have room. Floors of what runs are
+/// unsettled before the commit that makes it so.
 pub(crate) fn forget() {
     lane::forget();
-    forget_counts();
-}
-
-/// Nothing is known any more of what runs in this database.
-pub(crate) fn forget_counts() {
-    gate::open_gates();
-    floor::forget();
+    open_gates();
 }
 
 /// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction only.
@@ -294,28 +311,12 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
 
 /// A vacuum says that it is there, before it connects; false when the database is held or another one is there.
 pub(crate) fn vacuum_enters(database: Oid, pid: i32) -> bool {
-    let mut board = BOARD.exclusive();
-    let Some(slot) = board.find_or_take(database) else {
-        return false;
-    };
-    let is_free = slot.vacuum == 0 || !is_connected(slot.vacuum);
-    if slot.is_held() || !is_free {
-        board.free_if_unused(database);
-        return false;
-    }
-    slot.vacuum = pid;
-    true
+    BOARD.exclusive().vacuum_enters(database, pid)
 }
 
 /// A vacuum says that it is gone, after its connection ended.
 pub(crate) fn vacuum_leaves(database: Oid, pid: i32) {
-    let mut board = BOARD.exclusive();
-    if let Some(slot) = board.find(database)
-        && slot.vacuum == pid
-    {
-        slot.vacuum = 0;
-        board.free_if_unused(database);
-    }
+    BOARD.exclusive().vacuum_leaves(database, pid);
 }
 
 /// Whether a process of ours is connected to a database.
@@ -412,7 +413,14 @@ pub(crate) fn wake_launcher() {
     }
 }
 
+/// In tests there is no server.
+#[cfg(test)]
+pub(crate) fn is_connected(pid: i32) -> bool {
+    pid != 0
+}
+
 /// Whether a process is connected to this server.
+#[cfg(not(test))]
 pub(crate) fn is_connected(pid: i32) -> bool {
     // SAFETY: takes any number; gives null or a process.
     unsafe { !pg_sys::BackendPidGetProc(pid).is_null() }
@@ -424,4 +432,29 @@ fn send_sigterm(pid: i32) {
     }
     // SAFETY: kill(2) with a process of this server. It fails only when that is gone already.
     unsafe { kill(pid, pg_sys::SIGTERM as i32) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FREE, POKES, SLOTS, Shared};
+    use pgrx::pg_sys::Oid;
+
+    #[test]
+    fn a_database_has_one_vacuum_from_before_it_connects_until_it_has_left() {
+        let mut board = Shared {
+            launcher: 0,
+            slots: [FREE; SLOTS],
+            pokes: [Oid::INVALID; POKES],
+            poked: 0,
+        };
+        let (one, other) = (Oid::from(7), Oid::from(8));
+        // Neither process is connected yet.
+        assert!(board.vacuum_enters(one, 11));
+        assert!(!board.vacuum_enters(one, 12));
+        assert!(board.vacuum_enters(other, 13));
+        board.vacuum_leaves(one, 12);
+        assert!(!board.vacuum_enters(one, 12), "it was not its own");
+        board.vacuum_leaves(one, 11);
+        assert!(board.vacuum_enters(one, 12));
+    }
 }
