@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::ground::{Ground, TASK, figure};
+use super::bench_database::{BenchDatabase, TASK, figure};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
@@ -18,14 +18,14 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Claims of a new connection that do not count.
 const WARM_UP: u32 = 20;
 
-pub(crate) async fn depth(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn depth(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     // A deep queue takes long to fill: it is measured once, with the shallow one before and after it.
-    ground.step(&format!("{SHALLOW} jobs wait"));
-    let before = at_depth(ground, SHALLOW).await?;
-    ground.step(&format!("{} jobs wait", ground.sizes.deep));
-    let deep = at_depth(ground, ground.sizes.deep).await?;
-    ground.step(&format!("{SHALLOW} jobs wait, again"));
-    let after = at_depth(ground, SHALLOW).await?;
+    bench.step(&format!("{SHALLOW} jobs wait"));
+    let before = at_depth(bench, SHALLOW).await?;
+    bench.step(&format!("{} jobs wait", bench.sizes.deep));
+    let deep = at_depth(bench, bench.sizes.deep).await?;
+    bench.step(&format!("{SHALLOW} jobs wait, again"));
+    let after = at_depth(bench, SHALLOW).await?;
     let shallow = before.iter().zip(&after).map(|(a, b)| (a + b) / 2.0);
     let rounds = deep.iter().zip(shallow).map(|(deep, shallow)| Round {
         measured: Sample::bare(*deep),
@@ -33,21 +33,21 @@ pub(crate) async fn depth(ground: &Ground) -> Result<Vec<Figure>, Failure> {
     });
     let what = format!(
         "a claim of one of {} jobs that wait, median of {}",
-        ground.sizes.deep, ground.sizes.samples
+        bench.sizes.deep, bench.sizes.samples
     );
     let floor = format!("the same with {SHALLOW} jobs, before and after");
     Ok(figure(Unit::Milliseconds, what, &floor, rounds.collect()))
 }
 
 /// A median for each round, while about so many jobs wait.
-async fn at_depth(ground: &Ground, jobs: i64) -> Result<Vec<f64>, Failure> {
-    ground.clear().await?;
-    ground.load(jobs, "").await?;
+async fn at_depth(bench: &BenchDatabase, jobs: i64) -> Result<Vec<f64>, Failure> {
+    bench.clear().await?;
+    bench.load(jobs, "").await?;
     let mut medians = Vec::new();
-    for number in 0..=ground.sizes.rounds {
-        ground.load(taken(ground), "").await?;
-        ground.settle_queue().await?;
-        let time = claim_time(ground).await?;
+    for number in 0..=bench.sizes.rounds {
+        bench.load(taken(bench), "").await?;
+        bench.settle_queue().await?;
+        let time = claim_time(bench).await?;
         if number > 0 {
             medians.push(time);
         }
@@ -55,22 +55,22 @@ async fn at_depth(ground: &Ground, jobs: i64) -> Result<Vec<f64>, Failure> {
     Ok(medians)
 }
 
-pub(crate) async fn blocked(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn blocked(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let sql = "select trax.configure_group('full', max_active_jobs => 1)";
-    ground.hand.query_typed(sql, &[]).await?;
+    bench.hand.query_typed(sql, &[]).await?;
     let mut rounds = Vec::new();
-    for number in 0..=ground.sizes.rounds {
-        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
+    for number in 0..=bench.sizes.rounds {
+        bench.step(&format!("round {number} of {}", bench.sizes.rounds));
         let round = [
-            behind(ground, None).await?,
-            behind(ground, Some(", group_name => 'full'")).await?,
-            behind(ground, Some(", concurrency_key => 'held'")).await?,
+            behind(bench, None).await?,
+            behind(bench, Some(", group_name => 'full'")).await?,
+            behind(bench, Some(", concurrency_key => 'held'")).await?,
         ];
         if number > 0 {
             rounds.push(round);
         }
     }
-    let (count, samples) = (ground.sizes.blocked, ground.sizes.samples);
+    let (count, samples) = (bench.sizes.blocked, bench.sizes.samples);
     let figure = |way: usize, way_name: &str, measure: &str, time: fn(&Behind) -> f64| Figure {
         measure: measure.to_owned(),
         unit: Unit::Milliseconds,
@@ -110,28 +110,28 @@ struct Behind {
 }
 
 /// The claim times of free jobs with blocked ones before them.
-async fn behind(ground: &Ground, options: Option<&str>) -> Result<Behind, Failure> {
-    ground.clear().await?;
+async fn behind(bench: &BenchDatabase, options: Option<&str>) -> Result<Behind, Failure> {
+    bench.clear().await?;
     if let Some(options) = options {
-        ground.load(ground.sizes.blocked + 1, options).await?;
+        bench.load(bench.sizes.blocked + 1, options).await?;
         // From here on the others wait for this one.
         let sql = "select job_id, token, input from trax.claim_next(lease => '1 day')";
-        ground.hand.query_typed_one(sql, &[]).await?;
+        bench.hand.query_typed_one(sql, &[]).await?;
     }
-    ground.load(SHALLOW + taken(ground), "").await?;
-    ground.settle_queue().await?;
+    bench.load(SHALLOW + taken(bench), "").await?;
+    bench.settle_queue().await?;
     Ok(Behind {
-        first: first_claim(ground).await?,
-        later: claim_time(ground).await?,
+        first: first_claim(bench).await?,
+        later: claim_time(bench).await?,
     })
 }
 
 /// Claims until one brings a job: the first ones may only put aside what is blocked.
-async fn first_claim(ground: &Ground) -> Result<f64, Failure> {
+async fn first_claim(bench: &BenchDatabase) -> Result<f64, Failure> {
     let begun = Instant::now();
     loop {
         let sql = "select job_id, token, input from trax.claim_next(lease => '1 day')";
-        if !ground.hand.query_typed(sql, &[]).await?.is_empty() {
+        if !bench.hand.query_typed(sql, &[]).await?.is_empty() {
             return Ok(begun.elapsed().as_secs_f64() * 1e3);
         }
         if begun.elapsed() > DEADLINE {
@@ -141,13 +141,13 @@ async fn first_claim(ground: &Ground) -> Result<f64, Failure> {
 }
 
 /// How many jobs one measurement takes.
-fn taken(ground: &Ground) -> i64 {
-    i64::from(ground.sizes.samples + WARM_UP) + 1
+fn taken(bench: &BenchDatabase) -> i64 {
+    i64::from(bench.sizes.samples + WARM_UP) + 1
 }
 
 /// The median of single claims in milliseconds; each job is completed, outside of its time.
-async fn claim_time(ground: &Ground) -> Result<f64, Failure> {
-    let connection = ground.connect().await?;
+async fn claim_time(bench: &BenchDatabase) -> Result<f64, Failure> {
+    let connection = bench.connect().await?;
     connection
         .batch_execute("set synchronous_commit = off")
         .await?;
@@ -158,7 +158,7 @@ async fn claim_time(ground: &Ground) -> Result<f64, Failure> {
         .prepare_typed("select trax.complete($1, $2)", &[Type::INT8, Type::UUID])
         .await?;
     let mut times = Vec::new();
-    for number in 0..ground.sizes.samples + WARM_UP {
+    for number in 0..bench.sizes.samples + WARM_UP {
         let sent = Instant::now();
         let row = connection.query_opt(&claim, &[]).await?;
         let time = sent.elapsed();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio_postgres::Client as Connection;
 
-use super::ground::{Ground, expect};
+use super::bench_database::{BenchDatabase, expect};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
@@ -15,23 +15,25 @@ const LATER: &str = "clock_timestamp() + interval '1 day' + interval '1 s' * n";
 /// As if it had been due a moment ago.
 const NOW: &str = "clock_timestamp() - interval '1 s'";
 
-pub(crate) async fn manifests(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let (count, groups) = (ground.sizes.manifests, ground.sizes.groups);
-    ground
+pub(crate) async fn manifests(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let (count, groups) = (bench.sizes.manifests, bench.sizes.groups);
+    bench
         .hand
         .query_typed("select trax.pause('bench')", &[])
         .await?;
-    ground.step("1 manifest");
-    store(ground, "few", 1, 1, LATER).await?;
-    let few = Ticks::measure(ground).await?;
-    ground.step(&format!("storing {count} manifests"));
-    store(ground, "many", count, groups, LATER).await?;
-    ground.step("never analyzed");
-    let unknown = Ticks::measure(ground).await?;
-    ground.sql("vacuum (analyze) trax.manifest").await?;
-    ground.sql("vacuum (analyze) trax.manifest_state").await?;
-    ground.step("analyzed");
-    let many = Ticks::measure(ground).await?;
+    bench.step("1 manifest");
+    store(bench, "few", 1, 1, LATER).await?;
+    let few = Ticks::measure(bench).await?;
+    bench.step(&format!("storing {count} manifests"));
+    store(bench, "many", count, groups, LATER).await?;
+    bench.step("never analyzed");
+    let unknown = Ticks::measure(bench).await?;
+    bench_database.sql("vacuum (analyze) trax.manifest").await?;
+    bench_database
+        .sql("vacuum (analyze) trax.manifest_state")
+        .await?;
+    bench.step("analyzed");
+    let many = Ticks::measure(bench).await?;
 
     let rounds = |own: &[f64], floor: &[f64]| -> Vec<Round> {
         let both = own.iter().zip(floor);
@@ -69,22 +71,22 @@ struct Ticks {
 }
 
 impl Ticks {
-    async fn measure(ground: &Ground) -> Result<Self, Failure> {
+    async fn measure(bench: &BenchDatabase) -> Result<Self, Failure> {
         let mut ticks = Ticks::default();
-        let connection = ground.connect().await?;
-        for number in 0..=ground.sizes.rounds {
+        let connection = bench.connect().await?;
+        for number in 0..=bench.sizes.rounds {
             let mut times = Vec::new();
-            for _ in 0..ground.sizes.samples {
+            for _ in 0..bench.sizes.samples {
                 times.push(tick(&connection, 0).await?);
             }
             let idle = median(times).unwrap_or(0.0);
             arm(
-                ground,
+                bench,
                 "s.manifest_id = (select max(m.manifest_id) from trax.manifest m)",
             )
             .await?;
             let one_due = tick(&connection, 1).await?;
-            ground.sql("truncate trax.work_queue").await?;
+            bench_database.sql("truncate trax.work_queue").await?;
             if number > 0 {
                 ticks.idle.push(idle);
                 ticks.one_due.push(one_due);
@@ -94,21 +96,21 @@ impl Ticks {
     }
 }
 
-pub(crate) async fn firing(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    ground
+pub(crate) async fn firing(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    bench
         .hand
         .query_typed("select trax.pause('bench')", &[])
         .await?;
-    store(ground, "due", ground.sizes.due, 1, LATER).await?;
-    ground
+    store(bench, "due", bench.sizes.due, 1, LATER).await?;
+    bench
         .sql("create table bench.state (like trax.manifest_state including all); insert into bench.state select * from trax.manifest_state")
         .await?;
     let (mut at_once, mut by_cycles) = (Vec::new(), Vec::new());
-    for number in 0..=ground.sizes.rounds {
-        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
-        let floor = Some(fire_plainly(ground).await?);
-        let all = fire(ground, true).await?;
-        let some = fire(ground, false).await?;
+    for number in 0..=bench.sizes.rounds {
+        bench.step(&format!("round {number} of {}", bench.sizes.rounds));
+        let floor = Some(fire_plainly(bench).await?);
+        let all = fire(bench, true).await?;
+        let some = fire(bench, false).await?;
         if number > 0 {
             at_once.push(Round {
                 measured: all,
@@ -124,7 +126,7 @@ pub(crate) async fn firing(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         Figure {
         measure: measure.to_owned(),
         unit: Unit::ManifestsPerSecond,
-        what: format!("{} manifests due at once, queued by trax.tick() {what}", ground.sizes.due),
+        what: format!("{} manifests due at once, queued by trax.tick() {what}", bench.sizes.due),
         floor: "one insert-select into a table of the shape of trax.work_queue and one update of a copy of trax.manifest_state"
             .to_owned(),
         rounds,
@@ -141,14 +143,16 @@ pub(crate) async fn firing(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 /// Everything that is due is queued, in one cycle or in as many as it takes.
-async fn fire(ground: &Ground, at_once: bool) -> Result<Sample, Failure> {
-    ground.clear().await?;
-    arm(ground, "true").await?;
-    ground.sql("vacuum (analyze) trax.manifest_state").await?;
-    let connection = ground.connect().await?;
+async fn fire(bench: &BenchDatabase, at_once: bool) -> Result<Sample, Failure> {
+    bench.clear().await?;
+    arm(bench, "true").await?;
+    bench_database
+        .sql("vacuum (analyze) trax.manifest_state")
+        .await?;
+    let connection = bench.connect().await?;
     tick_setting(&connection, at_once).await?;
-    let due = ground.sizes.due;
-    let begun = ground.meter.begin().await?;
+    let due = bench.sizes.due;
+    let begun = bench.meter.begin().await?;
     let mut queued = 0;
     while queued < due {
         let more = queue_due(&connection).await?;
@@ -157,8 +161,8 @@ async fn fire(ground: &Ground, at_once: bool) -> Result<Sample, Failure> {
         }
         queued += more;
     }
-    let cost = ground.meter.end(begun).await?;
-    let waiting = ground
+    let cost = bench.meter.end(begun).await?;
+    let waiting = bench
         .number("select count(distinct manifest_id) from trax.work_queue")
         .await?;
     expect("manifests queued", waiting, due)?;
@@ -174,11 +178,11 @@ async fn tick_setting(connection: &Connection, at_once: bool) -> Result<(), Fail
     Ok(())
 }
 
-async fn fire_plainly(ground: &Ground) -> Result<Sample, Failure> {
-    ground.clear().await?;
-    ground.sql("vacuum (analyze) bench.state").await?;
-    let begun = ground.meter.begin().await?;
-    ground
+async fn fire_plainly(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    bench.clear().await?;
+    bench_database.sql("vacuum (analyze) bench.state").await?;
+    let begun = bench.meter.begin().await?;
+    bench
         .sql(
             "begin;
              insert into bench.shape (lane_id, queued_at, run_at, scheduled_for, manifest_id, manifest, scheduled, task, group_name, input)
@@ -189,9 +193,9 @@ async fn fire_plainly(ground: &Ground) -> Result<Sample, Failure> {
              commit",
         )
         .await?;
-    let cost = ground.meter.end(begun).await?;
-    let rows = ground.number("select count(*) from bench.shape").await?;
-    expect("rows written", rows, ground.sizes.due)?;
+    let cost = bench.meter.end(begun).await?;
+    let rows = bench.number("select count(*) from bench.shape").await?;
+    expect("rows written", rows, bench.sizes.due)?;
     Ok(Sample::rate(rows, cost))
 }
 
@@ -218,8 +222,8 @@ async fn queue_due(connection: &Connection) -> Result<i64, Failure> {
 }
 
 /// As if these had been due a moment ago, and nothing of them were queued.
-async fn arm(ground: &Ground, which: &str) -> Result<(), Failure> {
-    ground
+async fn arm(bench: &BenchDatabase, which: &str) -> Result<(), Failure> {
+    bench
         .sql(&format!(
             "update trax.manifest_state s
              set next_run_at = {NOW}, next_scheduled_for = {NOW}, parked_on = null, parked_since = null, parked_due_at = null
@@ -230,14 +234,14 @@ async fn arm(ground: &Ground, which: &str) -> Result<(), Failure> {
 
 /// Stores manifests by sets, each with its own state. Their occurrences are half a year away.
 async fn store(
-    ground: &Ground,
+    bench: &BenchDatabase,
     prefix: &str,
     count: i64,
     groups: i64,
     next_run_at: &str,
 ) -> Result<(), Failure> {
     let month = "1 + (extract(month from now())::int + 5) % 12";
-    ground
+    bench
         .sql(&format!(
             "with made as (
                  insert into trax.manifest (name, task, group_name, cron)

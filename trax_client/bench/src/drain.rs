@@ -10,65 +10,65 @@ use tokio_postgres::{Client as Connection, Row, Statement};
 use trax_client::{HandlerResult, Worker};
 use uuid::Uuid;
 
+use super::barrier::Barrier;
+use super::bench_database::{BenchDatabase, TASK, expect, figure, join, spawn};
 use super::enqueue;
 use super::floor::{self, DRAIN_BATCH, DRAIN_FLOOR, DRAINERS};
-use super::ground::{Ground, TASK, expect, figure, join, spawn};
 use super::meter::Cost;
 use super::report::{Figure, Sample, Unit};
-use super::start_line::StartLine;
 use trax_terminal::Failure;
 
 /// How many handlers of one worker run at once, and how many jobs wait in it: tuned for jobs that do nothing.
 const CONCURRENCY: usize = 200;
 const PREFETCH: usize = 300;
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let rounds = ground
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let rounds = bench
         .rounds(
-            async || floor::drain(ground).await,
-            async || by_workers(ground).await,
+            async || floor::drain(bench).await,
+            async || by_workers(bench).await,
         )
         .await?;
     let what = format!(
         "{} jobs that do nothing, by {DRAINERS} workers of the Rust client in this process ({CONCURRENCY} handlers, {PREFETCH} \
          fetched ahead), whole life with lease and history; from the first claim to the last commit; CPU and WAL with \
          queueing by {}",
-        ground.sizes.jobs,
+        bench.sizes.jobs,
         floor::QUEUE_BATCH,
     );
     Ok(figure(Unit::JobsPerSecond, what, DRAIN_FLOOR, rounds))
 }
 
-pub(crate) async fn run_sql(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let rounds = ground
+pub(crate) async fn run_sql(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let rounds = bench
         .rounds(
-            async || floor::drain(ground).await,
-            async || by_sql(ground).await,
+            async || floor::drain(bench).await,
+            async || by_sql(bench).await,
         )
         .await?;
     let what = format!(
         "{} jobs by {DRAINERS} connections that call trax.complete_and_claim by {DRAIN_BATCH}: the server alone; CPU and WAL with \
          queueing by {}",
-        ground.sizes.jobs,
+        bench.sizes.jobs,
         floor::QUEUE_BATCH,
     );
     Ok(figure(Unit::JobsPerSecond, what, DRAIN_FLOOR, rounds))
 }
 
 /// An empty world, and then so many jobs that wait, queued as programs do it.
-async fn fill(ground: &Ground) -> Result<Cost, Failure> {
-    ground.clear().await?;
-    let filled = enqueue::enqueue(ground, &ground.connect().await?, ground.sizes.jobs).await?;
-    ground.settle_queue().await?;
+async fn fill(bench: &BenchDatabase) -> Result<Cost, Failure> {
+    bench.clear().await?;
+    let filled = enqueue::enqueue(bench, &bench.connect().await?, bench.sizes.jobs).await?;
+    bench.settle_queue().await?;
     Ok(filled)
 }
 
-async fn by_workers(ground: &Ground) -> Result<Sample, Failure> {
-    let filled = fill(ground).await?;
-    let line = StartLine::draw(ground, "trax.work_queue").await?;
+async fn by_workers(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    let filled = fill(bench).await?;
+    let line = Barrier::raise(bench, "trax.work_queue").await?;
     let mut hands = Vec::new();
     for _ in 0..DRAINERS {
-        let worker = Worker::new(ground.config())
+        let worker = Worker::new(bench.config())
             .concurrency(CONCURRENCY)
             .prefetch(PREFETCH)
             .without_signals()
@@ -79,37 +79,37 @@ async fn by_workers(ground: &Ground) -> Result<Sample, Failure> {
             Ok(())
         }));
     }
-    let begun = line.go(ground, DRAINERS).await?;
+    let begun = line.go(bench, DRAINERS).await?;
     join(hands).await?;
-    let drained = ground.meter.end(begun).await?;
-    ground.expect_completed(ground.sizes.jobs).await?;
+    let drained = bench.meter.end(begun).await?;
+    bench.expect_completed(bench.sizes.jobs).await?;
     Ok(Sample::rate_with(
-        ground.sizes.jobs,
+        bench.sizes.jobs,
         drained,
         filled + drained,
     ))
 }
 
-async fn by_sql(ground: &Ground) -> Result<Sample, Failure> {
-    let jobs = ground.sizes.jobs;
-    let filled = fill(ground).await?;
-    let drained = drain_by_sql(ground, jobs).await?;
-    ground.expect_completed(jobs).await?;
+async fn by_sql(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    let jobs = bench.sizes.jobs;
+    let filled = fill(bench).await?;
+    let drained = drain_by_sql(bench, jobs).await?;
+    bench.expect_completed(jobs).await?;
     Ok(Sample::rate_with(jobs, drained, filled + drained))
 }
 
 /// Completes so many jobs that wait.
-pub(crate) async fn drain_by_sql(ground: &Ground, jobs: i64) -> Result<Cost, Failure> {
-    let line = StartLine::draw(ground, "trax.work_queue").await?;
+pub(crate) async fn drain_by_sql(bench: &BenchDatabase, jobs: i64) -> Result<Cost, Failure> {
+    let line = Barrier::raise(bench, "trax.work_queue").await?;
     let done = Arc::new(AtomicI64::new(0));
     let mut hands = Vec::new();
     for number in 0..DRAINERS {
-        let taker = Taker::new(ground.connect().await?, number).await?;
+        let taker = Taker::new(bench.connect().await?, number).await?;
         hands.push(spawn(taker.until(jobs, Arc::clone(&done))));
     }
-    let begun = line.go(ground, DRAINERS).await?;
+    let begun = line.go(bench, DRAINERS).await?;
     join(hands).await?;
-    let cost = ground.meter.end(begun).await?;
+    let cost = bench.meter.end(begun).await?;
     expect("jobs completed", done.load(Ordering::Relaxed), jobs)?;
     Ok(cost)
 }

@@ -4,35 +4,35 @@ use bytes::{BufMut, BytesMut};
 use tokio_postgres::Client as Connection;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
+use super::bench_database::{BenchDatabase, TASK, expect, figure, payload};
 use super::floor;
-use super::ground::{Ground, TASK, expect, figure, payload};
 use super::meter::Cost;
 use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
 
 const FLOOR: &str = "COPY of as many rows a commit into a table with the columns, constraints and indexes of trax.work_queue";
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let rounds = ground
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let rounds = bench
         .rounds(
-            async || floor::copy(ground).await,
-            async || measure(ground, enqueue).await,
+            async || floor::copy(bench).await,
+            async || measure(bench, enqueue).await,
         )
         .await?;
-    let (jobs, batch) = (ground.sizes.jobs, floor::QUEUE_BATCH);
+    let (jobs, batch) = (bench.sizes.jobs, floor::QUEUE_BATCH);
     let what =
         format!("{jobs} jobs by trax.enqueue_many over 1 connection, {batch} a call and commit");
     Ok(figure(Unit::JobsPerSecond, what, FLOOR, rounds))
 }
 
-pub(crate) async fn run_copy(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let rounds = ground
+pub(crate) async fn run_copy(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let rounds = bench
         .rounds(
-            async || floor::copy(ground).await,
-            async || measure(ground, copy).await,
+            async || floor::copy(bench).await,
+            async || measure(bench, copy).await,
         )
         .await?;
-    let (jobs, batch) = (ground.sizes.jobs, floor::QUEUE_BATCH);
+    let (jobs, batch) = (bench.sizes.jobs, floor::QUEUE_BATCH);
     let what = format!(
         "{jobs} jobs by COPY into trax.new_job over 1 connection, {batch} a statement and commit"
     );
@@ -40,28 +40,26 @@ pub(crate) async fn run_copy(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 async fn measure(
-    ground: &Ground,
-    queue: impl AsyncFn(&Ground, &Connection, i64) -> Result<Cost, Failure>,
+    bench: &BenchDatabase,
+    queue: impl AsyncFn(&BenchDatabase, &Connection, i64) -> Result<Cost, Failure>,
 ) -> Result<Sample, Failure> {
-    let jobs = ground.sizes.jobs;
-    ground.clear().await?;
-    let cost = queue(ground, &ground.connect().await?, jobs).await?;
-    let waiting = ground
-        .number("select count(*) from trax.work_queue")
-        .await?;
+    let jobs = bench.sizes.jobs;
+    bench.clear().await?;
+    let cost = queue(bench, &bench.connect().await?, jobs).await?;
+    let waiting = bench.number("select count(*) from trax.work_queue").await?;
     expect("jobs waiting", waiting, jobs)?;
     Ok(Sample::rate(jobs, cost))
 }
 
 /// Queues so many jobs as a program would, and says what it cost.
 pub(crate) async fn enqueue(
-    ground: &Ground,
+    bench: &BenchDatabase,
     connection: &Connection,
     jobs: i64,
 ) -> Result<Cost, Failure> {
     let sql = format!("select trax.enqueue_many('{TASK}', $1)");
     let statement = connection.prepare_typed(&sql, &[Type::JSONB_ARRAY]).await?;
-    let begun = ground.meter.begin().await?;
+    let begun = bench.meter.begin().await?;
     for from in (0..jobs).step_by(floor::QUEUE_BATCH as usize) {
         let inputs: Vec<Json> = (from..jobs.min(from + floor::QUEUE_BATCH))
             .map(|n| Json(payload(n)))
@@ -69,14 +67,14 @@ pub(crate) async fn enqueue(
         let ids = connection.query(&statement, &[&inputs]).await?;
         expect("ids given", ids.len() as i64, inputs.len() as i64)?;
     }
-    ground.meter.end(begun).await
+    bench.meter.end(begun).await
 }
 
-async fn copy(ground: &Ground, connection: &Connection, jobs: i64) -> Result<Cost, Failure> {
+async fn copy(bench: &BenchDatabase, connection: &Connection, jobs: i64) -> Result<Cost, Failure> {
     let row = |n| format!("{TASK}\t{}\n", payload(n));
-    let begun = ground.meter.begin().await?;
+    let begun = bench.meter.begin().await?;
     floor::copy_in(connection, "trax.new_job (task, input)", jobs, row).await?;
-    ground.meter.end(begun).await
+    bench.meter.end(begun).await
 }
 
 /// JSON that is text already: what a COPY also begins with.

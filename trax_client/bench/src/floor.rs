@@ -11,10 +11,10 @@ use bytes::Bytes;
 use futures_util::SinkExt;
 use tokio_postgres::Client as Connection;
 
-use super::ground::{Ground, Hand, expect, join, payload, spawn};
+use super::barrier::Barrier;
+use super::bench_database::{BenchDatabase, Hand, expect, join, payload, spawn};
 use super::meter::Cost;
 use super::report::{Figure, Round, Sample, Unit};
-use super::start_line::StartLine;
 use trax_terminal::Failure;
 
 /// How many connections drain, and how many jobs each takes at once.
@@ -37,14 +37,14 @@ const TAKE: &str = "delete from bench.plain
     ))
     returning id, payload";
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let jobs = ground.sizes.jobs;
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let jobs = bench.sizes.jobs;
     let (mut drain, mut copy, mut commit) = (Vec::new(), Vec::new(), Vec::new());
-    for number in 0..=ground.sizes.rounds {
-        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
-        let taken = self::drain(ground).await?;
-        let copied = self::copy(ground).await?;
-        let committed = self::commit(ground, super::single::CONNECTIONS).await?;
+    for number in 0..=bench.sizes.rounds {
+        bench.step(&format!("round {number} of {}", bench.sizes.rounds));
+        let taken = self::drain(bench).await?;
+        let copied = self::copy(bench).await?;
+        let committed = self::commit(bench, super::single::CONNECTIONS).await?;
         if number > 0 {
             for (rounds, measured) in [
                 (&mut drain, taken),
@@ -93,35 +93,29 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 /// Fills the plain table and drains it: the rate of the drain, CPU and WAL of both.
-pub(crate) async fn drain(ground: &Ground) -> Result<Sample, Failure> {
-    let jobs = ground.sizes.jobs;
-    ground.clear().await?;
-    let begun = ground.meter.begin().await?;
+pub(crate) async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    let jobs = bench.sizes.jobs;
+    bench.clear().await?;
+    let begun = bench.meter.begin().await?;
     let rows: fn(i64) -> String = |n| format!("{}\n", payload(n));
-    copy_in(
-        &ground.connect().await?,
-        "bench.plain (payload)",
-        jobs,
-        rows,
-    )
-    .await?;
-    let filled = ground.meter.end(begun).await?;
-    ground.sql("vacuum (analyze) bench.plain").await?;
+    copy_in(&bench.connect().await?, "bench.plain (payload)", jobs, rows).await?;
+    let filled = bench.meter.end(begun).await?;
+    bench_database.sql("vacuum (analyze) bench.plain").await?;
 
-    let line = StartLine::draw(ground, "bench.plain").await?;
+    let line = Barrier::raise(bench, "bench.plain").await?;
     let taken = Arc::new(AtomicI64::new(0));
     let mut hands: Vec<Hand> = Vec::new();
     for _ in 0..DRAINERS {
-        let connection = ground.connect().await?;
+        let connection = bench.connect().await?;
         hands.push(spawn(take_all(connection, jobs, Arc::clone(&taken))));
     }
-    let begun = line.go(ground, DRAINERS).await?;
+    let begun = line.go(bench, DRAINERS).await?;
     join(hands).await?;
-    let drained = ground.meter.end(begun).await?;
+    let drained = bench.meter.end(begun).await?;
     expect("rows taken", taken.load(Ordering::Relaxed), jobs)?;
     expect(
         "rows left",
-        ground.number("select count(*) from bench.plain").await?,
+        bench.number("select count(*) from bench.plain").await?,
         0,
     )?;
     Ok(Sample::rate_with(jobs, drained, filled + drained))
@@ -137,23 +131,23 @@ async fn take_all(connection: Connection, jobs: i64, taken: Arc<AtomicI64>) -> R
 }
 
 /// COPY into the table that has the shape of the work queue.
-pub(crate) async fn copy(ground: &Ground) -> Result<Sample, Failure> {
-    let jobs = ground.sizes.jobs;
-    ground.clear().await?;
-    let connection = ground.connect().await?;
-    let now: String = ground
+pub(crate) async fn copy(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    let jobs = bench.sizes.jobs;
+    bench.clear().await?;
+    let connection = bench.connect().await?;
+    let now: String = bench
         .hand
         .query_typed_one("select clock_timestamp()::text", &[])
         .await?
         .try_get(0)?;
     let row = |n| format!("7\t{now}\t{now}\tbench\tdefault\t{}\n", payload(n));
-    let begun = ground.meter.begin().await?;
+    let begun = bench.meter.begin().await?;
     let table = "bench.shape (lane_id, queued_at, run_at, task, group_name, input)";
     copy_in(&connection, table, jobs, row).await?;
-    let cost: Cost = ground.meter.end(begun).await?;
+    let cost: Cost = bench.meter.end(begun).await?;
     expect(
         "rows copied",
-        ground.number("select count(*) from bench.shape").await?,
+        bench.number("select count(*) from bench.shape").await?,
         jobs,
     )?;
     Ok(Sample::rate(jobs, cost))
@@ -182,13 +176,13 @@ pub(crate) async fn copy_in(
 }
 
 /// One durable row a transaction, over so many connections, for a while.
-pub(crate) async fn commit(ground: &Ground, connections: i64) -> Result<Sample, Failure> {
-    ground.clear().await?;
+pub(crate) async fn commit(bench: &BenchDatabase, connections: i64) -> Result<Sample, Failure> {
+    bench.clear().await?;
     let mut hands = Vec::new();
-    let line = StartLine::draw(ground, "bench.plain").await?;
+    let line = Barrier::raise(bench, "bench.plain").await?;
     for _ in 0..connections {
-        let connection = ground.connect().await?;
-        let each = (ground.sizes.jobs / 10 / connections).max(1);
+        let connection = bench.connect().await?;
+        let each = (bench.sizes.jobs / 10 / connections).max(1);
         hands.push(spawn(async move {
             let statement = connection
                 .prepare("insert into bench.plain (payload) values ($1)")
@@ -200,9 +194,9 @@ pub(crate) async fn commit(ground: &Ground, connections: i64) -> Result<Sample, 
             Ok(())
         }));
     }
-    let begun = line.go(ground, connections).await?;
+    let begun = line.go(bench, connections).await?;
     join(hands).await?;
-    let cost = ground.meter.end(begun).await?;
-    let rows = ground.number("select count(*) from bench.plain").await?;
+    let cost = bench.meter.end(begun).await?;
+    let rows = bench.number("select count(*) from bench.plain").await?;
     Ok(Sample::rate(rows, cost))
 }

@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use trax_client::{HandlerResult, Worker};
 use uuid::Uuid;
 
-use super::ground::{Ground, TASK, join, payload, spawn};
+use super::bench_database::{BenchDatabase, TASK, join, payload, spawn};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
@@ -23,20 +23,20 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 const FLOOR: &str = "trax.claim_next alone, by a session that knows that the job is there";
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let mut rounds: Vec<[Spread; 3]> = Vec::new();
-    for number in 0..=ground.sizes.rounds {
-        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
+    for number in 0..=bench.sizes.rounds {
+        bench.step(&format!("round {number} of {}", bench.sizes.rounds));
         let round = [
-            claim_alone(ground).await?,
-            worker(ground).await?,
-            plain_loop(ground).await?,
+            claim_alone(bench).await?,
+            worker(bench).await?,
+            plain_loop(bench).await?,
         ];
         if number > 0 {
             rounds.push(round);
         }
     }
-    let samples = ground.sizes.samples;
+    let samples = bench.sizes.samples;
     let mut figures = Vec::new();
     let ways = [
         ("worker", "handler of a worker of the Rust client"),
@@ -92,21 +92,21 @@ struct Producer {
 }
 
 impl Producer {
-    async fn new(ground: &Ground) -> Result<(Self, UnboundedSender<Instant>), Failure> {
+    async fn new(bench: &BenchDatabase) -> Result<(Self, UnboundedSender<Instant>), Failure> {
         let (told, begun) = unbounded_channel();
-        let connection = ground.connect().await?;
+        let connection = bench.connect().await?;
         connection
             .batch_execute("set synchronous_commit = off")
             .await?;
         Ok((Producer { connection, begun }, told))
     }
 
-    async fn times(mut self, ground: &Ground) -> Result<Spread, Failure> {
+    async fn times(mut self, bench: &BenchDatabase) -> Result<Spread, Failure> {
         let enqueue = format!("select trax.enqueue('{TASK}', '{}')", payload(1));
         let enqueue = self.connection.prepare(&enqueue).await?;
         let mut times = Vec::new();
         // The first one finds a connection that is still being made.
-        for number in 0..=ground.sizes.samples {
+        for number in 0..=bench.sizes.samples {
             self.connection.batch_execute("begin").await?;
             self.connection.query_one(&enqueue, &[]).await?;
             let sent = Instant::now();
@@ -121,16 +121,16 @@ impl Producer {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        let samples = i64::from(ground.sizes.samples);
-        ground.expect_completed_soon(samples + 1).await?;
+        let samples = i64::from(bench.sizes.samples);
+        bench.expect_completed_soon(samples + 1).await?;
         Ok(Spread::of(times))
     }
 }
 
-async fn worker(ground: &Ground) -> Result<Spread, Failure> {
-    ground.clear().await?;
-    let (producer, told) = Producer::new(ground).await?;
-    let worker = Worker::with_state(ground.config(), told)
+async fn worker(bench: &BenchDatabase) -> Result<Spread, Failure> {
+    bench.clear().await?;
+    let (producer, told) = Producer::new(bench).await?;
+    let worker = Worker::with_state(bench.config(), told)
         .without_signals()
         .handle(
             TASK,
@@ -143,17 +143,17 @@ async fn worker(ground: &Ground) -> Result<Spread, Failure> {
         worker.run().await?;
         Ok(())
     });
-    let spread = producer.times(ground).await;
+    let spread = producer.times(bench).await;
     shutdown.drain();
     join(vec![hand]).await?;
     spread
 }
 
-async fn plain_loop(ground: &Ground) -> Result<Spread, Failure> {
-    ground.clear().await?;
-    let (producer, told) = Producer::new(ground).await?;
-    let hand = spawn(wait_and_claim(ground.connect().await?, told));
-    let spread = producer.times(ground).await;
+async fn plain_loop(bench: &BenchDatabase) -> Result<Spread, Failure> {
+    bench.clear().await?;
+    let (producer, told) = Producer::new(bench).await?;
+    let hand = spawn(wait_and_claim(bench.connect().await?, told));
+    let spread = producer.times(bench).await;
     hand.abort();
     spread
 }
@@ -188,16 +188,16 @@ async fn wait_and_claim(
     }
 }
 
-async fn claim_alone(ground: &Ground) -> Result<Spread, Failure> {
-    ground.clear().await?;
-    let connection = ground.connect().await?;
+async fn claim_alone(bench: &BenchDatabase) -> Result<Spread, Failure> {
+    bench.clear().await?;
+    let connection = bench.connect().await?;
     let enqueue = format!("select trax.enqueue('{TASK}', '{}')", payload(1));
     let enqueue = connection.prepare(&enqueue).await?;
     let claim = connection
         .prepare("select job_id, token, input from trax.claim_next()")
         .await?;
     let mut times = Vec::new();
-    for number in 0..=ground.sizes.samples {
+    for number in 0..=bench.sizes.samples {
         connection.query_one(&enqueue, &[]).await?;
         let sent = Instant::now();
         connection.query_one(&claim, &[]).await?;

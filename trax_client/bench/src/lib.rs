@@ -5,27 +5,27 @@
 //! alternate, after one of each that warms up and does not count; a figure is the median of its rounds.
 //! Everything happens in a database of its own, made anew for each scenario and dropped at the end.
 
+mod barrier;
+mod bench_database;
 mod claim_time;
 mod cycle;
 mod drain;
 mod enqueue;
 mod floor;
-mod ground;
 mod latency;
 mod limit;
 mod machine;
 mod meter;
-mod place;
 mod producer;
 mod progress;
 mod prune;
 mod report;
 mod scenario;
 mod scrape;
+mod server;
 mod single;
 mod sizes;
 mod snapshot;
-mod start_line;
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -34,12 +34,12 @@ use std::rc::Rc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
-use self::ground::Ground;
+use self::bench_database::BenchDatabase;
 use self::machine::Machine;
-use self::place::Place;
 use self::progress::Progress;
 use self::report::Report;
 use self::scenario::Scenario;
+use self::server::BenchServer;
 use self::sizes::{Asked, Sizes};
 use trax_terminal::Failure;
 use trax_terminal::address;
@@ -65,20 +65,20 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     let mut signals = Signals::listen()?;
     let sizes = Sizes::new(&arguments.sizes, arguments.all);
     let chosen = scenario::chosen(&arguments.scenarios, arguments.all);
-    let place = Place::find(address::from_environment(url.as_deref())?).await?;
-    let machine = Machine::look(&place).await?;
+    let server = BenchServer::find(address::from_environment(url.as_deref())?).await?;
+    let machine = Machine::look(&server).await?;
     let report = Rc::new(RefCell::new(Report::new(machine, arguments.json)));
     report.borrow().begin();
 
     // A task of its own: after a panic the database goes too.
     let local = LocalSet::new();
-    let running = local.spawn_local(play(place.clone(), chosen, sizes, Rc::clone(&report)));
+    let running = local.spawn_local(play(server.clone(), chosen, sizes, Rc::clone(&report)));
     let outcome = tokio::select! {
         outcome = local.run_until(running) => outcome.unwrap_or_else(|error| Err(Failure::new(error.to_string()))),
         name = signals.next() => Err(Failure::new(format!("interrupted by {name}"))),
     };
     drop(local);
-    let dropped = place.drop_database().await;
+    let dropped = server.drop_database().await;
     report.borrow().end()?;
     match (outcome, dropped) {
         (Ok(()), Ok(())) => Ok(ExitCode::SUCCESS),
@@ -90,7 +90,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
                 .map_or_else(|| left.to_string(), |cause| cause.to_string());
             Err(Failure::new(failure).hint(format!(
                 "what it made is still there: drop database {}",
-                place.name()
+                server.name()
             )))
         }
     }
@@ -98,7 +98,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
 
 /// All scenarios, each in a fresh database.
 async fn play(
-    place: Place,
+    server: BenchServer,
     chosen: Vec<&'static Scenario>,
     sizes: Sizes,
     report: Rc<RefCell<Report>>,
@@ -106,10 +106,10 @@ async fn play(
     let progress = Progress::new(chosen.len());
     for scenario in chosen {
         progress.begin(scenario.name);
-        place.make_database().await?;
-        let ground = Ground::open(&place, sizes.clone(), progress.clone()).await?;
-        let figures = (scenario.run)(&ground).await?;
-        progress.end(|| report.borrow_mut().add(scenario, figures));
+        server.make_database().await?;
+        let bench = BenchDatabase::open(&server, sizes.clone(), progress.clone()).await?;
+        let figures = (scenario.run)(&bench).await?;
+        progress.end(|| report.borrow_mut().add(scenario.name, figures));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Limits that many groups have, beside none.
 
+use super::bench_database::{BenchDatabase, expect};
 use super::drain::drain_by_sql;
 use super::floor::{DRAIN_BATCH, DRAINERS};
-use super::ground::{Ground, expect};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
@@ -23,9 +23,9 @@ const VIOLATIONS: &str = "with span as (
     )
     select count(distinct group_name) from level where running > ";
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let groups = ground.sizes.groups;
-    let each = each(ground);
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let groups = bench.sizes.groups;
+    let each = each(bench);
     let mut figures = Vec::new();
     for (measure, what, set) in [
         ("spread", "those of one group far apart", 1),
@@ -36,13 +36,13 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         ),
     ] {
         let mut rounds: Vec<Round> = Vec::new();
-        for number in 0..=ground.sizes.rounds {
-            ground.step(&format!(
+        for number in 0..=bench.sizes.rounds {
+            bench.step(&format!(
                 "{measure}, round {number} of {}",
-                ground.sizes.rounds
+                bench.sizes.rounds
             ));
-            let floor = Some(drain(ground, 0, set).await?);
-            let measured = drain(ground, LIMIT, set).await?;
+            let floor = Some(drain(bench, 0, set).await?);
+            let measured = drain(bench, LIMIT, set).await?;
             if number > 0 {
                 rounds.push(Round { measured, floor });
             }
@@ -63,27 +63,27 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 /// How many jobs each group has: a tenth of what bulk gets, and enough to meet the limit.
-fn each(ground: &Ground) -> i64 {
-    (ground.sizes.jobs / 10 / ground.sizes.groups).max(2 * LIMIT)
+fn each(bench: &BenchDatabase) -> i64 {
+    (bench.sizes.jobs / 10 / bench.sizes.groups).max(2 * LIMIT)
 }
 
 /// Drains all groups under this limit (0 is none); `set` jobs of a group stand side by side.
-async fn drain(ground: &Ground, limit: i64, set: i64) -> Result<Sample, Failure> {
-    let groups = ground.sizes.groups;
-    let jobs = each(ground) * groups;
-    ground.clear().await?;
-    ground
+async fn drain(bench: &BenchDatabase, limit: i64, set: i64) -> Result<Sample, Failure> {
+    let groups = bench.sizes.groups;
+    let jobs = each(bench) * groups;
+    bench.clear().await?;
+    bench
         .sql(&format!(
             "select count(trax.configure_group('g' || n, max_active_jobs => {limit})) from generate_series(1, {groups}) n"
         ))
         .await?;
     let options = format!(", group_name => 'g' || 1 + b % {groups}");
-    ground.load_by(jobs, set, &options).await?;
-    ground.settle_queue().await?;
-    let cost = drain_by_sql(ground, jobs).await?;
-    ground.expect_completed(jobs).await?;
+    bench.load_by(jobs, set, &options).await?;
+    bench.settle_queue().await?;
+    let cost = drain_by_sql(bench, jobs).await?;
+    bench.expect_completed(jobs).await?;
     if limit > 0 {
-        let violations = ground.number(&format!("{VIOLATIONS}{limit}")).await?;
+        let violations = bench.number(&format!("{VIOLATIONS}{limit}")).await?;
         expect("groups over their limit", violations, 0)?;
     }
     Ok(Sample::rate(jobs, cost))

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::place::Place;
+use super::server::BenchServer;
 use trax_terminal::Failure;
 
 /// More runnable processes than this for each core before the bench began are noise.
@@ -33,8 +33,8 @@ const SETTINGS: &str = "select s.name::text, pg_catalog.current_setting(s.name)
     order by 1";
 
 impl Machine {
-    pub(crate) async fn look(place: &Place) -> Result<Self, Failure> {
-        let connection = place.outside().await?;
+    pub(crate) async fn look(bench: &BenchServer) -> Result<Self, Failure> {
+        let connection = bench.outside().await?;
         let sql = "select pg_catalog.version(),
             (select default_version::text from pg_catalog.pg_available_extensions where name = 'trax'),
             (select count(*) from pg_catalog.pg_stat_activity
@@ -54,12 +54,12 @@ impl Machine {
         for row in connection.query_typed(SETTINGS, &[]).await? {
             machine.settings.push((row.try_get(0)?, row.try_get(1)?));
         }
-        machine.warn(place, row.try_get(2)?).await?;
+        machine.warn(bench, row.try_get(2)?).await?;
         Ok(machine)
     }
 
-    async fn warn(&mut self, place: &Place, active: i64) -> Result<(), Failure> {
-        if !place.is_preloaded() {
+    async fn warn(&mut self, server: &BenchServer, active: i64) -> Result<(), Failure> {
+        if !server.is_preloaded() {
             self.warnings.push(
                 "the library is not preloaded (shared_preload_libraries): nothing is woken, waiters poll every half a second"
                     .to_owned(),
@@ -91,7 +91,7 @@ impl Machine {
             self.warnings
                 .push("this program was built without optimization".to_owned());
         }
-        for name in place.left_over().await? {
+        for name in server.left_over().await? {
             self.warnings.push(format!(
                 "an earlier bench left a database behind: drop database {name}"
             ));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 
+use super::bench_database::{BenchDatabase, TASK, expect, join, payload, spawn};
 use super::enqueue::Json;
-use super::ground::{Ground, TASK, expect, join, payload, spawn};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
@@ -22,25 +22,25 @@ const PLAIN: &str = "select bench.enqueue($1, $2)";
 const TRAX: &str = "select trax.enqueue($1, $2)";
 const NOTIFY: &str = "select bench.enqueue($1, $2), pg_catalog.pg_notify('bench_work', '')";
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     for number in 0..PRODUCERS {
         let sql = format!(
             "create table bench.own_{number} (id bigint generated always as identity primary key, item text)"
         );
-        ground.sql(&sql).await?;
+        bench_database.sql(&sql).await?;
     }
     // Somebody listens, or nobody would be notified.
-    let listener = ground.connect().await?;
+    let listener = bench.connect().await?;
     listener
         .batch_execute("listen trax_work; listen bench_work")
         .await?;
 
     let (mut with_trax, mut with_notify) = (Vec::new(), Vec::new());
-    for number in 0..=ground.sizes.rounds {
-        ground.step(&format!("round {number} of {}", ground.sizes.rounds));
-        let floor = Some(produce(ground, PLAIN, "bench.shape").await?);
-        let trax = produce(ground, TRAX, "trax.work_queue").await?;
-        let notify = produce(ground, NOTIFY, "bench.shape").await?;
+    for number in 0..=bench.sizes.rounds {
+        bench.step(&format!("round {number} of {}", bench.sizes.rounds));
+        let floor = Some(produce(bench, PLAIN, "bench.shape").await?);
+        let trax = produce(bench, TRAX, "trax.work_queue").await?;
+        let notify = produce(bench, NOTIFY, "bench.shape").await?;
         if number > 0 {
             with_trax.push(Round {
                 measured: trax,
@@ -57,7 +57,7 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
         unit: Unit::TransactionsPerSecond,
         what: format!(
             "{PRODUCERS} connections that commit an insert into a table of their own and {call}, {} s, one session listens",
-            ground.sizes.seconds
+            bench.sizes.seconds
         ),
         floor: FLOOR.to_owned(),
         rounds,
@@ -73,28 +73,28 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 /// All producers for a while: the transactions that were committed.
-async fn produce(ground: &Ground, call: &str, table: &str) -> Result<Sample, Failure> {
-    ground.clear().await?;
+async fn produce(bench: &BenchDatabase, call: &str, table: &str) -> Result<Sample, Failure> {
+    bench.clear().await?;
     let stop = Arc::new(AtomicBool::new(false));
     let committed = Arc::new(AtomicI64::new(0));
     let mut hands = Vec::new();
     for number in 0..PRODUCERS {
         let sql =
             format!("with own as (insert into bench.own_{number} (item) values ('tea')) {call}");
-        let connection = ground.connect().await?;
+        let connection = bench.connect().await?;
         let (stop, committed) = (Arc::clone(&stop), Arc::clone(&committed));
         hands.push(spawn(commit_until(connection, sql, stop, committed)));
     }
     // The first transactions of each connection fill its caches.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = committed.load(Ordering::Relaxed);
-    let begun = ground.meter.begin().await?;
-    tokio::time::sleep(Duration::from_secs(ground.sizes.seconds)).await;
+    let begun = bench.meter.begin().await?;
+    tokio::time::sleep(Duration::from_secs(bench.sizes.seconds)).await;
     let count = committed.load(Ordering::Relaxed) - before;
-    let cost = ground.meter.end(begun).await?;
+    let cost = bench.meter.end(begun).await?;
     stop.store(true, Ordering::Relaxed);
     join(hands).await?;
-    let rows = ground
+    let rows = bench
         .number(&format!("select count(*) from {table}"))
         .await?;
     expect("jobs queued", rows, committed.load(Ordering::Relaxed))?;

@@ -2,26 +2,26 @@
 
 use std::time::Instant;
 
-use super::ground::{Ground, TASK, expect, figure};
+use super::bench_database::{BenchDatabase, TASK, expect, figure};
 use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     // Or the scheduler would do it first.
-    ground
+    bench
         .hand
         .query_typed("select trax.pause('bench')", &[])
         .await?;
-    ground
+    bench
         .sql("create table bench.history (like trax.run_default including all)")
         .await?;
-    let rounds = ground
+    let rounds = bench
         .rounds(
-            async || drop_table(ground).await,
-            async || cycle(ground).await,
+            async || drop_table(bench).await,
+            async || cycle(bench).await,
         )
         .await?;
-    let runs = ground.sizes.finished;
+    let runs = bench.sizes.finished;
     let what =
         format!("a cycle that finds a day of {runs} finished runs older than trax.run_retention");
     let floor = "drop of a plain table with the same rows and indexes";
@@ -39,20 +39,20 @@ fn fill(table: &str, runs: i64) -> String {
     )
 }
 
-async fn cycle(ground: &Ground) -> Result<Sample, Failure> {
-    ground.clear().await?;
-    let runs = ground.sizes.finished;
-    ground
+async fn cycle(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    bench.clear().await?;
+    let runs = bench.sizes.finished;
+    bench
         .sql("select trax.make_run_partitions(now() - interval '30 days', 1)")
         .await?;
-    ground.sql(&fill("trax.run", runs)).await?;
-    let elsewhere = ground
+    bench_database.sql(&fill("trax.run", runs)).await?;
+    let elsewhere = bench
         .number("select count(*) from trax.run_default")
         .await?;
     expect("runs without a partition", elsewhere, 0)?;
-    ground.sql("checkpoint").await?;
+    bench_database.sql("checkpoint").await?;
     // A session looks after history once a minute: a new one does at once.
-    let connection = ground.connect().await?;
+    let connection = bench.connect().await?;
     connection
         .batch_execute("set trax.run_retention = '7 d'")
         .await?;
@@ -63,21 +63,19 @@ async fn cycle(ground: &Ground) -> Result<Sample, Failure> {
     let time = sent.elapsed();
     expect(
         "runs left",
-        ground.number("select count(*) from trax.run").await?,
+        bench.number("select count(*) from trax.run").await?,
         0,
     )?;
     Ok(Sample::bare(time.as_secs_f64() * 1e3))
 }
 
-async fn drop_table(ground: &Ground) -> Result<Sample, Failure> {
-    ground
+async fn drop_table(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    bench
         .sql("create table bench.day (like bench.history including all)")
         .await?;
-    ground
-        .sql(&fill("bench.day", ground.sizes.finished))
-        .await?;
-    ground.sql("checkpoint").await?;
+    bench.sql(&fill("bench.day", bench.sizes.finished)).await?;
+    bench_database.sql("checkpoint").await?;
     let sent = Instant::now();
-    ground.sql("drop table bench.day").await?;
+    bench_database.sql("drop table bench.day").await?;
     Ok(Sample::bare(sent.elapsed().as_secs_f64() * 1e3))
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::meter::Cost;
-use super::scenario::Scenario;
 use trax_terminal::Failure;
 use trax_terminal::print;
 
@@ -181,11 +180,11 @@ impl Report {
         }
     }
 
-    pub(crate) fn add(&mut self, scenario: &Scenario, figures: Vec<Figure>) {
+    pub(crate) fn add(&mut self, scenario: &'static str, figures: Vec<Figure>) {
         for figure in figures {
             let rounds: Vec<Numbers> = figure.rounds.iter().map(Numbers::of).collect();
             let line = Line {
-                scenario: scenario.name,
+                scenario,
                 measure: figure.measure,
                 unit: figure.unit,
                 median: Numbers::median(&rounds),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::ground::Ground;
+use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
     claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape, single,
@@ -20,7 +20,7 @@ pub(crate) struct Scenario {
     about: &'static str,
     /// Whether it belongs to the set that runs when none is named.
     quick: bool,
-    pub(crate) run: for<'g> fn(&'g Ground) -> Answer<'g>,
+    pub(crate) run: for<'g> fn(&'g BenchDatabase) -> Answer<'g>,
 }
 
 macro_rules! scenario {
@@ -29,7 +29,7 @@ macro_rules! scenario {
             name: $name,
             about: $about,
             quick: $quick,
-            run: |ground| Box::pin($run(ground)),
+            run: |bench| Box::pin($run(bench)),
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::ground::{Ground, TASK, figure};
+use super::bench_database::{BenchDatabase, TASK, figure};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
@@ -13,15 +13,15 @@ const GROUPS: i64 = 10;
 /// More looks than this make no better median.
 const MOST_LOOKS: u32 = 50;
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     // Filling takes long: it is measured once, with the small end before and after it.
-    let (runs, jobs) = (ground.sizes.history, ground.sizes.waiting);
-    ground.step(&format!("{SMALL} runs and jobs"));
-    let before = with(ground, SMALL, SMALL).await?;
-    ground.step(&format!("{runs} runs, {jobs} jobs"));
-    let full = with(ground, runs, jobs).await?;
-    ground.step(&format!("{SMALL} runs and jobs, again"));
-    let after = with(ground, SMALL, SMALL).await?;
+    let (runs, jobs) = (bench.sizes.history, bench.sizes.waiting);
+    bench.step(&format!("{SMALL} runs and jobs"));
+    let before = with(bench, SMALL, SMALL).await?;
+    bench.step(&format!("{runs} runs, {jobs} jobs"));
+    let full = with(bench, runs, jobs).await?;
+    bench.step(&format!("{SMALL} runs and jobs, again"));
+    let after = with(bench, SMALL, SMALL).await?;
     let small = before.iter().zip(&after).map(|(a, b)| (a + b) / 2.0);
     let rounds = full.iter().zip(small).map(|(full, small)| Round {
         measured: Sample::bare(*full),
@@ -33,8 +33,8 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 /// A median for each round, in milliseconds.
-async fn with(ground: &Ground, runs: i64, jobs: i64) -> Result<Vec<f64>, Failure> {
-    ground.clear().await?;
+async fn with(bench: &BenchDatabase, runs: i64, jobs: i64) -> Result<Vec<f64>, Failure> {
+    bench.clear().await?;
     let history = format!(
         "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task,
              group_name, worker, input)
@@ -42,18 +42,18 @@ async fn with(ground: &Ground, runs: i64, jobs: i64) -> Result<Vec<f64>, Failure
          from generate_series(1, {runs}) n
          cross join lateral (select now() + n * interval '1 microsecond') t (at)"
     );
-    ground.sql(&history).await?;
+    bench_database.sql(&history).await?;
     for group in 0..GROUPS {
         let options = format!(", group_name => 'group {group}'");
-        ground.load(jobs / GROUPS, &options).await?;
+        bench.load(jobs / GROUPS, &options).await?;
     }
-    ground.settle_queue().await?;
-    ground.sql("analyze trax.run").await?;
-    let connection = ground.connect().await?;
+    bench.settle_queue().await?;
+    bench_database.sql("analyze trax.run").await?;
+    let connection = bench.connect().await?;
     let mut medians = Vec::new();
-    for number in 0..=ground.sizes.rounds {
+    for number in 0..=bench.sizes.rounds {
         let mut times = Vec::new();
-        for _ in 0..ground.sizes.samples.min(MOST_LOOKS) {
+        for _ in 0..bench.sizes.samples.min(MOST_LOOKS) {
             let sent = Instant::now();
             let sql = "select m.name, m.labels, m.value from trax.metrics() m";
             connection.query_typed(sql, &[]).await?;

@@ -8,44 +8,44 @@ use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::barrier::Barrier;
+use super::bench_database::{BenchDatabase, expect, figure, join, spawn};
 use super::floor;
-use super::ground::{Ground, expect, figure, join, spawn};
 use super::report::{Figure, Sample, Unit};
-use super::start_line::StartLine;
 use trax_terminal::Failure;
 
 pub(crate) const CONNECTIONS: i64 = 8;
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
-    let rounds = ground
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let rounds = bench
         .rounds(
-            async || floor::commit(ground, CONNECTIONS).await,
-            async || measure(ground).await,
+            async || floor::commit(bench, CONNECTIONS).await,
+            async || measure(bench).await,
         )
         .await?;
     let what = format!(
         "{} jobs, {CONNECTIONS} connections, each trax.claim_next of one job and then trax.complete: two commits a job",
-        jobs(ground)
+        jobs(bench)
     );
     let floor = "one commit of one inserted row a job, over as many connections";
     Ok(figure(Unit::JobsPerSecond, what, floor, rounds))
 }
 
 /// A tenth of what bulk gets: each is so much slower.
-fn jobs(ground: &Ground) -> i64 {
-    (ground.sizes.jobs / 10).max(CONNECTIONS)
+fn jobs(bench: &BenchDatabase) -> i64 {
+    (bench.sizes.jobs / 10).max(CONNECTIONS)
 }
 
-async fn measure(ground: &Ground) -> Result<Sample, Failure> {
-    let jobs = jobs(ground);
-    ground.clear().await?;
-    ground.load(jobs, "").await?;
-    ground.settle_queue().await?;
-    let line = StartLine::draw(ground, "trax.work_queue").await?;
+async fn measure(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    let jobs = jobs(bench);
+    bench.clear().await?;
+    bench.load(jobs, "").await?;
+    bench.settle_queue().await?;
+    let line = Barrier::raise(bench, "trax.work_queue").await?;
     let done = Arc::new(AtomicI64::new(0));
     let mut hands = Vec::new();
     for number in 0..CONNECTIONS {
-        let connection = ground.connect().await?;
+        let connection = bench.connect().await?;
         hands.push(spawn(take_each(
             connection,
             number,
@@ -53,10 +53,10 @@ async fn measure(ground: &Ground) -> Result<Sample, Failure> {
             Arc::clone(&done),
         )));
     }
-    let begun = line.go(ground, CONNECTIONS).await?;
+    let begun = line.go(bench, CONNECTIONS).await?;
     join(hands).await?;
-    let cost = ground.meter.end(begun).await?;
-    ground.expect_completed(jobs).await?;
+    let cost = bench.meter.end(begun).await?;
+    bench.expect_completed(jobs).await?;
     Ok(Sample::rate(jobs, cost))
 }
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 
+use super::bench_database::{BenchDatabase, Hand, TASK, expect, figure, join, payload, spawn};
 use super::drain::Taker;
 use super::enqueue::Json;
 use super::floor::{DRAINERS, QUEUE_BATCH};
-use super::ground::{Ground, Hand, TASK, expect, figure, join, payload, spawn};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
@@ -21,22 +21,22 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// How soon a load that broke off is noticed.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     // Each load is its own warm-up: what it measures is its end.
     let mut rounds = Vec::new();
-    for number in 1..=ground.sizes.rounds {
-        let round = format!("round {number} of {}", ground.sizes.rounds);
-        ground.step(&format!("{round}, no snapshot held"));
-        let floor = Some(load(ground, false).await?);
-        ground.step(&format!("{round}, a snapshot held"));
-        let measured = load(ground, true).await?;
+    for number in 1..=bench.sizes.rounds {
+        let round = format!("round {number} of {}", bench.sizes.rounds);
+        bench.step(&format!("{round}, no snapshot held"));
+        let floor = Some(load(bench, false).await?);
+        bench.step(&format!("{round}, a snapshot held"));
+        let measured = load(bench, true).await?;
         rounds.push(Round { measured, floor });
     }
     let what = format!(
         "jobs completed in the last {} of {} s in which another session holds a repeatable-read snapshot; 1 connection queues by \
          {QUEUE_BATCH}, {DRAINERS} call trax.complete_and_claim by 100",
-        window(ground),
-        ground.sizes.hold
+        window(bench),
+        bench.sizes.hold
     );
     Ok(figure(
         Unit::JobsPerSecond,
@@ -47,24 +47,24 @@ pub(crate) async fn run(ground: &Ground) -> Result<Vec<Figure>, Failure> {
 }
 
 /// How long both are measured, in seconds.
-fn window(ground: &Ground) -> u64 {
-    ground.sizes.seconds.min(ground.sizes.hold)
+fn window(bench: &BenchDatabase) -> u64 {
+    bench.sizes.seconds.min(bench.sizes.hold)
 }
 
 /// The end of a load during all of which another session holds a snapshot, or nobody does.
-async fn load(ground: &Ground, is_held: bool) -> Result<Sample, Failure> {
-    let holder = ground.connect().await?;
-    let load = Load::begin(ground).await?;
+async fn load(bench: &BenchDatabase, is_held: bool) -> Result<Sample, Failure> {
+    let holder = bench.connect().await?;
+    let load = Load::begin(bench).await?;
     tokio::time::sleep(WARM_UP).await;
     if is_held {
         let sql = "begin isolation level repeatable read; select count(*) from bench.plain";
         holder.batch_execute(sql).await?;
     }
-    let rest = ground.sizes.hold - window(ground);
+    let rest = bench.sizes.hold - window(bench);
     load.lasts(Duration::from_secs(rest)).await?;
-    let sample = load.measure(ground).await?;
+    let sample = load.measure(bench).await?;
     holder.batch_execute("rollback").await?;
-    load.end(ground).await?;
+    load.end(bench).await?;
     Ok(sample)
 }
 
@@ -82,12 +82,12 @@ struct Counts {
 }
 
 impl Load {
-    async fn begin(ground: &Ground) -> Result<Self, Failure> {
-        ground.clear().await?;
+    async fn begin(bench: &BenchDatabase) -> Result<Self, Failure> {
+        bench.clear().await?;
         let counts = Arc::new(Counts::default());
-        let mut hands = vec![spawn(produce(ground.connect().await?, Arc::clone(&counts)))];
+        let mut hands = vec![spawn(produce(bench.connect().await?, Arc::clone(&counts)))];
         for number in 0..DRAINERS {
-            let taker = Taker::new(ground.connect().await?, number).await?;
+            let taker = Taker::new(bench.connect().await?, number).await?;
             hands.push(spawn(consume(taker, Arc::clone(&counts))));
         }
         Ok(Load { hands, counts })
@@ -108,24 +108,24 @@ impl Load {
         }
     }
 
-    async fn measure(&self, ground: &Ground) -> Result<Sample, Failure> {
-        let begun = ground.meter.begin().await?;
+    async fn measure(&self, bench: &BenchDatabase) -> Result<Sample, Failure> {
+        let begun = bench.meter.begin().await?;
         let before = self.counts.completed.load(Ordering::Relaxed);
-        self.lasts(Duration::from_secs(window(ground))).await?;
+        self.lasts(Duration::from_secs(window(bench))).await?;
         let count = self.counts.completed.load(Ordering::Relaxed) - before;
-        Ok(Sample::rate(count, ground.meter.end(begun).await?))
+        Ok(Sample::rate(count, bench.meter.end(begun).await?))
     }
 
-    async fn end(self, ground: &Ground) -> Result<(), Failure> {
+    async fn end(self, bench: &BenchDatabase) -> Result<(), Failure> {
         self.counts.stop.store(true, Ordering::Relaxed);
         join(self.hands).await?;
         let sql = "select (select count(*) from trax.work_queue) + (select count(distinct job_id) from trax.run)
             + (select count(*) from trax.lease)";
         let queued = self.counts.queued.load(Ordering::Relaxed);
-        expect("jobs anywhere", ground.number(sql).await?, queued)?;
+        expect("jobs anywhere", bench.number(sql).await?, queued)?;
         let sql = "select count(*) from trax.run";
         let completed = self.counts.completed.load(Ordering::Relaxed);
-        expect("runs", ground.number(sql).await?, completed)
+        expect("runs", bench.number(sql).await?, completed)
     }
 }
 

@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server, and the name of a database there that is the bench's own.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct BenchServer {
     given: Address,
     name: String,
     preloaded: bool,
 }
 
-impl Place {
+impl BenchServer {
     /// Looks whether a bench is possible; changes nothing.
     pub(crate) async fn find(mut given: Address) -> Result<Self, Failure> {
         if given.get_dbname().is_none() {
@@ -74,7 +74,7 @@ impl Place {
             );
         }
         let random = RandomState::new().build_hasher().finish();
-        Ok(Place {
+        Ok(BenchServer {
             name: format!("{PREFIX}{:08x}", random >> 32),
             preloaded: row.try_get(5)?,
             given,

@@ -1,4 +1,4 @@
-//! What scenarios stand on: the fresh database, connections, loading by sets, and the order of rounds.
+//! The fresh database that a scenario runs in: connections, loading by sets, and the order of rounds.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use tokio_postgres::types::Type;
 use trax_client::Address;
 
 use super::meter::Meter;
-use super::place::Place;
 use super::progress::Progress;
 use super::report::{Figure, Round, Sample, Unit};
+use super::server::BenchServer;
 use super::sizes::Sizes;
 use trax_terminal::Failure;
 use trax_terminal::address;
@@ -41,7 +41,7 @@ pub(crate) fn payload(n: i64) -> String {
     format!(r#"{{"n": {n}, "to": "somebody@example.org", "text": "eighty bytes"}}"#)
 }
 
-pub(crate) struct Ground {
+pub(crate) struct BenchDatabase {
     config: Address,
     pub(crate) sizes: Sizes,
     pub(crate) meter: Meter,
@@ -50,16 +50,17 @@ pub(crate) struct Ground {
     progress: Progress,
 }
 
-impl Ground {
+impl BenchDatabase {
     pub(crate) async fn open(
-        place: &Place,
+        server: &BenchServer,
         sizes: Sizes,
         progress: Progress,
     ) -> Result<Self, Failure> {
-        let config = place.config();
+        let config = server.config();
         let hand = address::connect(&config).await?;
-        hand.batch_execute(include_str!("ground.sql")).await?;
-        Ok(Ground {
+        hand.batch_execute(include_str!("bench_database.sql"))
+            .await?;
+        Ok(BenchDatabase {
             sizes,
             meter: Meter::new(address::connect(&config).await?).await?,
             hand,

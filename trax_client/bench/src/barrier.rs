@@ -1,33 +1,33 @@
-//! A start that all see at once: a lock on the queue that everybody waits for.
+//! A barrier before the start: a lock on the queue that every session waits for.
 //!
-//! So the clock begins when the connections stand and the first claims are sent, and nothing of the load
-//! or of connecting is measured.
+//! The clock starts when all connections are open and the first claims are sent, so that neither loading nor connecting
+//! is measured.
 
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client as Connection;
 
-use super::ground::Ground;
+use super::bench_database::BenchDatabase;
 use super::meter::Begun;
 use trax_terminal::Failure;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) struct StartLine {
+pub(crate) struct Barrier {
     connection: Connection,
 }
 
-impl StartLine {
-    /// From now on nobody changes the table.
-    pub(crate) async fn draw(ground: &Ground, table: &str) -> Result<Self, Failure> {
-        let connection = ground.connect().await?;
+impl Barrier {
+    /// Locks the table: from now on nobody changes it.
+    pub(crate) async fn raise(bench: &BenchDatabase, table: &str) -> Result<Self, Failure> {
+        let connection = bench.connect().await?;
         let sql = format!("begin; lock table {table} in share row exclusive mode");
         connection.batch_execute(&sql).await?;
-        Ok(StartLine { connection })
+        Ok(Barrier { connection })
     }
 
-    /// Waits until so many sessions stand there, starts the clock, and lets them go.
-    pub(crate) async fn go(self, ground: &Ground, sessions: i64) -> Result<Begun, Failure> {
+    /// Waits until this many sessions wait for the lock, starts the clock, and releases the lock.
+    pub(crate) async fn go(self, bench: &BenchDatabase, sessions: i64) -> Result<Begun, Failure> {
         let sql = "select count(*)
             from pg_catalog.pg_stat_activity
             where datname = current_database()
@@ -35,18 +35,18 @@ impl StartLine {
                 and wait_event_type = 'Lock'";
         let begun = Instant::now();
         loop {
-            let waiting = ground.number(sql).await?;
+            let waiting = bench.number(sql).await?;
             if waiting >= sessions {
                 break;
             }
             if begun.elapsed() > DEADLINE {
                 return Err(Failure::new(format!(
-                    "{waiting} of {sessions} sessions came to the start"
+                    "{waiting} of {sessions} sessions reached the barrier"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        let begun = ground.meter.begin().await?;
+        let begun = bench.meter.begin().await?;
         self.connection.batch_execute("rollback").await?;
         Ok(begun)
     }
