@@ -28,10 +28,8 @@ pub(crate) async fn manifests(bench: &BenchDatabase) -> Result<Vec<Figure>, Fail
     store(bench, "many", count, groups, LATER).await?;
     bench.step("never analyzed");
     let unknown = Ticks::measure(bench).await?;
-    bench_database.sql("vacuum (analyze) trax.manifest").await?;
-    bench_database
-        .sql("vacuum (analyze) trax.manifest_state")
-        .await?;
+    bench.sql("vacuum (analyze) trax.manifest").await?;
+    bench.sql("vacuum (analyze) trax.manifest_state").await?;
     bench.step("analyzed");
     let many = Ticks::measure(bench).await?;
 
@@ -86,7 +84,7 @@ impl Ticks {
             )
             .await?;
             let one_due = tick(&connection, 1).await?;
-            bench_database.sql("truncate trax.work_queue").await?;
+            bench.sql("truncate trax.work_queue").await?;
             if number > 0 {
                 ticks.idle.push(idle);
                 ticks.one_due.push(one_due);
@@ -146,9 +144,7 @@ pub(crate) async fn firing(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure
 async fn fire(bench: &BenchDatabase, at_once: bool) -> Result<Sample, Failure> {
     bench.clear().await?;
     arm(bench, "true").await?;
-    bench_database
-        .sql("vacuum (analyze) trax.manifest_state")
-        .await?;
+    bench.sql("vacuum (analyze) trax.manifest_state").await?;
     let connection = bench.connect().await?;
     tick_setting(&connection, at_once).await?;
     let due = bench.sizes.due;
@@ -180,7 +176,7 @@ async fn tick_setting(connection: &Connection, at_once: bool) -> Result<(), Fail
 
 async fn fire_plainly(bench: &BenchDatabase) -> Result<Sample, Failure> {
     bench.clear().await?;
-    bench_database.sql("vacuum (analyze) bench.state").await?;
+    bench.sql("vacuum (analyze) bench.state").await?;
     let begun = bench.meter.begin().await?;
     bench
         .sql(

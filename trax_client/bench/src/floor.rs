@@ -100,7 +100,7 @@ pub(crate) async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
     let rows: fn(i64) -> String = |n| format!("{}\n", payload(n));
     copy_in(&bench.connect().await?, "bench.plain (payload)", jobs, rows).await?;
     let filled = bench.meter.end(begun).await?;
-    bench_database.sql("vacuum (analyze) bench.plain").await?;
+    bench.sql("vacuum (analyze) bench.plain").await?;
 
     let line = Barrier::raise(bench, "bench.plain").await?;
     let taken = Arc::new(AtomicI64::new(0));

@@ -27,7 +27,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
         let sql = format!(
             "create table bench.own_{number} (id bigint generated always as identity primary key, item text)"
         );
-        bench_database.sql(&sql).await?;
+        bench.sql(&sql).await?;
     }
     // Somebody listens, or nobody would be notified.
     let listener = bench.connect().await?;

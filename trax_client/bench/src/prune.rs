@@ -45,12 +45,12 @@ async fn cycle(bench: &BenchDatabase) -> Result<Sample, Failure> {
     bench
         .sql("select trax.make_run_partitions(now() - interval '30 days', 1)")
         .await?;
-    bench_database.sql(&fill("trax.run", runs)).await?;
+    bench.sql(&fill("trax.run", runs)).await?;
     let elsewhere = bench
         .number("select count(*) from trax.run_default")
         .await?;
     expect("runs without a partition", elsewhere, 0)?;
-    bench_database.sql("checkpoint").await?;
+    bench.sql("checkpoint").await?;
     // A session looks after history once a minute: a new one does at once.
     let connection = bench.connect().await?;
     connection
@@ -74,8 +74,8 @@ async fn drop_table(bench: &BenchDatabase) -> Result<Sample, Failure> {
         .sql("create table bench.day (like bench.history including all)")
         .await?;
     bench.sql(&fill("bench.day", bench.sizes.finished)).await?;
-    bench_database.sql("checkpoint").await?;
+    bench.sql("checkpoint").await?;
     let sent = Instant::now();
-    bench_database.sql("drop table bench.day").await?;
+    bench.sql("drop table bench.day").await?;
     Ok(Sample::bare(sent.elapsed().as_secs_f64() * 1e3))
 }

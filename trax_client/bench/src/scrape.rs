@@ -42,13 +42,13 @@ async fn with(bench: &BenchDatabase, runs: i64, jobs: i64) -> Result<Vec<f64>, F
          from generate_series(1, {runs}) n
          cross join lateral (select now() + n * interval '1 microsecond') t (at)"
     );
-    bench_database.sql(&history).await?;
+    bench.sql(&history).await?;
     for group in 0..GROUPS {
         let options = format!(", group_name => 'group {group}'");
         bench.load(jobs / GROUPS, &options).await?;
     }
     bench.settle_queue().await?;
-    bench_database.sql("analyze trax.run").await?;
+    bench.sql("analyze trax.run").await?;
     let connection = bench.connect().await?;
     let mut medians = Vec::new();
     for number in 0..=bench.sizes.rounds {
