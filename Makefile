@@ -21,6 +21,7 @@ demo: install $(TRAX)
 	$(TRAX) demo
 
 test: setup lint install pgspot $(TRAX)
+	cargo test --package trax_schedule
 	cargo test --package trax_pg --lib --no-default-features --features $(PG)
 	cargo test --package trax_client --features testkit,tls,opentelemetry
 	cargo test --package trax_terminal --package trax_bench --package trax_cli

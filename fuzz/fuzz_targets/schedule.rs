@@ -9,16 +9,12 @@
 //! The first finds inputs, in code that counts its branches and checks overflow; the second tries
 //! them once more in plain code and holds it to 1 ms.
 #![no_main]
-#![allow(dead_code, unused_imports, unexpected_cfgs)]
+#![allow(unexpected_cfgs)]
 
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-
-#[path = "../../trax_pg/src/schedule/mod.rs"]
-mod schedule;
-
-use schedule::{Cron, Exclusions, Zone};
+use trax_schedule::{Cron, Exclusions, Zone};
 
 const MICROS: i64 = 1_000_000;
 

@@ -37,7 +37,6 @@ mod registry;
 mod token;
 
 pub mod retry;
-pub mod schedule;
 mod server_zone;
 mod tally;
 mod timing;

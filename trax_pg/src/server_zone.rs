@@ -1,10 +1,10 @@
 //! Time zones as the server knows them: its own zone data answers, also after an update.
 
 use crate::error::{Error, Result};
-use crate::schedule::Zone;
 use crate::zone_data;
 use pgrx::pg_sys;
 use std::ffi::CString;
+use trax_schedule::Zone;
 
 /// Names of the zone data that hold digits; any other name with digits is a POSIX rule, not a place.
 const NAMES_WITH_DIGITS: [&str; 7] = [

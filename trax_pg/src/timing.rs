@@ -8,12 +8,12 @@
 use crate::clock::{MICROS_PER_DAY, Timestamp, interval_micros};
 use crate::error::{Error, Result};
 use crate::json;
-use crate::schedule::exclusion::Exclusions;
-use crate::schedule::{Cron, Note};
 use crate::server_zone::ServerZone;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use serde_json::Value;
+use trax_schedule::exclusion::Exclusions;
+use trax_schedule::{Cron, Note};
 
 const CRON_BYTES: usize = 255;
 

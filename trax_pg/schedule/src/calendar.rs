@@ -9,7 +9,7 @@ pub const DAY: i64 = 86_400;
 /// The year, month (1-12) and day (1-31) of a day number. Formula: H. Hinnant, `civil_from_days`.
 ///
 /// ```
-/// assert_eq!(trax::schedule::calendar::date_of(11_016), (2000, 2, 29));
+/// assert_eq!(trax_schedule::calendar::date_of(11_016), (2000, 2, 29));
 /// ```
 pub fn date_of(day: i64) -> (i64, u32, u32) {
     let shifted = day + 719_468;

@@ -4,9 +4,9 @@ use super::definition::{Definition, find};
 use crate::clock::Timestamp;
 use crate::entry::{Call, Rows, sql_function};
 use crate::error::{Error, Result};
-use crate::schedule::Zone;
 use crate::spi::{self, arg};
 use crate::timing::{Kind, Occurrence, Plan, Timing};
+use trax_schedule::Zone;
 
 const RUNS_AT_MOST: i32 = 1000;
 

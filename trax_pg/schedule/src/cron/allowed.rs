@@ -2,9 +2,9 @@
 
 use super::Cron;
 use super::next::{END, MICROS, Note};
-use crate::schedule::calendar::{DAY, day_of_week};
-use crate::schedule::exclusion::Exclusions;
-use crate::schedule::zone::{REACH, Zone};
+use crate::calendar::{DAY, day_of_week};
+use crate::exclusion::Exclusions;
+use crate::zone::{REACH, Zone};
 
 /// How many skipped occurrences are counted.
 const MAX_COUNTED: u32 = 1_000;

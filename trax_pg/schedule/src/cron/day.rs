@@ -3,7 +3,7 @@
 //!
 //! A set of days is a `u32` whose bit n is day n of the month, so one month is decided at a time.
 
-use crate::schedule::calendar::{day_of, day_of_week, days_in_month};
+use crate::calendar::{day_of, day_of_week, days_in_month};
 
 /// Days 1, 8, 15, 22 and 29, to be shifted onto a day of the week.
 const WEEKLY: u64 = 1 << 1 | 1 << 8 | 1 << 15 | 1 << 22 | 1 << 29;
@@ -13,31 +13,31 @@ const FIRST_WEEK: u32 = 0xfe;
 
 /// The two day fields together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::schedule) struct Days {
+pub(crate) struct Days {
     /// The day-of-month field is `*` or `?`.
-    pub(in crate::schedule) any_day_of_month: bool,
+    pub(crate) any_day_of_month: bool,
     /// The day-of-week field is `*` or `?`.
-    pub(in crate::schedule) any_day_of_week: bool,
+    pub(crate) any_day_of_week: bool,
     /// Plain days of the month, bits 1 to 31.
-    pub(in crate::schedule) of_month: u32,
+    pub(crate) of_month: u32,
     /// `L`: the last day of the month.
-    pub(in crate::schedule) last: bool,
+    pub(crate) last: bool,
     /// `LW`: the last weekday (Monday to Friday) of the month.
-    pub(in crate::schedule) last_weekday: bool,
+    pub(crate) last_weekday: bool,
     /// `15W`: the weekday nearest to the day, within the month; bits 1 to 31.
-    pub(in crate::schedule) nearest_weekday: u32,
+    pub(crate) nearest_weekday: u32,
     /// Plain days of the week, bits 0 (Sunday) to 6.
-    pub(in crate::schedule) of_week: u8,
+    pub(crate) of_week: u8,
     /// `5L`: the last such day of the month, bits 0 to 6.
-    pub(in crate::schedule) last_of_week: u8,
+    pub(crate) last_of_week: u8,
     /// `FRI#2`: element n - 1 has the days of the week whose n-th of the month is meant.
-    pub(in crate::schedule) nth_of_week: [u8; 5],
+    pub(crate) nth_of_week: [u8; 5],
 }
 
 impl Days {
     /// The days of one month. When both fields are restricted either one matches; else the
     /// restricted one decides.
-    pub(in crate::schedule) fn in_month(&self, year: i64, month: u32) -> u32 {
+    pub(crate) fn in_month(&self, year: i64, month: u32) -> u32 {
         let length = days_in_month(year, month);
         let all = u32::MAX >> (31 - length) & !1;
         if self.any_day_of_month && self.any_day_of_week {

@@ -4,9 +4,9 @@ use super::CronError;
 
 /// A piece of the text and where it stands, counted from 1.
 #[derive(Clone, Copy)]
-pub(in crate::schedule) struct Piece<'a> {
-    pub(in crate::schedule) text: &'a str,
-    pub(in crate::schedule) position: usize,
+pub(crate) struct Piece<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) position: usize,
 }
 
 impl<'a> Piece<'a> {
@@ -54,7 +54,7 @@ impl<'a> Piece<'a> {
 }
 
 /// A field: its words for people, its values, and their names.
-pub(in crate::schedule) struct Unit {
+pub(crate) struct Unit {
     pub(super) name: &'static str,
     pub(super) one: &'static str,
     pub(super) min: u32,
@@ -122,7 +122,7 @@ pub(super) const MONTH: Unit = Unit {
     forms: "Write a month from 1 to 12 or JAN to DEC, a list (1,7), a range (MAR-OCT), a step \
         (*/3) or *.",
 };
-pub(in crate::schedule) const DAY_OF_WEEK: Unit = Unit {
+pub(crate) const DAY_OF_WEEK: Unit = Unit {
     name: "day of week",
     one: "a day of the week",
     min: 0,
@@ -237,7 +237,7 @@ pub(super) fn step(unit: &Unit, step: Piece<'_>) -> Result<u32, CronError> {
 }
 
 /// A number or a name.
-pub(in crate::schedule) fn value(unit: &Unit, piece: Piece<'_>) -> Result<u32, CronError> {
+pub(crate) fn value(unit: &Unit, piece: Piece<'_>) -> Result<u32, CronError> {
     let Piece { text, .. } = piece;
     if text.is_empty() {
         return Err(piece.error(format!("{} is missing", unit.one), unit.forms));

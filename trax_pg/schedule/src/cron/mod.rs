@@ -44,7 +44,7 @@ const HORIZON_YEARS: i64 = 41;
 /// A cron schedule: parsed once, then asked for its times.
 ///
 /// ```
-/// use trax::schedule::{Cron, Utc};
+/// use trax_schedule::{Cron, Utc};
 ///
 /// let cron = Cron::parse("0 2 * * *").unwrap();
 /// let first = cron.next(0, &Utc).unwrap();

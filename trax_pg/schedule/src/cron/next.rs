@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::Cron;
 use super::allowed::Open;
-use crate::schedule::zone::{Change, Instants, REACH, Zone};
+use crate::zone::{Change, Instants, REACH, Zone};
 
 /// How many stretches are walked before giving up. Each is a change or a leap to the next match;
 /// the clock changes at most a few times in the years that the horizon allows between two matches.

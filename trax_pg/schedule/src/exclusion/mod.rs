@@ -38,7 +38,7 @@ const WEEK: [&str; 7] = [
 /// The local times at which a schedule does not run.
 ///
 /// ```
-/// use trax::schedule::{Exclusions, Utc};
+/// use trax_schedule::{Exclusions, Utc};
 ///
 /// let json = serde_json::json!({"time_windows": [{"from": "22:00", "to": "06:00"}]});
 /// let exclusions = Exclusions::parse(&json).unwrap();

@@ -5,8 +5,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::{ALL_DAYS, DateRange, Exclusions, Window};
-use crate::schedule::calendar::{DAY, day_of, days_in_month};
-use crate::schedule::cron::{DAY_OF_WEEK, Piece, value};
+use crate::calendar::{DAY, day_of, days_in_month};
+use crate::cron::{DAY_OF_WEEK, Piece, value};
 
 /// The most dates, and the most date ranges.
 const MAX_DATES: usize = 1_000;

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::schedule::Utc;
-use crate::schedule::zone::tests::{seconds, zone};
+use crate::Utc;
+use crate::zone::tests::{seconds, zone};
 
 fn exclusions(json: serde_json::Value) -> Exclusions {
     Exclusions::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"))

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::schedule::Exclusions;
-use crate::schedule::exclusion::tests::Random;
+use crate::Exclusions;
+use crate::exclusion::tests::Random;
 
 fn exclusions(json: serde_json::Value) -> Exclusions {
     Exclusions::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"))

@@ -6,8 +6,8 @@ mod clock;
 mod dialect;
 
 use super::*;
-use crate::schedule::zone::tests::{Named, seconds, zone};
-use crate::schedule::{Utc, Zone};
+use crate::zone::tests::{Named, seconds, zone};
+use crate::{Utc, Zone};
 
 const MICROS: i64 = 1_000_000;
 
@@ -33,7 +33,7 @@ fn text_of(seconds: i64) -> String {
 fn next_in(zone: &impl Zone, text: &str, after: &str, count: usize) -> Vec<String> {
     let cron = cron(text);
     let from = match zone.instants_of(seconds(after)) {
-        crate::schedule::zone::Instants::Once(at) => at,
+        crate::zone::Instants::Once(at) => at,
         other => panic!("{after} is not one instant: {other:?}"),
     };
     let mut after = from * MICROS;
