@@ -7,10 +7,12 @@
 pub mod calendar;
 pub mod cron;
 pub mod exclusion;
+mod sentence;
 pub mod zone;
 
 pub use cron::{Allowed, Cron, CronError, Note, Occurrence};
 pub use exclusion::{Excluded, ExclusionError, Exclusions};
+pub use sentence::describe;
 pub use zone::{Utc, Zone};
 
 #[cfg(test)]

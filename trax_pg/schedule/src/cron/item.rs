@@ -57,30 +57,33 @@ impl<'a> Piece<'a> {
 pub(crate) struct Unit {
     pub(super) name: &'static str,
     pub(super) one: &'static str,
-    pub(super) min: u32,
-    pub(super) max: u32,
+    pub(crate) min: u32,
+    pub(crate) max: u32,
     /// How many different values there are: 7 is a second name of Sunday.
-    pub(super) size: u32,
-    pub(super) names: &'static [&'static str],
+    pub(crate) size: u32,
+    /// Whether it has `?` and rules such as `L`.
+    has_rules: bool,
+    pub(crate) names: &'static [&'static str],
     pub(super) forms: &'static str,
 }
 
-pub(super) const SECOND: Unit = Unit {
+pub(crate) const SECOND: Unit = Unit {
     name: "second",
     one: "a second",
     min: 0,
     max: 59,
     size: 60,
+    has_rules: false,
     names: &[],
     forms: "Write a second from 0 to 59, a list (0,30), a range (10-20), a step (*/15) or *.",
 };
-pub(super) const MINUTE: Unit = Unit {
+pub(crate) const MINUTE: Unit = Unit {
     name: "minute",
     one: "a minute",
     forms: "Write a minute from 0 to 59, a list (0,30), a range (10-20), a step (*/15) or *.",
     ..SECOND
 };
-pub(super) const HOUR: Unit = Unit {
+pub(crate) const HOUR: Unit = Unit {
     name: "hour",
     one: "an hour",
     max: 23,
@@ -88,23 +91,25 @@ pub(super) const HOUR: Unit = Unit {
     forms: "Write an hour from 0 to 23, a list (8,20), a range (9-17 or 22-4), a step (*/6) or *.",
     ..SECOND
 };
-pub(super) const DAY_OF_MONTH: Unit = Unit {
+pub(crate) const DAY_OF_MONTH: Unit = Unit {
     name: "day of month",
     one: "a day of the month",
     min: 1,
     max: 31,
     size: 31,
+    has_rules: true,
     names: &[],
     forms: "Write a day from 1 to 31, a list (1,15), a range (1-7), a step (*/2), L (the last \
         day), LW (the last weekday), 15W (the weekday nearest to the 15th), * or ?; the rules with \
         L and W take no range and no step.",
 };
-pub(super) const MONTH: Unit = Unit {
+pub(crate) const MONTH: Unit = Unit {
     name: "month",
     one: "a month",
     min: 1,
     max: 12,
     size: 12,
+    has_rules: false,
     names: &[
         "january",
         "february",
@@ -128,6 +133,7 @@ pub(crate) const DAY_OF_WEEK: Unit = Unit {
     min: 0,
     max: 7,
     size: 7,
+    has_rules: true,
     names: &[
         "sunday",
         "monday",
@@ -143,16 +149,94 @@ pub(crate) const DAY_OF_WEEK: Unit = Unit {
 };
 
 /// From a value to a value, every so many. The last is below the first when the range wraps.
-pub(super) struct Span {
-    pub(super) first: u32,
-    pub(super) last: u32,
-    pub(super) step: u32,
-    pub(super) wildcard: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) step: u32,
+    pub(crate) wildcard: bool,
+}
+
+/// One item of a field's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// `?`, which only the day fields have.
+    Any,
+    Span(Span),
+    /// `L` of a day of the month.
+    Last,
+    /// `LW`.
+    LastWeekday,
+    /// `15W`.
+    Nearest(u32),
+    /// `5L`: the last such day of the month, 0 to 6.
+    LastOfWeek(u32),
+    /// `5#2`: the second such day of the month; the week from 1.
+    Nth {
+        day: u32,
+        week: u32,
+    },
+}
+
+/// The items of a field.
+pub(super) fn items(unit: &Unit, field: Piece<'_>) -> Result<Vec<Item>, CronError> {
+    let item = match unit.name {
+        _ if !unit.has_rules => plain_item,
+        _ if field.is("?") => return Ok(vec![Item::Any]),
+        "day of month" => day_of_month_item,
+        _ => day_of_week_item,
+    };
+    field.split(',').map(|piece| item(unit, piece)).collect()
+}
+
+fn plain_item(unit: &Unit, item: Piece<'_>) -> Result<Item, CronError> {
+    span(unit, item).map(Item::Span)
+}
+
+fn day_of_month_item(unit: &Unit, item: Piece<'_>) -> Result<Item, CronError> {
+    if item.is("L") {
+        return Ok(Item::Last);
+    }
+    if item.is("LW") {
+        return Ok(Item::LastWeekday);
+    }
+    match item.before_last('W').filter(|day| is_number(day.text)) {
+        Some(day) => value(unit, day).map(Item::Nearest),
+        None => plain_item(unit, item),
+    }
+}
+
+fn day_of_week_item(unit: &Unit, item: Piece<'_>) -> Result<Item, CronError> {
+    if item.is("L") {
+        let hint = "Name the day in front of L, as in 5L or FRIL for the last Friday of the month.";
+        return Err(item.error("\"L\" names no day of the week", hint));
+    }
+    if let Some((day, week)) = item.split_once('#') {
+        let day = value(unit, day)? % unit.size;
+        let week = self::week(week)?;
+        return Ok(Item::Nth { day, week });
+    }
+    match item.before_last('L') {
+        Some(day) => Ok(Item::LastOfWeek(value(unit, day)? % unit.size)),
+        None => plain_item(unit, item),
+    }
+}
+
+/// The n of `FRI#n`.
+fn week(nth: Piece<'_>) -> Result<u32, CronError> {
+    match number(nth.text).filter(|_| nth.text.len() == 1) {
+        Some(week @ 1..=5) => Ok(week),
+        _ => {
+            let message = format!("\"{}\" is not a week of the month", nth.text);
+            let hint = "Write 1 to 5 after #, as in FRI#2 for the second Friday.";
+            Err(nth.error(message, hint))
+        }
+    }
 }
 
 impl Span {
     /// `*`, or `*/1`, which says the same.
-    pub(super) fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.wildcard && self.step == 1
     }
 

@@ -32,8 +32,10 @@ pub use allowed::Allowed;
 pub(super) use day::Days;
 use day::next_bit;
 pub use error::CronError;
-pub(super) use item::{DAY_OF_WEEK, Piece, value};
+pub(super) use item::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND};
+pub(super) use item::{Item, Piece, Span, Unit, value};
 pub use next::{Note, Occurrence};
+pub(super) use parse::{Fields, fields};
 
 use super::calendar::{DAY, date_of, day_of};
 

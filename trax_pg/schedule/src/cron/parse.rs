@@ -11,8 +11,8 @@ use cron::{Schedule, TimeUnitSpec};
 
 use super::CronError;
 use super::day::Days;
-use super::item::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, Piece, SECOND, Unit};
-use super::item::{Plain, is_number, span, value};
+use super::item::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND};
+use super::item::{Item, Piece, Plain, Unit, items};
 
 /// The longest text, in bytes.
 const MAX_BYTES: usize = 255;
@@ -35,8 +35,22 @@ pub(super) struct Parsed {
     pub(super) day_position: usize,
 }
 
-/// Reads a text. Whether the schedule ever fires is not asked here.
-pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
+/// The items of the six fields, seconds first; a text of five has the second 0.
+pub(crate) struct Fields {
+    pub(crate) seconds: Vec<Item>,
+    pub(crate) minutes: Vec<Item>,
+    pub(crate) hours: Vec<Item>,
+    pub(crate) days_of_month: Vec<Item>,
+    pub(crate) months: Vec<Item>,
+    pub(crate) days_of_week: Vec<Item>,
+    /// The hour or the minute has a wildcard or a step.
+    elapsed: bool,
+    /// Where the day-of-month field stands.
+    day_position: usize,
+}
+
+/// Reads the items of a text.
+pub(crate) fn fields(text: &str) -> Result<Fields, CronError> {
     check_characters(text)?;
     let mut words = words(text);
     let written = words.clone();
@@ -55,19 +69,31 @@ pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
     let [second, minute, hour, day_of_month, month, day_of_week] = words[..] else {
         return Err(wrong_count(text, &written));
     };
+    let is_elapsed = |field: Piece<'_>| field.text.contains(['*', '/']);
+    Ok(Fields {
+        seconds: items(&SECOND, second)?,
+        minutes: items(&MINUTE, minute)?,
+        hours: items(&HOUR, hour)?,
+        days_of_month: items(&DAY_OF_MONTH, day_of_month)?,
+        months: items(&MONTH, month)?,
+        days_of_week: items(&DAY_OF_WEEK, day_of_week)?,
+        elapsed: is_elapsed(minute) || is_elapsed(hour),
+        day_position: day_of_month.position,
+    })
+}
+
+/// Reads a text. Whether the schedule ever fires is not asked here.
+pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
+    let fields = fields(text)?;
     let mut days = Days::default();
-    let (seconds, _) = plain_field(&SECOND, second)?;
-    let (minutes, minute_elapsed) = plain_field(&MINUTE, minute)?;
-    let (hours, hour_elapsed) = plain_field(&HOUR, hour)?;
-    let days_of_month = day_of_month_field(day_of_month, &mut days)?;
-    let (months, _) = plain_field(&MONTH, month)?;
-    let days_of_week = day_of_week_field(day_of_week, &mut days)?;
+    let days_of_month = days_of_month(&fields.days_of_month, &mut days);
+    let days_of_week = days_of_week(&fields.days_of_week, &mut days);
     let plain = [
-        &seconds,
-        &minutes,
-        &hours,
+        &plain(&SECOND, &fields.seconds),
+        &plain(&MINUTE, &fields.minutes),
+        &plain(&HOUR, &fields.hours),
         &days_of_month,
-        &months,
+        &plain(&MONTH, &fields.months),
         &days_of_week,
     ];
     let schedule = Schedule::from_str(&plain.map(|list| list.text()).join(" "))
@@ -85,8 +111,8 @@ pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
         hours: bits(schedule.hours()),
         months: bits(schedule.months()),
         days,
-        elapsed: minute_elapsed || hour_elapsed,
-        day_position: day_of_month.position,
+        elapsed: fields.elapsed,
+        day_position: fields.day_position,
     })
 }
 
@@ -182,83 +208,58 @@ fn wrong_count(text: &str, words: &[Piece<'_>]) -> CronError {
     }
 }
 
-/// A field without rules of its own, and whether it has a wildcard or a step.
-fn plain_field(unit: &Unit, field: Piece<'_>) -> Result<(Plain, bool), CronError> {
+/// The items of a field without rules of its own.
+fn plain(unit: &Unit, items: &[Item]) -> Plain {
     let mut plain = Plain::default();
-    for item in field.split(',') {
-        span(unit, item)?.add_to(unit, &mut plain);
-    }
-    Ok((plain, field.text.contains(['*', '/'])))
-}
-
-fn day_of_month_field(field: Piece<'_>, days: &mut Days) -> Result<Plain, CronError> {
-    let mut plain = Plain::default();
-    if field.is("?") {
-        days.any_day_of_month = true;
-        plain.push("*".to_owned());
-        return Ok(plain);
-    }
-    for item in field.split(',') {
-        if item.is("L") {
-            days.last = true;
-        } else if item.is("LW") {
-            days.last_weekday = true;
-        } else if let Some(day) = item.before_last('W').filter(|day| is_number(day.text)) {
-            days.nearest_weekday |= 1 << value(&DAY_OF_MONTH, day)?;
-        } else {
-            let span = span(&DAY_OF_MONTH, item)?;
-            days.any_day_of_month |= span.is_all();
-            span.add_to(&DAY_OF_MONTH, &mut plain);
+    for item in items {
+        if let Item::Span(span) = item {
+            span.add_to(unit, &mut plain);
         }
     }
-    Ok(plain)
+    plain
 }
 
-fn day_of_week_field(field: Piece<'_>, days: &mut Days) -> Result<Plain, CronError> {
+fn days_of_month(items: &[Item], days: &mut Days) -> Plain {
     let mut plain = Plain::default();
-    if field.is("?") {
-        days.any_day_of_week = true;
-        plain.push("*".to_owned());
-        return Ok(plain);
-    }
-    for item in field.split(',') {
-        if item.is("L") {
-            let hint =
-                "Name the day in front of L, as in 5L or FRIL for the last Friday of the month.";
-            return Err(item.error("\"L\" names no day of the week", hint));
-        }
-        if let Some((day, nth)) = item.split_once('#') {
-            let day = value(&DAY_OF_WEEK, day)? % 7;
-            days.nth_of_week[week(nth)?] |= 1 << day;
-        } else if let Some(day) = item.before_last('L') {
-            days.last_of_week |= 1 << (value(&DAY_OF_WEEK, day)? % 7);
-        } else {
-            let span = span(&DAY_OF_WEEK, item)?;
-            days.any_day_of_week |= span.is_all();
-            for day in span.values(&DAY_OF_WEEK) {
-                plain.push((day + 1).to_string());
+    for item in items {
+        match item {
+            Item::Any => {
+                days.any_day_of_month = true;
+                plain.push("*".to_owned());
             }
+            Item::Last => days.last = true,
+            Item::LastWeekday => days.last_weekday = true,
+            Item::Nearest(day) => days.nearest_weekday |= 1 << day,
+            Item::Span(span) => {
+                days.any_day_of_month |= span.is_all();
+                span.add_to(&DAY_OF_MONTH, &mut plain);
+            }
+            Item::LastOfWeek(_) | Item::Nth { .. } => {}
         }
     }
-    Ok(plain)
+    plain
 }
 
-/// The n of `FRI#n`, counted from 0.
-fn week(nth: Piece<'_>) -> Result<usize, CronError> {
-    match nth.text {
-        "1" => Ok(0),
-        "2" => Ok(1),
-        "3" => Ok(2),
-        "4" => Ok(3),
-        "5" => Ok(4),
-        other => {
-            let message = format!("\"{other}\" is not a week of the month");
-            Err(nth.error(
-                message,
-                "Write 1 to 5 after #, as in FRI#2 for the second Friday.",
-            ))
+fn days_of_week(items: &[Item], days: &mut Days) -> Plain {
+    let mut plain = Plain::default();
+    for item in items {
+        match item {
+            Item::Any => {
+                days.any_day_of_week = true;
+                plain.push("*".to_owned());
+            }
+            Item::LastOfWeek(day) => days.last_of_week |= 1 << day,
+            Item::Nth { day, week } => days.nth_of_week[*week as usize - 1] |= 1 << day,
+            Item::Span(span) => {
+                days.any_day_of_week |= span.is_all();
+                for day in span.values(&DAY_OF_WEEK) {
+                    plain.push((day + 1).to_string());
+                }
+            }
+            Item::Last | Item::LastWeekday | Item::Nearest(_) => {}
         }
     }
+    plain
 }
 
 fn bits(unit: &impl TimeUnitSpec) -> u64 {

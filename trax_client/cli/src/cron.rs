@@ -1,10 +1,7 @@
 //! `trax cron explain`: what a cron expression says, and when it fires.
 //!
 //! The server reads the expression and computes its times, so that this shows what a manifest would do. Only the
-//! sentence is made here, of an expression that the server has accepted.
-
-mod field;
-mod sentence;
+//! sentence is made here, by the server's own parser.
 
 use std::process::ExitCode;
 
@@ -88,8 +85,9 @@ async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Fa
 
 /// "At 02:00 every day (Europe/Berlin)".
 fn describe(expression: &str, timezone: &str) -> String {
-    let sentence =
-        sentence::of(expression).unwrap_or_else(|| format!("When \"{expression}\" matches"));
+    // The server has accepted it, and may be of another version.
+    let sentence = trax_schedule::describe(expression)
+        .unwrap_or_else(|_| format!("When \"{expression}\" matches"));
     format!("{sentence} ({timezone})")
 }
 

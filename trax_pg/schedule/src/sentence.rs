@@ -1,37 +1,29 @@
 //! A cron expression in English.
 
-use super::field::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, Item, MINUTE, MONTH, SECOND, Unit};
+use crate::cron::{CronError, Fields, Item, Span, Unit, fields};
+use crate::cron::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND};
 
 /// More fixed times than this are not listed one by one.
 const TIMES_LISTED: usize = 6;
 
-/// "At 02:00 every day"; none for a text that is not in the dialect.
-pub(super) fn of(expression: &str) -> Option<String> {
-    let expression = match expression.trim().to_ascii_lowercase().as_str() {
-        "@hourly" => "0 * * * *",
-        "@daily" | "@midnight" => "0 0 * * *",
-        "@weekly" => "0 0 * * 0",
-        "@monthly" => "0 0 1 * *",
-        "@yearly" | "@annually" => "0 0 1 1 *",
-        _ => expression,
-    };
-    let mut fields: Vec<&str> = expression.split_whitespace().collect();
-    if fields.len() == 5 {
-        fields.insert(0, "0");
-    }
-    let [second, minute, hour, day_of_month, month, day_of_week] = fields[..] else {
-        return None;
-    };
-    let (time, repeats) = time(
-        &SECOND.items(second)?,
-        &MINUTE.items(minute)?,
-        &HOUR.items(hour)?,
-    );
-    let month = months(&MONTH.items(month)?);
-    let day = days(
-        &DAY_OF_MONTH.items(day_of_month)?,
-        &DAY_OF_WEEK.items(day_of_week)?,
-    );
+/// Returns a cron expression in English, or what is wrong with it.
+///
+/// ```
+/// assert_eq!(trax_schedule::describe("0 2 * * *").unwrap(), "At 02:00 every day");
+/// ```
+pub fn describe(expression: &str) -> Result<String, CronError> {
+    let Fields {
+        seconds,
+        minutes,
+        hours,
+        days_of_month,
+        months,
+        days_of_week,
+        ..
+    } = fields(expression)?;
+    let (time, repeats) = time(&parts(&seconds), &parts(&minutes), &parts(&hours));
+    let month = self::months(&parts(&months));
+    let day = days(&parts(&days_of_month), &parts(&days_of_week));
     let mut parts = vec![time];
     match day {
         Some(day) => parts.push(day),
@@ -42,23 +34,85 @@ pub(super) fn of(expression: &str) -> Option<String> {
     parts.extend(month);
     let sentence = parts.join(" ");
     let (first, rest) = sentence.split_at(1);
-    Some(first.to_uppercase() + rest)
+    Ok(first.to_uppercase() + rest)
+}
+
+/// What an item means to a reader.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    /// `*`, `?` and `*/1`.
+    All,
+    One(u32),
+    Range(u32, u32),
+    /// From, to, every so many; the whole field when it began with `*`.
+    Step {
+        first: u32,
+        last: u32,
+        every: u32,
+        whole: bool,
+    },
+    /// `L`, `LW`, `15W`, `5L` and `5#2`.
+    Rule(Item),
+}
+
+fn parts(items: &[Item]) -> Vec<Part> {
+    items.iter().map(part).collect()
+}
+
+fn part(item: &Item) -> Part {
+    match *item {
+        Item::Any => Part::All,
+        Item::Span(span) if span.is_all() => Part::All,
+        Item::Span(Span {
+            first,
+            last,
+            step: 1,
+            ..
+        }) if first == last => Part::One(first),
+        Item::Span(Span {
+            first,
+            last,
+            step: 1,
+            ..
+        }) => Part::Range(first, last),
+        Item::Span(Span {
+            first,
+            last,
+            step,
+            wildcard,
+        }) => Part::Step {
+            first,
+            last,
+            every: step,
+            whole: wildcard,
+        },
+        rule => Part::Rule(rule),
+    }
+}
+
+/// The name of a value, or the value.
+fn say(unit: &Unit, value: u32) -> String {
+    let index = (value - unit.min) % unit.size;
+    match unit.names.get(index as usize) {
+        Some(name) => name[..1].to_uppercase() + &name[1..],
+        None => value.to_string(),
+    }
 }
 
 /// The time of day, and whether it comes round by itself every hour.
-fn time(seconds: &[Item], minutes: &[Item], hours: &[Item]) -> (String, bool) {
+fn time(seconds: &[Part], minutes: &[Part], hours: &[Part]) -> (String, bool) {
     if let Some(times) = fixed(seconds, minutes, hours) {
         return (format!("at {}", and(&times)), false);
     }
-    let every_hour = hours == [Item::All];
+    let every_hour = hours == [Part::All];
     let mut parts = Vec::new();
-    let on_the_minute = seconds == [Item::One(0)];
+    let on_the_minute = seconds == [Part::One(0)];
     if !on_the_minute {
         parts.push(every(seconds, "second", &SECOND));
     }
     // Every second implies every minute.
-    let spread = matches!(seconds, [Item::All | Item::Step { whole: true, .. }]);
-    if !(spread && minutes == [Item::All]) {
+    let spread = matches!(seconds, [Part::All | Part::Step { whole: true, .. }]);
+    if !(spread && minutes == [Part::All]) {
         let text = every(minutes, "minute", &MINUTE);
         parts.push(if on_the_minute {
             text
@@ -66,13 +120,13 @@ fn time(seconds: &[Item], minutes: &[Item], hours: &[Item]) -> (String, bool) {
             format!("of {}", bare(&text))
         });
     }
-    let all_minutes = matches!(minutes, [Item::All | Item::Step { whole: true, .. }]);
+    let all_minutes = matches!(minutes, [Part::All | Part::Step { whole: true, .. }]);
     match hours {
-        [Item::All] if all_minutes => {}
-        [Item::All] => parts.push("of every hour".to_owned()),
-        [Item::One(hour)] if all_minutes => parts.push(between(*hour, *hour)),
-        [Item::Range(first, last)] if all_minutes => parts.push(between(*first, *last)),
-        [Item::Range(first, last)] => {
+        [Part::All] if all_minutes => {}
+        [Part::All] => parts.push("of every hour".to_owned()),
+        [Part::One(hour)] if all_minutes => parts.push(between(*hour, *hour)),
+        [Part::Range(first, last)] if all_minutes => parts.push(between(*first, *last)),
+        [Part::Range(first, last)] => {
             parts.push(format!("of every hour from {first:02}:00 to {last:02}:59"));
         }
         hours => parts.push(format!("of {}", bare(&every(hours, "hour", &HOUR)))),
@@ -90,12 +144,12 @@ fn bare(text: &str) -> &str {
 }
 
 /// Times that are all plain numbers.
-fn fixed(seconds: &[Item], minutes: &[Item], hours: &[Item]) -> Option<Vec<String>> {
-    let numbers = |items: &[Item]| -> Option<Vec<u32>> {
+fn fixed(seconds: &[Part], minutes: &[Part], hours: &[Part]) -> Option<Vec<String>> {
+    let numbers = |items: &[Part]| -> Option<Vec<u32>> {
         items
             .iter()
-            .map(|item| match item {
-                Item::One(value) => Some(*value),
+            .map(|part| match part {
+                Part::One(value) => Some(*value),
                 _ => None,
             })
             .collect()
@@ -122,54 +176,54 @@ fn fixed(seconds: &[Item], minutes: &[Item], hours: &[Item]) -> Option<Vec<Strin
 }
 
 /// "every 5 minutes", "at minutes 0 and 30", "at every 7th minute from 3 to 59".
-fn every(items: &[Item], name: &str, unit: &Unit) -> String {
-    let whole = unit.max + 1 - unit.min;
+fn every(items: &[Part], name: &str, unit: &Unit) -> String {
+    let whole = unit.size;
     match items {
-        [Item::All] => return format!("every {name}"),
+        [Part::All] => return format!("every {name}"),
         [
-            Item::Step {
+            Part::Step {
                 every, whole: true, ..
             },
         ] if whole.is_multiple_of(*every) && name != "hour" => {
             return format!("every {every} {name}s");
         }
         [
-            Item::Step {
+            Part::Step {
                 every, whole: true, ..
             },
         ] => {
             return format!("at every {} {name}", ordinal(*every));
         }
         [
-            Item::Step {
+            Part::Step {
                 first,
                 last,
                 every,
                 whole: false,
             },
         ] => {
-            let (first, last) = (unit.say(*first), unit.say(*last));
+            let (first, last) = (say(unit, *first), say(unit, *last));
             return format!("at every {} {name} from {first} to {last}", ordinal(*every));
         }
         _ => {}
     }
-    let plural = if let [Item::One(_)] = items { "" } else { "s" };
+    let plural = if let [Part::One(_)] = items { "" } else { "s" };
     format!("at {name}{plural} {}", values(items, unit))
 }
 
 /// "1, 5 to 9 and every 2nd from 10 to 20".
-fn values(items: &[Item], unit: &Unit) -> String {
-    let texts: Vec<String> = items.iter().map(|item| value(*item, unit)).collect();
+fn values(items: &[Part], unit: &Unit) -> String {
+    let texts: Vec<String> = items.iter().map(|part| value(*part, unit)).collect();
     and(&texts)
 }
 
-fn value(item: Item, unit: &Unit) -> String {
-    let say = |value| unit.say(value);
-    match item {
-        Item::All => "any".to_owned(),
-        Item::One(value) => say(value),
-        Item::Range(first, last) => format!("{} to {}", say(first), say(last)),
-        Item::Step {
+fn value(part: Part, unit: &Unit) -> String {
+    let say = |value| say(unit, value);
+    match part {
+        Part::All => "any".to_owned(),
+        Part::One(value) => say(value),
+        Part::Range(first, last) => format!("{} to {}", say(first), say(last)),
+        Part::Step {
             first, last, every, ..
         } => format!(
             "every {} from {} to {}",
@@ -177,16 +231,26 @@ fn value(item: Item, unit: &Unit) -> String {
             say(first),
             say(last)
         ),
-        Item::Last => "the last day of the month".to_owned(),
-        Item::LastWeekday => "the last weekday of the month".to_owned(),
-        Item::Nearest(day) => format!("the weekday nearest to the {}", ordinal(day)),
-        Item::LastOfWeek(day) => format!("the last {} of the month", say(day)),
-        Item::Nth(day, nth) => format!("the {} {} of the month", ordinal(nth), say(day)),
+        Part::Rule(Item::LastWeekday) => "the last weekday of the month".to_owned(),
+        Part::Rule(Item::Nearest(day)) => {
+            format!("the weekday nearest to the {}", ordinal(day))
+        }
+        Part::Rule(Item::LastOfWeek(day)) => {
+            format!("the last {} of the month", self::say(&DAY_OF_WEEK, day))
+        }
+        Part::Rule(Item::Nth { day, week }) => {
+            format!(
+                "the {} {} of the month",
+                ordinal(week),
+                self::say(&DAY_OF_WEEK, day)
+            )
+        }
+        Part::Rule(_) => "the last day of the month".to_owned(),
     }
 }
 
 /// Either day field matches when both are restricted.
-fn days(of_month: &[Item], of_week: &[Item]) -> Option<String> {
+fn days(of_month: &[Part], of_week: &[Part]) -> Option<String> {
     let of_month = restricted(of_month).map(days_of_month);
     let of_week = restricted(of_week).map(|items| format!("on {}", values(items, &DAY_OF_WEEK)));
     match (of_month, of_week) {
@@ -195,17 +259,17 @@ fn days(of_month: &[Item], of_week: &[Item]) -> Option<String> {
     }
 }
 
-fn restricted(items: &[Item]) -> Option<&[Item]> {
-    (!items.contains(&Item::All)).then_some(items)
+fn restricted(items: &[Part]) -> Option<&[Part]> {
+    (!items.contains(&Part::All)).then_some(items)
 }
 
-fn days_of_month(items: &[Item]) -> String {
+fn days_of_month(items: &[Part]) -> String {
     let texts: Vec<String> = items
         .iter()
-        .map(|item| match *item {
-            Item::One(day) => format!("the {}", ordinal(day)),
-            Item::Range(first, last) => format!("the {} to {}", ordinal(first), ordinal(last)),
-            Item::Step {
+        .map(|part| match *part {
+            Part::One(day) => format!("the {}", ordinal(day)),
+            Part::Range(first, last) => format!("the {} to {}", ordinal(first), ordinal(last)),
+            Part::Step {
                 first, last, every, ..
             } => {
                 let (first, last) = (ordinal(first), ordinal(last));
@@ -222,18 +286,18 @@ fn days_of_month(items: &[Item]) -> String {
     format!("on {text}{}", if said { "" } else { " of the month" })
 }
 
-fn months(items: &[Item]) -> Option<String> {
+fn months(items: &[Part]) -> Option<String> {
     restricted(items).map(|items| match items {
-        [Item::Range(first, last)] => {
-            format!("from {} to {}", MONTH.say(*first), MONTH.say(*last))
+        [Part::Range(first, last)] => {
+            format!("from {} to {}", say(&MONTH, *first), say(&MONTH, *last))
         }
         [
-            Item::Step {
+            Part::Step {
                 first, last, every, ..
             },
         ] if first <= last => {
             let months = (*first..=*last).step_by(*every as usize);
-            let names: Vec<String> = months.map(|month| MONTH.say(month)).collect();
+            let names: Vec<String> = months.map(|month| say(&MONTH, month)).collect();
             format!("in {}", and(&names))
         }
         items => format!("in {}", values(items, &MONTH)),
@@ -261,7 +325,7 @@ fn ordinal(number: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::of;
+    use super::describe;
 
     #[test]
     fn an_expression_is_said_in_english() {
@@ -325,9 +389,9 @@ mod tests {
                 "At 00:00 on the 29th of the month in February",
             ),
         ] {
-            assert_eq!(of(expression).as_deref(), Some(said), "{expression}");
+            assert_eq!(describe(expression).as_deref(), Ok(said), "{expression}");
         }
-        assert_eq!(of("1 2 3"), None);
-        assert_eq!(of("x * * * *"), None);
+        assert!(describe("1 2 3").is_err());
+        assert!(describe("x * * * *").is_err());
     }
 }
