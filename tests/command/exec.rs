@@ -1,7 +1,7 @@
 //! `trax worker --exec`: any program is a worker.
 
 use super::{bare, json, text, trax};
-use harness::process::{Orphan, Process, Scratch, is_alive, run, send_signal};
+use harness::process::{Orphan, Process, Scratch, children, is_alive, run, send_signal};
 use harness::scheduler::{connect, execute, new_name, value, violations};
 use harness::{PATIENCE, database, eventually, shared_server};
 use std::path::Path;
@@ -747,4 +747,45 @@ async fn a_lock_that_is_killed_or_whose_program_ends_leaves_nothing_running() {
         std::fs::remove_file(files.path().join("pid")).expect("it is there");
         std::fs::remove_file(files.path().join("child")).expect("it is there");
     }
+}
+
+/// The guard of a worker process.
+async fn guard_of(worker: &Process) -> i32 {
+    eventually("a guard", PATIENCE, async || {
+        match children(worker.id(), "trax-guard")[..] {
+            [guard] => Ok(guard),
+            ref seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_guard_that_stands_still_holds_up_no_job_and_is_replaced() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("stopped-guard");
+    let body = "read input; [ \"$input\" = 0 ] && exit\necho $$ > \"$DIR/own\"; mv \"$DIR/own\" \"$DIR/pid\"
+while true; do sleep 0.1; done";
+    let exec = program(&files, "worker.sh", body);
+    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
+    command.env("DIR", files.path());
+    let mut worker = Process::start(command);
+    let stopped = guard_of(&worker).await;
+    send_signal("STOP", stopped);
+    let jobs = "select trax.enqueue_many('t', array_fill('0'::jsonb, array[300]))";
+    execute(&client, jobs).await;
+    eventually("300 completions", PATIENCE, async || {
+        match value::<i64>(&client, "select count(*) from trax.run").await {
+            300 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+    execute(&client, "select trax.enqueue('t', '1')").await;
+    let program = program_in(&files.path().join("pid"), &worker).await;
+    assert_ne!(guard_of(&worker).await, stopped);
+    send_signal("KILL", worker.id());
+    worker.ends(PATIENCE).await;
+    ends(&program, PATIENCE).await;
 }

@@ -107,6 +107,20 @@ pub fn is_alive(pid: i32) -> bool {
     })
 }
 
+/// The living children of a process whose name begins so.
+pub fn children(parent: i32, name: &str) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").expect("processes can be listed");
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit(") ").next().unwrap_or_default();
+        let of_parent = rest.split(' ').nth(1) == Some(&parent.to_string());
+        let called = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        of_parent && is_alive(*pid) && called.starts_with(name.as_bytes())
+    })
+    .collect()
+}
+
 /// A process that a child of this test started, and that a failed test must not leave behind.
 pub struct Orphan(pub i32);
 

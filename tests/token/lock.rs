@@ -1,6 +1,6 @@
 //! `trax lock`: a program under a token.
 
-use harness::process::{Orphan, Process, is_alive, run, send_signal, trax_binary};
+use harness::process::{Orphan, Process, children, is_alive, run, send_signal, trax_binary};
 use harness::session::session;
 use harness::{PATIENCE, eventually, shared_server};
 use std::process::Command;
@@ -143,4 +143,37 @@ async fn a_signal_ends_a_wait_for_the_lock() {
     .await;
     send_signal("INT", waits.id());
     assert_eq!(waits.ends(PATIENCE).await.code(), Some(130));
+}
+
+#[tokio::test]
+async fn signals_and_the_loss_of_the_token_reach_what_a_program_left_running() {
+    let (db, s) = session().await;
+    let left = r#"sh -c 'trap "" TERM; trap "echo heard >&2" USR1; echo pid $$ >&2; while :; do sleep 0.05; done' & "#;
+    let options = ["n", "--ttl", "2s", "--grace", "10m"];
+    let mut arguments = options.to_vec();
+    let script = format!("{left} exit 3");
+    arguments.extend(["--", "sh", "-c", &script]);
+    let mut held = Process::start(lock(&db, &arguments));
+    let said = held.says("pid", PATIENCE).await;
+    let pid = said
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pid| pid.parse().ok());
+    let left = Orphan(pid.expect("a process id"));
+    eventually(
+        "the end of the program",
+        PATIENCE,
+        async || match children(held.id(), "sh")[..] {
+            [] => Ok(()),
+            ref seen => Err(format!("{seen:?}")),
+        },
+    )
+    .await;
+    send_signal("USR1", held.id());
+    held.says("heard", PATIENCE).await;
+    assert!(is_alive(left.0), "it has the grace");
+    s.get("delete from trax.concurrency_token").await;
+    let status = held.ends(PATIENCE).await;
+    assert_eq!(status.code(), Some(74), "{}", held.output());
+    assert!(!is_alive(left.0), "it went with the token");
 }

@@ -3,13 +3,17 @@
 //! Words: the *guard* is this binary under another name. It hears over a socket which process groups run, from the
 //! programs themselves before they begin, so that none is missed. The socket's end is this process's: what still runs
 //! then gets SIGTERM, and SIGKILL after the grace. It ends with them, and at once when nothing runs.
+//!
+//! Nobody waits for it. One that stands still takes no more after some hundred messages, and is replaced like one that was
+//! ended.
 
 use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::process_group::{is_there, signal};
@@ -28,11 +32,21 @@ fn message(kind: u8, group: i32) -> [u8; 5] {
     [kind, a, b, c, d]
 }
 
+/// Says it if there is room for it at once; whether there was.
+fn say(socket: &UnixStream, said: &[u8]) -> bool {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: a plain system call, allowed between fork and exec; the bytes and the socket live as long as it takes.
+    let taken = unsafe { libc::send(socket.as_raw_fd(), said.as_ptr().cast(), said.len(), flags) };
+    usize::try_from(taken).is_ok_and(|taken| taken == said.len())
+}
+
 /// The guard, as who is guarded sees it.
 pub(crate) struct Guard {
     process: Child,
-    socket: UnixStream,
+    socket: Arc<UnixStream>,
     grace: Duration,
+    /// It was told something that it did not take.
+    deaf: bool,
 }
 
 impl Guard {
@@ -48,47 +62,59 @@ impl Guard {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let guard = Guard {
+        // All at once: there is room for few messages, however short.
+        let all: Vec<u8> = running
+            .iter()
+            .flat_map(|group| message(BEGINS, *group))
+            .collect();
+        Ok(Guard {
             process,
-            socket: ours,
+            deaf: !say(&ours, &all),
+            socket: Arc::new(ours),
             grace,
-        };
-        for group in running {
-            guard.tell(BEGINS, *group);
-        }
-        Ok(guard)
+        })
     }
 
-    /// Starts another one when somebody ended it.
+    /// Starts another one when somebody ended it, or it stands still.
     pub(crate) fn renew(&mut self, running: &HashSet<i32>) {
-        if let Ok(Some(_)) = self.process.try_wait()
-            && let Ok(guard) = Guard::start(self.grace, running)
-        {
-            *self = guard;
+        let is_needed = self.deaf || matches!(self.process.try_wait(), Ok(Some(_)));
+        if is_needed && let Ok(guard) = Guard::start(self.grace, running) {
+            std::mem::replace(self, guard).dismiss();
         }
     }
 
-    /// What a program does before it begins: says which group it is, the one of its own that it has just been given.
+    /// Before its socket ends: it would end what it heard of, which may have gone and be another's by now.
+    fn dismiss(mut self) {
+        if self.process.kill().is_ok() && self.process.wait().is_err() {}
+    }
+
+    /// What a program does before it begins: says which group it is, the one of its own that it has just been given. Heard
+    /// also when nobody lives to say [`Guard::begins`].
     pub(crate) fn announcement(
         &self,
     ) -> impl FnMut() -> std::io::Result<()> + Send + Sync + 'static {
-        let socket = self.socket.as_raw_fd();
-        // SAFETY: getpid and send are plain system calls, allowed between fork and exec; the descriptor is a copy of ours.
-        move || unsafe {
-            let said = message(BEGINS, libc::getpid());
+        let socket = Arc::clone(&self.socket);
+        move || {
+            // SAFETY: a plain system call, allowed between fork and exec.
+            let said = message(BEGINS, unsafe { libc::getpid() });
             // Without a guard it begins all the same.
-            libc::send(socket, said.as_ptr().cast(), said.len(), libc::MSG_NOSIGNAL);
+            say(&socket, &said);
             Ok(())
         }
     }
 
-    pub(crate) fn gone(&self, group: i32) {
+    /// A program has begun; its own word may have gone to the guard before this one.
+    pub(crate) fn begins(&mut self, group: i32) {
+        self.tell(BEGINS, group);
+    }
+
+    pub(crate) fn gone(&mut self, group: i32) {
         self.tell(GONE, group);
     }
 
-    fn tell(&self, kind: u8, group: i32) {
-        // One that was ended is started anew before the next program.
-        if (&self.socket).write_all(&message(kind, group)).is_err() {}
+    /// One that does not take it is started anew before the next program.
+    fn tell(&mut self, kind: u8, group: i32) {
+        self.deaf |= !say(&self.socket, &message(kind, group));
     }
 }
 

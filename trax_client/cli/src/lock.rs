@@ -3,8 +3,8 @@
 //! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a process group of its own
 //! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token
 //! is lost the group gets SIGTERM, and SIGKILL after the grace: somebody else may hold it now. The same ends
-//! what the program leaves running in its group, before the token is given back, and the program of a `trax lock` that was
-//! killed.
+//! what the program leaves running in its group, before the token is given back (at once when it is lost meanwhile), and
+//! the program of a `trax lock` that was killed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -266,10 +266,18 @@ async fn attend(
         }
     };
     drop(terminal);
-    // Nothing of it goes on without the token.
+    // Nothing of it goes on without the token. What it left has the grace, unless the token is lost.
     if !lost {
         group.signal(libc::SIGTERM);
-        if tokio::time::timeout(grace, group.gone()).await.is_err() {}
+    }
+    let over = Instant::now() + grace;
+    while !lost {
+        tokio::select! {
+            () = group.gone() => break,
+            () = at(Some(over)) => break,
+            number = signals.next() => group.signal(number),
+            () = guard.lost() => lost = true,
+        }
     }
     group.leave();
     Ok((status, lost))

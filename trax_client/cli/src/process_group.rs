@@ -24,7 +24,7 @@ struct Running {
 impl Running {
     /// It is gone; whether it was there.
     fn remove(&mut self, group: i32) -> bool {
-        if let Some(guard) = &self.guard {
+        if let Some(guard) = &mut self.guard {
             guard.gone(group);
         }
         self.groups.remove(&group)
@@ -65,7 +65,13 @@ impl Groups {
     /// The group of a program that was just started; its leader's process id is its name.
     pub(crate) fn enter(&self, leader: Option<u32>) -> Group<'_> {
         let id = leader.and_then(|pid| i32::try_from(pid).ok());
-        self.lock().groups.extend(id);
+        if let Some(id) = id {
+            let Running { groups, guard } = &mut *self.lock();
+            groups.insert(id);
+            if let Some(guard) = guard {
+                guard.begins(id);
+            }
+        }
         Group { id, all: self }
     }
 
