@@ -1,5 +1,7 @@
 //! The contract as typed methods, over any connection or transaction.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
@@ -34,12 +36,27 @@ use crate::token::{Grant, TokenRequest};
 /// ```
 pub struct Client<'a, C> {
     db: &'a C,
+    lock_timeout: Option<String>,
 }
 
 impl<'a, C: GenericClient + Sync> Client<'a, C> {
     /// Over this connection or transaction; opens nothing of its own.
     pub fn new(db: &'a C) -> Self {
-        Client { db }
+        Client {
+            db,
+            lock_timeout: None,
+        }
+    }
+
+    /// Lets claims and outcomes, each in a transaction of its own, wait no longer than this for a lock.
+    pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
+        self
+    }
+
+    /// A claim or an outcome.
+    fn work<'p>(&'p self, function: &'static str) -> Call<'p> {
+        Call::new(function).lock_timeout(self.lock_timeout.as_ref())
     }
 
     pub(crate) fn db(&self) -> &'a C {
@@ -117,7 +134,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Takes waiting jobs for execution. Commit at once: a lease counts from here.
     pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
-        let rows = claiming(Call::new("claim_next"), options)
+        let rows = claiming(self.work("claim_next"), options)
             .rows(self.db, Claimed::COLUMNS)
             .await?;
         rows.iter().map(Claimed::from_row).collect()
@@ -133,7 +150,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     ) -> Result<(Vec<JobId>, Vec<Claimed>)> {
         let (ids, tokens) = split(leases);
         let outputs = given(outputs);
-        let call = Call::new("complete_and_claim")
+        let call = self
+            .work("complete_and_claim")
             .arg("job_ids", &ids)
             .arg("tokens", &tokens)
             .option("outputs", &outputs);
@@ -156,7 +174,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.
-    pub async fn wait_for_work(&self, timeout: Option<std::time::Duration>) -> Result<()> {
+    pub async fn wait_for_work(&self, timeout: Option<Duration>) -> Result<()> {
         let timeout = timeout.map(Interval);
         Call::new("wait_for_work")
             .option("timeout", &timeout)
@@ -168,7 +186,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn heartbeat(
         &self,
         leases: &[(JobId, Token)],
-        lease: Option<std::time::Duration>,
+        lease: Option<Duration>,
     ) -> Result<Vec<Beat>> {
         self.heartbeat_ahead(leases, lease, &[]).await
     }
@@ -177,7 +195,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn heartbeat_ahead(
         &self,
         leases: &[(JobId, Token)],
-        lease: Option<std::time::Duration>,
+        lease: Option<Duration>,
         ahead: &[JobId],
     ) -> Result<Vec<Beat>> {
         let (ids, tokens) = split(leases);
@@ -238,7 +256,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         output: &T,
     ) -> Result<bool> {
         let output = Some(Json::of(output)?).filter(|output| !output.is_null());
-        Call::new("complete")
+        self.work("complete")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .option("output", &output)
@@ -254,7 +272,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     ) -> Result<Vec<JobId>> {
         let (ids, tokens) = split(leases);
         let outputs = given(outputs);
-        let rows = Call::new("complete_many")
+        let rows = self
+            .work("complete_many")
             .arg("job_ids", &ids)
             .arg("tokens", &tokens)
             .option("outputs", &outputs)
@@ -265,7 +284,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Records a failed attempt.
     pub async fn fail(&self, job_id: JobId, token: Token, failure: &Failure) -> Result<Failed> {
-        let verdict: String = Call::new("fail")
+        let verdict: String = self
+            .work("fail")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .arg("error", &failure.error)
@@ -287,10 +307,10 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         &self,
         job_id: JobId,
         token: Token,
-        delay: Option<std::time::Duration>,
+        delay: Option<Duration>,
     ) -> Result<bool> {
         let delay = delay.map(Interval);
-        Call::new("release")
+        self.work("release")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .option("delay", &delay)
@@ -334,7 +354,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn limit_queue_time(
         &self,
         job_id: JobId,
-        time_limit: Option<std::time::Duration>,
+        time_limit: Option<Duration>,
     ) -> Result<bool> {
         let time_limit = time_limit.map(Interval);
         Call::new("limit_queue_time")
@@ -346,7 +366,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Ends an attempt whose cancellation was requested; false when the lease was lost.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
-        Call::new("acknowledge_cancel")
+        self.work("acknowledge_cancel")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .value(self.db)
@@ -361,7 +381,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         token: Token,
         reason: Option<&str>,
     ) -> Result<bool> {
-        Call::new("cancel_own")
+        self.work("cancel_own")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .option("reason", &reason)
@@ -392,7 +412,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     pub async fn await_token(
         &self,
         request: &TokenRequest,
-        wait: std::time::Duration,
+        wait: Duration,
     ) -> Result<Option<Grant>> {
         let (ttl, wait) = (Interval(request.ttl), Interval(wait));
         let rows = Call::new("await_token")
@@ -407,12 +427,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// Holds a token for `ttl` from now; false when it is lost, which it is once it has expired.
-    pub async fn extend_token(
-        &self,
-        name: &str,
-        token: Token,
-        ttl: std::time::Duration,
-    ) -> Result<bool> {
+    pub async fn extend_token(&self, name: &str, token: Token, ttl: Duration) -> Result<bool> {
         let ttl = Interval(ttl);
         Call::new("extend_token")
             .arg("name", &name)

@@ -61,6 +61,7 @@
 mod access;
 mod address;
 mod client;
+mod clock;
 mod connect;
 mod copy_in;
 mod error;

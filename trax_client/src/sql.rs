@@ -92,6 +92,8 @@ pub(crate) struct Call<'p> {
     function: &'static str,
     names: Vec<&'static str>,
     values: Vec<(&'p (dyn ToSql + Sync), Type)>,
+    /// The first of the values is that setting.
+    has_lock_timeout: bool,
 }
 
 impl<'p> Call<'p> {
@@ -100,7 +102,17 @@ impl<'p> Call<'p> {
             function,
             names: Vec::new(),
             values: Vec::new(),
+            has_lock_timeout: false,
         }
+    }
+
+    /// How long its transaction waits for a lock, as the setting says it; before any argument.
+    pub(crate) fn lock_timeout(mut self, timeout: Option<&'p String>) -> Self {
+        if let Some(timeout) = timeout {
+            self.values.push((timeout, Type::TEXT));
+            self.has_lock_timeout = true;
+        }
+        self
     }
 
     pub(crate) fn arg<T: Argument>(mut self, name: &'static str, value: &'p T) -> Self {
@@ -116,14 +128,17 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// `trax.f(a => $1, b => $2)`: only names written in this crate, never a value.
+    /// `trax.f(a => $1, b => $2)`: only names written in this crate, never a value. A lock timeout is set by what the first
+    /// argument is computed from, and so before the function begins: in the same statement, for its transaction alone.
     fn text(&self) -> String {
-        let arguments: Vec<String> = self
-            .names
-            .iter()
-            .enumerate()
-            .map(|(i, name)| format!("{name} => ${}", i + 1))
-            .collect();
+        let before = usize::from(self.has_lock_timeout);
+        let argument = |(i, name): (usize, &&str)| match (i, before) {
+            (0, 1) => format!(
+                "{name} => case when pg_catalog.set_config('lock_timeout', $1, true) is not null then $2 end"
+            ),
+            _ => format!("{name} => ${}", i + 1 + before),
+        };
+        let arguments: Vec<String> = self.names.iter().enumerate().map(argument).collect();
         format!("trax.{}({})", self.function, arguments.join(", "))
     }
 
@@ -187,6 +202,14 @@ mod tests {
             .option("run_at", &None::<SystemTime>)
             .option("priority", &Some(3));
         assert_eq!(call.text(), "trax.enqueue(task => $1, priority => $2)");
+        let timeout = "5ms".to_owned();
+        let call = Call::new("release").lock_timeout(Some(&timeout));
+        let call = call.arg("job_id", &1_i64).arg("delay", &2_i64);
+        assert_eq!(
+            call.text(),
+            "trax.release(job_id => case when pg_catalog.set_config('lock_timeout', $1, true) is not null then $2 end, \
+             delay => $3)"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Concurrency tokens: the right to one of a few places of a name, and a guard that keeps it.
 
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::client::Client;
+use crate::clock::{LOOK, Moment};
 use crate::error::{Error, Result};
 use crate::id::Token;
 use crate::worker::connection::{Backoff, Connection, hardened, open};
@@ -248,10 +249,10 @@ impl Keeper {
     }
 
     /// Takes the token, and says until when it is surely held by this machine's clock.
-    async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Instant)>> {
+    async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Moment)>> {
         let connection = open(&self.address).await?;
         let client = Client::new(&*connection);
-        let mut asked = Instant::now();
+        let mut asked = Moment::now();
         let granted = match wait {
             None => client.acquire_token(&self.request).await?,
             Some(wait) => {
@@ -265,7 +266,7 @@ impl Keeper {
         };
         if wait.is_some() {
             // When in the wait it was granted only the server knows.
-            asked = Instant::now();
+            asked = Moment::now();
             let (name, ttl) = (&self.request.name, self.request.ttl);
             if !client.extend_token(name, grant.token, ttl).await? {
                 return Ok(None);
@@ -276,16 +277,19 @@ impl Keeper {
     }
 
     /// Extends the token for as long as that goes.
-    async fn keep(&mut self, token: Token, mut held_until: Instant) {
+    async fn keep(&mut self, token: Token, mut held_until: Moment) {
         let period = self.request.ttl / 3;
         let mut backoff = Backoff::new(period);
-        let mut next = Instant::now() + period;
+        let mut next = Moment::now() + period;
         loop {
-            tokio::time::sleep_until(next.min(held_until).into()).await;
-            let asked = Instant::now();
-            let Some(left) = held_until.checked_duration_since(asked) else {
+            let asked = Moment::now();
+            let Some(left) = held_until.after(asked) else {
                 return;
             };
+            if let Some(wait) = next.after(asked) {
+                tokio::time::sleep(wait.min(left).min(LOOK)).await;
+                continue;
+            }
             match timeout(left.min(period), self.extend(token)).await {
                 Ok(Ok(true)) => {
                     held_until = asked + self.request.ttl;
@@ -294,7 +298,7 @@ impl Keeper {
                 }
                 Ok(Ok(false)) => return,
                 // It is tried again until the time has passed, on another connection.
-                Ok(Err(_)) | Err(_) => next = Instant::now() + backoff.next(),
+                Ok(Err(_)) | Err(_) => next = Moment::now() + backoff.next(),
             }
         }
     }

@@ -21,11 +21,13 @@ use super::handler::attempt;
 use super::health::{Health, Part};
 use super::held::Held;
 use super::line::Line;
-use super::link::{Answer, Link, Reply, Settled};
+use super::link::{Link, Reply};
 use super::outcome::{JobError, Verdict, settle};
 use super::pace::Pace;
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
+use super::telling::{Answer, Settled};
+use crate::clock::Moment;
 use crate::error::Result;
 use crate::job::{Claimed, Failure};
 use crate::trace;
@@ -62,8 +64,6 @@ pub(crate) struct Dispatch<S> {
     /// Outcomes that the server had no time for, and when they are told again.
     later: Vec<Settled>,
     later_at: Instant,
-    /// The last exchange told those.
-    was_later: bool,
     /// Nothing is sent before.
     silent_until: Instant,
     /// No claim is sent before.
@@ -96,7 +96,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             outbox: Vec::new(),
             later: Vec::new(),
             later_at: now,
-            was_later: false,
             silent_until: now,
             no_claim_until: now,
             line: Line::new(link),
@@ -155,7 +154,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                     error: malformed.to_string(),
                 });
             }
-            self.held.begin(claimed.job_id, claimed.token);
+            // The machine may have slept since the claim: another worker has it then.
+            if !self
+                .held
+                .begin(claimed.job_id, claimed.token, Moment::now())
+            {
+                self.settle(&claimed, Verdict::Release(None));
+                continue;
+            }
             let state = Arc::clone(&self.setup.state);
             let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
             let claimed = ctx.claimed();
@@ -177,11 +183,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if !self.line.is_idle() || now < self.silent_until {
             return;
         }
-        // In turn with what is new, and in a stop behind it: one outcome that waits for a lock holds up no other.
-        let in_turn = !self.was_later && self.shutdown.phase() == Phase::Running;
-        if !self.later.is_empty() && now >= self.later_at && (in_turn || self.outbox.is_empty()) {
-            self.was_later = true;
-            self.line.begin(std::mem::take(&mut self.later), 0, 0, true);
+        // What is new has its turn in the pause that follows.
+        if !self.later.is_empty() && now >= self.later_at {
+            self.line.begin(std::mem::take(&mut self.later), 0, 0);
             return;
         }
         let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
@@ -197,7 +201,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             return;
         }
         self.cut = false;
-        self.was_later = false;
         if want > 0 {
             self.pace.claims(!self.outbox.is_empty());
         }
@@ -205,7 +208,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let in_hand = self.running.len() + self.waiting.len();
         let places = self.setup.concurrency.saturating_sub(in_hand);
         self.line
-            .begin(std::mem::take(&mut self.outbox), want, places, false);
+            .begin(std::mem::take(&mut self.outbox), want, places);
     }
 
     fn take_notice(&mut self, notice: Notice) {
@@ -228,14 +231,19 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.pace.connected();
         }
         self.outbox.splice(0..0, reply.untold);
-        if !reply.later.is_empty() {
-            self.later.extend(reply.later);
-            self.later_at = now + reply.later_in;
-        }
         if let Some(pause) = reply.silent_for {
             self.silent_until = now + pause;
             self.cut = true;
             self.pace.summon(self.silent_until);
+        }
+        if !reply.later.is_empty() {
+            // The pause is what others have the line for; what waits already is not put off by what is added.
+            let at = now.max(self.silent_until) + reply.later_in;
+            self.later_at = match self.later.is_empty() {
+                true => at,
+                false => at.min(self.later_at),
+            };
+            self.later.extend(reply.later);
         }
         if let Some(pause) = reply.no_claim_for {
             self.no_claim_until = now + pause;
@@ -258,7 +266,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
     }
 
-    fn take_claimed(&mut self, claimed: Claimed, sent: Instant, now: Instant) {
+    fn take_claimed(&mut self, claimed: Claimed, sent: Moment, now: Instant) {
         let (trigger, cancellation) = cancellation();
         let (job_id, token) = (claimed.job_id, claimed.token);
         self.held.insert(
@@ -325,11 +333,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             }
             _ => {}
         }
-        self.outbox.push(Settled {
-            job_id,
-            token,
-            verdict,
-        });
+        self.outbox.push(Settled::new(job_id, token, verdict));
     }
 
     /// The next phase of a stop has begun.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -19,6 +19,7 @@ use super::held::Held;
 use super::nudge::nudge;
 use crate::address::Address;
 use crate::client::Client;
+use crate::clock::{LOOK, Moment};
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 
@@ -101,33 +102,42 @@ impl Heart {
     async fn run(&mut self, mut stopped: watch::Receiver<bool>) {
         let period = self.lease / 3;
         let mut backoff = Backoff::new(period);
-        let mut next = Instant::now() + period;
-        let mut next_report = Instant::now();
+        let mut next = Moment::now() + period;
+        let mut next_report = Moment::now();
         let mut reported = false;
         let health = self.health.clone();
         loop {
             self.health.turned(Part::Heartbeat);
-            let mut wake = self.held.earliest_end().map_or(next, |end| end.min(next));
-            if reported {
-                wake = wake.min(next_report);
-            }
-            wake = wake.min(Instant::now() + health.round());
+            let now = Moment::now();
+            let wake = match self.held.earliest_end() {
+                Some(end) => end.min(next).min(now + LOOK),
+                None => next,
+            };
+            let wake = if reported {
+                wake.min(next_report)
+            } else {
+                wake
+            };
+            let wait = wake.after(now).unwrap_or_default().min(health.round());
             tokio::select! {
                 _ = stopped.changed() => return,
                 () = self.held.reported(), if !reported => reported = true,
-                () = tokio::time::sleep_until(wake.into()) => {}
+                () = tokio::time::sleep(wait) => {}
             }
-            self.held.expire(Instant::now());
-            let now = Instant::now();
-            if reported && now >= next_report && now < next {
+            let now = Moment::now();
+            self.held.expire(now);
+            if reported
+                && now >= next_report
+                && let Some(left) = next.after(now)
+            {
                 let all = tokio::select! {
                     _ = stopped.changed() => return,
-                    all = waited_for(&health, self.report(next - now)) => all,
+                    all = waited_for(&health, self.report(left)) => all,
                 };
                 reported = !all;
-                next_report = Instant::now() + REPORT_PERIOD;
+                next_report = Moment::now() + REPORT_PERIOD;
             }
-            if Instant::now() < next {
+            if Moment::now() < next {
                 continue;
             }
             health.asking(Part::Heartbeat);
@@ -144,7 +154,7 @@ impl Heart {
                 }
                 Err(error) => self.failed(&error, backoff.after(&error)),
             };
-            next = Instant::now() + wait;
+            next = Moment::now() + wait;
         }
     }
 
@@ -189,7 +199,7 @@ impl Heart {
                 Some(connection) => connection,
                 None => open(&self.address).await?,
             };
-            let sent = Instant::now();
+            let sent = Moment::now();
             let client = Client::new(&*connection);
             let ahead = self.held.ahead(batch);
             let call = client.heartbeat_ahead(batch, Some(self.lease), &ahead);

@@ -1,25 +1,26 @@
 //! The leases that this process holds, from the claim to the acknowledged outcome.
 //!
 //! Shared between the dispatcher and the heartbeat thread. A lease that was not extended for its
-//! length, by this machine's monotonic clock from before the call, counts as lost: another worker
+//! length, by a clock that goes on while this machine sleeps (`clock`) from before the call, counts as lost: another worker
 //! may have it, whatever the network says later.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::cancellation::{Reason, Trigger};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::clock::Moment;
 use crate::id::{JobId, Token};
 use crate::job::Beat;
 
 struct Lease {
     token: Token,
     trigger: Trigger,
-    valid_until: Instant,
-    times_out_at: Option<Instant>,
+    valid_until: Moment,
+    times_out_at: Option<Moment>,
     /// A handler has it.
     begun: bool,
     /// What the handler said last and the server does not know yet.
@@ -44,7 +45,7 @@ impl Held {
         &self,
         (job_id, token): (JobId, Token),
         trigger: Trigger,
-        sent: Instant,
+        sent: Moment,
         lease: Duration,
         timeout: Option<Duration>,
     ) {
@@ -72,12 +73,15 @@ impl Held {
         }
     }
 
-    /// A handler begins the job.
-    pub(crate) fn begin(&self, job_id: JobId, token: Token) {
+    /// A handler begins the job, if it is still ours.
+    pub(crate) fn begin(&self, job_id: JobId, token: Token, now: Moment) -> bool {
         let mut leases = self.lock();
-        if let Some(lease) = leases.get_mut(&job_id).filter(|l| l.token == token) {
-            lease.begun = true;
-        }
+        let lease = leases.get_mut(&job_id).filter(|lease| lease.token == token);
+        let Some(lease) = lease.filter(|lease| lease.valid_until > now) else {
+            return false;
+        };
+        lease.begun = true;
+        true
     }
 
     /// Those of `jobs` that no handler has begun.
@@ -108,7 +112,7 @@ impl Held {
             .collect()
     }
 
-    pub(crate) fn earliest_end(&self) -> Option<Instant> {
+    pub(crate) fn earliest_end(&self) -> Option<Moment> {
         self.lock().values().map(|lease| lease.valid_until).min()
     }
 
@@ -118,7 +122,7 @@ impl Held {
         &self,
         asked: &[(JobId, Token)],
         beats: &[Beat],
-        sent: Instant,
+        sent: Moment,
         length: Duration,
     ) {
         let mut leases = self.lock();
@@ -131,7 +135,7 @@ impl Held {
             }
             lease.valid_until = sent + length;
             if beat.cancel_requested {
-                let late = lease.times_out_at.is_some_and(|at| Instant::now() >= at);
+                let late = lease.times_out_at.is_some_and(|at| Moment::now() >= at);
                 lease.trigger.fire(if late {
                     Reason::Timeout
                 } else {
@@ -142,7 +146,7 @@ impl Held {
     }
 
     /// Fires for every lease that nobody extended in time, and stops extending it.
-    pub(crate) fn expire(&self, now: Instant) {
+    pub(crate) fn expire(&self, now: Moment) {
         self.lock().retain(|_, lease| {
             let alive = lease.valid_until > now;
             if !alive {
@@ -207,7 +211,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn one(timeout: Option<Duration>, sent: Instant) -> (Held, Token, Cancellation) {
+    fn one(timeout: Option<Duration>, sent: Moment) -> (Held, Token, Cancellation) {
         let held = Held::default();
         let token = Token(uuid::Uuid::from_u128(7));
         let (trigger, cancellation) = cancellation();
@@ -226,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_lease_without_contact_for_its_length_is_lost() {
-        let now = Instant::now();
+        let now = Moment::now();
         let (held, _, cancellation) = one(None, now);
         held.expire(now + LEASE / 2);
         assert_eq!(cancellation.reason(), None);
@@ -235,8 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn a_job_whose_lease_ran_out_in_the_sleep_of_the_machine_is_not_begun() {
+        let now = Moment::now();
+        let (held, token, _cancellation) = one(None, now);
+        assert!(!held.begin(JobId(1), token, now + LEASE));
+        held.expire(now + LEASE);
+        assert!(!held.begin(JobId(1), token, now), "it was given up");
+    }
+
+    #[test]
     fn a_cancel_request_after_the_timeout_is_a_timeout() {
-        let now = Instant::now();
+        let now = Moment::now();
         let (held, token, late) = one(Some(Duration::ZERO), now);
         held.note(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(late.reason(), Some(Reason::Timeout));
@@ -247,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_lost_lease_is_not_said_of_the_next_one_of_its_job() {
-        let now = Instant::now();
+        let now = Moment::now();
         let (held, _, next) = one(None, now);
         let lost = [(JobId(1), Token(uuid::Uuid::from_u128(8)))];
         held.note(&lost, &beat(false, false), now, LEASE);
@@ -258,7 +271,7 @@ mod tests {
 
     #[test]
     fn of_many_reports_the_last_is_taken_once_and_a_stale_one_never() {
-        let (held, token, _cancellation) = one(None, Instant::now());
+        let (held, token, _cancellation) = one(None, Moment::now());
         held.report(JobId(1), token, Value::from(1));
         held.report(JobId(1), token, Value::from(2));
         held.report(JobId(1), Token(uuid::Uuid::from_u128(8)), Value::from(3));
@@ -276,18 +289,18 @@ mod tests {
 
     #[test]
     fn what_no_handler_has_begun_is_ahead() {
-        let (held, token, _cancellation) = one(None, Instant::now());
+        let (held, token, _cancellation) = one(None, Moment::now());
         let stale = Token(uuid::Uuid::from_u128(8));
-        held.begin(JobId(1), stale);
+        assert!(!held.begin(JobId(1), stale, Moment::now()));
         assert_eq!(held.ahead(&held.snapshot()), [JobId(1)]);
         assert_eq!(held.ahead(&[(JobId(1), stale)]), []);
-        held.begin(JobId(1), token);
+        assert!(held.begin(JobId(1), token, Moment::now()));
         assert_eq!(held.ahead(&held.snapshot()), []);
     }
 
     #[test]
     fn a_stale_token_removes_nothing() {
-        let (held, token, _cancellation) = one(None, Instant::now());
+        let (held, token, _cancellation) = one(None, Moment::now());
         held.remove(JobId(1), Token(uuid::Uuid::from_u128(8)));
         assert_eq!(held.snapshot(), vec![(JobId(1), token)]);
         held.remove(JobId(1), token);

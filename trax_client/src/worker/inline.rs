@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio_postgres::GenericClient;
 
@@ -10,10 +9,11 @@ use super::cancellation::{Reason, cancellation};
 use super::context::Context;
 use super::handler::attempt;
 use super::held::Held;
-use super::link::{Answer, Settled, tell};
 use super::outcome::Verdict;
+use super::telling::{Answer, Settled, tell};
 use super::{Worker, check};
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::job::{ClaimOptions, Claimed};
 use crate::json::Json;
@@ -52,7 +52,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let mut options = ClaimOptions::new().worker(&self.name).tasks([task]);
         options = options.lease(self.setup.lease);
         options.groups = self.groups.clone();
-        let sent = Instant::now();
+        let sent = Moment::now();
         let Some(claimed) = client.claim(&options).await?.pop() else {
             return Err(testkit::nothing_ready(db, task).await);
         };
@@ -79,11 +79,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             client.report_progress(key.0, key.1, progress).await?;
         }
         let (output, error) = result(&client, &claimed, &verdict).await?;
-        let settled = Settled {
-            job_id: key.0,
-            token: key.1,
-            verdict,
-        };
+        let settled = Settled::new(key.0, key.1, verdict);
         let ended = ended(tell(&client, &self.events, &settled).await?)?;
         Ok(Ran {
             job_id: key.0,

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::link::{Link, Reply, Settled};
+use super::link::{Link, Reply};
+use super::telling::Settled;
 use crate::error::Result;
 
 type Exchange = Pin<Box<dyn Future<Output = (Box<Link>, Result<Reply>)> + Send>>;
@@ -28,11 +29,11 @@ impl Line {
     }
 
     /// Begins to tell `outbox` and to claim up to `want` jobs, for so many free places; only on an idle line.
-    pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize, places: usize, apart: bool) {
+    pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize, places: usize) {
         if let Line::Idle(mut link) = std::mem::replace(self, Line::Gone) {
             let telling = outbox.len() as u64;
             let exchange = Box::pin(async move {
-                let reply = link.exchange(outbox, want, places, apart).await;
+                let reply = link.exchange(outbox, want, places).await;
                 (link, reply)
             });
             *self = Line::Busy { exchange, telling };

@@ -1,61 +1,35 @@
 //! The claim connection: outcomes go out, jobs come in.
 //!
-//! One *exchange* tells the server the gathered outcomes and then claims; completions and the claim
+//! One *exchange* tells the server the gathered outcomes (`telling`) and then claims; completions and the claim
 //! are one call. The connection also listens for work while it is idle. Enters: settled leases and
 //! how many jobs are wanted. Leaves: an answer for every outcome that was told, those that were not,
-//! and claimed jobs. An outcome is told until it is recorded or refused for what it says: when the
-//! connection broke, when the server had no time or room for it, when nobody answered. One that had
-//! arrived before answers "lost" then, and changes nothing. What stands in the way of one outcome is
-//! found by telling ever fewer at once, apart from those that came later.
+//! and claimed jobs.
+//!
+//! No call waits long for a lock: the server gives it up and rolls it back. One that was given up here alone would go on
+//! waiting there, with the locks of all that it had told before, and its neighbours behind it.
 
-use std::collections::{HashSet, VecDeque};
 use std::future::Future;
-use std::time::{Duration, Instant};
-
-use tokio_postgres::GenericClient;
+use std::time::Duration;
 
 use super::connection::{Backoff, Connection, Notices, answered, open_listening};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
-use super::outcome::Verdict;
 use super::shutdown::Shutdown;
+use super::telling::{Answer, Settled, Telling};
 use super::turns::{Ask, Turns};
 use crate::address::Address;
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
-use crate::job::{ClaimOptions, Claimed, Failed, Failure};
-use crate::json::Json;
+use crate::job::{ClaimOptions, Claimed};
 use crate::manifest::Manifest;
 
 /// The most jobs of one claim, and completions of one call.
 pub(crate) const BATCH: usize = 1000;
-/// The most text of the completions of one call: a slow network takes it in time.
-const BATCH_BYTES: usize = 4 << 20;
-/// After so many outcomes, or batches of them, that the server had no time for, an exchange tells no more.
-const ENOUGH: usize = 2;
-/// The longest pause before an outcome is told again.
+/// The shortest and the longest pause before an outcome is told again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-/// An ended attempt that the server does not know of yet.
-#[derive(Debug)]
-pub(crate) struct Settled {
-    pub(crate) job_id: JobId,
-    pub(crate) token: Token,
-    pub(crate) verdict: Verdict,
-}
-
-/// What the server made of an outcome.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
-    Completed,
-    Retrying,
-    Dead,
-    Cancelled,
-    Released,
-    Lost,
-    Untold,
-}
 
 /// What an exchange brought.
 #[derive(Default)]
@@ -63,14 +37,14 @@ pub(crate) struct Reply {
     pub(crate) answers: Vec<(JobId, Token, Answer)>,
     /// Told again by the next exchange.
     pub(crate) untold: Vec<Settled>,
-    /// Told again after that time, in an exchange of their own.
+    /// Told again after that time.
     pub(crate) later: Vec<Settled>,
     pub(crate) later_in: Duration,
     pub(crate) claimed: Vec<Claimed>,
     /// Whether more may wait than the claim brought.
     pub(crate) more: bool,
     /// When the claim was sent: leases count from before it.
-    pub(crate) sent: Option<Instant>,
+    pub(crate) sent: Option<Moment>,
     /// The server cannot be reached: nothing is to be sent for so long.
     pub(crate) silent_for: Option<Duration>,
     /// The claim failed: none is to be sent for so long.
@@ -80,7 +54,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    fn take(&mut self, sent: Instant, claimed: Vec<Claimed>, more: bool) {
+    fn take(&mut self, sent: Moment, claimed: Vec<Claimed>, more: bool) {
         self.sent = Some(sent);
         self.claimed = claimed;
         self.more = more;
@@ -89,6 +63,10 @@ impl Reply {
 
 /// The least time that a call may be unanswered.
 const LEAST_LIMIT: Duration = Duration::from_secs(2);
+/// The least time that an outcome which is told again waits for a lock, and which part of the pause before it and of a
+/// call's limit: whatever is locked, the line is free most of the time.
+const LEAST_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+const LOCK_TIMEOUT_PART: u32 = 5;
 
 pub(crate) struct Link {
     pub(crate) address: Address,
@@ -109,7 +87,7 @@ pub(crate) struct State {
     connection: Option<Connection>,
     /// False until the first claim succeeded: till then a refusal ends the run.
     proven: bool,
-    /// The last exchange, or the last outcomes told apart, failed.
+    /// The last exchange, or the last outcomes told again, failed.
     troubled: bool,
     hindered: bool,
     backoff: Backoff,
@@ -146,8 +124,8 @@ impl Link {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With
-    /// `apart` these are outcomes that are told again. With nothing to do it only mends a broken connection.
+    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With nothing to do it only mends a
+    /// broken connection.
     ///
     /// # Errors
     /// Only before the first claim that succeeded: what the server refuses.
@@ -156,7 +134,6 @@ impl Link {
         outbox: Vec<Settled>,
         want: usize,
         places: usize,
-        apart: bool,
     ) -> Result<Reply> {
         self.options = self.options.clone().places(number(places.min(BATCH)));
         let mut reply = Reply {
@@ -171,11 +148,9 @@ impl Link {
             self.state.connection = None;
         }
         self.health.asking(Part::Claim);
+        let again = reply.untold.iter().any(|settled| settled.again);
         let mut hindrance = None;
-        match self
-            .try_exchange(want, apart, &mut reply, &mut hindrance)
-            .await
-        {
+        match self.try_exchange(want, &mut reply, &mut hindrance).await {
             Ok(()) => {
                 self.health.reached(Part::Claim);
                 self.state.backoff.reset();
@@ -201,32 +176,25 @@ impl Link {
                 self.trouble("claim", &error, retry_in);
             }
         }
-        self.put_off(&mut reply, hindrance, apart);
-        if apart {
-            // Not among what is new, which one of them would hold up again; the one that was tried goes last.
-            let untried = std::mem::take(&mut reply.untold);
-            reply.later.splice(0..0, untried);
-        }
+        self.put_off(&mut reply, hindrance, again);
         Ok(reply)
     }
 
-    /// Says when outcomes are told again that the server had no time for.
-    fn put_off(&mut self, reply: &mut Reply, hindrance: Option<Error>, apart: bool) {
-        // Nobody answered: what it waits for, such as a lock, may last.
-        let unanswered = hindrance.is_none() && !reply.later.is_empty();
-        if hindrance.is_some() || unanswered {
+    /// Says when outcomes are told again that the server had no time for, or did not answer to.
+    fn put_off(&mut self, reply: &mut Reply, hindrance: Option<Error>, again: bool) {
+        if !reply.later.is_empty() {
             self.state.hindered = true;
-            let longer = (self.state.pause * 2).max(Duration::from_millis(100));
+            let longer = (self.state.pause * 2).max(SHORTEST_PAUSE);
             self.state.pause = match reply.answers.is_empty() {
                 true => longer.min(LONGEST_PAUSE),
-                false => Duration::from_millis(100),
+                false => SHORTEST_PAUSE,
             };
-            if let Some(error) = hindrance {
-                self.trouble("outcome", &error, self.state.pause);
-            }
-        } else if apart && !reply.answers.is_empty() && std::mem::take(&mut self.state.hindered) {
+        } else if again && reply.untold.is_empty() && std::mem::take(&mut self.state.hindered) {
             self.state.pause = Duration::ZERO;
             self.events.tell(Event::Recovered { during: "outcome" });
+        }
+        if let Some(error) = hindrance {
+            self.trouble("outcome", &error, self.state.pause);
         }
         reply.later_in = self.state.pause;
     }
@@ -248,7 +216,6 @@ impl Link {
     async fn try_exchange(
         &mut self,
         want: usize,
-        apart: bool,
         reply: &mut Reply,
         hindrance: &mut Option<Error>,
     ) -> Result<()> {
@@ -257,14 +224,10 @@ impl Link {
             reply.notices = Some(notices);
             self.state.connection = Some(connection);
         }
-        // What is told again takes the line from what is new only so long as it has waited itself.
-        let limit = match apart {
-            true => (self.state.pause * 2).max(LEAST_LIMIT).min(self.limit),
-            false => self.limit,
-        };
         let State {
             connection,
             proven,
+            pause,
             batch,
             claims,
             ..
@@ -272,24 +235,30 @@ impl Link {
         let Some(connection) = connection else {
             return Ok(());
         };
-        let call = Calling { connection, limit };
+        let lock_timeout = self.limit / LOCK_TIMEOUT_PART;
+        let call = Calling {
+            connection,
+            limit: self.limit,
+            lock_timeout,
+        };
         if let Some(first) = &self.first {
             call.bounded(begin(&call.client(), first, &self.options, &self.events))
                 .await?;
             self.first = None;
         }
+        let again = (*pause / LOCK_TIMEOUT_PART).max(LEAST_LOCK_TIMEOUT);
         let mut telling = Telling {
             call,
+            again: Calling {
+                lock_timeout: again.min(lock_timeout),
+                ..call
+            },
             events: &self.events,
             batch,
             reply,
             hindrance,
-            failures: 0,
         };
-        if apart {
-            return telling.in_order().await;
-        }
-        telling.others().await?;
+        telling.singles().await?;
         if want == 0 {
             return telling.completions().await;
         }
@@ -301,7 +270,7 @@ impl Link {
             return Ok(());
         }
         telling.completions().await?;
-        let sent = Instant::now();
+        let sent = Moment::now();
         let claimed = call.bounded(call.client().claim(&options)).await;
         *claims = match &claimed {
             Ok(_) => (*claims * 2).min(BATCH),
@@ -350,7 +319,7 @@ fn behind(turns: &mut Option<Turns>, ask: &Ask, got: usize) -> bool {
     }
 }
 
-type Db<'a> = Client<'a, tokio_postgres::Client>;
+pub(crate) type Db<'a> = Client<'a, tokio_postgres::Client>;
 
 /// Stores the schedules, and tells which tasks wait that nobody here handles.
 async fn begin(
@@ -389,288 +358,20 @@ async fn begin(
     }
 }
 
-/// Calls over the connection, each of which may take so long.
+/// Calls over the connection: how long each may be unanswered, and may wait for a lock.
 #[derive(Clone, Copy)]
-struct Calling<'a> {
+pub(crate) struct Calling<'a> {
     connection: &'a Connection,
     limit: Duration,
+    lock_timeout: Duration,
 }
 
 impl<'a> Calling<'a> {
-    fn client(&self) -> Db<'a> {
-        Client::new(self.connection)
+    pub(crate) fn client(&self) -> Db<'a> {
+        Client::new(&**self.connection).lock_timeout(self.lock_timeout)
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         answered(self.limit, call).await
-    }
-}
-
-/// Telling the outcomes of one exchange: those of `reply.untold` become answers, or come `later`. An error is one of the
-/// connection.
-struct Telling<'a> {
-    call: Calling<'a>,
-    events: &'a Events,
-    batch: &'a mut usize,
-    reply: &'a mut Reply,
-    hindrance: &'a mut Option<Error>,
-    failures: usize,
-}
-
-impl Telling<'_> {
-    /// One by one, so that each has its turn: one that is not told goes behind the others.
-    async fn in_order(&mut self) -> Result<()> {
-        while self.failures < ENOUGH && !self.reply.untold.is_empty() {
-            let settled = self.reply.untold.remove(0);
-            self.one(settled).await?;
-        }
-        self.leave_the_rest();
-        Ok(())
-    }
-
-    /// What is no completion, one by one.
-    async fn others(&mut self) -> Result<()> {
-        let is_other = |settled: &Settled| !matches!(settled.verdict, Verdict::Complete(_));
-        while let Some(at) = self.reply.untold.iter().position(is_other) {
-            if self.failures >= ENOUGH {
-                self.leave_the_rest();
-                break;
-            }
-            let settled = self.reply.untold.remove(at);
-            self.one(settled).await?;
-        }
-        Ok(())
-    }
-
-    /// All completions together with the claim, if they fit and nothing stands in the way.
-    async fn completions_and_claim(
-        &mut self,
-        options: &ClaimOptions,
-    ) -> Result<Option<(Instant, Vec<Claimed>)>> {
-        let chunk = self.chunk();
-        if chunk.is_empty() || !self.reply.untold.is_empty() {
-            self.reply.untold.splice(0..0, chunk);
-            return Ok(None);
-        }
-        let (leases, outputs) = parts(&chunk);
-        let sent = Instant::now();
-        let client = self.call.client();
-        let call = client.complete_and_claim(&leases, outputs, options);
-        match self.call.bounded(call).await {
-            Ok((recorded, claimed)) => {
-                self.answer(&leases, recorded);
-                Ok(Some((sent, claimed)))
-            }
-            Err(error) if error.blame() == Blame::Connection => {
-                self.put_off(chunk, error).map(|()| None)
-            }
-            // One of them was refused, or the claim: apart they say which.
-            Err(_) => {
-                self.reply.untold = chunk;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Completions in batches.
-    async fn completions(&mut self) -> Result<()> {
-        while self.failures < ENOUGH {
-            let chunk = self.chunk();
-            if chunk.is_empty() {
-                return Ok(());
-            }
-            let (leases, outputs) = parts(&chunk);
-            let client = self.call.client();
-            let told = self
-                .call
-                .bounded(client.complete_many(&leases, outputs))
-                .await;
-            match told {
-                Ok(recorded) => {
-                    self.answer(&leases, recorded);
-                    *self.batch = (*self.batch * 2).min(BATCH);
-                }
-                // One output that the server refuses must not hold up the others.
-                Err(error) if error.blame() == Blame::Call => self.each(chunk).await?,
-                Err(error) => {
-                    *self.batch = (chunk.len() / 2).max(1);
-                    self.put_off(chunk, error)?;
-                }
-            }
-        }
-        self.leave_the_rest();
-        Ok(())
-    }
-
-    /// For later; those that were not tried come first then.
-    fn leave_the_rest(&mut self) {
-        let untried = std::mem::take(&mut self.reply.untold);
-        self.reply.later.splice(0..0, untried);
-    }
-
-    async fn each(&mut self, chunk: Vec<Settled>) -> Result<()> {
-        let mut chunk = VecDeque::from(chunk);
-        let mut told = Ok(());
-        while let Some(settled) = chunk.pop_front() {
-            told = self.one(settled).await;
-            if told.is_err() || self.failures >= ENOUGH {
-                break;
-            }
-        }
-        self.reply.untold.splice(0..0, chunk);
-        told
-    }
-
-    async fn one(&mut self, settled: Settled) -> Result<()> {
-        let client = self.call.client();
-        let told = self
-            .call
-            .bounded(tell(&client, self.events, &settled))
-            .await;
-        match told {
-            Ok(answer) => {
-                let (job_id, token) = (settled.job_id, settled.token);
-                self.reply.answers.push((job_id, token, answer));
-                Ok(())
-            }
-            Err(error) => self.put_off(vec![settled], error),
-        }
-    }
-
-    /// What was not told: later when the server had no time for it, or nobody answered; with the next when the connection
-    /// broke.
-    fn put_off(&mut self, chunk: Vec<Settled>, error: Error) -> Result<()> {
-        if error.blame() == Blame::Connection {
-            if error.is_unanswered() {
-                *self.batch = (chunk.len() / 2).max(1);
-                self.reply.later.extend(chunk);
-            } else {
-                self.reply.untold.extend(chunk);
-            }
-            return Err(error);
-        }
-        self.failures += 1;
-        self.reply.later.extend(chunk);
-        *self.hindrance = Some(error);
-        Ok(())
-    }
-
-    /// Takes the completions of one call.
-    fn chunk(&mut self) -> Vec<Settled> {
-        let mut bytes = 0;
-        let fits = |settled: &&Settled| {
-            bytes += settled.size();
-            bytes <= BATCH_BYTES
-        };
-        let untold = &mut self.reply.untold;
-        let some = untold.iter().take(*self.batch).take_while(fits).count();
-        untold.drain(..some.max(1).min(untold.len())).collect()
-    }
-
-    /// Those of `leases` that are not among the recorded were lost.
-    fn answer(&mut self, leases: &[(JobId, Token)], recorded: Vec<JobId>) {
-        let recorded: HashSet<JobId> = recorded.into_iter().collect();
-        let answers = leases.iter().map(|(id, token)| {
-            let answer = if recorded.contains(id) {
-                Answer::Completed
-            } else {
-                Answer::Lost
-            };
-            (*id, *token, answer)
-        });
-        self.reply.answers.extend(answers);
-    }
-}
-
-impl Settled {
-    /// How much of it is sent.
-    fn size(&self) -> usize {
-        match &self.verdict {
-            Verdict::Complete(Some(output)) => output.text().len(),
-            _ => 0,
-        }
-    }
-}
-
-/// Of completions alone.
-fn parts(chunk: &[Settled]) -> (Vec<(JobId, Token)>, Vec<Option<Json>>) {
-    chunk
-        .iter()
-        .map(|settled| {
-            let output = match &settled.verdict {
-                Verdict::Complete(output) => output.clone(),
-                _ => None,
-            };
-            ((settled.job_id, settled.token), output)
-        })
-        .unzip()
-}
-
-/// Tells one outcome. A refusal becomes a failed attempt, so that the job does not hang on it.
-pub(crate) async fn tell<C: GenericClient + Sync>(
-    client: &Client<'_, C>,
-    events: &Events,
-    settled: &Settled,
-) -> Result<Answer> {
-    let (job_id, token) = (settled.job_id, settled.token);
-    let error = match told(client, settled).await {
-        Err(error) if error.is_of_the_values() => error.to_string(),
-        answer => return answer,
-    };
-    events.tell(Event::Refused {
-        job_id,
-        error: error.clone(),
-    });
-    let failure = match &settled.verdict {
-        // What it asked for stays: never again, or when.
-        Verdict::Fail(failure) => Failure {
-            error: failure.error.replace('\0', "\u{fffd}"),
-            detail: None,
-            ..failure.clone()
-        },
-        _ => Failure::new(format!("the outcome was refused: {error}")),
-    };
-    match client.fail(job_id, token, &failure).await {
-        Ok(failed) => Ok(answer_to(failed)),
-        Err(error) if error.is_of_the_values() => Ok(Answer::Untold),
-        Err(error) => Err(error),
-    }
-}
-
-async fn told<C: GenericClient + Sync>(
-    client: &Client<'_, C>,
-    settled: &Settled,
-) -> Result<Answer> {
-    let (job_id, token) = (settled.job_id, settled.token);
-    let (held, answer) = match &settled.verdict {
-        Verdict::Complete(output) => (
-            client.complete(job_id, token, output).await?,
-            Answer::Completed,
-        ),
-        Verdict::Fail(failure) => {
-            return Ok(answer_to(client.fail(job_id, token, failure).await?));
-        }
-        Verdict::Release(delay) => (
-            client.release(job_id, token, delay.map(|d| d.0)).await?,
-            Answer::Released,
-        ),
-        Verdict::AcknowledgeCancel => (
-            client.acknowledge_cancel(job_id, token).await?,
-            Answer::Cancelled,
-        ),
-        Verdict::CancelOwn(reason) => (
-            client.cancel_own(job_id, token, Some(reason)).await?,
-            Answer::Cancelled,
-        ),
-        Verdict::Recorded => (true, Answer::Completed),
-    };
-    Ok(if held { answer } else { Answer::Lost })
-}
-
-fn answer_to(failed: Failed) -> Answer {
-    match failed {
-        Failed::Retrying => Answer::Retrying,
-        Failed::Dead => Answer::Dead,
-        Failed::Lost => Answer::Lost,
     }
 }

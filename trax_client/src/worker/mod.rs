@@ -27,6 +27,7 @@ mod shutdown;
 mod summary;
 mod systemd;
 mod task;
+mod telling;
 mod turns;
 mod watch;
 

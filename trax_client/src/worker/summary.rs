@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::link::Answer;
+use super::telling::Answer;
 
 /// How a run of a worker ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]

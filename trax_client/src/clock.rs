@@ -1,0 +1,66 @@
+//! Time as the server's goes on, also while this machine sleeps: what leases and tokens are measured by.
+//!
+//! `Instant` stands still in suspend, and so do all timers: whoever waits for a moment looks at least once in [`LOOK`].
+
+use std::ops::Add;
+use std::time::Duration;
+
+/// How soon after a sleep of the machine what has ended meanwhile is seen to have ended.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
+
+/// A point on that clock. It never goes back, whatever becomes of the time of day.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Moment(Duration);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
+/// Elsewhere this one counts sleep.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: it writes to `time` alone; the clock exists in every kernel that Rust runs on.
+        unsafe { libc::clock_gettime(CLOCK, &raw mut time) };
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+        Moment(Duration::new(
+            u64::try_from(time.tv_sec).unwrap_or(0),
+            nanos,
+        ))
+    }
+
+    pub(crate) fn checked_add(self, length: Duration) -> Option<Self> {
+        self.0.checked_add(length).map(Moment)
+    }
+
+    /// How long it is from `now` until then; none when it has come.
+    pub(crate) fn after(self, now: Self) -> Option<Duration> {
+        self.0.checked_sub(now.0).filter(|left| !left.is_zero())
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, length: Duration) -> Self {
+        Moment(self.0.saturating_add(length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_on_and_says_what_is_left() {
+        let begun = Moment::now();
+        std::thread::sleep(Duration::from_millis(2));
+        let now = Moment::now();
+        assert!(now > begun && begun.after(now).is_none());
+        assert_eq!((now + LOOK).after(now), Some(LOOK));
+    }
+}
