@@ -2,6 +2,7 @@
 
 mod install;
 mod matrix;
+mod scope;
 
 use harness::session::{Session, session};
 use std::collections::BTreeSet;

@@ -1,5 +1,13 @@
 -- Who may do what. Nothing is granted to PUBLIC.
 
+create function trax.limited_access()
+returns void
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as '';
+comment on function trax.limited_access() is
+    'Internal. Does nothing: who may execute it is limited to what trax.access_scope says, and to nothing when that has no row for it.';
+
 create function trax.functions_of(
     level text
 )
@@ -24,17 +32,25 @@ declare
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
+    -- A token has no task and no group: names of tokens are everybody's.
+    token_functions constant text[] := array['acquire_token', 'await_token', 'extend_token', 'release_token'];
 begin
     return case level
         when 'reader' then reader_functions
         when 'producer' then producer_functions
         when 'worker' then worker_functions
         when 'admin' then admin_functions
+        when 'limited producer' then (
+            select array_agg(f) || array['limited_access'] from unnest(producer_functions) f where f <> all (token_functions)
+        )
+        when 'limited worker' then (
+            select array_agg(f) || array['limited_access'] from unnest(worker_functions) f where f <> all (token_functions)
+        )
     end;
 end;
 $$;
 comment on function trax.functions_of(text) is
-    'Internal. The functions that a level may call, the levels in it included; null for an unknown level.';
+    'Internal. The functions that a level may call, the levels in it included; null for an unknown level. A limited producer or worker is one with a scope.';
 
 create function trax.rights_of(
     level text
@@ -72,7 +88,7 @@ as $$
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
-            'concurrency_waiter', 'lease_extension', 'progress', 'failed_step'
+            'concurrency_waiter', 'lease_extension', 'progress', 'failed_step', 'access_scope'
         )
         and $1 in ('reader', 'admin')
     group by c.relname
@@ -82,7 +98,9 @@ comment on function trax.rights_of(text) is
 
 create function trax.grant_access(
     role regrole,
-    level text
+    level text,
+    tasks text[] default null,
+    groups text[] default null
 )
 returns void
 language plpgsql volatile security definer
@@ -91,6 +109,9 @@ as $$
 #variable_conflict use_variable
 declare
     granted record;
+    role_name text := (select r.rolname from pg_roles r where r.oid = role);
+    is_limited boolean := tasks is not null or groups is not null;
+    named record;
 begin
     if role is null then
         raise exception 'argument "role" must not be null'
@@ -98,11 +119,7 @@ begin
                 detail = 'The call gives null for "role".',
                 hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
     end if;
-    if not exists (
-        select
-        from pg_roles r
-        where r.oid = role
-    ) then
+    if role_name is null then
         raise exception 'role "%" does not exist', role
             using errcode = '42704',
                 detail = 'No row of pg_roles has this name or oid.',
@@ -114,12 +131,36 @@ begin
                 detail = 'The call gives null for "level".',
                 hint = 'Give one of: reader, producer, worker, admin, none.';
     end if;
-    if level <> 'none' and trax.functions_of(level) is null then
+    if level not in ('none', 'reader', 'producer', 'worker', 'admin') then
         raise exception 'access level "%" does not exist', level
             using errcode = '22023',
                 detail = 'The levels are reader, producer, worker, admin and none.',
                 hint = 'Give one of: reader, producer, worker, admin, none.';
     end if;
+    if is_limited and level not in ('producer', 'worker') then
+        raise exception 'access level "%" has no limits', level
+            using errcode = '22023',
+                detail = 'Only a producer or a worker can be limited to tasks and groups.',
+                hint = 'Leave tasks and groups out, or give the level producer or worker.';
+    end if;
+    for named in
+        select n.argument, n.names
+        from (values ('tasks', tasks), ('groups', groups)) n (argument, names)
+        where n.names is not null
+    loop
+        if array_position(named.names, null) is not null then
+            raise exception 'argument "%" must not be null', named.argument
+                using errcode = '22004',
+                    detail = format('The call gives null for an element of "%s".', named.argument),
+                    hint = format('Name each: %s => array[''mail.send'']', named.argument);
+        end if;
+        if cardinality(named.names) = 0 or '' = any (named.names) then
+            raise exception 'argument "%" must not be empty', named.argument
+                using errcode = '22023',
+                    detail = 'With no name, or an empty one, the role could do nothing.',
+                    hint = format('Name at least one: %1$s => array[''mail.send'']; or leave %1$s out for all', named.argument);
+        end if;
+    end loop;
     -- The owner has every right already, and must keep them.
     if exists (
         select
@@ -130,16 +171,33 @@ begin
         return;
     end if;
     perform trax.withdraw_rights(role);
+    -- Its own, and those of roles that were renamed or dropped.
+    delete from trax.access_scope s
+    where not exists (
+        select
+        from trax.granted_rights() g
+        where g.object = 'routine trax.limited_access()'
+            and pg_get_userbyid(g.grantee) = s.role
+    );
+    if is_limited then
+        insert into trax.access_scope (role, level, tasks, groups)
+        values (
+            role_name,
+            level,
+            case when tasks is not null then array(select distinct t from unnest(tasks) t order by t) end,
+            case when groups is not null then array(select distinct g from unnest(groups) g order by g) end
+        );
+    end if;
     for granted in
         select r.privilege || coalesce(' (' || r.columns || ')', '') as privilege, r.object
-        from trax.rights_of(level) r
+        from trax.rights_of(case when is_limited then 'limited ' else '' end || level) r
     loop
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
 end;
 $$;
-comment on function trax.grant_access(regrole, text) is
-    'Sets what a role may do, more or less than before: reader (tables without tokens, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
+comment on function trax.grant_access(regrole, text, text[], text[]) is
+    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and take the tokens away; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
 
 create function trax.revoke_access(
     role regrole

@@ -21,7 +21,7 @@ returns table (
     timeout interval,
     trace jsonb
 )
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
@@ -53,7 +53,7 @@ returns table (
     timeout interval,
     trace jsonb
 )
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 rows 20
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete_and_claim';
@@ -76,15 +76,9 @@ create function trax.waiting_tasks(
 returns table (
     task text
 )
-language sql stable parallel safe security definer
+language c volatile parallel unsafe
 rows 10
 set search_path = pg_catalog, pg_temp
-as $$
-    select distinct l.task
-    from trax.lane l
-    where waiting_tasks.groups is null
-        or l.group_name = any (waiting_tasks.groups)
-    order by l.task
-$$;
+as 'MODULE_PATHNAME', 'trax_waiting_tasks';
 comment on function trax.waiting_tasks(text[]) is
-    'The tasks that have jobs ready to be claimed, in any group or in these: what a worker without a handler for one of them may warn of.';
+    'The tasks that have jobs ready to be claimed, in any group or in these, as far as the caller may claim them: what a worker without a handler for one of them may warn of.';

@@ -295,7 +295,13 @@ from (
     from (
         values ('reader', 'status'), ('producer', 'trigger'), ('worker', 'claim_next'), ('admin', 'schedule')
     ) l (level, known)
-    join pg_proc p on p.pronamespace = 'trax'::regnamespace and p.proname = any (trax.functions_of(l.level))
+    join pg_proc p on p.pronamespace = 'trax'::regnamespace and p.proname = any (trax.functions_of(
+        case
+            when l.level in ('producer', 'worker') and has_function_privilege($2, 'trax.limited_access()', 'execute')
+                then 'limited ' || l.level
+            else l.level
+        end
+    ))
     where not has_function_privilege($2, p.oid, 'execute')
         and exists (
             select

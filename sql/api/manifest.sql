@@ -73,7 +73,7 @@ create function trax.trigger(
     delay interval default null
 )
 returns bigint
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger';
 comment on function trax.trigger(text, jsonb, interval) is
@@ -94,7 +94,7 @@ create function trax.activate(
     input jsonb default null
 )
 returns bigint
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_activate';
 comment on function trax.activate(text, jsonb) is

@@ -66,7 +66,7 @@ create function trax.cancel(
     job_id bigint
 )
 returns text
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel';
 comment on function trax.cancel(bigint) is

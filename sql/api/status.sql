@@ -450,10 +450,26 @@ where g.grantee = 0
     or g.grantable
     or not exists (
         select
-        from trax.rights_of('admin') r
+        from unnest(array['admin', 'limited producer']) l (level)
+        cross join trax.rights_of(l.level) r
         where r.object = g.object
             and r.privilege = g.privilege
     )
+union all
+select
+    'a limited role has its scope',
+    case
+        when s.role is null then format('role "%s" is limited, and has no row in trax.access_scope: it may do nothing', m.role)
+        else format('trax.access_scope has a row for "%s", and no role of this name is limited', s.role)
+    end
+from (
+    select pg_get_userbyid(g.grantee)::text as role
+    from trax.granted_rights() g
+    where g.object = 'routine trax.limited_access()'
+) m
+full join trax.access_scope s on s.role = m.role
+where s.role is null
+    or m.role is null
 $$;
 comment on function trax.check(interval) is
     'Verifies every invariant that SQL can see: a row for each violation, none when all is well. Of history only what ended within this time is read, with all other runs of the same jobs; null reads all of it.';

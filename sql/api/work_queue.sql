@@ -1,4 +1,7 @@
 -- Producing jobs.
+--
+-- What a role may be limited to (sql/schema/access.sql) takes the rights of its owner by itself, rather than as security
+-- definer, which would not say who calls.
 
 create function trax.enqueue(
     task text,
@@ -13,7 +16,7 @@ create function trax.enqueue(
     trace jsonb default null
 )
 returns bigint
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
 comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb) is
@@ -32,7 +35,7 @@ create function trax.enqueue_many(
     trace jsonb default null
 )
 returns setof bigint
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb) is
@@ -42,7 +45,7 @@ create function trax.run_now(
     job_id bigint
 )
 returns text
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
@@ -53,7 +56,7 @@ create function trax.limit_queue_time(
     time_limit interval default null
 )
 returns boolean
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is

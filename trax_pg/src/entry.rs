@@ -218,11 +218,15 @@ impl Call {
         }
     }
 
+    /// The function that is called.
+    pub(crate) fn function(&self) -> pg_sys::Oid {
+        // SAFETY: a call of a SQL function says which it is.
+        unsafe { (*(*self.fcinfo).flinfo).fn_oid }
+    }
+
     /// The owner of the function that is called.
     pub(crate) fn owner(&self) -> pg_sys::Oid {
-        // SAFETY: a call of a SQL function says which it is.
-        let function = unsafe { (*(*self.fcinfo).flinfo).fn_oid };
-        pgrx::pg_catalog::pg_proc::PgProc::new(function)
+        pgrx::pg_catalog::pg_proc::PgProc::new(self.function())
             .expect("a function that runs is in the catalog")
             .proowner()
     }

@@ -53,6 +53,7 @@ mod lock;
 mod procedure;
 mod rights;
 mod schema;
+mod scope;
 pub mod setting;
 mod shmem;
 mod spi;

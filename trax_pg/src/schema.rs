@@ -57,11 +57,16 @@ extension_sql_file!(
     name = "schema_cleanup",
     requires = ["schema_worker"]
 );
+extension_sql_file!(
+    "../../sql/schema/access.sql",
+    name = "schema_access",
+    requires = ["schema_cleanup"]
+);
 
 extension_sql_file!(
     "../../sql/api/rights.sql",
     name = "api_rights",
-    requires = ["schema_cleanup"]
+    requires = ["schema_access"]
 );
 extension_sql_file!(
     "../../sql/api/work_queue.sql",

@@ -12,6 +12,8 @@ use crate::clock::Timestamp;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::group::{DEFAULT_GROUP, HIGHEST_PRIORITY};
+use crate::rights::as_owner;
+use crate::scope::{self, Scope};
 use crate::setting;
 use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
 use crate::table::{self, Inserter, Table, columns};
@@ -72,54 +74,77 @@ statement!(
 statement!(UNIQUE_KEY_FIND, "unique_key_find.sql", TEXTOID);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
-    let job = NewJob::from_call(call, Timestamp::now())?;
-    // A null given for the input means what leaving it out means.
-    let input = match call.datum(1) {
-        Some(input) => input,
-        None => empty_object(),
-    };
-    check_size("input", input)?;
-    let id = spi::connected(|spi| Ok(enqueue(spi, &job, &[Some(input)])[0]))?;
-    Ok(call.value(id))
+    as_owner(call, |caller| {
+        let job = NewJob::from_call(call, Timestamp::now())?;
+        // A null given for the input means what leaving it out means.
+        let input = match call.datum(1) {
+            Some(input) => input,
+            None => empty_object(),
+        };
+        check_size("input", input)?;
+        let id = spi::connected(|spi| {
+            let scope = scope::of_caller(spi, caller);
+            Ok(enqueue_within(spi, &scope, &job, &[Some(input)])?[0])
+        })?;
+        Ok(call.value(id))
+    })
 });
 
 sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
-    let job = NewJob::from_call(call, Timestamp::now())?;
-    let inputs = call
-        .datum(1)
-        .ok_or_else(|| Error::null_argument("inputs"))?;
-    let inputs = array_elements(pg_sys::JSONBOID, inputs);
-    for input in &inputs {
-        check_size(
-            "input",
-            input.ok_or_else(|| Error::null_argument("inputs"))?,
-        )?;
-    }
-    let mut rows = call.rows();
-    if !inputs.is_empty() {
-        for id in spi::connected(|spi| Ok(enqueue(spi, &job, &inputs)))? {
-            rows.push(&[arg(id)]);
+    as_owner(call, |caller| {
+        let job = NewJob::from_call(call, Timestamp::now())?;
+        let inputs = call
+            .datum(1)
+            .ok_or_else(|| Error::null_argument("inputs"))?;
+        let inputs = array_elements(pg_sys::JSONBOID, inputs);
+        for input in &inputs {
+            check_size(
+                "input",
+                input.ok_or_else(|| Error::null_argument("inputs"))?,
+            )?;
         }
-    }
-    Ok(rows.end())
+        let mut rows = call.rows();
+        if !inputs.is_empty() {
+            let ids = spi::connected(|spi| {
+                let scope = scope::of_caller(spi, caller);
+                enqueue_within(spi, &scope, &job, &inputs)
+            })?;
+            for id in ids {
+                rows.push(&[arg(id)]);
+            }
+        }
+        Ok(rows.end())
+    })
 });
 
 sql_function!(trax_run_now, pg_finfo_trax_run_now, |call| {
-    let job_id = call.required::<i64>(0, "job_id")?;
-    let place = spi::connected(|spi| Ok(hasten(spi, job_id, Timestamp::now())))?;
-    Ok(call.value(place))
+    as_owner(call, |caller| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let place = spi::connected(|spi| {
+            let place = hasten(spi, job_id, Timestamp::now());
+            scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            Ok(place)
+        })?;
+        Ok(call.value(place))
+    })
 });
 
 sql_function!(
     trax_limit_queue_time,
     pg_finfo_trax_limit_queue_time,
     |call| {
-        let job_id = call.required::<i64>(0, "job_id")?;
-        let limit = call.optional_positive(1, "time_limit")?;
-        wake::mark(wake::DUE);
-        let arguments = [arg(job_id), arg(Timestamp::now()), limit.and_then(arg)];
-        let limited = spi::connected(|spi| Ok(spi.execute(&QUEUE_LIMIT, &arguments) > 0))?;
-        Ok(call.value(limited))
+        as_owner(call, |caller| {
+            let job_id = call.required::<i64>(0, "job_id")?;
+            let limit = call.optional_positive(1, "time_limit")?;
+            wake::mark(wake::DUE);
+            let arguments = [arg(job_id), arg(Timestamp::now()), limit.and_then(arg)];
+            let limited = spi::connected(|spi| {
+                let limited = spi.execute(&QUEUE_LIMIT, &arguments) > 0;
+                scope::of_caller(spi, caller).require_job(spi, job_id)?;
+                Ok(limited)
+            })?;
+            Ok(call.value(limited))
+        })
     }
 );
 
@@ -175,6 +200,22 @@ impl NewJob {
             manifest: None,
         })
     }
+}
+
+/// [`enqueue`] for a caller who may queue jobs of this task in this group. The id of a job of others, which keeps a key
+/// alive, is not for one who is limited.
+pub(crate) fn enqueue_within(
+    spi: &Spi,
+    scope: &Scope,
+    job: &NewJob,
+    inputs: &[Option<pg_sys::Datum>],
+) -> Result<Vec<i64>> {
+    scope.require(&job.task, &job.group)?;
+    let ids = enqueue(spi, job, inputs);
+    if job.unique_key.is_some() {
+        scope.require_job(spi, ids[0])?;
+    }
+    Ok(ids)
 }
 
 /// Queues one job for each input and gives their ids in order. With a unique key that is alive nothing is queued

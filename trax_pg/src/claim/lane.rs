@@ -13,6 +13,7 @@
 use super::Request;
 use super::scan::Place;
 use crate::hint;
+use crate::scope::Scope;
 use crate::shmem::{self, Gate, LanesState, Section};
 use crate::spi::{Spi, statement};
 use std::cell::RefCell;
@@ -48,7 +49,8 @@ impl Lane {
     }
 }
 
-type Filter = (Option<Vec<String>>, Option<Vec<String>>);
+/// Tasks, groups, and what the caller may claim of them.
+type Filter = (Option<Vec<String>>, Option<Vec<String>>, Scope);
 
 thread_local! {
     static LANES: RefCell<HashMap<i64, Rc<Lane>>> = RefCell::default();
@@ -209,12 +211,17 @@ impl Ord for Section {
 impl List {
     /// The list for what `request` asks for, as this session last had it.
     pub(super) fn of(spi: &Spi, request: &Request, ages: bool) -> Self {
-        Self::filtered(spi, (request.tasks.clone(), request.groups.clone()), ages)
+        let filter = (
+            request.tasks.clone(),
+            request.groups.clone(),
+            request.scope.clone(),
+        );
+        Self::filtered(spi, filter, ages)
     }
 
     /// The list of all sections.
     pub(super) fn of_all(spi: &Spi) -> Self {
-        Self::filtered(spi, (None, None), false)
+        Self::filtered(spi, Filter::default(), false)
     }
 
     fn filtered(spi: &Spi, filter: Filter, ages: bool) -> Self {
@@ -310,7 +317,7 @@ impl List {
 
     /// Whether a claim with this filter takes jobs of the lane.
     pub(super) fn wants(&self, lane: &Lane) -> bool {
-        let (tasks, groups) = &self.filter;
+        let (tasks, groups, scope) = &self.filter;
         self.groups.is_on(&lane.group)
             && tasks
                 .as_ref()
@@ -318,6 +325,7 @@ impl List {
             && groups
                 .as_ref()
                 .is_none_or(|groups| groups.contains(&lane.group))
+            && scope.allows(&lane.task, &lane.group)
     }
 
     pub(super) fn priority(&self, lane: &Lane) -> i16 {

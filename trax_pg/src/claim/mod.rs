@@ -27,6 +27,8 @@ use crate::error::Result;
 use crate::group::Group;
 use crate::lease::Held;
 use crate::limit::{self, Blocked, Counter, Room, Shared};
+use crate::rights::{Caller, as_owner};
+use crate::scope::{self, Scope};
 use crate::spi::{self, Spi, arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
@@ -44,46 +46,72 @@ const BLOCK_AT_MOST: usize = 2000;
 const COLUMNS: usize = 11;
 
 statement!(CLAIM_UNPARK, "claim_unpark.sql", INT8ARRAYOID);
+statement!(WAITING_TASKS, "waiting_tasks.sql", TEXTARRAYOID);
+
+sql_function!(trax_waiting_tasks, pg_finfo_trax_waiting_tasks, |call| {
+    as_owner(call, |caller| {
+        let groups = call.optional_names(0, "groups")?;
+        let mut rows = call.rows();
+        let mut tasks: Vec<String> = spi::connected(|spi| {
+            let scope = scope::of_caller(spi, caller);
+            let lanes = spi.query(&WAITING_TASKS, &[groups.and_then(arg)]);
+            let lanes = lanes.iter().map(|row| (row.must(1), row.must::<String>(2)));
+            let mine = lanes.filter(|(task, group): &(String, _)| scope.allows(task, group));
+            Ok(mine.map(|(task, _)| task).collect())
+        })?;
+        tasks.dedup();
+        for task in tasks {
+            rows.push(&[arg(task)]);
+        }
+        Ok(rows.end())
+    })
+});
 
 sql_function!(trax_claim_next, pg_finfo_trax_claim_next, |call| {
-    spi::require_primary()?;
-    let request = Request::from_call(call, 0)?;
-    let untouched = durability::is_untouched();
-    let mut rows = call.rows();
-    let claimed = spi::connected(|spi| {
-        instance::require_adopted(spi)?;
-        claim(spi, &request, |job| rows.push(job))
-    })?;
-    commit_as_claimed(untouched, claimed);
-    Ok(rows.end())
+    as_owner(call, |caller| {
+        spi::require_primary()?;
+        let mut request = Request::from_call(call, 0)?;
+        let untouched = durability::is_untouched();
+        let mut rows = call.rows();
+        let claimed = spi::connected(|spi| {
+            instance::require_adopted(spi)?;
+            request.narrow(spi, caller)?;
+            claim(spi, &request, |job| rows.push(job))
+        })?;
+        commit_as_claimed(untouched, claimed);
+        Ok(rows.end())
+    })
 });
 
 sql_function!(
     trax_complete_and_claim,
     pg_finfo_trax_complete_and_claim,
     |call| {
-        spi::require_primary()?;
-        let now = Timestamp::now();
-        let held = Held::from_call(call)?;
-        let outputs = outcome::outputs(call, 2, held.job_ids.len())?;
-        let request = Request::from_call(call, 3)?;
-        let untouched = durability::is_untouched() && held.job_ids.is_empty();
-        let mut rows = call.rows();
-        let claimed = spi::connected(|spi| {
-            instance::require_adopted(spi)?;
-            for job_id in outcome::complete(spi, &held, &outputs, now)? {
-                let mut row = [None; 1 + COLUMNS];
-                row[0] = arg(job_id);
-                rows.push(&row);
-            }
-            claim(spi, &request, |job| {
-                let mut row = [None; 1 + COLUMNS];
-                row[1..].copy_from_slice(job);
-                rows.push(&row);
-            })
-        })?;
-        commit_as_claimed(untouched, claimed);
-        Ok(rows.end())
+        as_owner(call, |caller| {
+            spi::require_primary()?;
+            let now = Timestamp::now();
+            let held = Held::from_call(call)?;
+            let outputs = outcome::outputs(call, 2, held.job_ids.len())?;
+            let mut request = Request::from_call(call, 3)?;
+            let untouched = durability::is_untouched() && held.job_ids.is_empty();
+            let mut rows = call.rows();
+            let claimed = spi::connected(|spi| {
+                instance::require_adopted(spi)?;
+                request.narrow(spi, caller)?;
+                for job_id in outcome::complete(spi, &held, &outputs, now)? {
+                    let mut row = [None; 1 + COLUMNS];
+                    row[0] = arg(job_id);
+                    rows.push(&row);
+                }
+                claim(spi, &request, |job| {
+                    let mut row = [None; 1 + COLUMNS];
+                    row[1..].copy_from_slice(job);
+                    rows.push(&row);
+                })
+            })?;
+            commit_as_claimed(untouched, claimed);
+            Ok(rows.end())
+        })
     }
 );
 
@@ -109,6 +137,8 @@ struct Request {
     max_jobs: usize,
     tasks: Option<Vec<String>>,
     groups: Option<Vec<String>>,
+    /// What it may claim of them.
+    scope: Scope,
     lease_micros: i64,
     /// How many jobs the worker begins at once, the first ones; it fetches the others ahead.
     places: usize,
@@ -128,11 +158,23 @@ impl Request {
                 .unwrap_or(1) as usize,
             tasks: call.optional_names(first + 2, "tasks")?,
             groups: call.optional_names(first + 3, "groups")?,
+            scope: Scope::default(),
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
             places: call
                 .optional_within(first + 5, "places", 0, MAX_JOBS)?
                 .map_or(usize::MAX, |places| places as usize),
         })
+    }
+
+    /// Leaves out what the caller may not claim; names that leave nothing of it are a mistake.
+    fn narrow(&mut self, spi: &Spi, caller: Caller) -> Result<()> {
+        self.scope = scope::of_caller(spi, caller);
+        self.scope
+            .require_filter(self.tasks.as_deref(), self.groups.as_deref())
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.tasks.is_some() || self.groups.is_some() || self.scope.is_limited()
     }
 }
 
@@ -156,7 +198,7 @@ fn claim(
         (true, false) => Look::StoodBack(state),
         (false, _) => Look::Part,
     };
-    wake::looked(look, request.tasks.is_some() || request.groups.is_some());
+    wake::looked(look, request.is_filtered());
     let claimed = pick.claimed();
     let Pick { counter, jobs, .. } = pick;
     counter.close();

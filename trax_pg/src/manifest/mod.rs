@@ -15,6 +15,8 @@ use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::manifest_state::{self, NextRun, ParkedOn};
+use crate::rights::as_owner;
+use crate::scope::{self, Scope};
 use crate::spi::{self, Spi, arg, statement};
 use crate::work_queue::{self, NewJob};
 use crate::{dependency, group, limit, outcome, setting};
@@ -73,12 +75,17 @@ sql_function!(
 );
 
 sql_function!(trax_trigger, pg_finfo_trax_trigger, |call| {
-    let name = call.name(0, "name")?;
-    let input = call.datum(1);
-    input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
-    let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
-    let id = spi::connected(|spi| trigger(spi, &name, input, delay, Timestamp::now()))?;
-    Ok(call.value(id))
+    as_owner(call, |caller| {
+        let name = call.name(0, "name")?;
+        let input = call.datum(1);
+        input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
+        let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
+        let id = spi::connected(|spi| {
+            let scope = scope::of_caller(spi, caller);
+            trigger(spi, &scope, &name, input, delay, Timestamp::now())
+        })?;
+        Ok(call.value(id))
+    })
 });
 
 sql_function!(trax_trigger_group, pg_finfo_trax_trigger_group, |call| {
@@ -88,11 +95,16 @@ sql_function!(trax_trigger_group, pg_finfo_trax_trigger_group, |call| {
 });
 
 sql_function!(trax_activate, pg_finfo_trax_activate, |call| {
-    let name = call.name(0, "name")?;
-    let input = call.datum(1);
-    input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
-    let id = spi::connected(|spi| activate(spi, &name, input, Timestamp::now()))?;
-    Ok(call.value(id))
+    as_owner(call, |caller| {
+        let name = call.name(0, "name")?;
+        let input = call.datum(1);
+        input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
+        let id = spi::connected(|spi| {
+            let scope = scope::of_caller(spi, caller);
+            activate(spi, &scope, &name, input, Timestamp::now())
+        })?;
+        Ok(call.value(id))
+    })
 });
 
 sql_function!(
@@ -235,6 +247,7 @@ fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
 /// Queues a job of a manifest by hand; its schedule is not touched, and nothing but the queue holds it back.
 fn trigger(
     spi: &Spi,
+    scope: &Scope,
     name: &str,
     input: Option<pg_sys::Datum>,
     delay: i64,
@@ -244,6 +257,7 @@ fn trigger(
     let rows = definition::find_row(spi, name);
     let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
     let definition = Definition::read(name, &row);
+    scope.require(&definition.task, &definition.group)?;
     let job = NewJob {
         run_at: now.plus(delay),
         ..definition.job(&row, now)
@@ -258,17 +272,24 @@ fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
     let mut names: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
     names.sort_unstable();
     for name in &names {
-        trigger(spi, name, None, 0, now)?;
+        trigger(spi, &Scope::default(), name, None, 0, now)?;
     }
     Ok(names.len() as i64)
 }
 
 /// Queues a dormant dependent; only while a declared parent of it is being executed.
-fn activate(spi: &Spi, name: &str, input: Option<pg_sys::Datum>, now: Timestamp) -> Result<i64> {
+fn activate(
+    spi: &Spi,
+    scope: &Scope,
+    name: &str,
+    input: Option<pg_sys::Datum>,
+    now: Timestamp,
+) -> Result<i64> {
     spi.query(&MANIFEST_SHARE, &[arg(name)]);
     let rows = definition::find_row(spi, name);
     let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
     let definition = Definition::read(name, &row);
+    scope.require(&definition.task, &definition.group)?;
     definition.refuse_unless_dormant()?;
     if !definition.enabled {
         return Err(

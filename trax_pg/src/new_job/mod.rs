@@ -16,6 +16,7 @@ use crate::clock::Timestamp;
 use crate::entry::Call;
 use crate::error::{Error, Result};
 use crate::rights::with_rights_of;
+use crate::scope::Scope;
 use crate::spi;
 use crate::work_queue::{self, Alike, NewJob, check_size, empty_object};
 use pgrx::{PgSqlErrorCode, pg_sys, varlena_to_byte_slice};
@@ -63,6 +64,8 @@ type Values = [Option<pg_sys::Datum>; COLUMNS.len()];
 struct Gathered {
     /// The owner of the table, who may write to the queue.
     owner: pg_sys::Oid,
+    /// What whoever inserts may queue.
+    scope: Scope,
     /// Holds the values of the rows; emptied with them.
     memory: pg_sys::MemoryContext,
     jobs: Vec<Alike>,
@@ -75,9 +78,10 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(owner: pg_sys::Oid, memory: pg_sys::MemoryContext) -> Self {
+    fn new(owner: pg_sys::Oid, scope: Scope, memory: pg_sys::MemoryContext) -> Self {
         Self {
             owner,
+            scope,
             memory,
             jobs: Vec::new(),
             newest: [None; COLUMNS.len()],
@@ -153,6 +157,7 @@ impl Gathered {
             }
             NewJob::from_call(&Call::with(&values), Timestamp::now())
         })?;
+        self.scope.require(&job.task, &job.group)?;
         self.newest = values;
         self.bytes += bytes + size_of::<Alike>();
         self.jobs.push(Alike {

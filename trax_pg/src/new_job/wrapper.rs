@@ -3,6 +3,9 @@
 use super::{COLUMNS, Gathered};
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
+use crate::rights::with_rights_of;
+use crate::scope::{self, Object};
+use crate::spi;
 use crate::table::attribute;
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, pg_guard, pg_sys};
 use std::ffi::CStr;
@@ -102,10 +105,44 @@ unsafe fn begin(
             pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
             pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
         );
-        let gathered = Gathered::new((*(*relation).rd_rel).relowner, batch);
+        let owner = (*(*relation).rd_rel).relowner;
+        let user = checked_as(statement, target);
+        let object = Object::Table((*relation).rd_id);
+        let scope = with_rights_of(owner, || {
+            spi::connected(|spi| Ok(scope::of(spi, user, object)))
+        })?;
+        let gathered = Gathered::new(owner, scope, batch);
         let gathered = PgMemoryContexts::For(memory).leak_and_drop_on_delete(gathered);
         (*target).ri_FdwState = gathered.cast();
         Ok(())
+    }
+}
+
+/// Whose right to insert the statement uses: that of a view's owner when it goes through one.
+unsafe fn checked_as(
+    statement: *mut pg_sys::ModifyTableState,
+    target: *mut pg_sys::ResultRelInfo,
+) -> pg_sys::Oid {
+    // SAFETY: the server gives a statement that begins and its target.
+    unsafe {
+        let state = (*statement).ps.state;
+        #[cfg(feature = "pg15")]
+        let user = {
+            let place = (*target).ri_RangeTableIndex;
+            if place > 0 {
+                let entry = pg_sys::list_nth((*state).es_range_table, place as i32 - 1);
+                (*entry.cast::<pg_sys::RangeTblEntry>()).checkAsUser
+            } else {
+                pg_sys::InvalidOid
+            }
+        };
+        #[cfg(not(feature = "pg15"))]
+        let user = pg_sys::ExecGetResultRelCheckAsUser(target, state);
+        if user == pg_sys::InvalidOid {
+            pg_sys::GetUserId()
+        } else {
+            user
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::error::Result;
 use crate::lease::{self, FREE_LOSSES, Held, Leased, Locked, Overdue, ReapFrom};
 use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
+use crate::rights::as_owner;
+use crate::scope;
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
 use crate::tally::{self, Outcome, Stale};
 use crate::{hint, wake, work_queue};
@@ -163,9 +165,15 @@ sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
 });
 
 sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
-    let job_id = call.required::<i64>(0, "job_id")?;
-    let outcome = spi::connected(|spi| Ok(cancel(spi, job_id, Timestamp::now())))?;
-    Ok(call.value(outcome))
+    as_owner(call, |caller| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let outcome = spi::connected(|spi| {
+            let outcome = cancel(spi, job_id, Timestamp::now());
+            scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            Ok(outcome)
+        })?;
+        Ok(call.value(outcome))
+    })
 });
 
 /// The outputs that stand beside the jobs of a call; an absent array is all nulls.

@@ -1,0 +1,31 @@
+-- What gives a role the right to call a function, or to insert into a table: a row for each role that has it and whose
+-- rights reach this one. $1 role, $2 function, $3 table
+select
+    x.rolname::text,
+    exists (
+        select
+        from pg_proc m
+        cross join aclexplode(m.proacl) b
+        where m.pronamespace = 'trax'::regnamespace
+            and m.proname = 'limited_access'
+            and b.grantee = a.grantee
+            and a.grantee <> m.proowner
+    ),
+    s.level,
+    s.tasks,
+    s.groups
+from (
+    select coalesce(p.proacl, acldefault('f', p.proowner)) as acl, 'EXECUTE' as privilege
+    from pg_proc p
+    where p.oid = $2
+    union all
+    select coalesce(c.relacl, acldefault('r', c.relowner)), 'INSERT'
+    from pg_class c
+    where c.oid = $3
+) o
+cross join aclexplode(o.acl) a
+left join pg_roles x on x.oid = a.grantee
+left join trax.access_scope s on s.role = x.rolname
+where a.privilege_type = o.privilege
+    and case when a.grantee = 0 then true else pg_has_role($1, a.grantee, 'usage') end
+order by 1
