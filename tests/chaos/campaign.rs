@@ -1,11 +1,13 @@
 //! One campaign: starts those who take part, strikes by the plan, heals, waits until all is done, and checks.
 
 use crate::caller;
-use crate::check::{Violation, spent_without_a_beginning, violations};
+use crate::check::{Violation, violations};
 use crate::fact::{self, Execution, Facts, from_the_beginning};
 use crate::fault::{Strike, plan};
-use crate::fleet::{Fleet, RUST};
-use crate::ground::{CALLERS, CHANGED, GROUPS, Ground, PRODUCERS, now, schedules};
+use crate::fleet::{Fleet, LOGGED};
+use crate::ground::{
+    CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, Ground, MANIFEST_LIMITS, PRODUCERS, now, schedules,
+};
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
 use crate::random::Random;
@@ -83,6 +85,10 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
         crashes: damage.crashes,
         losses: damage.losses,
         group_limits: limits(damage.limits),
+        database_limit: DATABASE_LIMIT,
+        manifest_limits: MANIFEST_LIMITS.into(),
+        places: LOGGED.into(),
+        lags: damage.lags,
         schedules: schedules(),
         complaints: pages.complaints,
         is_drained: is_drained.is_ok(),
@@ -111,13 +117,7 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
         detail,
     }));
     found.extend(summary::trouble_in(&ground.primary));
-    summary::print(
-        &facts,
-        &strikes,
-        &missed,
-        &pages.errors,
-        spent_without_a_beginning(&facts),
-    );
+    summary::print(&facts, &strikes, &missed, &pages.errors);
     found
 }
 
@@ -209,7 +209,7 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
             }
             tokio::time::sleep(LOOK.min(strike.at - now)).await;
         }
-        let at = begun.elapsed();
+        let (at, struck_at) = (begun.elapsed(), now());
         let struck = tokio::time::timeout(STUCK, striker.strike(*strike)).await;
         match struck.unwrap_or_else(|_| Err(format!("it took longer than {STUCK:?}"))) {
             Ok((words, wound)) => {
@@ -221,6 +221,11 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
                     strike.hold
                 );
                 wounds.extend(wound.map(|wound| (begun.elapsed() + strike.hold, wound)));
+                let lag = strike.fault.lag(strike.hold);
+                striker.damage.lags.extend(lag.map(|lag| {
+                    let micros = i64::try_from(lag.as_micros()).unwrap_or(i64::MAX);
+                    (struck_at, now() + micros)
+                }));
             }
             Err(why) => {
                 println!("{:7.1} {:?} missed: {why}", at.as_secs_f64(), strike.fault);
@@ -278,11 +283,12 @@ async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
             Err(error) => return Err(format!("{queued}: {error:?}")),
         };
         let executions = fleet.executions();
-        let is_idle = |worker: &&str| {
-            let is_new = |one: &&Execution| one.worker == *worker && one.began > since;
-            executions.iter().find(is_new).is_none()
+        let is_idle = |worker: &str| {
+            let is_new = |one: &Execution| one.worker == worker && one.began > since;
+            !executions.iter().any(is_new)
         };
-        let idle: Vec<_> = RUST.into_iter().filter(|worker| is_idle(worker)).collect();
+        let workers = LOGGED.into_iter().map(|(worker, _)| worker);
+        let idle: Vec<_> = workers.filter(|worker| is_idle(worker)).collect();
         if scheduler && idle.is_empty() {
             return Ok(());
         }

@@ -44,6 +44,7 @@ pub(crate) struct Attempt {
     pub(crate) manifest: Option<String>,
     pub(crate) nonce: Option<String>,
     pub(crate) key: Option<String>,
+    pub(crate) worker: Option<String>,
     pub(crate) scheduled_for: Option<i64>,
     pub(crate) queued_at: i64,
     pub(crate) started_at: Option<i64>,
@@ -56,6 +57,9 @@ pub(crate) struct Job {
     pub(crate) job: i64,
     pub(crate) state: String,
     pub(crate) nonce: Option<String>,
+    pub(crate) unique: Option<String>,
+    pub(crate) queued_at: i64,
+    pub(crate) finished_at: Option<i64>,
 }
 
 /// A manifest whose occurrences are known.
@@ -102,6 +106,14 @@ pub(crate) struct Facts {
     pub(crate) losses: Vec<(i64, i64)>,
     /// Groups and how many of each may run, as that changed.
     pub(crate) group_limits: BTreeMap<&'static str, Vec<Change>>,
+    /// How many of all jobs may run.
+    pub(crate) database_limit: i64,
+    /// How many jobs of a manifest may run, where that is not one.
+    pub(crate) manifest_limits: BTreeMap<&'static str, i64>,
+    /// Workers that keep a log, and how many jobs each begins at once at most.
+    pub(crate) places: Vec<(&'static str, usize)>,
+    /// When a statement may have stood still between its beginning and its effect.
+    pub(crate) lags: Vec<(i64, i64)>,
     pub(crate) schedules: Vec<Schedule>,
     /// What `trax.check()` said at any time.
     pub(crate) complaints: Vec<String>,
@@ -129,10 +141,10 @@ pub(crate) fn from_the_beginning(limit: i64) -> Change {
 
 const ATTEMPTS: &str = "
     select job_id, attempt, final, state, failure_kind, task, group_name, manifest, input->>'nonce' as nonce,
-        input->>'key' as key, scheduled_for, queued_at, started_at, finished_at
+        input->>'key' as key, worker, scheduled_for, queued_at, started_at, finished_at
     from trax.run
     union all
-    select job_id, attempt, false, 'in_progress', null, task, group_name, manifest, input->>'nonce', concurrency_key,
+    select job_id, attempt, false, 'in_progress', null, task, group_name, manifest, input->>'nonce', concurrency_key, worker,
         scheduled_for, queued_at, started_at, null
     from trax.lease";
 
@@ -143,15 +155,19 @@ pub(crate) async fn read(client: &Client, facts: &mut Facts) -> Result<(), tokio
     let times =
         MICROS.map(|name| format!("(extract(epoch from {name}) * 1000000)::bigint as {name}"));
     let sql = format!(
-        "select job_id, attempt, final, state, failure_kind, task, group_name, manifest, nonce, key, {} from ({ATTEMPTS}) a",
+        "select job_id, attempt, final, state, failure_kind, task, group_name, manifest, nonce, key, worker, {} from ({ATTEMPTS}) a",
         times.join(", ")
     );
     facts.attempts = client.query(&sql, &[]).await?.iter().map(attempt).collect();
-    let jobs = "select job_id, state, input->>'nonce' from trax.job";
+    let jobs = "select job_id, state, input->>'nonce', input->>'unique', (extract(epoch from queued_at) * 1000000)::bigint,
+        (extract(epoch from finished_at) * 1000000)::bigint from trax.job";
     let job = |row: &Row| Job {
         job: row.get(0),
         state: row.get(1),
         nonce: row.get(2),
+        unique: row.get(3),
+        queued_at: row.get(4),
+        finished_at: row.get(5),
     };
     facts.jobs = client.query(jobs, &[]).await?.iter().map(job).collect();
     let requeued = "select requeued_job_id from trax.dead_letter where requeued_job_id is not null";
@@ -183,6 +199,7 @@ fn attempt(row: &Row) -> Attempt {
         manifest: row.get("manifest"),
         nonce: row.get("nonce"),
         key: row.get("key"),
+        worker: row.get("worker"),
         scheduled_for: row.get("scheduled_for"),
         queued_at: row.get::<_, Option<i64>>("queued_at").unwrap_or(0),
         started_at: row.get("started_at"),

@@ -1,14 +1,25 @@
-//! The worker processes of a campaign: three in Rust, one that runs a program for each job, one of psql alone.
+//! The worker processes of a campaign: three in Rust, one in Python, one that runs a program for each job, one of psql
+//! alone.
 
 use crate::fact::Execution;
 use crate::ground::{Ground, OTHERS, POOLER};
 use crate::journal::executions;
+use crate::worker::CONCURRENCY;
 use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The places of the workers in Rust.
-pub(crate) const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
+/// The workers in Rust.
+const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
+/// The worker in Python.
+const PYTHON: &str = "python";
+/// The workers whose handlers keep a log, and how many jobs each begins at once at most.
+pub(crate) const LOGGED: [(&str, usize); 4] = [
+    (RUST[0], CONCURRENCY),
+    (RUST[1], CONCURRENCY),
+    (RUST[2], CONCURRENCY),
+    (PYTHON, 1),
+];
 
 /// One place in the fleet; who has it may die, and another comes.
 struct Place {
@@ -58,6 +69,20 @@ impl Fleet {
             places.push(Place::new(name, Box::new(command), Some(log)));
         }
         let url = ground.url(OTHERS, "worker");
+        let python = {
+            let (url, log) = (url.clone(), files.path().join(PYTHON));
+            let program = root().join("target/languages/python/bin/python3");
+            assert!(program.exists(), "run scripts/languages first");
+            move || {
+                let mut command = tied(&program);
+                command.arg(root().join("tests/chaos/worker.py"));
+                command.env("CHAOS_URL", &url).env("CHAOS_LOG", &log);
+                command.env("CHAOS_NAME", PYTHON);
+                command
+            }
+        };
+        let log = files.path().join(PYTHON);
+        places.push(Place::new(PYTHON.to_owned(), Box::new(python), Some(log)));
         let exec = {
             let (url, program) = (url.clone(), trax_binary());
             move || {

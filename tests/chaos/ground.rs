@@ -26,8 +26,14 @@ pub(crate) const GROUPS: [(&str, i64); 2] = [("two", 2), ("five", 5)];
 /// The group whose limit changes, and what it is mostly.
 pub(crate) const CHANGED: (&str, i64) = GROUPS[1];
 
+/// How many jobs of the database may run at once.
+pub(crate) const DATABASE_LIMIT: i64 = 20;
+
+/// Manifests of which more than one job may run at once.
+pub(crate) const MANIFEST_LIMITS: [(&str, i64); 1] = [("wide", 2)];
+
 /// The manifests: name, what `trax.schedule` gets, and what is known of their occurrences.
-const MANIFESTS: [(&str, &str, Kind); 7] = [
+const MANIFESTS: [(&str, &str, Kind); 8] = [
     ("seconds", "cron => '* * * * * *'", Kind::Some(1)),
     (
         "all",
@@ -35,6 +41,11 @@ const MANIFESTS: [(&str, &str, Kind); 7] = [
         Kind::All(2),
     ),
     ("minutes", "cron => '* * * * *'", Kind::Some(60)),
+    (
+        "wide",
+        "cron => '* * * * * *', max_concurrency => 2, input => '{\"nap\": 1500}'",
+        Kind::Some(1),
+    ),
     ("steady", "every => '3 s'", Kind::Every(3)),
     ("child", "depends_on => '{steady}'", Kind::After("steady")),
     (
@@ -123,6 +134,7 @@ impl Ground {
             .setting("trax.retry_delay", "300 ms")
             .setting("trax.retry_backoff", "1")
             .setting("trax.databases", DATABASE)
+            .setting("trax.max_active_jobs", DATABASE_LIMIT.to_string())
             .start()
             .expect("a server starts");
         let database = primary.database(DATABASE).await;

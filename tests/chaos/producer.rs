@@ -154,6 +154,7 @@ impl Producer {
             arguments += &format!(", concurrency_key => '{key}'");
         }
         if let Some(unique) = &unique {
+            input += &format!(", \"unique\": \"{unique}\"");
             arguments += &format!(", unique_key => '{unique}'");
         }
         if delay > 0 {

@@ -13,6 +13,9 @@ const HISTORY: &str = "
     update trax.manifest_state set next_run_at = date_trunc('second', now()), next_scheduled_for = date_trunc('second', now());
     select * from trax.tick();
     select trax.enqueue('work', jsonb_build_object('nonce', 'work-' || n), group_name => 'two') from generate_series(1, 6) n;
+    select trax.enqueue('work', '{\"nonce\": \"unique-1\", \"unique\": \"u\"}', unique_key => 'u', priority => 31);
+    select trax.complete(job_id, token) from trax.claim_next(max_jobs => 1, tasks => '{work}', groups => '{default}');
+    select trax.enqueue('work', '{\"nonce\": \"unique-2\", \"unique\": \"u\"}', unique_key => 'u', group_name => 'late');
     select trax.enqueue('work', jsonb_build_object('nonce', 'key-' || n, 'key', 'k'), concurrency_key => 'k') from generate_series(1, 2) n;
     select trax.enqueue('ledger', jsonb_build_object('nonce', 'ledger-' || n)) from generate_series(1, 2) n;
     with done as (select c.job_id, c.input->>'nonce' as nonce, trax.complete(c.job_id, c.token) from trax.claim_next(tasks => '{ledger}') c)
@@ -32,6 +35,8 @@ async fn facts(s: &Session) -> Facts {
             kind: Kind::Some(1),
         }],
         is_drained: true,
+        database_limit: 100,
+        places: vec![("w", 1)],
         ..Facts::default()
     };
     fact::read(s.client(), &mut facts)
@@ -102,6 +107,7 @@ async fn each_act_of_sabotage_in_sql_is_named() {
         "insert into trax.run ({COLUMNS}) select job_id + 1000000, {} from trax.run where task = 'tick'",
         COLUMNS.split_once(", ").map_or("", |(_, rest)| rest)
     );
+    let shorter = "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, input, group_name";
     for (rule, act) in [
         ("a job ends more than once", format!("{copied} where state = 'completed' limit 1")),
         ("an attempt is recorded twice", format!("{copied} where state = 'failed'")),
@@ -114,6 +120,13 @@ async fn each_act_of_sabotage_in_sql_is_named() {
         ("a group is above its limit", "update trax.run set finished_at = now() + interval '1 min' where group_name = 'two' and final".to_owned()),
         ("a concurrency key is above its limit", "update trax.run set input = input || '{\"key\": \"k\"}', finished_at = clock_timestamp()
             where task = 'work' and final".to_owned()),
+        ("a unique key is alive twice", "update trax.run set finished_at = finished_at + interval '1 min' where input->>'unique' = 'u'".to_owned()),
+        ("the database is above its limit", format!("{shorter}) select job_id + n, now(), now(), now(), now() + interval '1 s', 1, 0, true, 'completed', 'odd', '{{}}', group_name
+            from trax.work_queue, generate_series(1000000, 1000100) n where input->>'unique' = 'u'")),
+        ("a manifest is above its limit", format!("{shorter}, manifest) select n, now(), now(), now(), now() + interval '1 s', 1, 0, true, 'completed', 'odd', '{{}}', 'default', 'seconds'
+            from generate_series(1000000, 1000001) n")),
+        ("an attempt is spent that never began", format!("{shorter}, failure_kind, worker) select n, now(), now(), now(), now() + interval '1 s', 1, 0, false, 'failed', 'work', '{{}}', 'default', 'lease_expired', 'w'
+            from generate_series(1000000, 1000001) n")),
         ("an occurrence runs twice", again),
         ("a schedule is not kept", "update trax.run set scheduled_for = scheduled_for + interval '100 ms' where task = 'tick'".to_owned()),
         ("an effect and its completion are not one", "delete from public.ledger".to_owned()),

@@ -40,6 +40,8 @@ pub(crate) struct Damage {
     pub(crate) losses: Vec<(i64, i64)>,
     /// What the limit of the changed group became.
     pub(crate) limits: Vec<Change>,
+    /// When a statement may have stood still between its beginning and its effect.
+    pub(crate) lags: Vec<(i64, i64)>,
 }
 
 /// Who strikes: has the servers and the fleet.

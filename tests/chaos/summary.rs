@@ -1,6 +1,7 @@
 //! What a campaign has to say in the end.
 
 use crate::check::Violation;
+use crate::check::overlap::spent_without_a_beginning;
 use crate::fact::Facts;
 use crate::fault::Strike;
 use std::collections::BTreeMap;
@@ -12,7 +13,6 @@ pub(crate) fn print(
     strikes: &[Strike],
     missed: &[String],
     errors: &BTreeMap<String, usize>,
-    spent: usize,
 ) {
     let mut states: BTreeMap<&str, usize> = BTreeMap::new();
     for job in &facts.jobs {
@@ -35,11 +35,12 @@ pub(crate) fn print(
         list(&states)
     );
     println!(
-        "attempts   {}, {} executions in workers' logs, {} effects; failed: {}; {spent} spent without a beginning",
+        "attempts   {}, {} executions in workers' logs, {} effects; failed: {}; {} spent without a beginning",
         facts.attempts.len(),
         facts.executions.len(),
         facts.ledger.len(),
-        list(&failures)
+        list(&failures),
+        spent_without_a_beginning(facts).len()
     );
     println!("faults     {}; {} missed", list(&kinds), missed.len());
     println!(

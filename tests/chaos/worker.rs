@@ -9,6 +9,8 @@ use trax_client::{Address, Context, HandlerResult, JobError, Reason, Worker};
 
 /// How long its leases last.
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
+/// How many jobs it executes at once, and how many more it fetches ahead.
+pub(crate) const CONCURRENCY: usize = 6;
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set by who starts a worker"))
@@ -21,8 +23,8 @@ pub(crate) async fn run() {
     let address: Address = variable("CHAOS_URL").parse().expect("a URL");
     let worker = Worker::with_state(address, log)
         .name(variable("CHAOS_NAME"))
-        .concurrency(6)
-        .prefetch(6)
+        .concurrency(CONCURRENCY)
+        .prefetch(CONCURRENCY)
         .lease(LEASE)
         .grace(Duration::from_secs(2))
         .cancel_patience(Duration::from_secs(2))

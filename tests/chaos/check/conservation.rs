@@ -1,8 +1,11 @@
 //! Whether every job is there, once, and ends once.
 
 use super::{Violation, by};
-use crate::fact::Facts;
+use crate::fact::{Facts, Job};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a statement takes from its beginning to the unique key, on a machine that others load too, in microseconds.
+const BEFORE_A_KEY: i64 = 2_000_000;
 
 /// Every acknowledged job is in the tables; where a unique key was given, perhaps as the job that had it.
 pub(crate) fn nothing_acknowledged_is_lost(facts: &Facts) -> Vec<Violation> {
@@ -140,12 +143,32 @@ pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation
     found
 }
 
+/// A job with a unique key is queued only when the last one with that key has ended. A statement begins a moment before
+/// it takes the key: so much later the end may be.
+pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (key, mut jobs) in by(&facts.jobs, |job| job.unique.as_deref()) {
+        jobs.sort_by_key(|job| job.queued_at);
+        for (at, second) in jobs.iter().enumerate() {
+            let lags = |(from, until): &&(i64, i64)| (*from..=*until).contains(&second.queued_at);
+            let lag = facts.lags.iter().filter(lags).map(|(_, until)| *until);
+            let taken = lag.max().unwrap_or(second.queued_at) + BEFORE_A_KEY;
+            let is_alive = |first: &&&Job| first.finished_at.is_none_or(|ended| ended > taken);
+            if let Some(first) = jobs[..at].iter().find(is_alive) {
+                let detail = format!("{key}: {first:?} and {second:?}");
+                found.push(Violation::new("a unique key is alive twice", detail));
+            }
+        }
+    }
+    found
+}
+
 /// When there was time enough, nothing waits or runs. Manifests go on; their jobs are left out.
 pub(crate) fn every_job_ends(facts: &Facts) -> Vec<Violation> {
     if facts.is_drained {
         return Vec::new();
     }
-    let is_open = |job: &&crate::fact::Job| {
+    let is_open = |job: &&Job| {
         job.nonce.is_some() && matches!(&*job.state, "queued" | "in_progress")
     };
     facts

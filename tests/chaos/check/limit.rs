@@ -53,3 +53,17 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
     }
     found
 }
+
+/// All jobs together, and the jobs of each manifest.
+pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec<Violation> {
+    let all: Vec<_> = facts.attempts.iter().collect();
+    let limits = [from_the_beginning(facts.database_limit)];
+    let mut found = sweep("the database is above its limit", "all", &all, &limits);
+    for (manifest, attempts) in by(&facts.attempts, |attempt| attempt.manifest.as_deref()) {
+        let limit = facts.manifest_limits.get(manifest).copied().unwrap_or(1);
+        let limits = [from_the_beginning(limit)];
+        let rule = "a manifest is above its limit";
+        found.extend(sweep(rule, manifest, &attempts, &limits));
+    }
+    found
+}

@@ -2,7 +2,7 @@
 
 mod conservation;
 mod limit;
-mod overlap;
+pub(crate) mod overlap;
 mod schedule;
 
 use crate::fact::Facts;
@@ -24,7 +24,7 @@ impl Violation {
 
 type Checker = fn(&Facts) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 14] = [
+const CHECKERS: [Checker; 17] = [
     conservation::nothing_acknowledged_is_lost,
     conservation::nothing_withdrawn_appears,
     conservation::a_job_is_in_one_place,
@@ -36,7 +36,10 @@ const CHECKERS: [Checker; 14] = [
     overlap::an_attempt_is_executed_once,
     overlap::no_two_executions_at_once,
     overlap::a_completion_was_executed,
+    overlap::what_never_began_is_not_spent,
     limit::groups_and_keys_keep_their_limits,
+    limit::the_database_and_manifests_keep_their_limits,
+    conservation::a_unique_key_is_alive_once,
     schedule::an_occurrence_runs_once,
     schedule::occurrences_are_those_of_the_schedule,
 ];
@@ -44,11 +47,6 @@ const CHECKERS: [Checker; 14] = [
 /// All that does not hold.
 pub(crate) fn violations(facts: &Facts) -> Vec<Violation> {
     CHECKERS.iter().flat_map(|checker| checker(facts)).collect()
-}
-
-/// Attempts that a lease's end spent and that no handler began: worth knowing, no violation yet.
-pub(crate) fn spent_without_a_beginning(facts: &Facts) -> usize {
-    overlap::spent_without_a_beginning(facts)
 }
 
 /// What several things share, gathered.

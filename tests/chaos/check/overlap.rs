@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 const BEFORE_A_CRASH: i64 = 10_000_000;
 /// Tasks whose handlers keep a log.
 const LOGGED: [&str; 2] = ["work", "tick"];
+/// How often in a row a job that was fetched ahead may be lost without spending an attempt.
+const FREE_LOSSES: usize = 3;
 
 fn recorded(facts: &Facts) -> BTreeMap<(i64, i32), &Attempt> {
     let key = |attempt: &Attempt| (attempt.job, attempt.attempt);
@@ -95,12 +97,42 @@ pub(crate) fn a_completion_was_executed(facts: &Facts) -> Vec<Violation> {
         .collect()
 }
 
-pub(crate) fn spent_without_a_beginning(facts: &Facts) -> usize {
+/// Attempts that a lease's end spent and that no handler began.
+pub(crate) fn spent_without_a_beginning(facts: &Facts) -> Vec<&Attempt> {
     let executions = by(&facts.executions, |one| Some((one.job, one.attempt)));
     let never_began = |attempt: &&Attempt| {
         attempt.kind.as_deref() == Some("lease_expired")
+            && attempt.started_at.is_some()
             && LOGGED.contains(&&*attempt.task)
             && !executions.contains_key(&(attempt.job, attempt.attempt))
     };
-    facts.attempts.iter().filter(never_began).count()
+    facts.attempts.iter().filter(never_began).collect()
+}
+
+/// A worker that is lost takes with it what its claim was to begin at once, and nothing that it had fetched ahead, unless
+/// that was lost so often that it may be what ends workers.
+pub(crate) fn what_never_began_is_not_spent(facts: &Facts) -> Vec<Violation> {
+    let is_free = |attempt: &&Attempt| {
+        attempt.kind.as_deref() == Some("lease_expired") && attempt.started_at.is_none()
+    };
+    let free = by(facts.attempts.iter().filter(is_free), |one| Some(one.job));
+    let often = |job: i64| free.get(&job).is_some_and(|rows| rows.len() >= FREE_LOSSES);
+    let spent = spent_without_a_beginning(facts).into_iter();
+    let claims = by(spent.filter(|one| !often(one.job)), |one| {
+        Some((one.worker.as_deref()?, one.started_at?))
+    });
+    let mut found = Vec::new();
+    for ((worker, at), spent) in claims {
+        let known = facts.places.iter().find(|(name, _)| *name == worker);
+        let places = known.map_or(1, |(_, places)| *places);
+        if spent.len() > places {
+            let jobs: Vec<_> = spent.iter().map(|one| (one.job, one.attempt)).collect();
+            let detail = format!(
+                "{} of the claim of {worker} at {at}, which begins {places} at once: {jobs:?}",
+                spent.len()
+            );
+            found.push(Violation::new("an attempt is spent that never began", detail));
+        }
+    }
+    found
 }
