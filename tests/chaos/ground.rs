@@ -91,7 +91,8 @@ impl Address {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        connect(config.user(role)).await
+        // While a synchronous standby is down the driver goes on: it has to start it.
+        connect(config.user(role).options("-c synchronous_commit=local")).await
     }
 }
 
