@@ -6,11 +6,13 @@ use crate::fact::{self, Execution, Facts, from_the_beginning};
 use crate::fault::{Strike, plan};
 use crate::fleet::{Fleet, LOGGED};
 use crate::ground::{
-    CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, Ground, MANIFEST_LIMITS, PRODUCERS, now, schedules,
+    CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, Ground, MANIFEST_LIMITS, PRODUCERS, ZONED, now,
+    schedules,
 };
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
 use crate::random::Random;
+use crate::shim::Shim;
 use crate::strike::{Damage, Striker, Wound};
 use crate::summary;
 use harness::sweep::Change;
@@ -42,7 +44,7 @@ pub(crate) struct Order {
 }
 
 /// Runs it; returns what does not hold.
-pub(crate) async fn run(order: &Order) -> Vec<Violation> {
+pub(crate) async fn run(order: &Order, shim: Shim) -> Vec<Violation> {
     let synchronous = Random::new(order.seed, "ground").percent(40);
     let strikes = plan(order.seed, order.time, synchronous, order.only.as_deref());
     println!(
@@ -65,6 +67,7 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
         ground: &mut ground,
         fleet: &mut fleet,
         damage: &mut damage,
+        shim,
     };
     let missed = strike_all(&strikes, &mut striker).await;
 
@@ -89,6 +92,7 @@ pub(crate) async fn run(order: &Order) -> Vec<Violation> {
         manifest_limits: MANIFEST_LIMITS.into(),
         places: LOGGED.into(),
         lags: damage.lags,
+        steps: damage.steps,
         schedules: schedules(),
         complaints: pages.complaints,
         is_drained: is_drained.is_ok(),
@@ -273,13 +277,15 @@ async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
         select trax.enqueue('exec'); select trax.enqueue('count.words', '{\"text\": \"a b\"}')";
     let queued = format!(
         "select exists (select from trax.run where manifest = 'seconds' and state = 'completed'
-             and queued_at > to_timestamp({since} / 1000000.0))"
+             and queued_at > to_timestamp({since} / 1000000.0)),
+         (select s.next_scheduled_for = p.run_at from trax.manifest_state s join trax.manifest m using (manifest_id),
+             trax.preview(m.name, count => 1) p where m.name = '{ZONED}')"
     );
     loop {
         fleet.refill();
         let client = ground.admin().await;
-        let scheduler: bool = match client.query_one(&queued, &[]).await {
-            Ok(row) => row.get(0),
+        let (scheduler, zoned): (bool, bool) = match client.query_one(&queued, &[]).await {
+            Ok(row) => (row.get(0), row.get(1)),
             Err(error) => return Err(format!("{queued}: {error:?}")),
         };
         let executions = fleet.executions();
@@ -289,12 +295,13 @@ async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
         };
         let workers = LOGGED.into_iter().map(|(worker, _)| worker);
         let idle: Vec<_> = workers.filter(|worker| is_idle(worker)).collect();
-        if scheduler && idle.is_empty() {
+        if scheduler && zoned && idle.is_empty() {
             return Ok(());
         }
         if begun.elapsed() > REVIVAL {
             return Err(format!(
-                "after {REVIVAL:?} nothing was begun by {idle:?}; manifests are queued: {scheduler}"
+                "after {REVIVAL:?} nothing was begun by {idle:?}; manifests are queued: {scheduler}; \
+                 the next run follows the zone data: {zoned}"
             ));
         }
         client

@@ -114,6 +114,8 @@ pub(crate) struct Facts {
     pub(crate) places: Vec<(&'static str, usize)>,
     /// When a statement may have stood still between its beginning and its effect.
     pub(crate) lags: Vec<(i64, i64)>,
+    /// Steps of the clock: what it showed before and after.
+    pub(crate) steps: Vec<(i64, i64)>,
     pub(crate) schedules: Vec<Schedule>,
     /// What `trax.check()` said at any time.
     pub(crate) complaints: Vec<String>,
@@ -122,6 +124,15 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Whether the clock may have stepped between two times that it showed. Where it went back a time says no more what
+    /// came first; of two times of which only one is such a time it still does.
+    pub(crate) fn is_stepped(&self, from: i64, until: i64) -> bool {
+        let touches = |(before, after): &(i64, i64)| {
+            *before.min(after) <= until && from <= *before.max(after)
+        };
+        self.steps.iter().any(touches)
+    }
+
     /// Whether what was committed at `at` may be gone.
     pub(crate) fn may_be_lost(&self, at: i64) -> bool {
         self.losses

@@ -63,17 +63,23 @@ pub(crate) enum Fault {
     Publication,
     /// Dump and restore over itself.
     Restore,
+    /// The clock of the machine steps forwards or backwards, and back after a while.
+    ClockStep,
+    /// The primary's disk is full for a while.
+    DiskFull,
+    /// The server's zone data is updated.
+    ZoneData,
 }
 
 use Fault::{
-    BackendFreeze, BackendKill, Cancel, Cut, HalfOpen, Limit, Maintenance, Operator, Prepared,
-    Promote, Publication, Restore, SchedulerEnd, SchedulerFreeze, ServerImmediate, ServerKill,
-    ServerRestart, SessionEnd, Setting, Silence, Snapshot, Stall, StandbyStop, TableLock, Trigger,
-    WorkerFreeze, WorkerKill, WorkerStop,
+    BackendFreeze, BackendKill, Cancel, ClockStep, Cut, DiskFull, HalfOpen, Limit, Maintenance,
+    Operator, Prepared, Promote, Publication, Restore, SchedulerEnd, SchedulerFreeze,
+    ServerImmediate, ServerKill, ServerRestart, SessionEnd, Setting, Silence, Snapshot, Stall,
+    StandbyStop, TableLock, Trigger, WorkerFreeze, WorkerKill, WorkerStop, ZoneData,
 };
 
 /// How often each comes beside the others, and how long it lasts, in milliseconds.
-const KINDS: [(Fault, u64, u64, u64); 28] = [
+const KINDS: [(Fault, u64, u64, u64); 31] = [
     (WorkerKill, 10, 0, 3_000),
     (WorkerFreeze, 8, 500, 9_000),
     (WorkerStop, 5, 0, 1_000),
@@ -102,6 +108,9 @@ const KINDS: [(Fault, u64, u64, u64); 28] = [
     (Restore, 2, 0, 0),
     (Trigger, 4, 1_000, 8_000),
     (Publication, 3, 1_000, 8_000),
+    (ClockStep, 4, 500, 8_000),
+    (DiskFull, 3, 500, 5_000),
+    (ZoneData, 2, 0, 0),
 ];
 
 impl Fault {

@@ -32,8 +32,11 @@ pub(crate) const DATABASE_LIMIT: i64 = 20;
 /// Manifests of which more than one job may run at once.
 pub(crate) const MANIFEST_LIMITS: [(&str, i64); 1] = [("wide", 2)];
 
+/// A manifest in the zone whose data changes; it is due at no time of a campaign.
+pub(crate) const ZONED: &str = "zoned";
+
 /// The manifests: name, what `trax.schedule` gets, and what is known of their occurrences.
-const MANIFESTS: [(&str, &str, Kind); 8] = [
+const MANIFESTS: [(&str, &str, Kind); 9] = [
     ("seconds", "cron => '* * * * * *'", Kind::Some(1)),
     (
         "all",
@@ -52,6 +55,12 @@ const MANIFESTS: [(&str, &str, Kind); 8] = [
         "grandchild",
         "depends_on => '{child}'",
         Kind::After("child"),
+    ),
+    (
+        ZONED,
+        "cron => format('0 %s * * *', to_char(now() at time zone 'Europe/Berlin' + interval '12 h', 'FMHH24')),
+            timezone => 'Europe/Berlin'",
+        Kind::Some(3600),
     ),
     (
         "once",

@@ -6,9 +6,6 @@
 //!
 //! The seed decides the plan: which fault, when, for how long, at whom. What the kernel and the machine's load decide is
 //! not repeated; the plan is printed as it goes.
-//!
-//! Not here: steps of the server's clock. `faketime` reaches background workers of PostgreSQL 15 by no way that also
-//! leaves the other processes alone, and with two clocks no sweep over times proves anything.
 
 mod caller;
 mod campaign;
@@ -23,12 +20,14 @@ mod random;
 #[cfg(test)]
 mod sabotage;
 mod server;
+mod shim;
 mod strike;
 mod summary;
 mod wire;
 mod worker;
 
 use campaign::Order;
+use shim::Shim;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -40,12 +39,20 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
     if std::env::args().nth(1).as_deref() == Some("worker") {
-        worker::run().await;
+        runtime.block_on(worker::run());
         return ExitCode::SUCCESS;
     }
+    runtime.block_on(campaign(Shim::enter()))
+}
+
+async fn campaign(shim: Shim) -> ExitCode {
     let any = || {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         since.unwrap_or_default().as_secs() % 1_000_000
@@ -57,7 +64,7 @@ async fn main() -> ExitCode {
             .ok()
             .filter(|only| !only.is_empty()),
     };
-    let violations = campaign::run(&order).await;
+    let violations = campaign::run(&order, shim).await;
     println!("violations {}", violations.len());
     let mut shown: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
     for violation in &violations {

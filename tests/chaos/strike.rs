@@ -3,12 +3,13 @@
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
 use crate::ground::{CHANGED, Ground, ROUTES, now};
+use crate::shim::{Shim, ZONE};
 use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
 use harness::sweep::Change;
 use tokio::task::block_in_place;
 use tokio_postgres::Client;
-use trax_client::testkit::Stop;
+use trax_client::testkit::{Server, Stop};
 
 /// What is left to heal.
 pub(crate) enum Wound {
@@ -24,12 +25,16 @@ pub(crate) enum Wound {
     Limit,
     /// A statement undoes it, in a new session.
     Undo(String),
+    /// The clock is wrong.
+    Clock,
+    /// The disk is full, since a time, when the log told of so many panics.
+    Disk(i64, usize),
 }
 
 impl Wound {
     /// Whether nothing ends well before it is healed. What is done may be in the way of it.
     pub(crate) fn must_be_healed(&self) -> bool {
-        matches!(self, Wound::Limit | Wound::Undo(_))
+        matches!(self, Wound::Limit | Wound::Undo(_) | Wound::Disk(..))
     }
 }
 
@@ -42,6 +47,8 @@ pub(crate) struct Damage {
     pub(crate) limits: Vec<Change>,
     /// When a statement may have stood still between its beginning and its effect.
     pub(crate) lags: Vec<(i64, i64)>,
+    /// Steps of the clock: what it showed before and after.
+    pub(crate) steps: Vec<(i64, i64)>,
 }
 
 /// Who strikes: has the servers and the fleet.
@@ -49,6 +56,7 @@ pub(crate) struct Striker<'a> {
     pub(crate) ground: &'a mut Ground,
     pub(crate) fleet: &'a mut Fleet,
     pub(crate) damage: &'a mut Damage,
+    pub(crate) shim: Shim,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -95,6 +103,14 @@ const MAINTENANCE: [&str; 10] = [
     "vacuum full trax.manifest_state",
     "vacuum full",
 ];
+
+/// How far a step of the clock goes at most, without its least, in microseconds.
+const FARTHEST: i64 = 14_000_000;
+
+fn panics_in(server: &Server) -> usize {
+    let log = std::fs::read(server.log_file()).unwrap_or_default();
+    String::from_utf8_lossy(&log).matches("PANIC").count()
+}
 
 const TABLES: [&str; 5] = [
     "trax.work_queue",
@@ -236,6 +252,17 @@ impl Striker<'_> {
                 Ok((format!("{} of {}", limit, CHANGED.0), Some(Wound::Limit)))
             }
             Fault::Restore => self.restore().await.map(|()| (String::new(), None)),
+            Fault::ClockStep => {
+                let far = 1_000_000 + (pick / 2 % FARTHEST.unsigned_abs()) as i64;
+                let by = if pick % 2 == 0 { far } else { -far };
+                self.step_clock(self.shim.offset() + by);
+                Ok((format!("{} ms", by / 1000), Some(Wound::Clock)))
+            }
+            Fault::DiskFull => self.fill_disk(pick).await,
+            Fault::ZoneData => {
+                let data = self.shim.change_zone().map_err(told)?;
+                Ok((format!("{ZONE} gets that of {data}"), None))
+            }
         }
     }
 
@@ -268,7 +295,49 @@ impl Striker<'_> {
             }
             Wound::Limit => self.limit(CHANGED.1).await,
             Wound::Undo(sql) => self.execute(sql).await,
+            Wound::Clock => {
+                self.step_clock(0);
+                Ok(())
+            }
+            Wound::Disk(since, panics) => self.free_disk(*since, *panics),
         }
+    }
+
+    fn step_clock(&mut self, offset: i64) {
+        self.damage.steps.push(self.shim.step_to(offset));
+    }
+
+    /// The disk of the primary is full; half of the time the log of its writes cannot go on either, which ends it.
+    async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
+        let client = self.ground.address.connect().await.map_err(told)?;
+        let (since, panics) = (now(), panics_in(&self.ground.primary));
+        self.shim.fill(&self.ground.primary.data_dir());
+        let words = if pick.is_multiple_of(2) {
+            // Each takes a segment that was made before; the one after the last cannot be made.
+            let next = "select pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()";
+            for _ in 0..20 {
+                if client.simple_query(next).await.is_err() {
+                    break;
+                }
+            }
+            "tables and log"
+        } else {
+            "tables"
+        };
+        Ok((words.to_owned(), Some(Wound::Disk(since, panics))))
+    }
+
+    /// There is room again; a server that ended of it starts.
+    fn free_disk(&mut self, since: i64, panics: usize) -> Result<()> {
+        self.shim.free();
+        let server = &mut self.ground.primary;
+        if panics_in(server) > panics {
+            self.damage.crashes.push(since);
+        }
+        if server.is_running() {
+            return Ok(());
+        }
+        block_in_place(|| server.start()).map_err(told)
     }
 
     /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows what became of it.

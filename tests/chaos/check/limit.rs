@@ -2,12 +2,14 @@
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Facts, from_the_beginning};
-use harness::sweep::{Change, too_many};
+use harness::sweep::{Change, limit_at, running_at_starts};
 
 /// Jobs of one concurrency key run one at a time.
 const PER_KEY: i64 = 1;
 
+/// The first starts that were one too many. Where the clock went back it does not say what ran at once.
 fn sweep(
+    facts: &Facts,
     rule: &'static str,
     what: &str,
     attempts: &[&Attempt],
@@ -15,9 +17,18 @@ fn sweep(
 ) -> Vec<Violation> {
     let span =
         |attempt: &&Attempt| Some((attempt.started_at?, attempt.finished_at.unwrap_or(i64::MAX)));
-    let (found, _) = too_many(attempts.iter().filter_map(span), limits);
-    let told = |text: String| Violation::new(rule, format!("{what}: {text}"));
-    found.into_iter().map(told).collect()
+    let starts = running_at_starts(attempts.iter().filter_map(span)).into_iter();
+    starts
+        .filter(|&(at, running)| running > limit_at(limits, at) && !facts.is_stepped(at, at))
+        .take(5)
+        .map(|(at, running)| {
+            let limit = limit_at(limits, at);
+            Violation::new(
+                rule,
+                format!("{what}: {running} ran at {at} where {limit} may"),
+            )
+        })
+        .collect()
 }
 
 /// Groups with a limit, and keys over all groups.
@@ -36,6 +47,7 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
             _ => changes.clone(),
         };
         found.extend(sweep(
+            facts,
             "a group is above its limit",
             group,
             attempts,
@@ -45,6 +57,7 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
     let limits = [from_the_beginning(PER_KEY)];
     for (key, attempts) in by(&facts.attempts, |attempt| attempt.key.as_deref()) {
         found.extend(sweep(
+            facts,
             "a concurrency key is above its limit",
             key,
             &attempts,
@@ -58,12 +71,18 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
 pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec<Violation> {
     let all: Vec<_> = facts.attempts.iter().collect();
     let limits = [from_the_beginning(facts.database_limit)];
-    let mut found = sweep("the database is above its limit", "all", &all, &limits);
+    let mut found = sweep(
+        facts,
+        "the database is above its limit",
+        "all",
+        &all,
+        &limits,
+    );
     for (manifest, attempts) in by(&facts.attempts, |attempt| attempt.manifest.as_deref()) {
         let limit = facts.manifest_limits.get(manifest).copied().unwrap_or(1);
         let limits = [from_the_beginning(limit)];
         let rule = "a manifest is above its limit";
-        found.extend(sweep(rule, manifest, &attempts, &limits));
+        found.extend(sweep(facts, rule, manifest, &attempts, &limits));
     }
     found
 }

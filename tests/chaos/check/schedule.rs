@@ -48,10 +48,16 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
                     }
                 }
             }
-            Kind::Every(period) => found.extend(too_soon(attempts, period).into_iter().map(told)),
+            Kind::Every(period) => {
+                found.extend(too_soon(facts, attempts, period).into_iter().map(told))
+            }
             Kind::After(parent) => {
                 let parents = manifests.get(parent).unwrap_or(&none);
-                found.extend(before_parents(attempts, parents).into_iter().map(told));
+                found.extend(
+                    before_parents(facts, attempts, parents)
+                        .into_iter()
+                        .map(told),
+                );
             }
             Kind::Once => {
                 let done = attempts
@@ -68,7 +74,7 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
 }
 
 /// Jobs of an `every` that were queued before the time after the last success.
-fn too_soon(attempts: &[&Attempt], period: i64) -> Vec<String> {
+fn too_soon(facts: &Facts, attempts: &[&Attempt], period: i64) -> Vec<String> {
     let ends: BTreeSet<i64> = attempts
         .iter()
         .filter(|attempt| attempt.state == "completed")
@@ -76,7 +82,8 @@ fn too_soon(attempts: &[&Attempt], period: i64) -> Vec<String> {
         .collect();
     let queued: BTreeSet<i64> = attempts.iter().map(|attempt| attempt.queued_at).collect();
     let mut found = Vec::new();
-    for at in queued {
+    let is_sure = |at: &i64| !facts.is_stepped(*at - period * SECOND, *at);
+    for at in queued.into_iter().filter(is_sure) {
         let last = ends.range(..at).next_back();
         if let Some(last) = last.filter(|last| at < *last + period * SECOND) {
             found.push(format!("queued at {at}, the last one ended at {last}"));
@@ -86,7 +93,7 @@ fn too_soon(attempts: &[&Attempt], period: i64) -> Vec<String> {
 }
 
 /// Dependents that were queued before as many parents had completed.
-fn before_parents(children: &[&Attempt], parents: &[&Attempt]) -> Vec<String> {
+fn before_parents(facts: &Facts, children: &[&Attempt], parents: &[&Attempt]) -> Vec<String> {
     let mut done: Vec<i64> = parents
         .iter()
         .filter(|attempt| attempt.state == "completed")
@@ -102,7 +109,7 @@ fn before_parents(children: &[&Attempt], parents: &[&Attempt]) -> Vec<String> {
     let mut found = Vec::new();
     for (count, at) in queued.iter().enumerate() {
         let over = done.partition_point(|done| done <= at);
-        if over <= count {
+        if over <= count && !facts.is_stepped(*at, *at) {
             found.push(format!(
                 "run {} was queued at {at}, when {over} parents had completed",
                 count + 1
