@@ -121,6 +121,9 @@ pub(crate) async fn run(order: &Order, shim: Shim) -> Vec<Violation> {
         detail,
     }));
     found.extend(summary::trouble_in(&ground.primary));
+    if !found.is_empty() {
+        summary::keep_log(&ground.primary, order.seed);
+    }
     summary::print(&facts, &strikes, &missed, &pages.errors);
     found
 }

@@ -140,6 +140,8 @@ impl Ground {
             .setting("max_connections", "100")
             .setting("shared_buffers", "64MB")
             .setting("hot_standby_feedback", "on")
+            // What a standby that is down or stalled has not seen yet.
+            .setting("wal_keep_size", "2GB")
             .setting("wal_receiver_timeout", "10s")
             .setting("trax.retry_delay", "300 ms")
             .setting("trax.retry_backoff", "1")

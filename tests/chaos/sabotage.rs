@@ -127,6 +127,7 @@ async fn each_act_of_sabotage_in_sql_is_named() {
             from generate_series(1000000, 1000001) n")),
         ("an attempt is spent that never began", format!("{shorter}, failure_kind, worker) select n, now(), now(), now(), now() + interval '1 s', 1, 0, false, 'failed', 'work', '{{}}', 'default', 'lease_expired', 'w'
             from generate_series(1000000, 1000001) n")),
+        ("an attempt ends before it began", "update trax.run set started_at = finished_at + interval '1 s' where task = 'work'".to_owned()),
         ("an occurrence runs twice", again),
         ("a schedule is not kept", "update trax.run set scheduled_for = scheduled_for + interval '100 ms' where task = 'tick'".to_owned()),
         ("an effect and its completion are not one", "delete from public.ledger".to_owned()),

@@ -2,11 +2,12 @@
 
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
-use crate::ground::{CHANGED, Ground, ROUTES, now};
+use crate::ground::{CHANGED, Ground, PATIENCE, ROUTES, now};
 use crate::shim::{Shim, ZONE};
 use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
 use harness::sweep::Change;
+use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use tokio_postgres::Client;
 use trax_client::testkit::{Server, Stop};
@@ -299,7 +300,7 @@ impl Striker<'_> {
                 self.step_clock(0);
                 Ok(())
             }
-            Wound::Disk(since, panics) => self.free_disk(*since, *panics),
+            Wound::Disk(since, panics) => self.free_disk(*since, *panics).await,
         }
     }
 
@@ -328,16 +329,23 @@ impl Striker<'_> {
     }
 
     /// There is room again; a server that ended of it starts.
-    fn free_disk(&mut self, since: i64, panics: usize) -> Result<()> {
+    async fn free_disk(&mut self, since: i64, panics: usize) -> Result<()> {
         self.shim.free();
-        let server = &mut self.ground.primary;
-        if panics_in(server) > panics {
+        let begun = Instant::now();
+        // It may be about to end: a recovery that met the full disk does.
+        while let Err(error) = self.ground.address.connect().await {
+            let server = &mut self.ground.primary;
+            if !server.is_running() {
+                block_in_place(|| server.start()).map_err(told)?;
+            } else if begun.elapsed() > PATIENCE {
+                return Err(format!("the server takes no session: {error}"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        if panics_in(&self.ground.primary) > panics {
             self.damage.crashes.push(since);
         }
-        if server.is_running() {
-            return Ok(());
-        }
-        block_in_place(|| server.start()).map_err(told)
+        Ok(())
     }
 
     /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows what became of it.

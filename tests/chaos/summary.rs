@@ -5,6 +5,7 @@ use crate::check::overlap::spent_without_a_beginning;
 use crate::fact::Facts;
 use crate::fault::Strike;
 use std::collections::BTreeMap;
+use std::path::Path;
 use trax_client::testkit::Server;
 
 /// Prints it.
@@ -74,19 +75,38 @@ const NEVER: [&str; 8] = [
     "was terminated by signal 11",
 ];
 
-/// Lines of the server's log that tell of a mistake of the extension's.
+/// What begins another message of the log.
+const MESSAGE: [&str; 5] = ["ERROR: ", "LOG: ", "FATAL: ", "WARNING: ", "PANIC: "];
+
+/// Lines of the server's log that tell of a mistake of the extension's, with those that explain them.
 pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let log = std::fs::read(server.log_file()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    let odd = log
-        .lines()
-        .filter(|line| NEVER.iter().any(|word| line.contains(word)))
-        // So ends a server that cannot write its log.
-        .filter(|line| !line.contains("No space left on device"));
-    odd.take(20)
-        .map(|line| Violation {
-            rule: "the server's log is clean",
-            detail: line.to_owned(),
+    let lines: Vec<&str> = log.lines().collect();
+    let is_odd = |line: &str| NEVER.iter().any(|word| line.contains(word));
+    // So ends a server that cannot write its log.
+    let is_borne = |line: &str| line.contains("No space left on device");
+    let odd = lines.iter().enumerate();
+    odd.filter(|(_, line)| is_odd(line) && !is_borne(line))
+        .take(20)
+        .map(|(at, line)| {
+            let more = lines[at + 1..].iter();
+            let more = more.take_while(|line| !MESSAGE.iter().any(|word| line.contains(word)));
+            let text: Vec<&str> = [*line].into_iter().chain(more.copied().take(9)).collect();
+            Violation {
+                rule: "the server's log is clean",
+                detail: text.join("\n      "),
+            }
         })
         .collect()
+}
+
+/// Keeps the server's log where a campaign found something.
+pub(crate) fn keep_log(server: &Server, seed: u64) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let kept = root.join(format!("chaos-{seed}.log"));
+    match std::fs::copy(server.log_file(), &kept) {
+        Ok(_) => println!("the server's log: {}", kept.display()),
+        Err(error) => println!("the server's log cannot be kept: {error}"),
+    }
 }

@@ -1,9 +1,11 @@
 //! Whether every job is there, once, and ends once.
 
 use super::{Violation, by};
-use crate::fact::{Facts, Job};
+use crate::fact::{Attempt, Facts, Job};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What `trax.check()` says of an attempt during which the clock went back; [`an_attempt_ends_after_it_began`] is exact.
+const BY_THE_CLOCK: &str = "an attempt ends after it began";
 /// How long a statement takes from its beginning to the unique key, on a machine that others load too, in microseconds.
 const BEFORE_A_KEY: i64 = 2_000_000;
 
@@ -184,5 +186,23 @@ pub(crate) fn every_job_ends(facts: &Facts) -> Vec<Violation> {
 /// `trax.check()` has nothing to say.
 pub(crate) fn the_server_finds_nothing(facts: &Facts) -> Vec<Violation> {
     let told = |complaint: &String| Violation::new("trax.check() complains", complaint.as_str());
-    facts.complaints.iter().map(told).collect()
+    let steps_back = facts.steps.iter().any(|(before, after)| after < before);
+    facts
+        .complaints
+        .iter()
+        .filter(|complaint| !(steps_back && complaint.starts_with(BY_THE_CLOCK)))
+        .map(told)
+        .collect()
+}
+
+/// An attempt ends before it begins only where the clock went back.
+pub(crate) fn an_attempt_ends_after_it_began(facts: &Facts) -> Vec<Violation> {
+    let is_odd = |attempt: &&Attempt| {
+        let (Some(began), Some(ended)) = (attempt.started_at, attempt.finished_at) else {
+            return false;
+        };
+        ended < began && !facts.is_stepped(ended, began)
+    };
+    let told = |attempt| Violation::new("an attempt ends before it began", format!("{attempt:?}"));
+    facts.attempts.iter().filter(is_odd).map(told).collect()
 }
