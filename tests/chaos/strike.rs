@@ -238,7 +238,10 @@ impl Striker<'_> {
                          for each row execute function public.looks()"
                 ))
                 .await?;
-                let undo = format!("drop trigger chaos on {table}");
+                // PostgreSQL drops it from the partitions before it locks their parent: whoever adds a row would deadlock.
+                let undo = format!(
+                    "begin; lock table {table} in access exclusive mode; drop trigger chaos on {table}; commit"
+                );
                 Ok((table.to_owned(), Some(Wound::Undo(undo))))
             }
             Fault::Publication => {
