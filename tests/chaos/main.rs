@@ -6,6 +6,10 @@
 //!
 //! The seed decides the plan: which fault, when, for how long, at whom. What the kernel and the machine's load decide is
 //! not repeated; the plan is printed as it goes.
+//!
+//! When the clock steps, all processes see it (`shim.c`). Leases, retries and schedules follow the clock: forwards, leases
+//! end early and what is due comes at once; backwards, both wait as much longer. All else stays promised and is checked:
+//! nothing is lost or completed twice, limits and unique keys hold, no occurrence runs twice and `fire_all` misses none.
 
 mod caller;
 mod campaign;
