@@ -24,8 +24,10 @@ use tokio::task::JoinHandle;
 
 /// How long all jobs may take to end once nothing more goes wrong, on a machine that others load too.
 const DRAIN: Duration = Duration::from_secs(240);
-/// How long the scheduler and each worker may take to do something again.
-const REVIVAL: Duration = Duration::from_secs(60);
+/// How long the scheduler and each worker may take to do something again: as long as is promised, and as much more as a
+/// machine is slower that others load too. A scheduler is back in 6 s and sees settings and zone data within 10 s, the
+/// longest lease lasts 6 s, and what is due waits for a clock that went back by 15 s.
+const REVIVAL: Duration = Duration::from_secs(4 * (6 + 10 + 6 + 15));
 /// How long one act of the driver may take.
 const STUCK: Duration = Duration::from_secs(90);
 /// When healing is tried again.
