@@ -434,7 +434,7 @@ impl Striker<'_> {
     }
 
     async fn operate(&self, pick: u64) -> Result<(String, Option<Wound>)> {
-        let (sql, undo) = match pick % 8 {
+        let (sql, undo) = match pick % 9 {
             0 => ("select trax.pause('chaos')", Some("select trax.resume()")),
             1 => (
                 "select trax.configure_group('two', enabled => false)",
@@ -457,6 +457,10 @@ impl Striker<'_> {
                 Some("select trax.configure_group('five', priority => 0)"),
             ),
             6 => ("select trax.requeue_dead_letters(max_count => 5)", None),
+            7 => (
+                "select trax.trigger('wide') from generate_series(1, 5)",
+                None,
+            ),
             _ => ("select * from trax.tick()", None),
         };
         self.execute(sql).await?;
