@@ -7,10 +7,11 @@
 //! are queued in 1.9 s when `trax.max_entries_per_cycle` is 0.
 
 use crate::clock::Timestamp;
+use crate::columns::Leased;
 use crate::entry::sql_function;
 use crate::error::Result;
 use crate::instance::{self, State};
-use crate::lease::{self, Leased, ReapFrom};
+use crate::lease::{self, ReapFrom};
 use crate::lock::{Lock, Mode};
 use crate::spi::{self, Spi, arg};
 use crate::table::Table;

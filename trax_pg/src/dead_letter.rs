@@ -5,9 +5,9 @@
 //! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is resolved stays so.
 
 use crate::clock::{Timestamp, micros};
+use crate::columns::HIGHEST_PRIORITY;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::group::HIGHEST_PRIORITY;
 use crate::manifest_state::{self, Ended, ParkedOn};
 use crate::setting;
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, statement};

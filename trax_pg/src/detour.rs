@@ -1,12 +1,12 @@
 //! Detours of the tables that every job goes through, for `trax.status()`.
 
 use crate::clock::Timestamp;
+use crate::columns::Leased;
+use crate::columns::Run;
+use crate::columns::Waiting;
 use crate::entry::sql_function;
-use crate::lease::Leased;
-use crate::outcome::Run;
 use crate::spi::arg;
 use crate::table::{detour_of, history_detour};
-use crate::work_queue::Waiting;
 
 sql_function!(trax_detours, pg_finfo_trax_detours, |call| {
     let mut rows = call.rows();

@@ -5,32 +5,15 @@
 //! still commit. The locks live in memory only: a row lock would write WAL for every claim.
 
 use crate::clock::Timestamp;
+use crate::columns::{Group, HIGHEST_PRIORITY};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::limit::{self, Counter, Room};
 use crate::lock::{self, Lock, Mode};
 use crate::spi::{self, Spi, arg, statement};
-use crate::table::columns;
 use crate::{hint, manifest_state, outcome};
 use pgrx::pg_sys;
 use std::collections::BTreeSet;
-
-pub(crate) const DEFAULT_GROUP: &str = "default";
-pub(crate) const HIGHEST_PRIORITY: i32 = 31;
-
-columns!(
-    /// Columns of a group.
-    Group in c"manifest_group" {
-        Name: c"name",
-        Enabled: c"enabled",
-        Priority: c"priority",
-        MaxActiveJobs: c"max_active_jobs",
-        MaxPerKey: c"max_per_key",
-        CreatedAt: c"created_at",
-        UpdatedAt: c"updated_at",
-        Applied: c"applied",
-    }
-);
 
 statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTARRAYOID);
 statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);

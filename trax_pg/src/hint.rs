@@ -5,14 +5,14 @@
 //! woken; what a note says is checked when it is taken, for after the commit nothing may fail. What belongs to a transaction
 //! that is undone is forgotten, apart from gates: a claim that was undone makes room.
 
+use crate::columns::HIGHEST_PRIORITY;
 use crate::entry::sql_function;
-use crate::group::HIGHEST_PRIORITY;
+use crate::hash::name_hash;
 use crate::instance;
 use crate::shmem::prepared;
 use crate::shmem::{self, Floor, Gate, Section};
 use crate::spi::{self, SpiRows};
 use crate::wake;
-use crate::work_queue::name_hash;
 use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

@@ -44,10 +44,13 @@ mod two_phase;
 mod wake;
 mod zone_data;
 
+mod backend;
 mod clock;
+mod columns;
 mod durability;
 mod entry;
 mod error;
+mod hash;
 mod json;
 mod lock;
 mod procedure;

@@ -17,13 +17,13 @@
 //! the next one in.
 
 use crate::clock::Timestamp;
-use crate::group::Group;
-use crate::lease::Leased;
+use crate::columns::Group;
+use crate::columns::Leased;
+use crate::hash::name_hash;
 use crate::lock::{Lock, Mode};
 use crate::shmem::{Floor, Known};
 use crate::spi::{Spi, Statement, arg, array_arg, statement};
 use crate::table::{Index, Key, Row, Table, View};
-use crate::work_queue::name_hash;
 use crate::{hint, setting, shmem, wake};
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::collections::BTreeMap;

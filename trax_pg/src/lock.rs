@@ -21,7 +21,7 @@
 //!
 //! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot reach these tags.
 
-use crate::work_queue::name_hash;
+use crate::hash::name_hash;
 use pgrx::pg_sys;
 
 /// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table has room for those of

@@ -4,9 +4,9 @@
 //! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing.
 
 use crate::clock::Timestamp;
+use crate::hash::name_hash;
 use crate::lock::{Lock, Mode};
 use crate::spi::{Spi, arg, statement};
-use crate::work_queue::name_hash;
 use pgrx::{
     JsonB, PgSubXactCallbackEvent, PgXactCallbackEvent, pg_sys, register_subxact_callback,
     register_xact_callback,
@@ -66,7 +66,7 @@ fn about() -> JsonB {
     // SAFETY: a plain number of this backend.
     let process = unsafe { pg_sys::MyProcPid };
     JsonB(serde_json::json!({
-        "application_name": crate::claim::application_name(),
+        "application_name": crate::backend::application_name(),
         "backend_pid": process,
     }))
 }

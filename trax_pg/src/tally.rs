@@ -8,15 +8,14 @@
 //! 100 jobs, half a microsecond for a completion of one (6 µs).
 
 use crate::clock::Timestamp;
+use crate::columns::Leased;
+use crate::columns::Waiting;
 use crate::entry::{Rows, sql_function};
-use crate::lease::Leased;
-use crate::outcome::Ending;
 use crate::shmem::tally::{
     self, BOUNDS, BUCKETS, DatabaseTally, Histogram, OUTCOMES, STALE, TaskTally, bucket,
 };
 use crate::spi::{SpiRows, arg};
 use crate::table::Row;
-use crate::work_queue::Waiting;
 use pgrx::{JsonB, pg_guard, pg_sys};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -267,17 +266,26 @@ pub(crate) fn completed(leases: &[Row], now: Timestamp) {
     );
 }
 
+/// The end of an attempt that did not complete.
+pub(crate) struct Ended<'a> {
+    pub(crate) task: &'a str,
+    pub(crate) started_at: Timestamp,
+    pub(crate) outcome: Outcome,
+    pub(crate) is_retried: bool,
+    pub(crate) at: Timestamp,
+}
+
 /// Counts attempts that ended otherwise.
-pub(crate) fn ended(endings: &[Ending], now: Timestamp) {
+pub(crate) fn ended(endings: &[Ended<'_>]) {
     each(
         endings.iter(),
-        |ending| &ending.lease.task,
+        |ending| ending.task,
         |ending, delta| {
-            delta.outcomes[ending.state.outcome() as usize] += 1;
-            delta.retries += u32::from(ending.retry_at.is_some());
+            delta.outcomes[ending.outcome as usize] += 1;
+            delta.retries += u32::from(ending.is_retried);
             delta
                 .run
-                .add(now.0.saturating_sub(ending.lease.started_at.0));
+                .add(ending.at.0.saturating_sub(ending.started_at.0));
         },
     );
 }

@@ -6,11 +6,11 @@
 //! transaction is left that was prepared before it, the end of one that nobody knows makes all hints void. A scheduler
 //! looks when it begins whether there is one; where none does it is taken for granted.
 
+use crate::hash::name_hash;
 use crate::hint;
 use crate::shmem;
 use crate::spi::{Spi, statement};
 use crate::wake;
-use crate::work_queue::name_hash;
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};

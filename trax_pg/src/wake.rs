@@ -9,11 +9,11 @@
 //! Holds: hints only. Without shared memory and in a database beyond the last bell, waiters poll.
 
 use crate::error::Error;
+use crate::hash::name_hash;
 use crate::hint;
 use crate::shmem::{self, Bell};
 use crate::spi::{self, statement};
 use crate::two_phase;
-use crate::work_queue::name_hash;
 use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -9,14 +9,14 @@
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
 use crate::clock::Timestamp;
+use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, Waiting};
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::group::{DEFAULT_GROUP, HIGHEST_PRIORITY};
 use crate::rights::as_owner;
 use crate::scope::{self, Scope};
 use crate::setting;
 use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
-use crate::table::{self, Inserter, Table, columns};
+use crate::table::{self, Inserter, Table};
 use crate::{hint, wake};
 use pgrx::{direct_function_call, pg_sys};
 use std::cell::RefCell;
@@ -24,33 +24,6 @@ use std::collections::{HashMap, HashSet};
 
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
-
-columns!(
-    /// Columns of a waiting job.
-    Waiting in c"work_queue" {
-        JobId: c"job_id",
-        LaneId: c"lane_id",
-        QueuedAt: c"queued_at",
-        RunAt: c"run_at",
-        ScheduledFor: c"scheduled_for",
-        ExpiresAt: c"expires_at",
-        ManifestId: c"manifest_id",
-        Attempts: c"attempts",
-        MaxRetries: c"max_retries",
-        Priority: c"priority",
-        Scheduled: c"scheduled",
-        WaitsFor: c"waits_for",
-        Task: c"task",
-        GroupName: c"group_name",
-        Manifest: c"manifest",
-        Timeout: c"timeout",
-        RetryDelay: c"retry_delay",
-        UniqueKey: c"unique_key",
-        ConcurrencyKey: c"concurrency_key",
-        Input: c"input",
-        Trace: c"trace",
-    }
-);
 
 statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
 statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
@@ -453,28 +426,4 @@ pub(crate) fn check_size(what: &str, value: pg_sys::Datum) -> Result<()> {
 pub(crate) fn empty_object() -> pg_sys::Datum {
     pgrx::datum::IntoDatum::into_datum(pgrx::JsonB(serde_json::Value::Object(Default::default())))
         .expect("an object is not null")
-}
-
-/// 64-bit FNV-1a over the parts, each ended by a zero byte, with the finalizer of MurmurHash3 so that every bit
-/// counts. For places in memory and numbers of locks, which may be shared.
-pub(crate) fn name_hash(parts: &[&str]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::name_hash;
-
-    #[test]
-    fn parts_are_told_apart() {
-        assert_ne!(name_hash(&["a", "bc"]), name_hash(&["ab", "c"]));
-    }
 }

@@ -2,12 +2,12 @@
 
 use super::{COLUMNS, Picked, Request};
 use crate::clock::{Timestamp, interval, micros};
+use crate::columns::Leased;
+use crate::columns::Waiting;
 use crate::error::Result;
-use crate::lease::Leased;
 use crate::setting;
 use crate::spi::arg;
 use crate::table::{Inserter, Table};
-use crate::work_queue::Waiting;
 use pgrx::{direct_function_call, pg_sys};
 
 /// Columns that a lease takes over from the row that waited.

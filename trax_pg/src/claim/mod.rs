@@ -21,10 +21,12 @@ mod lane;
 mod scan;
 mod wait;
 
+use crate::backend::session_name;
 use crate::clock::{Timestamp, micros};
+use crate::columns::Group;
+use crate::columns::Waiting;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::group::Group;
 use crate::lease::Held;
 use crate::limit::{self, Blocked, Counter, Room, Shared};
 use crate::rights::{Caller, as_owner};
@@ -32,7 +34,6 @@ use crate::scope::{self, Scope};
 use crate::spi::{self, Spi, arg, statement};
 use crate::table::{Row, Scan};
 use crate::wake::Look;
-use crate::work_queue::Waiting;
 use crate::{durability, group, hint, instance, lock, outcome, registry, setting, tally, wake};
 use lane::{Lane, List};
 use pgrx::pg_sys;
@@ -523,31 +524,5 @@ impl Pick {
         if !self.blocked.is_empty() {
             limit::block(spi, &self.blocked);
         }
-    }
-}
-
-/// How a session is called that does not name its worker: application name and process id.
-fn session_name() -> String {
-    let application = application_name();
-    let application = if application.is_empty() {
-        "session"
-    } else {
-        application.as_str()
-    };
-    // SAFETY: a plain number of this backend.
-    let process = unsafe { pg_sys::MyProcPid };
-    format!("{application}:{process}")
-}
-
-/// The application name of this session.
-pub(crate) fn application_name() -> String {
-    // SAFETY: a C string of this backend, or null.
-    unsafe {
-        if pg_sys::application_name.is_null() {
-            return String::new();
-        }
-        std::ffi::CStr::from_ptr(pg_sys::application_name)
-            .to_string_lossy()
-            .into_owned()
     }
 }

@@ -9,10 +9,10 @@
 
 use super::lane::{self, Lane, List};
 use crate::clock::Timestamp;
+use crate::columns::{HIGHEST_PRIORITY, Waiting};
+use crate::hint;
 use crate::shmem::{self, Finding, LanesState, Peek, Section};
 use crate::table::{Index, Key, Scan, Table, View};
-use crate::work_queue::Waiting;
-use crate::{group, hint};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use std::time::Instant;
 const SCANS_AT_MOST: usize = 64;
 /// Sections that one look again reads: 0.1 ms.
 const LOOK_AGAIN_AT_MOST: usize = 32;
-const PRIORITIES: i32 = group::HIGHEST_PRIORITY + 1;
+const PRIORITIES: i32 = HIGHEST_PRIORITY + 1;
 const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 
 /// Where a job stands in the order of claiming.

@@ -9,8 +9,9 @@
 //! Cost of one heartbeat for 1,000 leases with warm caches: 5,200 buffers, 5 a lease: the index is walked, and each row is
 //! read, locked and changed, HOT where its page has room. One statement that joins and updates took 8,300, and waited.
 
-use super::{Extension, Held, Leased, Walk};
+use super::{Held, Walk};
 use crate::clock::Timestamp;
+use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
 use crate::spi::{arg, keeps_snapshot};
 use crate::table::{Index, Inserter, Table, Taken, Updater, View};

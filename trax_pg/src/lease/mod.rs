@@ -14,11 +14,12 @@ mod overdue;
 mod walk;
 
 use crate::clock::{Timestamp, interval, micros};
+use crate::columns::Leased;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
 use crate::limit::{self, Shared};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
-use crate::table::{Table, columns};
+use crate::table::Table;
 use crate::tally::{self, Stale};
 use crate::{durability, hint, outcome, setting, wake};
 pub(crate) use overdue::{
@@ -31,53 +32,6 @@ pub(crate) use walk::Walk;
 
 /// How often in a row a job that was fetched ahead may be lost before it begins, without spending an attempt.
 pub(crate) const FREE_LOSSES: i64 = 3;
-
-columns!(
-    /// Columns of a lease.
-    Leased in c"lease" {
-        JobId: c"job_id",
-        LaneId: c"lane_id",
-        Token: c"token",
-        StartedAt: c"started_at",
-        ExtendedAt: c"extended_at",
-        LeaseExpiresAt: c"lease_expires_at",
-        TimeoutAt: c"timeout_at",
-        ReapAt: c"reap_at",
-        QueuedAt: c"queued_at",
-        RunAt: c"run_at",
-        ScheduledFor: c"scheduled_for",
-        ExpiresAt: c"expires_at",
-        ManifestId: c"manifest_id",
-        Attempt: c"attempt",
-        MaxRetries: c"max_retries",
-        Priority: c"priority",
-        CancelRequested: c"cancel_requested",
-        Cancelled: c"cancelled",
-        TimedOut: c"timed_out",
-        Limited: c"limited",
-        Ahead: c"ahead",
-        Worker: c"worker",
-        Task: c"task",
-        GroupName: c"group_name",
-        Manifest: c"manifest",
-        Timeout: c"timeout",
-        RetryDelay: c"retry_delay",
-        UniqueKey: c"unique_key",
-        ConcurrencyKey: c"concurrency_key",
-        Input: c"input",
-        Trace: c"trace",
-    }
-);
-
-columns!(
-    /// Columns of a heartbeat of a lease whose row another transaction had.
-    Extension in c"lease_extension" {
-        JobId: c"job_id",
-        Token: c"token",
-        ExtendedAt: c"extended_at",
-        LeaseExpiresAt: c"lease_expires_at",
-    }
-);
 
 statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
 statement!(LEASE_LOOK_SOON, "lease_look_soon.sql", INTERVALOID);

@@ -1,6 +1,7 @@
 //! Finding the leases that a worker says it holds.
 
-use super::{Held, Leased};
+use super::Held;
+use crate::columns::Leased;
 use crate::table::{Key, Scan};
 use pgrx::Uuid;
 

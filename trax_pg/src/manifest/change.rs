@@ -2,9 +2,9 @@
 
 use super::definition::Definition;
 use crate::clock::Timestamp;
+use crate::columns::HIGHEST_PRIORITY;
 use crate::entry::Call;
 use crate::error::{Error, Result};
-use crate::group::HIGHEST_PRIORITY;
 use crate::json;
 use crate::spi::{Spi, arg, statement};
 use crate::timing::Timing;

@@ -12,6 +12,7 @@ mod definition;
 mod preview;
 
 use crate::clock::Timestamp;
+use crate::columns::HIGHEST_PRIORITY;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::manifest_state::{self, NextRun, ParkedOn};
@@ -305,7 +306,7 @@ fn activate(
     }
     let boosted = definition.priority + setting::dependent_priority_boost();
     let job = NewJob {
-        priority: boosted.min(group::HIGHEST_PRIORITY),
+        priority: boosted.min(HIGHEST_PRIORITY),
         ..definition.job(&row, now)
     };
     Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])

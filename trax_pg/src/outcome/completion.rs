@@ -4,37 +4,12 @@
 //! waited for: afterwards it is gone, and lost, or only extended, and still ours.
 
 use crate::clock::Timestamp;
+use crate::columns::{Leased, Run};
 use crate::error::{Error, Result};
-use crate::lease::{Held, Leased, Walk};
+use crate::lease::{Held, Walk};
 use crate::spi::{arg, keeps_snapshot};
-use crate::table::{Index, Inserter, Row, Table, Taken, View, columns};
+use crate::table::{Index, Inserter, Row, Table, Taken, View};
 use pgrx::pg_sys;
-
-columns!(
-    /// Columns of a run.
-    Run in c"run" {
-        JobId: c"job_id",
-        QueuedAt: c"queued_at",
-        RunAt: c"run_at",
-        ScheduledFor: c"scheduled_for",
-        StartedAt: c"started_at",
-        FinishedAt: c"finished_at",
-        ManifestId: c"manifest_id",
-        Attempt: c"attempt",
-        Priority: c"priority",
-        Final: c"final",
-        State: c"state",
-        FailureKind: c"failure_kind",
-        Task: c"task",
-        GroupName: c"group_name",
-        Manifest: c"manifest",
-        Worker: c"worker",
-        Error: c"error",
-        Input: c"input",
-        Detail: c"detail",
-        Output: c"output",
-    }
-);
 
 /// Columns that a run takes over from its lease.
 const SAME: [(Run, Leased); 13] = [

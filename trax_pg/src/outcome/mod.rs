@@ -14,12 +14,11 @@
 mod completion;
 mod ending;
 
-pub(crate) use completion::Run;
-
 use crate::clock::Timestamp;
+use crate::columns::Leased;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::lease::{self, FREE_LOSSES, Held, Leased, Locked, Overdue, ReapFrom};
+use crate::lease::{self, FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
 use crate::limit::{self, Shared};
 use crate::manifest_state::{self, Ended};
 use crate::rights::as_owner;
@@ -425,7 +424,14 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         arg(now),
         column(|ending| arg(ending.begun), pg_sys::BOOLOID),
     ];
-    tally::ended(&endings, now);
+    let counted = endings.iter().map(|ending| tally::Ended {
+        task: &ending.lease.task,
+        started_at: ending.lease.started_at,
+        outcome: ending.state.outcome(),
+        is_retried: ending.retry_at.is_some(),
+        at: now,
+    });
+    tally::ended(&counted.collect::<Vec<_>>());
     endings
         .iter()
         .for_each(|ending| hint::lease_ended(ending.lease.job_id));

@@ -8,11 +8,11 @@
 //! follows another at once, because it removed little or failed, each waits twice as long as the one before, up to a minute.
 
 use super::{LIBRARY, my_pid, receive_signals, scheduler};
+use crate::columns::Waiting;
 use crate::setting;
 use crate::shmem;
 use crate::spi::{Spi, arg, statement};
 use crate::table;
-use crate::work_queue::Waiting;
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use std::ffi::CStr;

@@ -1,0 +1,122 @@
+//! The columns of the tables that are read and written without statements, and the values in them that rules know.
+
+use crate::table::columns;
+
+/// The group of a job that names none.
+pub(crate) const DEFAULT_GROUP: &str = "default";
+/// Priorities are 0 to this.
+pub(crate) const HIGHEST_PRIORITY: i32 = 31;
+
+columns!(
+    /// Columns of a waiting job.
+    Waiting in c"work_queue" {
+        JobId: c"job_id",
+        LaneId: c"lane_id",
+        QueuedAt: c"queued_at",
+        RunAt: c"run_at",
+        ScheduledFor: c"scheduled_for",
+        ExpiresAt: c"expires_at",
+        ManifestId: c"manifest_id",
+        Attempts: c"attempts",
+        MaxRetries: c"max_retries",
+        Priority: c"priority",
+        Scheduled: c"scheduled",
+        WaitsFor: c"waits_for",
+        Task: c"task",
+        GroupName: c"group_name",
+        Manifest: c"manifest",
+        Timeout: c"timeout",
+        RetryDelay: c"retry_delay",
+        UniqueKey: c"unique_key",
+        ConcurrencyKey: c"concurrency_key",
+        Input: c"input",
+        Trace: c"trace",
+    }
+);
+
+columns!(
+    /// Columns of a lease.
+    Leased in c"lease" {
+        JobId: c"job_id",
+        LaneId: c"lane_id",
+        Token: c"token",
+        StartedAt: c"started_at",
+        ExtendedAt: c"extended_at",
+        LeaseExpiresAt: c"lease_expires_at",
+        TimeoutAt: c"timeout_at",
+        ReapAt: c"reap_at",
+        QueuedAt: c"queued_at",
+        RunAt: c"run_at",
+        ScheduledFor: c"scheduled_for",
+        ExpiresAt: c"expires_at",
+        ManifestId: c"manifest_id",
+        Attempt: c"attempt",
+        MaxRetries: c"max_retries",
+        Priority: c"priority",
+        CancelRequested: c"cancel_requested",
+        Cancelled: c"cancelled",
+        TimedOut: c"timed_out",
+        Limited: c"limited",
+        Ahead: c"ahead",
+        Worker: c"worker",
+        Task: c"task",
+        GroupName: c"group_name",
+        Manifest: c"manifest",
+        Timeout: c"timeout",
+        RetryDelay: c"retry_delay",
+        UniqueKey: c"unique_key",
+        ConcurrencyKey: c"concurrency_key",
+        Input: c"input",
+        Trace: c"trace",
+    }
+);
+
+columns!(
+    /// Columns of a heartbeat of a lease whose row another transaction had.
+    Extension in c"lease_extension" {
+        JobId: c"job_id",
+        Token: c"token",
+        ExtendedAt: c"extended_at",
+        LeaseExpiresAt: c"lease_expires_at",
+    }
+);
+
+columns!(
+    /// Columns of a run.
+    Run in c"run" {
+        JobId: c"job_id",
+        QueuedAt: c"queued_at",
+        RunAt: c"run_at",
+        ScheduledFor: c"scheduled_for",
+        StartedAt: c"started_at",
+        FinishedAt: c"finished_at",
+        ManifestId: c"manifest_id",
+        Attempt: c"attempt",
+        Priority: c"priority",
+        Final: c"final",
+        State: c"state",
+        FailureKind: c"failure_kind",
+        Task: c"task",
+        GroupName: c"group_name",
+        Manifest: c"manifest",
+        Worker: c"worker",
+        Error: c"error",
+        Input: c"input",
+        Detail: c"detail",
+        Output: c"output",
+    }
+);
+
+columns!(
+    /// Columns of a group.
+    Group in c"manifest_group" {
+        Name: c"name",
+        Enabled: c"enabled",
+        Priority: c"priority",
+        MaxActiveJobs: c"max_active_jobs",
+        MaxPerKey: c"max_per_key",
+        CreatedAt: c"created_at",
+        UpdatedAt: c"updated_at",
+        Applied: c"applied",
+    }
+);
