@@ -234,3 +234,35 @@ async fn jobs_that_wait_behind_a_long_one_are_marked_as_fetched_ahead() {
     running.drain().await;
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_listener_that_panics_costs_neither_a_lease_nor_the_worker() {
+    let database = hasty_database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "slow", true).await;
+    enqueue(&client, "slow", false).await;
+    let slow = async |lasts: bool, ctx: Context| {
+        if !lasts {
+            return Err(JobError::permanent("told by the loop"));
+        }
+        // Too large: told by the thread of the heartbeats.
+        ctx.progress("x".repeat(10_000))?;
+        tokio::select! {
+            () = tokio::time::sleep(LEASE * 2) => Ok(()),
+            reason = ctx.cancelled() => Err(JobError::permanent(format!("{reason:?}"))),
+        }
+    };
+    let told = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&told);
+    let worker = worker(&database)
+        .lease(LEASE)
+        .on_event(move |event| {
+            *count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            panic!("{event}");
+        })
+        .handle("slow", slow);
+    let summary = run(worker).await;
+    assert_eq!((summary.completed, summary.dead), (1, 1), "{summary}");
+    assert_eq!(runs(&client, job).await, ["completed"]);
+    assert!(*told.lock().unwrap_or_else(PoisonError::into_inner) >= 2);
+}

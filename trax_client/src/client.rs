@@ -48,13 +48,13 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Lets claims and outcomes, each in a transaction of its own, wait no longer than this for a lock.
+    /// Lets claims, outcomes and what is said of progress, each in a transaction of its own, wait no longer than this for a lock.
     pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
         self
     }
 
-    /// A claim or an outcome.
+    /// Of a worker about its jobs.
     fn work<'p>(&'p self, function: &'static str) -> Call<'p> {
         Call::new(function).lock_timeout(self.lock_timeout.as_ref())
     }
@@ -230,7 +230,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         progress: &T,
     ) -> Result<bool> {
         let progress = Json::of(progress)?;
-        Call::new("report_progress")
+        self.work("report_progress")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .arg("progress", &progress)

@@ -3,6 +3,8 @@
 //! `Instant` stands still in suspend, and so do all timers: whoever waits for a moment looks at least once in [`LOOK`].
 
 use std::ops::Add;
+#[cfg(feature = "testkit")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How soon after a sleep of the machine what has ended meanwhile is seen to have ended.
@@ -18,6 +20,20 @@ const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
 
+/// In tests, what the machine is said to have slept in milliseconds.
+#[cfg(feature = "testkit")]
+pub(crate) static SLEPT: AtomicU64 = AtomicU64::new(0);
+
+#[cfg(feature = "testkit")]
+fn slept() -> Duration {
+    Duration::from_millis(SLEPT.load(Ordering::Relaxed))
+}
+
+#[cfg(not(feature = "testkit"))]
+fn slept() -> Duration {
+    Duration::ZERO
+}
+
 impl Moment {
     pub(crate) fn now() -> Self {
         let mut time = libc::timespec {
@@ -27,10 +43,8 @@ impl Moment {
         // SAFETY: it writes to `time` alone; the clock exists in every kernel that Rust runs on.
         unsafe { libc::clock_gettime(CLOCK, &raw mut time) };
         let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-        Moment(Duration::new(
-            u64::try_from(time.tv_sec).unwrap_or(0),
-            nanos,
-        ))
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Moment(Duration::new(seconds, nanos) + slept())
     }
 
     pub(crate) fn checked_add(self, length: Duration) -> Option<Self> {

@@ -49,7 +49,7 @@ pub use port::free_port;
 pub use run::{Ended, Ran};
 pub(crate) use run::{nothing_ready, recorded};
 pub use server::{Server, Stop};
-pub use time::pass_time;
+pub use time::{machine_slept, pass_time};
 
 /// What went wrong with a server or a test, in one or more lines for a person.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Time that passes when a test says so.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_postgres::GenericClient;
@@ -7,6 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::Error;
 use crate::client::Client;
+use crate::clock::SLEPT;
 use crate::sql::Interval;
 
 /// Every deadline of jobs, attempts and tokens comes nearer: the server's clock is not touched.
@@ -32,4 +34,11 @@ pub async fn pass_time<C: GenericClient + Sync>(db: &C, time: Duration) -> Resul
     db.query_typed(PASS, &arguments).await?;
     Client::new(db).tick().await?;
     Ok(())
+}
+
+/// To every worker and token of this process it is as if the machine had slept so long: their timers have stood still, and
+/// leases and tokens have gone on. The server has not noticed anything.
+pub fn machine_slept(length: Duration) {
+    let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    SLEPT.fetch_add(millis, Ordering::Relaxed);
 }

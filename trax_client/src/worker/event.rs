@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::id::JobId;
 pub enum Event {
     /// A call failed; it is tried again after the delay.
     Trouble {
-        /// Which part of the worker: `claim` or `heartbeat`.
+        /// Which part of the worker: `claim`, `outcome` or `heartbeat`.
         during: &'static str,
         /// The error.
         error: String,
@@ -173,8 +174,9 @@ impl Events {
         })
     }
 
+    /// A listener that panics has said so itself, and stops neither claims nor heartbeats.
     pub(crate) fn tell(&self, event: Event) {
-        (self.0)(&event);
+        if catch_unwind(AssertUnwindSafe(|| (self.0)(&event))).is_err() {}
     }
 }
 

@@ -105,7 +105,7 @@ impl Heart {
         let mut next = Moment::now() + period;
         let mut next_report = Moment::now();
         let mut reported = false;
-        let health = self.health.clone();
+        let (health, held) = (self.health.clone(), Arc::clone(&self.held));
         loop {
             self.health.turned(Part::Heartbeat);
             let now = Moment::now();
@@ -132,7 +132,7 @@ impl Heart {
             {
                 let all = tokio::select! {
                     _ = stopped.changed() => return,
-                    all = waited_for(&health, self.report(left)) => all,
+                    all = waited_for(&health, &held, self.report(left)) => all,
                 };
                 reported = !all;
                 next_report = Moment::now() + REPORT_PERIOD;
@@ -143,7 +143,7 @@ impl Heart {
             health.asking(Part::Heartbeat);
             let beat = tokio::select! {
                 _ = stopped.changed() => return,
-                beat = waited_for(&health, tokio::time::timeout(period, self.beat())) => beat,
+                beat = waited_for(&health, &held, tokio::time::timeout(period, self.beat())) => beat,
             };
             let beat = beat.unwrap_or_else(|_| Err(Error::unanswered(period)));
             let wait = match beat {
@@ -174,7 +174,7 @@ impl Heart {
             Some(connection) => connection,
             None => open(&self.address).await?,
         };
-        let client = Client::new(&*connection);
+        let client = Client::new(&*connection).lock_timeout(self.limit());
         for (job_id, token, progress) in reports {
             match client.report_progress(*job_id, *token, progress).await {
                 Ok(true) => {}
@@ -238,13 +238,16 @@ impl Heart {
     }
 }
 
-/// Waits for a call of the server; the loop lives meanwhile.
-async fn waited_for<T>(health: &Health, call: impl Future<Output = T>) -> T {
+/// Waits for a call of the server; the loop lives meanwhile, and leases end.
+async fn waited_for<T>(health: &Health, held: &Held, call: impl Future<Output = T>) -> T {
     tokio::pin!(call);
     loop {
         tokio::select! {
             answer = &mut call => return answer,
-            () = tokio::time::sleep(health.round()) => health.turned(Part::Heartbeat),
+            () = tokio::time::sleep(health.round().min(LOOK)) => {
+                health.turned(Part::Heartbeat);
+                held.expire(Moment::now());
+            }
         }
     }
 }
