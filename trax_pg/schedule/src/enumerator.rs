@@ -7,7 +7,7 @@
 //!
 //! The normal run takes 24 texts and 7 pairs of features in 6 zones over 2 years. The whole is more
 //! than 110 texts in 12 zones over 10 years from 2010, Apia's missing day included; it takes a
-//! minute or two: `TRAX_CRON_YEARS=10 cargo test -p trax_pg --lib enumerator`.
+//! minute or two: `TRAX_CRON_YEARS=10 cargo test -p trax_schedule enumerator`.
 
 use std::collections::HashSet;
 

@@ -1,0 +1,151 @@
+//! Manifests, groups, dead letters, and the scheduler.
+
+use super::{Client, unknown};
+
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+
+use crate::access::{Access, Role};
+use crate::error::Result;
+use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
+use crate::id::JobId;
+use crate::manifest::{Group, Manifest};
+use crate::sql::Call;
+
+impl<C: GenericClient + Sync> Client<'_, C> {
+    /// Creates or changes a manifest and gives its number.
+    pub async fn schedule(&self, manifest: &Manifest) -> Result<i64> {
+        manifest.store(self.db).await
+    }
+
+    /// Removes a manifest.
+    pub async fn unschedule(&self, name: &str) -> Result<()> {
+        Call::new("unschedule")
+            .arg("name", &name)
+            .run(self.db)
+            .await
+    }
+
+    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was off.
+    pub async fn enable_manifest(&self, name: &str) -> Result<()> {
+        Call::new("enable_manifest")
+            .arg("name", &name)
+            .run(self.db)
+            .await
+    }
+
+    /// Switches a manifest off; what waits or runs goes on.
+    pub async fn disable_manifest(&self, name: &str) -> Result<()> {
+        Call::new("disable_manifest")
+            .arg("name", &name)
+            .run(self.db)
+            .await
+    }
+
+    /// Queues a job of a manifest now, with another input if one is given.
+    pub async fn trigger(&self, name: &str, input: Option<Value>) -> Result<JobId> {
+        let call = Call::new("trigger")
+            .arg("name", &name)
+            .option("input", &input);
+        Ok(JobId(call.value(self.db).await?))
+    }
+
+    /// Creates or changes a group.
+    pub async fn configure_group(&self, name: &str, group: &Group) -> Result<()> {
+        Call::new("configure_group")
+            .arg("name", &name)
+            .option("max_active_jobs", &group.max_active_jobs)
+            .option("priority", &group.priority)
+            .option("enabled", &group.enabled)
+            .option("max_per_key", &group.max_per_key)
+            .run(self.db)
+            .await
+    }
+
+    /// One manager cycle; empty when another one was running.
+    pub async fn tick(&self) -> Result<Vec<Step>> {
+        let rows = Call::new("tick").rows(self.db, Step::COLUMNS).await?;
+        rows.iter().map(Step::from_row).collect()
+    }
+
+    /// Pauses the scheduler of this database until `resume`, also over restarts of the server.
+    pub async fn pause(&self, reason: Option<&str>) -> Result<()> {
+        Call::new("pause")
+            .option("reason", &reason)
+            .run(self.db)
+            .await
+    }
+
+    /// Lets a paused scheduler go on.
+    pub async fn resume(&self) -> Result<()> {
+        Call::new("resume").run(self.db).await
+    }
+
+    /// Makes the jobs in a copy (a restored dump, a clone) this database's own, so that they run.
+    pub async fn adopt(&self) -> Result<()> {
+        Call::new("adopt").run(self.db).await
+    }
+
+    /// Starts the scheduler of this database, until the next restart of a server that does not
+    /// preload the library.
+    pub async fn start_scheduler(&self) -> Result<SchedulerStart> {
+        let verdict: String = Call::new("start_scheduler").value(self.db).await?;
+        match verdict.as_str() {
+            "started" => Ok(SchedulerStart::Started),
+            "already running" => Ok(SchedulerStart::AlreadyRunning),
+            other => Err(unknown("trax.start_scheduler", other)),
+        }
+    }
+
+    /// Gives a role what a level needs; `role` is its name as it is, without quotes.
+    pub async fn grant_access(&self, role: &str, level: Access) -> Result<()> {
+        Call::new("grant_access")
+            .arg("role", &Role(role))
+            .arg("level", &level.name())
+            .run(self.db)
+            .await
+    }
+
+    /// What runs, what is missing and what to type.
+    pub async fn status(&self) -> Result<Vec<StatusLine>> {
+        let rows = Call::new("status")
+            .rows(self.db, StatusLine::COLUMNS)
+            .await?;
+        rows.iter().map(StatusLine::from_row).collect()
+    }
+
+    /// The violated invariants; none when healthy.
+    pub async fn check(&self) -> Result<Vec<Violation>> {
+        let rows = Call::new("check").rows(self.db, Violation::COLUMNS).await?;
+        rows.iter().map(Violation::from_row).collect()
+    }
+
+    /// The dead letters that wait for a person, oldest first, at most `limit`.
+    pub async fn dead_letters(&self, limit: i64) -> Result<Vec<DeadLetter>> {
+        let sql = "select id, job_id, manifest, task, status, reason, attempts, last_error, \
+                   created_at from trax.dead_letter \
+                   where status = 'awaiting_intervention' order by id limit $1";
+        let rows = self
+            .db
+            .query_typed(sql, &[(&limit, tokio_postgres::types::Type::INT8)])
+            .await?;
+        rows.iter().map(DeadLetter::from_row).collect()
+    }
+
+    /// Queues the work of a dead letter again and gives the new job's id.
+    pub async fn requeue_dead_letter(&self, id: i64, note: Option<&str>) -> Result<JobId> {
+        let call = Call::new("requeue_dead_letter")
+            .arg("id", &id)
+            .option("note", &note);
+        Ok(JobId(call.value(self.db).await?))
+    }
+
+    /// Closes a dead letter without running it again; false when it was closed before.
+    pub async fn acknowledge_dead_letter(&self, id: i64, note: Option<&str>) -> Result<bool> {
+        Call::new("acknowledge_dead_letter")
+            .arg("id", &id)
+            .option("note", &note)
+            .value(self.db)
+            .await
+    }
+}

@@ -1,0 +1,183 @@
+//! The contract as typed methods, over any connection or transaction; here what produces jobs.
+
+mod manage;
+mod token;
+mod work;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::copy_in::CopyIn;
+use crate::error::{Error, Result};
+use crate::id::JobId;
+use crate::job::{Cancelled, Hastened, JobOptions, NewJob};
+use crate::json::Json;
+use crate::sql::{Call, Interval};
+use crate::telemetry::Enqueueing;
+
+/// Calls trax over a connection, or inside the caller's own transaction.
+///
+/// ```no_run
+/// # async fn example(db: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use trax_client::{Client, NewJob};
+///
+/// let tx = db.transaction().await?;
+/// tx.execute("insert into orders (item) values ('tea')", &[]).await?;
+/// Client::new(&tx).enqueue(&NewJob::new("order.ship", "tea")).await?;
+/// tx.commit().await?; // the order and its job, or neither
+/// # Ok(())
+/// # }
+/// ```
+pub struct Client<'a, C> {
+    db: &'a C,
+    lock_timeout: Option<String>,
+}
+
+impl<'a, C: GenericClient + Sync> Client<'a, C> {
+    /// Over this connection or transaction; opens nothing of its own.
+    pub fn new(db: &'a C) -> Self {
+        Client {
+            db,
+            lock_timeout: None,
+        }
+    }
+
+    /// Lets claims, outcomes and reports of progress, each in a transaction of its own, wait no longer
+    /// than this for a lock.
+    pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
+        self
+    }
+
+    /// A call of a worker about its jobs.
+    fn work<'p>(&'p self, function: &'static str) -> Call<'p> {
+        Call::new(function).lock_timeout(self.lock_timeout.as_ref())
+    }
+
+    pub(crate) fn db(&self) -> &'a C {
+        self.db
+    }
+
+    /// Queues one job and gives its id.
+    ///
+    /// With a unique key that is alive it gives that job's id and queues nothing.
+    pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
+        let input = Json::of(&job.input)?;
+        let enqueueing = Enqueueing::of(&job.task, None);
+        let trace = enqueueing.trace(job.options.trace.as_ref());
+        let call = Call::new("enqueue")
+            .arg("task", &job.task)
+            .arg("input", &input);
+        let call = job.options.apply(call, &trace).value(self.db);
+        Ok(JobId(enqueueing.around(call, |id| Some(*id)).await?))
+    }
+
+    /// Queues one job an input in one call; the ids are in the order of the inputs.
+    pub async fn enqueue_many<T: Serialize>(
+        &self,
+        task: &str,
+        inputs: &[T],
+        options: &JobOptions,
+    ) -> Result<Vec<JobId>> {
+        let inputs: Vec<Json> = inputs.iter().map(Json::of).collect::<Result<_, _>>()?;
+        let enqueueing = Enqueueing::of(task, Some(inputs.len()));
+        let trace = enqueueing.trace(options.trace.as_ref());
+        let call = Call::new("enqueue_many")
+            .arg("task", &task)
+            .arg("inputs", &inputs);
+        let call = options.apply(call, &trace).rows(self.db, "*");
+        let rows = enqueueing.around(call, |_| None).await?;
+        rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
+    }
+
+    /// Queues any number of jobs in one statement, all or none, each with options of its own; gives how many the server
+    /// took, those included whose unique key is alive, which queue nothing.
+    ///
+    /// They are read one by one and kept nowhere, so that millions need no more memory than one. In a transaction they
+    /// become claimable with its commit. Behind a pooler that changes servers between transactions it must be in one.
+    ///
+    /// ```no_run
+    /// # async fn example(db: &tokio_postgres::Client) -> trax_client::Result<()> {
+    /// use trax_client::{Client, JobOptions, NewJob};
+    ///
+    /// let jobs = (0..1_000_000).map(|customer| {
+    ///     let key = format!("customer {customer}");
+    ///     NewJob::new("invoice", customer).with(JobOptions::new().concurrency_key(key))
+    /// });
+    /// Client::new(db).enqueue_all(jobs).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A mistake in one job, which the message names by its row, leaves none of them.
+    pub async fn enqueue_all<T: Serialize>(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob<T>>,
+    ) -> Result<u64> {
+        let mut copy = self.copy_in().await?;
+        for job in jobs {
+            copy.add(&job).await?;
+        }
+        copy.finish().await
+    }
+
+    /// The same for jobs that come from a stream or a loop of the caller's own.
+    pub async fn copy_in(&self) -> Result<CopyIn> {
+        CopyIn::begin(self.db.client()).await
+    }
+
+    /// Cancels a waiting job, or asks the worker of an executing one to stop.
+    pub async fn cancel(&self, job_id: JobId) -> Result<Cancelled> {
+        let verdict: String = Call::new("cancel")
+            .arg("job_id", &job_id.0)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "cancelled" => Ok(Cancelled::Cancelled),
+            "requested" => Ok(Cancelled::Requested),
+            "finished" => Ok(Cancelled::Finished),
+            "unknown" => Ok(Cancelled::Unknown),
+            other => Err(unknown("trax.cancel", other)),
+        }
+    }
+
+    /// Makes a job claimable that waits for its next attempt or its time.
+    pub async fn run_now(&self, job_id: JobId) -> Result<Hastened> {
+        let verdict: String = Call::new("run_now")
+            .arg("job_id", &job_id.0)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "ready" => Ok(Hastened::Ready),
+            "blocked" => Ok(Hastened::Blocked),
+            "in_progress" => Ok(Hastened::InProgress),
+            "finished" => Ok(Hastened::Finished),
+            "unknown" => Ok(Hastened::Unknown),
+            other => Err(unknown("trax.run_now", other)),
+        }
+    }
+
+    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends as failed. `None` takes
+    /// the limit away. False when the job does not wait.
+    pub async fn limit_queue_time(
+        &self,
+        job_id: JobId,
+        time_limit: Option<Duration>,
+    ) -> Result<bool> {
+        let time_limit = time_limit.map(Interval);
+        Call::new("limit_queue_time")
+            .arg("job_id", &job_id.0)
+            .option("time_limit", &time_limit)
+            .value(self.db)
+            .await
+    }
+}
+
+fn unknown(function: &str, verdict: &str) -> Error {
+    Error::Conversion(
+        format!("{function} answered \"{verdict}\", which this client does not know").into(),
+    )
+}

@@ -1,0 +1,246 @@
+//! Claims, heartbeats and outcomes.
+
+use super::{Client, unknown};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::id::{JobId, Token};
+use crate::job::{Beat, ClaimOptions, Claimed, Failed, Failure};
+use crate::json::Json;
+use crate::sql::{Call, Interval};
+
+impl<C: GenericClient + Sync> Client<'_, C> {
+    /// Takes waiting jobs for execution. Commit at once: a lease counts from here.
+    pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
+        let rows = claiming(self.work("claim_next"), options)
+            .rows(self.db, Claimed::COLUMNS)
+            .await?;
+        rows.iter().map(Claimed::from_row).collect()
+    }
+
+    /// Records completions and then takes waiting jobs, in one round trip and one commit: the ids
+    /// of the completions recorded, and the jobs.
+    pub async fn complete_and_claim(
+        &self,
+        leases: &[(JobId, Token)],
+        outputs: Vec<Option<Json>>,
+        options: &ClaimOptions,
+    ) -> Result<(Vec<JobId>, Vec<Claimed>)> {
+        let (ids, tokens) = split(leases);
+        let outputs = given(outputs);
+        let call = self
+            .work("complete_and_claim")
+            .arg("job_ids", &ids)
+            .arg("tokens", &tokens)
+            .option("outputs", &outputs);
+        let columns = format!("completed_job_id, {}", Claimed::COLUMNS);
+        let rows = claiming(call, options).rows(self.db, &columns).await?;
+        let (mut completed, mut claimed) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match row.try_get::<_, Option<i64>>(0)? {
+                Some(id) => completed.push(JobId(id)),
+                None => claimed.push(Claimed::from_row(row)?),
+            }
+        }
+        Ok((completed, claimed))
+    }
+
+    /// Returns when work may exist that this connection has not looked for, or after `timeout`
+    /// (30 s when not given); a server without the preloaded library looks twice a second.
+    ///
+    /// Every other call on the connection waits behind it.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] inside a transaction.
+    pub async fn wait_for_work(&self, timeout: Option<Duration>) -> Result<()> {
+        let timeout = timeout.map(Interval);
+        Call::new("wait_for_work")
+            .option("timeout", &timeout)
+            .procedure(self.db)
+            .await
+    }
+
+    /// Extends leases, and tells which of them were cancelled or lost.
+    pub async fn heartbeat(
+        &self,
+        leases: &[(JobId, Token)],
+        lease: Option<Duration>,
+    ) -> Result<Vec<Beat>> {
+        self.heartbeat_ahead(leases, lease, &[]).await
+    }
+
+    /// The same of a worker that fetches jobs ahead (`ClaimOptions::places`): those of `ahead` have not begun yet.
+    pub async fn heartbeat_ahead(
+        &self,
+        leases: &[(JobId, Token)],
+        lease: Option<Duration>,
+        ahead: &[JobId],
+    ) -> Result<Vec<Beat>> {
+        let (ids, tokens) = split(leases);
+        let lease = lease.map(Interval);
+        let ahead: Option<Vec<i64>> =
+            (!ahead.is_empty()).then(|| ahead.iter().map(|job_id| job_id.0).collect());
+        let rows = Call::new("heartbeat")
+            .arg("job_ids", &ids)
+            .arg("tokens", &tokens)
+            .option("lease", &lease)
+            .option("ahead", &ahead)
+            .rows(self.db, "job_id, held, cancel_requested, lease_expires_at")
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Beat {
+                    job_id: JobId(row.try_get(0)?),
+                    held: row.try_get(1)?,
+                    cancel_requested: row.try_get::<_, Option<bool>>(2)?.unwrap_or(false),
+                    lease_expires_at: row.try_get(3)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Says how far an attempt is: a number, a text or a small document, which `trax.job` shows until the lease ends.
+    /// False when the lease was lost.
+    pub async fn report_progress<T: Serialize>(
+        &self,
+        job_id: JobId,
+        token: Token,
+        progress: &T,
+    ) -> Result<bool> {
+        let progress = Json::of(progress)?;
+        self.work("report_progress")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .arg("progress", &progress)
+            .value(self.db)
+            .await
+    }
+
+    /// The tasks that have jobs ready to be claimed, in any group or in these.
+    pub async fn waiting_tasks(&self, groups: Option<&[String]>) -> Result<Vec<String>> {
+        let groups = groups.map(<[String]>::to_vec);
+        let rows = Call::new("waiting_tasks")
+            .option("groups", &groups)
+            .rows(self.db, "task")
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Records the completion; false when the lease was lost or the completion recorded before.
+    pub async fn complete<T: Serialize>(
+        &self,
+        job_id: JobId,
+        token: Token,
+        output: &T,
+    ) -> Result<bool> {
+        let output = Some(Json::of(output)?).filter(|output| !output.is_null());
+        self.work("complete")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("output", &output)
+            .value(self.db)
+            .await
+    }
+
+    /// Records many completions in one commit, and gives the ids of those recorded.
+    pub async fn complete_many(
+        &self,
+        leases: &[(JobId, Token)],
+        outputs: Vec<Option<Json>>,
+    ) -> Result<Vec<JobId>> {
+        let (ids, tokens) = split(leases);
+        let outputs = given(outputs);
+        let rows = self
+            .work("complete_many")
+            .arg("job_ids", &ids)
+            .arg("tokens", &tokens)
+            .option("outputs", &outputs)
+            .rows(self.db, "*")
+            .await?;
+        rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
+    }
+
+    /// Records a failed attempt.
+    pub async fn fail(&self, job_id: JobId, token: Token, failure: &Failure) -> Result<Failed> {
+        let verdict: String = self
+            .work("fail")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .arg("error", &failure.error)
+            .option("detail", &failure.detail)
+            .option("retry_in", &failure.retry_in)
+            .option("permanent", &failure.permanent)
+            .value(self.db)
+            .await?;
+        match verdict.as_str() {
+            "retrying" => Ok(Failed::Retrying),
+            "dead" => Ok(Failed::Dead),
+            "lost" => Ok(Failed::Lost),
+            other => Err(unknown("trax.fail", other)),
+        }
+    }
+
+    /// Gives a job back without spending an attempt; false when the lease was lost.
+    pub async fn release(
+        &self,
+        job_id: JobId,
+        token: Token,
+        delay: Option<Duration>,
+    ) -> Result<bool> {
+        let delay = delay.map(Interval);
+        self.work("release")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("delay", &delay)
+            .value(self.db)
+            .await
+    }
+
+    /// Ends an attempt whose cancellation was requested; false when the lease was lost.
+    pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
+        self.work("acknowledge_cancel")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .value(self.db)
+            .await
+    }
+
+    /// Ends the job of an attempt as cancelled because its worker finds it not worth doing any more; false when the
+    /// lease was lost.
+    pub async fn cancel_own(
+        &self,
+        job_id: JobId,
+        token: Token,
+        reason: Option<&str>,
+    ) -> Result<bool> {
+        self.work("cancel_own")
+            .arg("job_id", &job_id.0)
+            .arg("token", &token.0)
+            .option("reason", &reason)
+            .value(self.db)
+            .await
+    }
+}
+
+fn split(leases: &[(JobId, Token)]) -> (Vec<i64>, Vec<Uuid>) {
+    leases.iter().map(|(id, token)| (id.0, token.0)).unzip()
+}
+
+/// Nobody has an output: say so without a byte a job.
+fn given(outputs: Vec<Option<Json>>) -> Option<Vec<Option<Json>>> {
+    outputs.iter().any(Option::is_some).then_some(outputs)
+}
+
+/// The arguments that both ways to claim have.
+fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
+    call.option("worker", &options.worker)
+        .option("max_jobs", &options.max_jobs)
+        .option("tasks", &options.tasks)
+        .option("groups", &options.groups)
+        .option("lease", &options.lease)
+        .option("places", &options.places)
+}
