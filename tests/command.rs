@@ -2,6 +2,7 @@
 
 mod contract;
 mod cron;
+mod cron_job;
 mod dead;
 mod doctor;
 mod enqueue;

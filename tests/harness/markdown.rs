@@ -48,10 +48,11 @@ pub fn blocks(text: &str) -> Vec<Block> {
                 code: body,
                 expected: None,
             });
-        } else if info == "text" && follows_code {
-            if let Some(block) = blocks.last_mut() {
-                block.expected = Some(body);
-            }
+        } else if info == "text"
+            && follows_code
+            && let Some(block) = blocks.last_mut()
+        {
+            block.expected = Some(body);
         }
         follows_code = language.is_some();
     }

@@ -4,16 +4,19 @@
 //! our own ([`PlannerSettings`]), so that neither the caller's settings nor a fresh or empty table's statistics
 //! choose a plan that scans.
 
+mod isolated;
+mod value;
+
 use crate::error::{Error, Result};
-use pgrx::datum::{FromDatum, IntoDatum};
-use pgrx::pg_sys::panic::CaughtError;
-use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+pub(crate) use isolated::isolated;
+use pgrx::datum::FromDatum;
+use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+pub(crate) use value::{arg, array_arg, array_elements, value_bytes};
 
 /// `PLAN_CACHE_MODE_AUTO`: lets the generic plan that each statement asks for stand.
 const PLAN_CACHE_AUTO: i32 = 0;
@@ -278,123 +281,6 @@ impl SpiRow<'_> {
     }
 }
 
-/// A value as a statement's parameter.
-pub(crate) fn arg(value: impl IntoDatum) -> Option<pg_sys::Datum> {
-    value.into_datum()
-}
-
-/// An array parameter of elements that only travel through, nulls included; `element` is their type.
-pub(crate) fn array_arg(
-    element: pg_sys::Oid,
-    values: &[Option<pg_sys::Datum>],
-) -> Option<pg_sys::Datum> {
-    let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
-    let mut datums: Vec<pg_sys::Datum> = values
-        .iter()
-        .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
-        .collect();
-    let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
-    let (mut dimensions, mut lower) = ([values.len() as i32], [1i32]);
-    // SAFETY: one flag for each element; the array copies what the elements point to.
-    let array = unsafe {
-        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
-        if values.is_empty() {
-            pg_sys::construct_empty_array(element)
-        } else {
-            pg_sys::construct_md_array(
-                datums.as_mut_ptr(),
-                nulls.as_mut_ptr(),
-                1,
-                dimensions.as_mut_ptr(),
-                lower.as_mut_ptr(),
-                element,
-                i32::from(length),
-                by_value,
-                align,
-            )
-        }
-    };
-    Some(pg_sys::Datum::from(array))
-}
-
-/// The elements of an array argument, as they were passed.
-pub(crate) fn array_elements(
-    element: pg_sys::Oid,
-    array: pg_sys::Datum,
-) -> Vec<Option<pg_sys::Datum>> {
-    let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
-    let (mut values, mut nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
-    let mut count = 0i32;
-    // SAFETY: the argument is declared as an array of `element`; the server allocates both results.
-    unsafe {
-        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
-        pg_sys::deconstruct_array(
-            pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast(),
-            element,
-            i32::from(length),
-            by_value,
-            align,
-            &raw mut values,
-            &raw mut nulls,
-            &raw mut count,
-        );
-        (0..count as usize)
-            .map(|index| (!*nulls.add(index)).then(|| *values.add(index)))
-            .collect()
-    }
-}
-
-/// Size in bytes of a variable-length value, whether it is stored out of line, compressed or plain.
-pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {
-    // SAFETY: the callers pass jsonb values only.
-    unsafe { pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ }
-}
-
-/// Runs `work` so that its failure undoes only its own changes, and gives that failure. A cancel or a shutdown is not
-/// caught.
-pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as the server's
-    // own languages do.
-    unsafe {
-        let context = pg_sys::CurrentMemoryContext;
-        let owner = pg_sys::CurrentResourceOwner;
-        pg_sys::BeginInternalSubTransaction(std::ptr::null());
-        pg_sys::CurrentMemoryContext = context;
-        let outcome = PgTryBuilder::new(AssertUnwindSafe(work))
-            .catch_others(|caught| Err(caught_error(caught)))
-            .execute();
-        if outcome.is_ok() {
-            pg_sys::ReleaseCurrentSubTransaction();
-        } else {
-            pg_sys::RollbackAndReleaseCurrentSubTransaction();
-        }
-        pg_sys::CurrentMemoryContext = context;
-        pg_sys::CurrentResourceOwner = owner;
-        outcome
-    }
-}
-
-fn caught_error(caught: CaughtError) -> Error {
-    let report = match &caught {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
-        CaughtError::RustPanic { ereport, .. } => ereport,
-    };
-    if matches!(
-        report.sql_error_code(),
-        PgSqlErrorCode::ERRCODE_QUERY_CANCELED | PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN
-    ) {
-        caught.rethrow()
-    }
-    let mut error = Error::new(report.sql_error_code(), report.message());
-    if let Some(detail) = report.detail() {
-        error = error.detail(detail);
-    }
-    if let Some(hint) = report.hint() {
-        error = error.hint(hint);
-    }
-    error
-}
-
 /// Planner settings in force while a statement of ours is planned and run; put back on drop, which unwinding does
 /// too. Without them a plan made on an empty table scans it for ever, and `enable_indexscan = off` in a caller's
 /// session would make every claim a sort.
@@ -517,7 +403,7 @@ mod tests {
             &mut found,
         );
         assert!(
-            matches!(&found[..], [this] if this.ends_with("src/spi.rs")),
+            matches!(&found[..], [this] if this.ends_with("spi/mod.rs")),
             "{found:?}"
         );
     }

@@ -1,0 +1,119 @@
+//! `trax import pg_cron` from a table `cron.job` without the extension: any text in it, in a database of any name.
+
+use super::{json, trax};
+use harness::database;
+use harness::process::run;
+use harness::scheduler::{connect, execute, value};
+use harness::shared_server;
+use std::path::Path;
+
+/// The table of pg_cron 1.6, with its columns and types.
+const PG_CRON: &str = "create schema cron;
+    create table cron.job (jobid bigint primary key, schedule text not null, command text not null,
+        nodename text not null default 'localhost', nodeport int not null default 5432,
+        database text not null default current_database(), username text not null default current_user,
+        active boolean not null default true, jobname name);
+    insert into cron.job (jobid, schedule, command, jobname, active) values
+        (1, '0 3 * * *', 'vacuum', 'nightly vacuum', true),
+        (2, '30 seconds', 'select beat()', null, true),
+        (3, '0 12 $ * *', 'select ''month''', null, false),
+        (4, 'whenever', 'select 1', null, true)";
+
+#[tokio::test]
+async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
+    let database = database().await;
+    let elsewhere = harness::scheduler::new_name("elsewhere");
+    let other = shared_server()
+        .plain_database(&elsewhere)
+        .await
+        .expect("a database is made");
+    execute(&connect(&other).await, PG_CRON).await;
+    let client = connect(&database).await;
+    let from = format!(
+        "host={} port={} user=postgres dbname={elsewhere}",
+        shared_server().socket_dir().display(),
+        shared_server().port()
+    );
+    let arguments = ["import", "pg_cron", "--from", &from, "--group", "old"];
+    let (code, output, errors) = run(&mut trax(&database, &arguments));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("cron.job:4"), "{output}");
+    assert!(
+        output.contains("left out: the server refuses it"),
+        "{output}"
+    );
+    assert!(output.contains("switched off"), "{output}");
+    let (code, _, errors) = run(trax(&database, &arguments).args(["--apply", "--yes"]));
+    assert_eq!(code, Some(0), "{errors}");
+    let made = "select string_agg(concat_ws(' ', name, coalesce(cron, every::text), timezone, group_name, enabled), '; '
+        order by name) from trax.manifest";
+    assert_eq!(
+        value::<String>(&client, made).await,
+        "pg_cron:nightly-vacuum 0 3 * * * GMT old t; pg_cron:select-beat 00:00:30 UTC old t; \
+         pg_cron:select-month 0 12 L * * GMT old f"
+    );
+    let input = "select input::text from trax.manifest where name like '%vacuum'";
+    assert_eq!(
+        json(&value::<String>(&client, input).await),
+        serde_json::json!({
+            "command": format!(
+                "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=\" $STATEMENT\" --host='{}' --port={} --username='postgres'",
+                shared_server().socket_dir().display(),
+                shared_server().port()
+            ),
+            "environment": {"PGDATABASE": elsewhere, "STATEMENT": "vacuum"},
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_statement_of_pg_cron_is_sql_and_nothing_else_in_a_database_of_any_name() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let name = format!("host=nowhere {} 'x'", harness::scheduler::new_name("odd"));
+    let other = shared_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let there = connect(&other).await;
+    execute(&there, PG_CRON).await;
+    let mark = shared_server().socket_dir().join("meta-command");
+    let mark = mark.display();
+    let jobs = format!(
+        r"delete from cron.job; create table ran (what text);
+        insert into cron.job (jobid, schedule, command, jobname) values
+            (1, '0 0 1 1 *', $c$\! touch {mark}$c$, 'shell'),
+            (2, '0 0 1 1 *', $c$insert into ran values (':USER $HOME `touch {mark}` ' || current_database())$c$, 'sql'),
+            (3, '0 0 1 1 *', $c$insert into ran values ('undone');
+\! touch {mark}
+$c$, 'second'),
+            (4, '0 0 1 1 *', $c$select 1 \g | touch {mark}$c$, 'pipe')"
+    );
+    execute(&there, &jobs).await;
+    let from = format!(
+        "host={} port={} user=postgres dbname='{}'",
+        shared_server().socket_dir().display(),
+        shared_server().port(),
+        name.replace('\'', "\\'")
+    );
+    let import = ["import", "pg_cron", "--from", &from, "--apply", "--yes"];
+    let (code, _, errors) = run(&mut trax(&database, &import));
+    assert_eq!(code, Some(0), "{errors}");
+    execute(&client, "select trax.trigger(name) from trax.manifest").await;
+    let program = format!("{} import run", harness::process::trax_binary().display());
+    let worker = ["worker", "--until-empty", "--exec", &program];
+    let (code, _, errors) = run(&mut trax(&database, &worker));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(!Path::new(&mark.to_string()).exists(), "{errors}");
+    assert_eq!(
+        value::<String>(&there, "select string_agg(what, ',') from ran").await,
+        format!(":USER $HOME `touch {mark}` {name}"),
+        "{errors}"
+    );
+    let states =
+        "select string_agg(manifest || ' ' || state, ', ' order by manifest) from trax.run";
+    assert_eq!(
+        value::<String>(&client, states).await,
+        "pg_cron:pipe failed, pg_cron:second failed, pg_cron:shell failed, pg_cron:sql completed"
+    );
+}

@@ -1,0 +1,51 @@
+//! Work whose failure undoes its own changes only.
+
+use crate::error::{Error, Result};
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+use std::panic::AssertUnwindSafe;
+
+/// Runs `work` so that its failure undoes only its own changes, and gives that failure. A cancel or a shutdown is not
+/// caught.
+pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as the server's
+    // own languages do.
+    unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        let owner = pg_sys::CurrentResourceOwner;
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::CurrentMemoryContext = context;
+        let outcome = PgTryBuilder::new(AssertUnwindSafe(work))
+            .catch_others(|caught| Err(caught_error(caught)))
+            .execute();
+        if outcome.is_ok() {
+            pg_sys::ReleaseCurrentSubTransaction();
+        } else {
+            pg_sys::RollbackAndReleaseCurrentSubTransaction();
+        }
+        pg_sys::CurrentMemoryContext = context;
+        pg_sys::CurrentResourceOwner = owner;
+        outcome
+    }
+}
+
+fn caught_error(caught: CaughtError) -> Error {
+    let report = match &caught {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
+        CaughtError::RustPanic { ereport, .. } => ereport,
+    };
+    if matches!(
+        report.sql_error_code(),
+        PgSqlErrorCode::ERRCODE_QUERY_CANCELED | PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN
+    ) {
+        caught.rethrow()
+    }
+    let mut error = Error::new(report.sql_error_code(), report.message());
+    if let Some(detail) = report.detail() {
+        error = error.detail(detail);
+    }
+    if let Some(hint) = report.hint() {
+        error = error.hint(hint);
+    }
+    error
+}

@@ -1,0 +1,76 @@
+//! Values as parameters of statements.
+
+use pgrx::datum::IntoDatum;
+use pgrx::pg_sys;
+
+/// A value as a statement's parameter.
+pub(crate) fn arg(value: impl IntoDatum) -> Option<pg_sys::Datum> {
+    value.into_datum()
+}
+
+/// An array parameter of elements that only travel through, nulls included; `element` is their type.
+pub(crate) fn array_arg(
+    element: pg_sys::Oid,
+    values: &[Option<pg_sys::Datum>],
+) -> Option<pg_sys::Datum> {
+    let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
+    let mut datums: Vec<pg_sys::Datum> = values
+        .iter()
+        .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+        .collect();
+    let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
+    let (mut dimensions, mut lower) = ([values.len() as i32], [1i32]);
+    // SAFETY: one flag for each element; the array copies what the elements point to.
+    let array = unsafe {
+        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
+        if values.is_empty() {
+            pg_sys::construct_empty_array(element)
+        } else {
+            pg_sys::construct_md_array(
+                datums.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+                1,
+                dimensions.as_mut_ptr(),
+                lower.as_mut_ptr(),
+                element,
+                i32::from(length),
+                by_value,
+                align,
+            )
+        }
+    };
+    Some(pg_sys::Datum::from(array))
+}
+
+/// The elements of an array argument, as they were passed.
+pub(crate) fn array_elements(
+    element: pg_sys::Oid,
+    array: pg_sys::Datum,
+) -> Vec<Option<pg_sys::Datum>> {
+    let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
+    let (mut values, mut nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let mut count = 0i32;
+    // SAFETY: the argument is declared as an array of `element`; the server allocates both results.
+    unsafe {
+        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
+        pg_sys::deconstruct_array(
+            pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast(),
+            element,
+            i32::from(length),
+            by_value,
+            align,
+            &raw mut values,
+            &raw mut nulls,
+            &raw mut count,
+        );
+        (0..count as usize)
+            .map(|index| (!*nulls.add(index)).then(|| *values.add(index)))
+            .collect()
+    }
+}
+
+/// Size in bytes of a variable-length value, whether it is stored out of line, compressed or plain.
+pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {
+    // SAFETY: the callers pass jsonb values only.
+    unsafe { pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ }
+}
