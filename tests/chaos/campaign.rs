@@ -30,6 +30,8 @@ const DRAIN: Duration = Duration::from_secs(240);
 const REVIVAL: Duration = Duration::from_secs(4 * (6 + 10 + 6 + 15));
 /// How long one act of the driver may take.
 const STUCK: Duration = Duration::from_secs(90);
+/// When healing has taken long enough to be told of.
+const LONG: Duration = Duration::from_secs(10);
 /// When healing is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often the fleet is looked after.
@@ -255,7 +257,15 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
 
 /// Heals; returns the wound when that must be tried again, as what another wound holds was in its way.
 async fn heal(striker: &mut Striker<'_>, wound: Wound, missed: &mut Vec<String>) -> Option<Wound> {
+    let begun = Instant::now();
     let healed = tokio::time::timeout(STUCK, striker.heal(&wound)).await;
+    if begun.elapsed() > LONG {
+        println!(
+            "        healing {} took {:?}",
+            wound.name(),
+            begun.elapsed()
+        );
+    }
     let why = healed
         .unwrap_or_else(|_| Err("healing is stuck".to_owned()))
         .err()?;

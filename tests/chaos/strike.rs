@@ -33,6 +33,19 @@ pub(crate) enum Wound {
 }
 
 impl Wound {
+    /// What it is, for the plan as it is told.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Wound::Frozen(_) => "a stopped process",
+            Wound::Route(_) => "a route",
+            Wound::Standby => "the standby",
+            Wound::Session(_, sql) | Wound::Undo(sql) => sql,
+            Wound::Limit => "the limit",
+            Wound::Clock => "the clock",
+            Wound::Disk(..) => "the disk",
+        }
+    }
+
     /// Whether nothing ends well before it is healed. What is done may be in the way of it.
     pub(crate) fn must_be_healed(&self) -> bool {
         matches!(self, Wound::Limit | Wound::Undo(_) | Wound::Disk(..))
