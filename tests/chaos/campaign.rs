@@ -48,7 +48,7 @@ pub(crate) struct Order {
 }
 
 /// Runs it; returns what does not hold.
-pub(crate) async fn run(order: &Order, shim: Shim) -> Vec<Violation> {
+pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     let synchronous = Random::new(order.seed, "ground").percent(40);
     let strikes = plan(order.seed, order.time, synchronous, order.only.as_deref());
     println!(
@@ -63,10 +63,11 @@ pub(crate) async fn run(order: &Order, shim: Shim) -> Vec<Violation> {
         }
     );
     let mut ground = Ground::new(synchronous).await;
+    let mut damage = Damage::default();
+    prove(&mut shim, &ground, &mut damage).await;
     let mut fleet = Fleet::new(&ground);
     let (journal, pace) = (Arc::new(Journal::default()), Arc::new(Pace::default()));
     let (producers, others) = crowd(order.seed, &ground, &journal, &pace);
-    let mut damage = Damage::default();
     let mut striker = Striker {
         ground: &mut ground,
         fleet: &mut fleet,
@@ -78,12 +79,18 @@ pub(crate) async fn run(order: &Order, shim: Shim) -> Vec<Violation> {
     let healed = Instant::now();
     pace.stop.store(true, Ordering::Relaxed);
     join(producers).await;
+    let stopped = healed.elapsed();
     let is_alive = revive(&ground, &mut fleet).await;
+    let revived = healed.elapsed();
     let is_drained = drain(&ground, &mut fleet).await.and(is_alive);
+    println!(
+        "healed; then producers stopped within {stopped:.1?}, all did something again within {revived:.1?}, \
+         all jobs ended within {:.1?}",
+        healed.elapsed()
+    );
     pace.finished.store(true, Ordering::Relaxed);
     join(others).await;
 
-    println!("healed; all ended within {:?} of that", healed.elapsed());
     let pages = journal.read();
     let mut facts = Facts {
         enqueued: pages.enqueued,
@@ -130,6 +137,30 @@ pub(crate) async fn run(order: &Order, shim: Shim) -> Vec<Violation> {
     }
     summary::print(&facts, &strikes, &missed, &pages.errors);
     found
+}
+
+/// A shim that does not reach the server would make faults of nothing, and two clocks of one.
+async fn prove(shim: &mut Shim, ground: &Ground, damage: &mut Damage) {
+    const STEP: i64 = 5_000_000;
+    let client = ground.admin().await;
+    let clock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    let before = now();
+    damage.steps.push(shim.step_to(STEP));
+    let row = client.query_one(clock, &[]).await;
+    let seen: i64 = row.expect("the server answers").get(0);
+    let after = now();
+    damage.steps.push(shim.step_to(0));
+    assert!(
+        before + STEP <= seen && seen <= after,
+        "the server's clock does not step: it shows {seen} between {before} and {after}"
+    );
+    shim.fill(&ground.primary.data_dir());
+    let table = "create table public.large as select n from generate_series(1, 10000) n";
+    let refused = client.batch_execute(table).await;
+    shim.free();
+    let code = refused.as_ref().err().and_then(|error| error.code());
+    let full = tokio_postgres::error::SqlState::DISK_FULL;
+    assert_eq!(code, Some(&full), "the server's disk is full: {refused:?}");
 }
 
 /// What the groups were limited to.
@@ -288,8 +319,7 @@ async fn join(tasks: Tasks) {
 /// Waits until the scheduler queues manifests again and each worker has begun something new.
 async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
     let (begun, since) = (Instant::now(), now());
-    let enqueue = "select trax.enqueue('work', jsonb_build_object('nap', 200), priority => 31) from generate_series(1, 20);
-        select trax.enqueue('exec'); select trax.enqueue('count.words', '{\"text\": \"a b\"}')";
+    let enqueue = "select trax.enqueue('work', jsonb_build_object('nap', 200), priority => 31) from generate_series(1, 20)";
     let queued = format!(
         "select exists (select from trax.run where manifest = 'seconds' and state = 'completed'
              and queued_at > to_timestamp({since} / 1000000.0)),
