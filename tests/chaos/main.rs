@@ -19,6 +19,7 @@ mod fault;
 mod fleet;
 mod ground;
 mod journal;
+mod machine;
 mod producer;
 mod random;
 #[cfg(test)]

@@ -95,11 +95,6 @@ impl Shim {
         }
     }
 
-    /// How far the clock is from the true time.
-    pub(crate) fn offset(&self) -> i64 {
-        self.offset
-    }
-
     /// Files under a directory can grow no more.
     pub(crate) fn fill(&self, directory: &Path) {
         let path = CString::new(directory.as_os_str().as_encoded_bytes()).expect("a path");

@@ -2,15 +2,14 @@
 
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
-use crate::ground::{CHANGED, Ground, PATIENCE, ROUTES, now};
-use crate::shim::{Shim, ZONE};
+use crate::ground::{CHANGED, Ground, ROUTES, now};
+use crate::shim::Shim;
 use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
 use harness::sweep::Change;
-use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use tokio_postgres::Client;
-use trax_client::testkit::{Server, Stop};
+use trax_client::testkit::Stop;
 
 /// What is left to heal.
 pub(crate) enum Wound {
@@ -117,14 +116,6 @@ const MAINTENANCE: [&str; 10] = [
     "vacuum full trax.manifest_state",
     "vacuum full",
 ];
-
-/// How far a step of the clock goes at most, without its least, in microseconds.
-const FARTHEST: i64 = 14_000_000;
-
-fn panics_in(server: &Server) -> usize {
-    let log = std::fs::read(server.log_file()).unwrap_or_default();
-    String::from_utf8_lossy(&log).matches("PANIC").count()
-}
 
 const TABLES: [&str; 5] = [
     "trax.work_queue",
@@ -269,17 +260,9 @@ impl Striker<'_> {
                 Ok((format!("{} of {}", limit, CHANGED.0), Some(Wound::Limit)))
             }
             Fault::Restore => self.restore().await.map(|()| (String::new(), None)),
-            Fault::ClockStep => {
-                let far = 1_000_000 + (pick / 2 % FARTHEST.unsigned_abs()) as i64;
-                let by = if pick % 2 == 0 { far } else { -far };
-                self.step_clock(self.shim.offset() + by);
-                Ok((format!("{} ms", by / 1000), Some(Wound::Clock)))
-            }
+            Fault::ClockStep => Ok(self.set_clock(pick)),
             Fault::DiskFull => self.fill_disk(pick).await,
-            Fault::ZoneData => {
-                let data = self.shim.change_zone().map_err(told)?;
-                Ok((format!("{ZONE} gets that of {data}"), None))
-            }
+            Fault::ZoneData => self.update_zone_data(),
         }
     }
 
@@ -318,50 +301,6 @@ impl Striker<'_> {
             }
             Wound::Disk(since, panics) => self.free_disk(*since, *panics).await,
         }
-    }
-
-    fn step_clock(&mut self, offset: i64) {
-        self.damage.steps.push(self.shim.step_to(offset));
-    }
-
-    /// The disk of the primary is full; half of the time the log of its writes cannot go on either, which ends it.
-    async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
-        let client = self.ground.address.connect().await.map_err(told)?;
-        let (since, panics) = (now(), panics_in(&self.ground.primary));
-        self.shim.fill(&self.ground.primary.data_dir());
-        let words = if pick.is_multiple_of(2) {
-            // Each takes a segment that was made before; the one after the last cannot be made.
-            let next = "select pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()";
-            for _ in 0..20 {
-                if client.simple_query(next).await.is_err() {
-                    break;
-                }
-            }
-            "tables and log"
-        } else {
-            "tables"
-        };
-        Ok((words.to_owned(), Some(Wound::Disk(since, panics))))
-    }
-
-    /// There is room again; a server that ended of it starts.
-    async fn free_disk(&mut self, since: i64, panics: usize) -> Result<()> {
-        self.shim.free();
-        let begun = Instant::now();
-        // It may be about to end: a recovery that met the full disk does.
-        while let Err(error) = self.ground.address.connect().await {
-            let server = &mut self.ground.primary;
-            if !server.is_running() {
-                block_in_place(|| server.start()).map_err(told)?;
-            } else if begun.elapsed() > PATIENCE {
-                return Err(format!("the server takes no session: {error}"));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        if panics_in(&self.ground.primary) > panics {
-            self.damage.crashes.push(since);
-        }
-        Ok(())
     }
 
     /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows what became of it.

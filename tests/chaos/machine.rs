@@ -1,0 +1,77 @@
+//! Faults of the machine, by way of the shim: its clock is set, its disk is full, its zone data is updated.
+
+use crate::ground::{PATIENCE, now};
+use crate::shim::ZONE;
+use crate::strike::{Result, Striker, Wound, told};
+use std::time::{Duration, Instant};
+use tokio::task::block_in_place;
+use trax_client::testkit::Server;
+
+/// How far a step of the clock goes at most, without its least, in microseconds.
+const FARTHEST: i64 = 14_000_000;
+
+fn panics_in(server: &Server) -> usize {
+    let log = std::fs::read(server.log_file()).unwrap_or_default();
+    String::from_utf8_lossy(&log).matches("PANIC").count()
+}
+
+impl Striker<'_> {
+    /// The clock is set forwards or backwards from the true time.
+    pub(crate) fn set_clock(&mut self, pick: u64) -> (String, Option<Wound>) {
+        let far = 1_000_000 + (pick / 2 % FARTHEST.unsigned_abs()) as i64;
+        let by = if pick.is_multiple_of(2) { far } else { -far };
+        self.step_clock(by);
+        (format!("{} ms", by / 1000), Some(Wound::Clock))
+    }
+
+    /// The clock is so many microseconds from the true time.
+    pub(crate) fn step_clock(&mut self, offset: i64) {
+        self.damage.steps.push(self.shim.step_to(offset));
+    }
+
+    /// The disk of the primary is full; half of the time the log of its writes cannot go on either, which ends it.
+    pub(crate) async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
+        let client = self.ground.address.connect().await.map_err(told)?;
+        let (since, panics) = (now(), panics_in(&self.ground.primary));
+        self.shim.fill(&self.ground.primary.data_dir());
+        let words = if pick.is_multiple_of(2) {
+            // Each takes a segment that was made before; the one after the last cannot be made.
+            let next = "select pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()";
+            for _ in 0..20 {
+                if client.simple_query(next).await.is_err() {
+                    break;
+                }
+            }
+            "tables and log"
+        } else {
+            "tables"
+        };
+        Ok((words.to_owned(), Some(Wound::Disk(since, panics))))
+    }
+
+    /// There is room again; a server that ended of it starts.
+    pub(crate) async fn free_disk(&mut self, since: i64, panics: usize) -> Result<()> {
+        self.shim.free();
+        let begun = Instant::now();
+        // It may be about to end: a recovery that met the full disk does.
+        while let Err(error) = self.ground.address.connect().await {
+            let server = &mut self.ground.primary;
+            if !server.is_running() {
+                block_in_place(|| server.start()).map_err(told)?;
+            } else if begun.elapsed() > PATIENCE {
+                return Err(format!("the server takes no session: {error}"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        if panics_in(&self.ground.primary) > panics {
+            self.damage.crashes.push(since);
+        }
+        Ok(())
+    }
+
+    /// The server's zone data changes.
+    pub(crate) fn update_zone_data(&mut self) -> Result<(String, Option<Wound>)> {
+        let data = self.shim.change_zone().map_err(told)?;
+        Ok((format!("{ZONE} gets that of {data}"), None))
+    }
+}
