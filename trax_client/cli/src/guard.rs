@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::process_group::{is_there, signal};
+use crate::signal::{is_there, signal};
 
 /// What the guard is called in the list of processes; its one argument is the grace in milliseconds.
 const NAME: &str = "trax-guard";

@@ -26,6 +26,7 @@ mod process_group;
 mod quote;
 mod run_to_come;
 mod session;
+mod signal;
 mod status;
 mod stored;
 mod top;

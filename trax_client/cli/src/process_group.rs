@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::guard::Guard;
+use crate::signal::{is_there, signal};
 use trax_terminal::print;
 
 /// How often a group whose leader has ended is looked at.
@@ -130,35 +131,9 @@ impl Drop for Group<'_> {
     }
 }
 
-pub(crate) fn signal(group: i32, number: i32) {
-    if let Err(error) = send(group, number) {
-        // ESRCH: it has just ended.
-        if error.raw_os_error() != Some(libc::ESRCH) {
-            print::log(
-                "trax",
-                &format!("signal {number} to process group {group}: {error}"),
-            );
-        }
-    }
-}
-
-/// Whether anything of a group is left.
-pub(crate) fn is_there(group: i32) -> bool {
-    send(group, 0).is_ok()
-}
-
 /// Takes note of the ends of what became this process's child because its parent had ended: as the first process of a
 /// container. The program itself, whose end is waited for elsewhere, has ended.
 fn reap(group: i32) {
     // SAFETY: it waits for nothing, and writes no status.
     while unsafe { libc::waitpid(-group, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
-}
-
-/// Sends a signal; 0 asks whether anybody is there.
-fn send(group: i32, number: i32) -> std::io::Result<()> {
-    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
-    match unsafe { libc::kill(-group, number) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
 }

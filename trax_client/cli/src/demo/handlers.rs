@@ -2,25 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_postgres::types::Type;
 use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Worker};
 
+use super::input::{Link, Parcel};
 use super::pool::Pool;
 use super::workload::{CLOCK, DOOMED, FLAKY, PULSE, STEP, WEIGH};
-
-#[derive(Deserialize, Serialize)]
-pub(crate) struct Parcel {
-    pub(crate) parcel: i64,
-}
-
-#[derive(Deserialize, Serialize)]
-pub(crate) struct Link {
-    pub(crate) chain: i64,
-    pub(crate) step: i64,
-    pub(crate) steps: i64,
-}
 
 pub(crate) fn handlers(worker: Worker<Pool>) -> Worker<Pool> {
     worker

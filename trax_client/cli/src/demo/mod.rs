@@ -4,6 +4,7 @@
 //! real program; a live view; at the end a table of what was expected and what the database holds.
 
 mod handlers;
+mod input;
 mod place;
 mod pool;
 mod verdict;

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio_postgres::Client as Connection;
 use trax_client::{Client, JobOptions, Manifest, NewJob};
 
-use super::handlers::{Link, Parcel};
+use super::input::{Link, Parcel};
 use super::place::Files;
 use trax_terminal::Failure;
 

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::data::Picture;
-use super::screen::{Screen, View};
+use super::view::View;
 use crate::session::Session;
 
 /// Something to do, once the person has said yes.
@@ -16,27 +16,27 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// What a letter asks for on this screen: nothing, or why not.
+    /// Returns what a letter asks for where this row of this list is chosen: nothing, or why not.
     pub(super) fn of(
         letter: char,
-        screen: &Screen,
+        shown: View,
+        at: usize,
         picture: &Picture,
     ) -> Result<Option<Action>, String> {
-        let at = screen.selected();
         let wrong = |view: View| Err(format!("choose a row of {} first", view.name()));
         let now = &picture.now;
         match letter {
-            'c' => match (screen.shown, now.running.get(at)) {
+            'c' => match (shown, now.running.get(at)) {
                 (View::Running, Some(job)) => Ok(Some(Action::Cancel { job_id: job.job_id })),
                 _ => wrong(View::Running),
             },
-            'r' => match (screen.shown, now.dead.get(at)) {
+            'r' => match (shown, now.dead.get(at)) {
                 (View::Dead, Some(dead)) => Ok(Some(Action::Requeue {
                     dead_letter: dead.id,
                 })),
                 _ => wrong(View::Dead),
             },
-            'p' => match (screen.shown, now.groups.get(at)) {
+            'p' => match (shown, now.groups.get(at)) {
                 (View::Groups, Some(group)) => Ok(Some(Action::Group {
                     name: group.name.clone(),
                     enable: !group.enabled,

@@ -9,6 +9,7 @@ mod data;
 mod look;
 mod screen;
 mod table;
+mod view;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -199,13 +200,14 @@ fn pressed(screen: &mut Screen, picture: &Picture, key: KeyEvent) -> Pressed {
         KeyCode::Tab | KeyCode::Right => screen.show(shown.next()),
         KeyCode::BackTab | KeyCode::Left => screen.show(shown.previous()),
         KeyCode::Char(digit @ '1'..='5') => {
-            screen.show(screen::View::ALL[digit as usize - '1' as usize])
+            screen.show(view::View::ALL[digit as usize - '1' as usize])
         }
         KeyCode::Down | KeyCode::Char('j') => screen.step(picture, 1),
         KeyCode::Up | KeyCode::Char('k') => screen.step(picture, -1),
         KeyCode::PageDown => screen.step(picture, 10),
         KeyCode::PageUp => screen.step(picture, -10),
-        KeyCode::Char(letter) => match Action::of(letter, screen, picture) {
+        KeyCode::Char(letter) => match Action::of(letter, screen.shown, screen.selected(), picture)
+        {
             Ok(action) => screen.asked = action,
             Err(said) => screen.message = Some(said),
         },

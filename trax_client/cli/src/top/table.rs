@@ -8,7 +8,7 @@ use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row};
 
 use super::data::Picture;
-use super::screen::View;
+use super::view::View;
 use crate::output::{cut, elapsed, plain};
 
 /// A list: its header, how wide its columns are, and its rows.
