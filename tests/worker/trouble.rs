@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_postgres::Client;
 use trax_client::testkit::Database;
-use trax_client::{Context, HandlerResult, JobError, Worker};
+use trax_client::{Context, Event, HandlerResult, JobError, Worker};
 
 /// Jobs that end when the gate opens, all of them begun.
 async fn begun(
@@ -118,6 +118,43 @@ async fn a_statement_timeout_costs_no_finished_work_and_holds_up_no_other() {
 async fn a_lock_that_lasts_costs_no_finished_work_and_holds_up_no_other() {
     let database = database().await;
     some_are_locked(&database, worker(&database)).await;
+}
+
+#[tokio::test]
+async fn a_stop_tells_again_soon_what_was_told_in_vain_for_long() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let (pauses, mut pause) = watch::channel(Duration::ZERO);
+    let worker = worker(&database).on_event(move |event| {
+        if let Event::Trouble {
+            during: "outcome",
+            retry_in,
+            ..
+        } = event
+        {
+            pauses.send_replace(*retry_in);
+        }
+    });
+    let (running, open) = begun(&client, worker, 3).await;
+    let mut locker = connect(&database).await;
+    let lock = locker.transaction().await.expect("it begins");
+    lock.execute("select from trax.lease for update", &[])
+        .await
+        .expect("they are locked");
+    open.send_replace(true);
+    let long = async {
+        let long = pause
+            .wait_for(|pause| *pause > Duration::from_secs(6))
+            .await;
+        long.expect("the worker runs");
+    };
+    let waited = tokio::time::timeout(PATIENCE, long).await;
+    waited.expect("it is told ever less often");
+    running.shutdown.drain();
+    // The one of the stop.
+    pause.changed().await.expect("the worker runs");
+    lock.rollback().await.expect("it ends");
+    kept(&client, running, 3).await;
 }
 
 /// What records outcomes.

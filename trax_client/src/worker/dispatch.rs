@@ -38,6 +38,9 @@ const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 /// With so many outcomes that the server takes none of, or twice as many as run at once, nothing more is claimed.
 const UNTOLD_AT_MOST: usize = 1000;
 
+/// The longest pause before an outcome is told again in a stop, which waits ten seconds for it.
+const LAST_PAUSE: Duration = Duration::from_millis(200);
+
 struct Waiting {
     claimed: Claimed,
     cancellation: Cancellation,
@@ -238,7 +241,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         if !reply.later.is_empty() {
             // The pause is what others have the line for; what waits already is not put off by what is added.
-            let at = now.max(self.silent_until) + reply.later_in;
+            let pause = match self.shutdown.phase() {
+                Phase::Running => reply.later_in,
+                Phase::Draining | Phase::Releasing => reply.later_in.min(LAST_PAUSE),
+            };
+            let at = now.max(self.silent_until) + pause;
             self.later_at = match self.later.is_empty() {
                 true => at,
                 false => at.min(self.later_at),
