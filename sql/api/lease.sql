@@ -49,7 +49,42 @@ language c
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_deadline_changed_by_hand';
 comment on function trax.deadline_changed_by_hand() is
-    'Internal. Has the next cycle look at a lease whose deadline somebody moves by hand.';
+    'Internal. Wakes the scheduler when somebody moves the deadline of a lease by hand.';
 create trigger lease_deadline_changed_by_hand
 after update of started_at, lease_expires_at, timeout_at on trax.lease
 for each statement execute function trax.deadline_changed_by_hand();
+
+-- Claims and heartbeats run no trigger, and our own statements move no deadline to an earlier time.
+create function trax.deadline_moved_by_hand()
+returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if new.started_at < old.started_at and new.timeout_at = old.timeout_at then
+        new.timeout_at := new.timeout_at - (old.started_at - new.started_at);
+    end if;
+    if new.lease_expires_at < old.lease_expires_at then
+        -- What was said beside it before says nothing any more.
+        delete from trax.lease_extension e
+        where e.job_id = new.job_id;
+    end if;
+    if new.lease_expires_at <= clock_timestamp() and new.lease_expires_at < old.lease_expires_at then
+        -- It has no length left that a grace could give it again.
+        new.extended_at := new.lease_expires_at;
+    end if;
+    new.reap_at := least(new.reap_at, new.lease_expires_at, new.timeout_at);
+    return new;
+end;
+$$;
+comment on function trax.deadline_moved_by_hand() is
+    'Internal. Has the reaper look as soon as a deadline that somebody moves to an earlier time by hand, and take that for the last word.';
+create trigger lease_deadline_moved_by_hand
+before update of started_at, lease_expires_at, timeout_at on trax.lease
+for each row
+when (
+    new.started_at < old.started_at
+    or new.lease_expires_at < old.lease_expires_at
+    or new.timeout_at < old.timeout_at
+)
+execute function trax.deadline_moved_by_hand();

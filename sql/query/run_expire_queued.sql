@@ -1,41 +1,53 @@
 -- Ends jobs that waited longer than they may, but those of a manifest that another transaction holds: what their end
--- changes there must not wait for it. $1 now, $2 at most
+-- changes there must not wait for it. They are stepped over, and hide no other. $1 now, $2 at most
 with due as materialized (
-    select o.ctid, o.manifest_id
+    select o.ctid
     from trax.work_queue o
+    left join lateral (
+        select m.manifest_id, m.run_at is not null as once
+        from trax.manifest m
+        where m.manifest_id = o.manifest_id
+        offset 0
+    ) m on true
+    cross join lateral (
+        select 1
+        where m.manifest_id is null
+            or not m.once
+        union all
+        select 1
+        from (
+            select
+            from trax.manifest d
+            where d.manifest_id = m.manifest_id
+                and m.once
+            for no key update skip locked
+        ) d
+    ) definition
+    cross join lateral (
+        select 1
+        where m.manifest_id is null
+        union all
+        select 1
+        from (
+            select
+            from trax.manifest_state t
+            where t.manifest_id = m.manifest_id
+            for update skip locked
+        ) s
+    ) state
+    cross join lateral (
+        select l.job_id
+        from trax.work_queue l
+        where l.ctid = o.ctid
+        for update skip locked
+    ) l
     where o.expires_at is not null
         and o.expires_at <= $1
     order by o.expires_at
     limit $2
-    for update skip locked
-), definitions as materialized (
-    select m.manifest_id
-    from trax.manifest m
-    where m.manifest_id in (select d.manifest_id from due d)
-        and m.run_at is not null
-    order by m.manifest_id
-    for no key update skip locked
-), states as materialized (
-    select s.manifest_id
-    from trax.manifest_state s
-    where s.manifest_id in (select d.manifest_id from due d)
-    order by s.manifest_id
-    for update skip locked
 ), expired as (
     delete from trax.work_queue q
-    where q.ctid = any (array(
-        select d.ctid
-        from due d
-        where not exists (
-            select
-            from trax.manifest m
-            where m.manifest_id = d.manifest_id
-                and (
-                    not exists (select from states s where s.manifest_id = m.manifest_id)
-                    or m.run_at is not null and not exists (select from definitions f where f.manifest_id = m.manifest_id)
-                )
-        )
-    ))
+    where q.ctid = any (array(select d.ctid from due d))
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,
         q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace

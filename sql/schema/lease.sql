@@ -1,7 +1,8 @@
 -- lease: the attempts that are being executed. Holds all that is needed to queue the job again.
 --
--- A heartbeat changes extended_at and lease_expires_at in place. No index knows them, so the update stays HOT; the reaper
--- finds candidates by reap_at, which is never later than the true deadline and is only moved when the reaper looks.
+-- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index knows them, so the update stays HOT; the reaper
+-- finds candidates by reap_at, which is never later than the true deadline and is only moved when the reaper looks; only
+-- what is overdue and cannot end yet is put off.
 
 create table trax.lease (
     job_id bigint not null,
@@ -57,10 +58,10 @@ comment on column trax.lease.job_id is 'The job.';
 comment on column trax.lease.lane_id is 'The lane it goes back to when it is queued again.';
 comment on column trax.lease.token is 'Fencing token; every outcome and heartbeat must name it.';
 comment on column trax.lease.started_at is 'When it was claimed.';
-comment on column trax.lease.extended_at is 'When its worker, or a grace, last extended it; the claim at first. From then to lease_expires_at is one lease.';
+comment on column trax.lease.extended_at is 'When its worker last extended it; the claim at first. From then to lease_expires_at is one lease; after a grace, as long as the next one would be.';
 comment on column trax.lease.lease_expires_at is 'When the lease ends unless a heartbeat extends it.';
-comment on column trax.lease.timeout_at is 'When the attempt has run too long.';
-comment on column trax.lease.reap_at is 'When the cycle looks at it next; never later than the first deadline that applies.';
+comment on column trax.lease.timeout_at is 'When the attempt has run too long, and once it is asked to stop, when it was asked. Does not count while it is fetched ahead.';
+comment on column trax.lease.reap_at is 'When the cycle looks at it next; never later than the first deadline that applies, but for what is overdue and cannot end yet.';
 comment on column trax.lease.queued_at is 'When the job was first queued.';
 comment on column trax.lease.run_at is 'When it became claimable.';
 comment on column trax.lease.scheduled_for is 'The occurrence of its manifest that it stands for.';
@@ -91,7 +92,8 @@ create table trax.lease_extension (
     job_id bigint not null,
     token uuid not null,
     extended_at timestamptz not null,
-    lease_expires_at timestamptz not null
+    lease_expires_at timestamptz not null,
+    ahead boolean not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 create index lease_extension_job on trax.lease_extension (job_id);
@@ -102,6 +104,7 @@ comment on column trax.lease_extension.job_id is 'The job.';
 comment on column trax.lease_extension.token is 'The lease that is extended; with another one it says nothing any more.';
 comment on column trax.lease_extension.extended_at is 'When.';
 comment on column trax.lease_extension.lease_expires_at is 'Until when.';
+comment on column trax.lease_extension.ahead is 'True: it said that the job has not begun.';
 
 select pg_catalog.pg_extension_config_dump('trax.lease', '');
 select pg_catalog.pg_extension_config_dump('trax.lease_extension', '');

@@ -95,3 +95,29 @@ async fn a_job_of_a_manifest_that_is_held_expires_in_a_later_cycle() {
     );
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn jobs_whose_manifest_is_held_hide_no_others_that_expire() {
+    let (db, s) = session().await;
+    s.get(
+        "select trax.schedule('m', 'a', every => '1 h');
+           select count(trax.trigger('m')) from generate_series(1, 1000)",
+    )
+    .await;
+    let free = s.enqueue("'a'").await;
+    s.get(&format!(
+        "update trax.work_queue set expires_at = now() - case when job_id = {free} then interval '1 s' else interval '2 s' end"
+    ))
+    .await;
+    let holder = Session::of(&db).await;
+    holder
+        .get("begin; select from trax.manifest_state for update")
+        .await;
+    assert_eq!(s.tick("expire_queued").await, 1);
+    let expired =
+        "select string_agg(job_id::text, ',') from trax.run where failure_kind = 'expired'";
+    assert_eq!(s.get(expired).await, free.to_string());
+    holder.get("commit").await;
+    assert_eq!(s.tick("expire_queued").await, 1000);
+    s.assert_healthy().await;
+}

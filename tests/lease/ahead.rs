@@ -75,3 +75,35 @@ async fn a_heartbeat_says_which_jobs_have_begun() {
     );
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn the_timeout_of_a_job_that_was_fetched_ahead_counts_from_its_begin() {
+    let (_db, s) = session().await;
+    s.enqueue("'a', timeout => '5 min'").await;
+    let job = s.claim_one("places => 0, lease => '1 h'").await;
+    // It has waited for an hour with its worker.
+    s.get("update trax.lease set timeout_at = now() - interval '55 min'")
+        .await;
+    assert_eq!(s.tick("cancel_timed_out").await, 0);
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    let beat = |ahead: &str| {
+        format!(
+            "select held, cancel_requested from trax.heartbeat(array[{0}], array['{1}'::uuid], '1 h', ahead => {ahead})",
+            job.id, job.token
+        )
+    };
+    assert_eq!(
+        s.get(&beat(&format!("array[{}::bigint]", job.id))).await,
+        "t|f"
+    );
+    assert_eq!(s.tick("cancel_timed_out").await, 0);
+    assert_eq!(s.get(&beat("null")).await, "t|f");
+    let left = "select timeout_at - extended_at from trax.lease";
+    assert_eq!(s.get(left).await, "00:05:00");
+    assert_eq!(s.tick("cancel_timed_out").await, 0);
+    assert_eq!(s.get(&beat("null")).await, "t|f");
+    s.get("update trax.lease set timeout_at = now() - interval '1 s'")
+        .await;
+    assert_eq!(s.tick("cancel_timed_out").await, 1);
+    s.assert_healthy().await;
+}

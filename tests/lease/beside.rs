@@ -205,3 +205,49 @@ async fn who_cancels_a_group_locks_its_leases_in_the_order_of_jobs() {
     assert_eq!(cancelled, Ok("498".to_owned()));
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_lease_that_somebody_ends_by_hand_is_over_whatever_was_said_beside_it() {
+    let (_db, [other, worker, s], jobs) = three_jobs().await;
+    other
+        .get(&format!("begin; select trax.cancel({})", jobs[0].id))
+        .await;
+    assert_eq!(beats(&worker, &jobs).await, "true true true");
+    other.get("rollback").await;
+    s.get(&format!(
+        "update trax.lease set lease_expires_at = now() - interval '1 s' where job_id = {}",
+        jobs[0].id
+    ))
+    .await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    assert_eq!(beats(&worker, &jobs).await, "false true true");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn what_a_heartbeat_beside_a_lease_said_of_the_begin_is_kept() {
+    for (ahead, kept) in [
+        ("null", "f|t"),
+        ("array(select job_id from trax.lease)", "t|f"),
+    ] {
+        let (db, s) = session().await;
+        let other = Session::of(&db).await;
+        s.enqueue("'a', timeout => '5 min'").await;
+        let job = s.claim_one("places => 0, lease => '1 ms'").await;
+        s.get("update trax.lease set timeout_at = timeout_at - interval '1 min'")
+            .await;
+        other
+            .get(&format!("begin; select trax.cancel({})", job.id))
+            .await;
+        let beat = format!(
+            "select held from trax.heartbeat(array[{}], array['{}'::uuid], '1 h', ahead => {ahead})",
+            job.id, job.token
+        );
+        assert_eq!(s.get(&beat).await, "t");
+        other.get("rollback").await;
+        assert_eq!(s.tick("reap_expired_leases").await, 0);
+        let begun = "select ahead, timeout_at > now() + interval '4 min 30 s' from trax.lease";
+        assert_eq!(s.get(begun).await, kept);
+        s.assert_healthy().await;
+    }
+}

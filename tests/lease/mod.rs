@@ -439,3 +439,53 @@ async fn a_dead_lease_behind_many_living_ones_does_not_wait_for_the_next_interva
     .await;
     assert_eq!(s.number("select count(*) from trax.lease").await, 2500);
 }
+
+#[tokio::test]
+async fn an_attempt_that_is_asked_late_to_stop_has_its_whole_grace() {
+    let (_db, s) = session().await;
+    s.get("set trax.cancel_grace = '1 min'").await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("lease => '1 day'").await;
+    let_attempts_time_out(&s, "1 h").await;
+    let steps = "select string_agg(affected::text, ',') from trax.tick()
+                 where step in ('cancel_timed_out', 'reap_expired_leases')";
+    assert_eq!(s.get(steps).await, "1,0");
+    assert_eq!(s.get(&heartbeat(&job, "'2 h'")).await, "t|t|t");
+    let_attempts_time_out(&s, "61 s").await;
+    assert_eq!(s.get(steps).await, "0,1");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn leases_whose_manifest_is_held_hide_no_others() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', every => '1 h', overlap => 'allow', max_concurrency => 2000);
+           select count(trax.trigger('m')) from generate_series(1, 1000)")
+        .await;
+    assert_eq!(s.claim("max_jobs => 1000").await.len(), 1000);
+    let free = s.enqueue("'b'").await;
+    s.claim_one("").await;
+    let holder = Session::of(&db).await;
+    holder
+        .get("begin; select from trax.manifest_state for update")
+        .await;
+    s.get(&format!(
+        "update trax.lease set lease_expires_at = now() - interval '2 s' where job_id <> {free};
+         update trax.lease set lease_expires_at = now() - interval '1 s' where job_id = {free}"
+    ))
+    .await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    let ended = "select string_agg(job_id::text, ' ') from trax.run";
+    assert_eq!(s.get(ended).await, free.to_string());
+    s.assert_healthy().await;
+    holder.get("commit").await;
+    eventually("the end of the others", PATIENCE, async || {
+        s.tick("reap_expired_leases").await;
+        match s.number("select count(*) from trax.run").await {
+            1001 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+    s.assert_healthy().await;
+}

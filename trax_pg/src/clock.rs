@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
-use pgrx::pg_sys;
+use pgrx::{direct_function_call, pg_sys};
 use std::time::Duration;
 
 /// Microseconds from the Unix epoch to the epoch of `timestamptz` (2000-01-01 UTC).
@@ -80,4 +80,16 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 pub(crate) fn interval(micros: i64) -> Result<Interval> {
     Interval::new(0, 0, micros)
         .map_err(|_| Error::invalid(format!("{micros} microseconds is too long an interval")))
+}
+
+/// A time and an interval later, as `timestamptz + interval` says.
+pub(crate) fn later(time: Timestamp, length: Option<pg_sys::Datum>) -> Timestamp {
+    // SAFETY: the function is strict and takes these types; both values are there.
+    let sum = unsafe {
+        direct_function_call::<Timestamp>(
+            pg_sys::timestamptz_pl_interval,
+            &[time.into_datum(), length],
+        )
+    };
+    sum.expect("the sum of two values")
 }

@@ -78,6 +78,7 @@ columns!(
         Token: c"token",
         ExtendedAt: c"extended_at",
         LeaseExpiresAt: c"lease_expires_at",
+        Ahead: c"ahead",
     }
 );
 

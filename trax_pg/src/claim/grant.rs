@@ -1,14 +1,14 @@
 //! Grants: the leases of the jobs that a claim has picked.
 
 use super::{COLUMNS, Picked, Request};
-use crate::clock::{Timestamp, interval, micros};
+use crate::clock::{Timestamp, interval, later, micros};
 use crate::columns::Leased;
 use crate::columns::Waiting;
 use crate::error::Result;
 use crate::setting;
 use crate::spi::arg;
 use crate::table::{Inserter, Table};
-use pgrx::{direct_function_call, pg_sys};
+use pgrx::pg_sys;
 
 /// Columns that a lease takes over from the row that waited.
 const SAME: [(Leased, Waiting); 16] = [
@@ -85,15 +85,6 @@ pub(super) fn grant(
     leases.end();
     table.close();
     Ok(())
-}
-
-/// A time and an interval later, as `timestamptz + interval` says.
-fn later(time: Timestamp, length: Option<pg_sys::Datum>) -> Timestamp {
-    // SAFETY: the function is strict and takes these types; both values are there.
-    let sum = unsafe {
-        direct_function_call::<Timestamp>(pg_sys::timestamptz_pl_interval, &[arg(time), length])
-    };
-    sum.expect("the sum of two values")
 }
 
 /// Random UUIDs of version 4.

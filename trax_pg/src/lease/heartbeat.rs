@@ -9,7 +9,7 @@
 //! Cost of one heartbeat for 1,000 leases with warm caches: 5,200 buffers, 5 a lease: the index is walked, and each row is
 //! read, locked and changed, HOT where its page has room. One statement that joins and updates took 8,300, and waited.
 
-use super::{Held, Walk};
+use super::{Held, Walk, timeout_from};
 use crate::clock::Timestamp;
 use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
@@ -48,10 +48,17 @@ pub(super) fn extend(
             if !beats.contains_key(&job_id) && walk.finds(held, *place, later) {
                 let scan = walk.scan();
                 let expires_at = until.max(Timestamp(scan.number(Leased::LeaseExpiresAt)));
-                let is_ahead = ahead.contains(&job_id) && scan.get(Leased::Ahead) == Some(true);
+                let was_ahead = scan.get(Leased::Ahead) == Some(true);
+                let is_ahead = was_ahead && ahead.contains(&job_id);
+                let timeout_at = if was_ahead && !is_ahead {
+                    timeout_from(now, scan.value(Leased::Timeout))?
+                } else {
+                    Timestamp(scan.number(Leased::TimeoutAt))
+                };
                 let changes = [
                     (Leased::ExtendedAt, arg(now)),
                     (Leased::LeaseExpiresAt, arg(expires_at)),
+                    (Leased::TimeoutAt, arg(timeout_at)),
                     (Leased::Ahead, arg(is_ahead)),
                 ];
                 let beat = Beat {
@@ -84,12 +91,12 @@ pub(super) fn extend(
     index.close();
     leases.close();
     if !busy.is_empty() {
-        remember(held, &busy, now, until);
+        remember(held, &busy, ahead, now, until);
     }
     Ok(beats)
 }
 
-fn remember(held: &Held, places: &[usize], now: Timestamp, until: Timestamp) {
+fn remember(held: &Held, places: &[usize], ahead: &HashSet<i64>, now: Timestamp, until: Timestamp) {
     let table = Table::open(Extension::TABLE, Extension::ALL);
     let mut rows = Inserter::begin(&table);
     for &place in places {
@@ -98,6 +105,7 @@ fn remember(held: &Held, places: &[usize], now: Timestamp, until: Timestamp) {
         row.set(Extension::Token, arg(held.tokens[place]));
         row.set(Extension::ExtendedAt, arg(now));
         row.set(Extension::LeaseExpiresAt, arg(until));
+        row.set(Extension::Ahead, arg(ahead.contains(&held.job_ids[place])));
     }
     rows.end();
     table.close();

@@ -7,13 +7,14 @@
 //! A job *fetched ahead* is one that its worker claimed and does not begin at once: it says so with the claim (`places`), by
 //! order and at no cost, and takes it back with the first heartbeat that does not name the job as `ahead`. Lost before that
 //! it spends no attempt, but [`FREE_LOSSES`] times in a row at most, so that a job that ends its worker before any
-//! heartbeat comes to its end too. A worker that says nothing of places begins everything at once.
+//! heartbeat comes to its end too. Its timeout counts from that heartbeat. A worker that says nothing of places begins
+//! everything at once.
 
 mod heartbeat;
 mod overdue;
 mod walk;
 
-use crate::clock::{Timestamp, interval, micros};
+use crate::clock::{Timestamp, interval, later, micros};
 use crate::columns::Leased;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ use crate::table::Table;
 use crate::tally::{self, Stale};
 use crate::{durability, hint, outcome, setting, wake};
 pub(crate) use overdue::{
-    Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, take_overdue,
+    Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
 use pgrx::Uuid;
 use pgrx::pg_sys;
@@ -34,7 +35,6 @@ pub(crate) use walk::Walk;
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
-statement!(LEASE_LOOK_SOON, "lease_look_soon.sql", INTERVALOID);
 statement!(LEASE_CANCEL, "lease_cancel.sql", INT8ARRAYOID);
 statement!(
     LEASE_RELEASE,
@@ -118,19 +118,26 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     Ok(call.value(released))
 });
 
-// Our own statements keep `reap_at` right themselves.
+// Our own statements keep `reap_at` right themselves; a row that is changed by hand has a trigger for that.
 sql_function!(
     trax_deadline_changed_by_hand,
     pg_finfo_trax_deadline_changed_by_hand,
     |_call| {
         if !spi::is_ours() {
-            let default_timeout = interval(micros(setting::default_timeout()))?;
-            spi::connected(|spi| Ok(spi.execute(&LEASE_LOOK_SOON, &[arg(default_timeout)])))?;
             wake::mark(wake::DUE);
         }
         Ok(pg_sys::Datum::from(0))
     }
 );
+
+/// When an attempt that begins at a time has run too long; `timeout` is that of its job.
+fn timeout_from(begin: Timestamp, timeout: Option<pg_sys::Datum>) -> Result<Timestamp> {
+    let timeout = match timeout {
+        None => arg(interval(micros(setting::default_timeout()))?),
+        given => given,
+    };
+    Ok(later(begin, timeout))
+}
 
 /// The leases that a worker says it holds: a token beside each job.
 pub(crate) struct Held {

@@ -3,13 +3,22 @@
 //! A lease that seems to have run out lasts as long as the last heartbeat says that came while another transaction had its
 //! row (`trax.lease_extension`). One that nobody has extended since the cycle *came back* lasts one lease from then: while
 //! the server was down, or stood still, no worker could say that it lives. The cycle comes back with the server, with the
-//! scheduler's process, and when that has not looked for [`STALL_MICROS`] longer than it meant to (paused, stopped, or on
-//! a machine that was suspended). What a lease gains so is written into its row, so that it gains it once for each time.
+//! scheduler's process (a standby was promoted), and when that has not looked for [`STALL_MICROS`] longer than it meant to
+//! (paused, stopped, or on a machine that was suspended).
+//!
+//! How long a dead lease lasts at most. Its end alone cannot bound that: an outage may last longer than any lease, and who
+//! could not speak must not lose. So only the time counts in which cycles look, and each *grace* is half as long as the one
+//! before, until the owner speaks again: a lease L gains less than L + L/2 + L/4 + ... = 2 L of that time, whatever
+//! restarts. A lease of 30 s in a crash loop of 5 s is reaped after four returns, one of 24 h beside nightly restarts on
+//! the second day. The row keeps it: `extended_at` of a grace lies so far before its end as the next one is long.
+//!
+//! A lease whose manifest another transaction holds cannot end now: it is *put off*, so that it hides no other.
 
 use super::Locked;
 use crate::clock::{Timestamp, micros};
 use crate::setting;
 use crate::spi::{self, Spi, arg, statement};
+use pgrx::datum::Interval;
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -55,7 +64,15 @@ statement!(
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID,
     TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID
+    TIMESTAMPTZARRAYOID,
+    BOOLARRAYOID,
+    INTERVALOID
+);
+statement!(
+    LEASE_PUT_OFF,
+    "lease_put_off.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZOID
 );
 
 /// Where the reaper begins to look.
@@ -90,6 +107,8 @@ impl ReapFrom {
     pub(crate) fn of_scheduler(now: Timestamp) -> Self {
         Self {
             back_at: now,
+            // One that is paused from the begin stands still until it goes on.
+            looked_at: Some(now),
             ..Self::beginning()
         }
     }
@@ -137,7 +156,8 @@ impl ReapFrom {
     }
 }
 
-/// Asks attempts that run longer than their timeout to stop; gives how many.
+/// Asks attempts that run longer than their timeout to stop; gives how many. From then on the row says when it was asked:
+/// a cycle that comes late leaves it the whole grace.
 pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
     spi.execute(&LEASE_TIME_OUT, &[arg(now), arg(from.from)])
 }
@@ -154,8 +174,6 @@ pub(crate) enum Overdue {
 /// What a look for overdue leases brought.
 pub(crate) struct Look {
     pub(crate) overdue: Vec<(Locked, Overdue)>,
-    /// How many it met that are not overdue, and are looked at later.
-    pub(crate) alive: usize,
     /// It looked at as many as one cycle may.
     pub(crate) full: bool,
 }
@@ -168,20 +186,17 @@ struct Term {
 }
 
 impl Term {
-    /// What it is when the cycle came back at `back_at`: one that was not extended since lasts one lease from then.
-    fn with_grace(self, back_at: Timestamp) -> Self {
-        if self.extended_at >= back_at {
-            return self;
+    /// What it becomes when the cycle came back at `back_at`, if it was not extended since: it lasts one lease from then,
+    /// and the next time half of that.
+    fn graced(self, back_at: Timestamp) -> Option<Self> {
+        let grace = self.expires_at.0.saturating_sub(self.extended_at.0);
+        if self.extended_at >= back_at || grace <= 0 {
+            return None;
         }
-        let lease = self.expires_at.0.saturating_sub(self.extended_at.0).max(0);
-        let graced = back_at.plus(lease);
-        if graced <= self.expires_at {
-            return self;
-        }
-        Self {
-            extended_at: back_at,
-            expires_at: graced,
-        }
+        Some(Self {
+            extended_at: back_at.plus(grace - grace / 2),
+            expires_at: back_at.plus(grace),
+        })
     }
 }
 
@@ -191,6 +206,9 @@ struct Met {
     token: Uuid,
     term: Term,
     timeout_at: Timestamp,
+    /// Its timeout does not count: it had not begun when the row was written.
+    untimed: bool,
+    /// It has not begun, whatever has been said since.
     ahead: bool,
 }
 
@@ -211,6 +229,7 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
                 token: row.must(13),
                 term,
                 timeout_at: row.must(16),
+                untimed: row.must(17),
                 ahead: row.must(17),
             }
         })
@@ -222,14 +241,18 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         let Met {
             lease, timeout_at, ..
         } = met;
-        let term = met.term.with_grace(from.back_at);
-        // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace; a worker
-        // that the server could not tell is told first.
-        let deadline = if lease.timed_out {
-            let told_by = (term.extended_at == from.back_at).then_some(term.expires_at);
-            told_by.map_or(timeout_at.plus(grace), |at| at.max(timeout_at.plus(grace)))
-        } else {
+        let graced = met.term.graced(from.back_at);
+        let term = graced.unwrap_or(met.term);
+        // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace. A worker
+        // that has not spoken since, and could not while the cycle was away, is told first.
+        let deadline = if met.untimed {
+            Timestamp(i64::MAX)
+        } else if !lease.timed_out {
             timeout_at
+        } else if graced.is_some() && met.term.extended_at < timeout_at {
+            timeout_at.max(from.back_at).plus(grace)
+        } else {
+            timeout_at.plus(grace)
         };
         if term.expires_at <= now {
             let kind = if met.ahead {
@@ -245,12 +268,12 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
                 job_id: lease.job_id,
                 look_at: term.expires_at.min(deadline),
                 term,
+                ahead: met.ahead,
             });
         }
     }
     let look = Look {
         overdue,
-        alive: alive.len(),
         full: rows.len() as i64 >= OVERDUE_AT_MOST,
     };
     look_later(spi, alive);
@@ -267,22 +290,22 @@ fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
         return;
     }
     let rows = spi.query_latest(&LEASE_EXTENDED, &[arg(job_ids), arg(tokens)]);
-    let extended: HashMap<i64, Term> = rows
+    let extended: HashMap<i64, (Term, bool)> = rows
         .iter()
         .map(|row| {
             let term = Term {
                 extended_at: row.must(2),
                 expires_at: row.must(3),
             };
-            (row.must(1), term)
+            (row.must(1), (term, row.must(4)))
         })
         .collect();
     for met in met {
-        if let Some(later) = extended.get(&met.lease.job_id) {
-            // A heartbeat beside it says that it has begun, or that its worker lives to say otherwise.
-            met.ahead = false;
+        if let Some(&(later, ahead)) = extended.get(&met.lease.job_id) {
+            // What has begun has begun.
+            met.ahead &= ahead;
             if later.expires_at > met.term.expires_at {
-                met.term = *later;
+                met.term = later;
             }
         }
     }
@@ -293,6 +316,7 @@ struct Alive {
     job_id: i64,
     term: Term,
     look_at: Timestamp,
+    ahead: bool,
 }
 
 fn look_later(spi: &Spi, mut alive: Vec<Alive>) {
@@ -305,13 +329,22 @@ fn look_later(spi: &Spi, mut alive: Vec<Alive>) {
         let times: Vec<_> = alive.iter().map(|lease| arg(of(lease))).collect();
         spi::array_arg(pg_sys::TIMESTAMPTZOID, &times)
     };
+    let ahead: Vec<bool> = alive.iter().map(|lease| lease.ahead).collect();
+    let default_timeout = Interval::new(0, 0, micros(setting::default_timeout()));
     let arguments = [
         arg(job_ids),
         times(|lease| lease.term.extended_at),
         times(|lease| lease.term.expires_at),
         times(|lease| lease.look_at),
+        arg(ahead),
+        arg(default_timeout.expect("a setting is a length of time")),
     ];
     spi.execute(&LEASE_LOOK_LATER, &arguments);
+}
+
+/// Has the reaper look later at overdue leases that cannot end now.
+pub(crate) fn put_off(spi: &Spi, job_ids: Vec<i64>, now: Timestamp) {
+    spi.execute(&LEASE_PUT_OFF, &[arg(job_ids), arg(now)]);
 }
 
 /// Forgets heartbeats that say nothing any more.
@@ -324,21 +357,45 @@ pub(crate) fn forget_extensions(spi: &Spi, now: Timestamp) {
 mod tests {
     use super::{Term, Timestamp};
 
-    fn graced(extended_at: i64, expires_at: i64, back_at: i64) -> (i64, i64) {
+    fn graced(extended_at: i64, expires_at: i64, back_at: i64) -> Option<(i64, i64)> {
         let term = Term {
             extended_at: Timestamp(extended_at),
             expires_at: Timestamp(expires_at),
         };
-        let term = term.with_grace(Timestamp(back_at));
-        (term.extended_at.0, term.expires_at.0)
+        let term = term.graced(Timestamp(back_at))?;
+        Some((term.extended_at.0, term.expires_at.0))
     }
 
     #[test]
-    fn a_lease_that_nobody_could_extend_lasts_one_lease_more_and_once() {
-        assert_eq!(graced(100, 130, 200), (200, 230));
-        assert_eq!(graced(100, 130, 120), (120, 150), "it had not run out yet");
-        assert_eq!(graced(200, 230, 200), (200, 230), "it was extended since");
-        assert_eq!(graced(300, 330, 200), (300, 330));
-        assert_eq!(graced(200, 150, 300), (300, 300), "ended by hand");
+    fn a_lease_that_nobody_could_extend_lasts_one_lease_more_and_then_half_of_it() {
+        assert_eq!(graced(100, 130, 200), Some((215, 230)));
+        assert_eq!(graced(215, 230, 200), None, "once for each time");
+        assert_eq!(graced(215, 230, 210), None, "half of it is left");
+        assert_eq!(graced(215, 230, 220), Some((228, 235)));
+        assert_eq!(
+            graced(100, 130, 120),
+            Some((135, 150)),
+            "it had not run out"
+        );
+        assert_eq!(graced(200, 230, 200), None, "it was extended since");
+        assert_eq!(graced(300, 330, 200), None);
+        assert_eq!(graced(150, 150, 300), None, "ended by hand");
+        assert_eq!(graced(200, 150, 300), None);
+    }
+
+    #[test]
+    fn what_returns_give_in_all_is_less_than_two_leases_of_the_time_in_which_cycles_look() {
+        for (lease, away, looks) in [(30, 7, 5), (86_400, 5, 3_000), (30, 600, 14), (30, 1, 1)] {
+            let (mut term, mut back_at, mut looked) = ((0, lease), lease + away, 0);
+            // The last cycle before it is away again finds the lease alive.
+            while let Some(next) = graced(term.0, term.1, back_at).or(Some(term))
+                && next.1 > back_at + looks
+            {
+                term = next;
+                looked += looks;
+                back_at += looks + away;
+            }
+            assert!(looked <= 2 * lease, "{lease} {away} {looks}: {looked}");
+        }
     }
 }

@@ -33,6 +33,8 @@ use std::collections::HashSet;
 
 /// Error text is cut at this length.
 const ERROR_BYTES: usize = 64 * 1024;
+/// How often one cycle looks at most for leases behind those that cannot end now.
+const LOOKS_AT_MOST: usize = 10;
 /// Most queued jobs that one cycle ends because they waited too long.
 pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
@@ -308,37 +310,50 @@ pub(crate) struct Reaped {
     pub(crate) more: bool,
 }
 
-/// Takes overdue leases away: their attempts have failed.
+/// Takes overdue leases away: their attempts have failed. Looks again at once when those that cannot end now may have
+/// hidden others.
 pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> Reaped {
-    let lease::Look {
-        overdue,
-        alive,
-        full,
-    } = lease::take_overdue(spi, now, from);
-    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for the next.
+    let mut reaped = Reaped {
+        count: 0,
+        spent: Vec::new(),
+        more: false,
+    };
+    for _ in 0..LOOKS_AT_MOST {
+        let put_off = reap(spi, now, from, &mut reaped);
+        if !reaped.more || put_off == 0 {
+            break;
+        }
+    }
+    reaped
+}
+
+/// One look of the reaper; gives how many were put off.
+fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize {
+    let lease::Look { overdue, full } = lease::take_overdue(spi, now, from);
+    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for a later one.
     let manifests = overdue
         .iter()
         .filter_map(|(lease, _)| lease.manifest_id)
         .collect();
-    let busy = manifest_state::busy(spi, manifests);
+    let busy: HashSet<i64> = manifest_state::busy(spi, manifests).into_iter().collect();
+    let is_busy = |lease: &Locked| lease.manifest_id.is_some_and(|id| busy.contains(&id));
+    let (waiting, overdue): (Vec<_>, Vec<_>) =
+        overdue.into_iter().partition(|(lease, _)| is_busy(lease));
+    if !waiting.is_empty() {
+        let job_ids = waiting.iter().map(|(lease, _)| lease.job_id).collect();
+        lease::put_off(spi, job_ids, now);
+    }
     let overdue = spend_what_is_lost_too_often(spi, overdue);
     let endings: Vec<Ending> = overdue
         .into_iter()
-        .filter(|(lease, _)| lease.manifest_id.is_none_or(|id| !busy.contains(&id)))
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
-    let count = endings.len();
-    let spent = endings
-        .iter()
-        .filter(|ending| ending.reason.is_some())
-        .map(|ending| ending.lease.job_id)
-        .collect();
+    reaped.count += endings.len();
+    reaped.more = full;
+    let spent = endings.iter().filter(|ending| ending.reason.is_some());
+    reaped.spent.extend(spent.map(|ending| ending.lease.job_id));
     end(spi, endings, now, false);
-    Reaped {
-        count,
-        spent,
-        more: full && count + alive > 0,
-    }
+    waiting.len()
 }
 
 /// A job that was fetched ahead and lost so often in a row counts as begun: it may be what ends its workers.
