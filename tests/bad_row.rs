@@ -355,3 +355,90 @@ async fn an_edge_without_its_manifest_stops_no_completion() {
     s.get("delete from trax.manifest where name = 'p'").await;
     complete(&s, &job).await;
 }
+
+/// What an administrator may have added to the queue that refuses every job, and how it goes away.
+const REFUSALS: [(&str, &str); 3] = [
+    (
+        "create function test_no() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
+         create trigger test_no before insert on trax.work_queue for each row execute function test_no()",
+        "drop trigger test_no on trax.work_queue",
+    ),
+    (
+        "create function test_no() returns void language plpgsql as $$ begin raise 'no'; end $$;
+         create rule test_no as on insert to trax.work_queue do also select test_no()",
+        "drop rule test_no on trax.work_queue",
+    ),
+    (
+        "alter table trax.work_queue add constraint test_no check (run_at < '2000-01-01') not valid",
+        "alter table trax.work_queue drop constraint test_no",
+    ),
+];
+
+#[tokio::test]
+async fn what_refuses_every_job_switches_no_manifest_off() {
+    for (add, remove) in REFUSALS {
+        let (_db, s) = session().await;
+        s.get("select count(trax.schedule('bad' || n, 'bad', cron => '0 * * * *')) from generate_series(1, 3) n")
+            .await;
+        s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
+            .await;
+        s.get(add).await;
+        assert_eq!(s.tick("queue_due").await, 0, "{add}");
+        for since in ["0 s", "1 h", "1 h", "1 h", "1 h", "1 h", "1 day"] {
+            fails_again(&s, since).await;
+        }
+        let enabled = "select count(*) from trax.manifest where enabled";
+        assert_eq!(s.number(enabled).await, 3, "{add}");
+        assert_eq!(s.get(STATUS).await, "3|f|t", "{add}");
+        s.get(remove).await;
+        s.get("update trax.manifest_state set next_run_at = now()")
+            .await;
+        assert_eq!(s.tick("queue_due").await, 3, "{add}");
+        assert_eq!(s.get(STATUS).await, "0|t|f", "{add}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_that_cannot_be_queued_while_others_can_is_switched_off() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('bad', 'bad', cron => '0 * * * *'); select trax.schedule('good', 'good', cron => '0 * * * *');
+           alter table trax.work_queue add constraint test_no check (task <> 'bad')")
+        .await;
+    due_since(&s, "bad", "now()").await;
+    s.tick("queue_due").await;
+    for since in ["0 s", "1 h", "1 h", "1 h", "1 h", "1 h"] {
+        fails_again(&s, since).await;
+    }
+    assert_eq!(s.get(ENABLED).await, "t", "nobody knows whose fault it is");
+    due_since(&s, "good", "now()").await;
+    s.tick("queue_due").await;
+    assert_eq!(waiting(&s, "good").await, 1);
+    fails_again(&s, "0 s").await;
+    assert_eq!(s.get(ENABLED).await, "f");
+    let reason = "select disabled_reason like '%test_no%' from trax.manifest where name = 'bad'";
+    assert_eq!(s.get(reason).await, "t");
+}
+
+#[tokio::test]
+async fn trouble_of_the_server_is_not_met_again_by_each_of_many_manifests() {
+    let (_db, s) = session().await;
+    s.get("select count(trax.schedule('m' || n, 'm', cron => '0 * * * *')) from generate_series(1, 100) n;
+           create sequence public.test_tries;
+           create function test_full() returns trigger language plpgsql as $$ begin
+               perform nextval('public.test_tries');
+               raise exception 'no space left' using errcode = '53100';
+           end $$;
+           create trigger test_full before insert on trax.work_queue for each row execute function test_full()")
+        .await;
+    s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    assert_eq!(s.get(STATUS).await, "100|f|t");
+    let tries = s.number("select last_value from public.test_tries").await;
+    assert!(tries <= 10, "{tries} tries");
+    s.get("drop trigger test_full on trax.work_queue; update trax.manifest_state set next_run_at = now()")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 100);
+    s.assert_healthy().await;
+}

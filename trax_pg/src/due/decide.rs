@@ -68,16 +68,17 @@ pub(super) struct Failure {
     pub(super) message: String,
     /// By its own fault, not the server's.
     pub(super) is_own: bool,
+    /// Its definition says so by itself; that it cannot be queued may be the queue's fault.
+    pub(super) is_certain: bool,
 }
 
 impl Decision {
-    /// It could not be queued: it rests, and the same occurrence is tried again. The server's trouble does not count
-    /// against it.
-    pub(super) fn fail(&mut self, due: &Due, error: &Error, now: Timestamp) {
-        self.rest(due, error, !error.is_of_the_server(), now);
+    /// It could not be queued: it rests, and the same occurrence is tried again. Others' trouble does not count against it.
+    pub(super) fn fail(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
+        self.rest(due, error, is_own, false, now);
     }
 
-    fn rest(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
+    fn rest(&mut self, due: &Due, error: &Error, is_own: bool, is_certain: bool, now: Timestamp) {
         let failing = due.failing_micros(now);
         let rest = failing.clamp(SHORTEST_REST_MICROS, LONGEST_REST_MICROS);
         self.queue_for = None;
@@ -89,6 +90,7 @@ impl Decision {
         self.failure = Some(Failure {
             message: error.message().to_string(),
             is_own,
+            is_certain,
         });
     }
 }
@@ -180,7 +182,8 @@ impl Due {
             Err(error) => {
                 // A zone was known when the manifest was scheduled: its file is missing or cannot be read.
                 let is_known = ServerZone::named(&self.timing.timezone).is_ok();
-                decision.rest(self, &error, is_known && !error.is_of_the_server(), now);
+                let is_own = is_known && !error.is_of_the_server();
+                decision.rest(self, &error, is_own, true, now);
             }
         }
         decision
@@ -206,6 +209,11 @@ impl Due {
             decision.skipped = Some(self.occurrence);
             decision.queue_for = None;
         }
+    }
+
+    /// When it was first tried in vain, if it has not been queued since.
+    pub(super) fn failed_since(&self) -> Option<Timestamp> {
+        self.failed_since
     }
 
     /// How long it has been tried in vain.

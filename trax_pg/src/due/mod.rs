@@ -4,15 +4,18 @@
 //! parked on what keeps it from being queued; in both cases its next time.
 //! Holds: an occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that cannot be
 //! evaluated or queued does not stop the others, and is switched off when its own fault keeps it from it again and
-//! again; the server's trouble (no disk, a lock not had in time, a zone file that is missing) only delays it.
+//! again; the trouble of others only delays it: of the server (no disk, a lock not had in time, a zone file that is missing),
+//! of what somebody added to the queue (a trigger, a rule, row security), and whatever keeps all manifests from it.
 
 mod decide;
 
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::columns::Waiting;
+use crate::error::{Error, Result};
 use crate::fair::{self, DueGroup};
-use crate::manifest_state::{NextRun, ParkedOn};
+use crate::manifest_state::{NextRun, ParkedOn, random};
 use crate::spi::{self, Spi, SpiRows, arg, array_arg, statement};
+use crate::table::detour_of;
 use crate::{dependency, group, hint, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
@@ -23,6 +26,8 @@ const LOOK_AT_MOST: i64 = 100_000;
 /// A manifest that fails by its own fault this often in a row, and for so many microseconds, is switched off.
 const FAILURES_AT_MOST: i32 = 5;
 const FAILING_AT_MOST_MICROS: i64 = 10 * 60 * 1_000_000;
+/// So many entries in a row that meet the trouble of others show that it lasts: the rest of a cycle is spared it.
+const TROUBLES_AT_MOST: usize = 8;
 
 statement!(
     MANIFEST_FORGET_STATES,
@@ -64,6 +69,7 @@ statement!(
     INT4ARRAYOID,
     TIMESTAMPTZOID
 );
+statement!(DUE_QUEUED_SINCE, "due_queued_since.sql", TIMESTAMPTZOID);
 statement!(
     MANIFEST_DISABLE_BROKEN,
     "manifest_disable_broken.sql",
@@ -91,7 +97,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
     let queued = queue(spi, &due, &mut decisions, now);
     consume(spi, &due, &decisions);
-    disable_broken(spi, &due, &mut decisions, now);
+    disable_broken(spi, &due, &mut decisions, queued, now);
     settle(spi, &decisions, now);
     (
         queued,
@@ -187,7 +193,8 @@ struct Entry {
     lane_id: i64,
 }
 
-/// All entries in one statement; if that fails, each by itself, so that one bad row fails alone.
+/// All entries in one statement; if that fails, each by itself, so that one bad row fails alone. While others are in
+/// trouble a few tell that of all: other ones each time, so that none hides the rest.
 fn queue_entries(
     spi: &Spi,
     due: &[Due],
@@ -195,15 +202,28 @@ fn queue_entries(
     decisions: &mut [Decision],
     now: Timestamp,
 ) -> usize {
-    if let Ok(queued) = insert(spi, entries, now) {
-        return queued;
-    }
-    let mut queued = 0;
-    for entry in entries {
-        match insert(spi, std::slice::from_ref(entry), now) {
-            Ok(count) => queued += count,
-            Err(error) => decisions[entry.index].fail(&due[entry.index], &error, now),
+    let mut error = match insert(spi, entries, now) {
+        Ok(queued) => return queued,
+        Err(error) => error,
+    };
+    let has_detour = detour_of(Waiting::TABLE, Waiting::ALL).is_some();
+    let is_own = |error: &Error| !has_detour && !error.is_of_the_server();
+    let first = (random() * entries.len() as f64) as usize % entries.len();
+    let (mut queued, mut troubles) = (0, 0);
+    for entry in entries[first..].iter().chain(&entries[..first]) {
+        if troubles < TROUBLES_AT_MOST && entries.len() > 1 {
+            match insert(spi, std::slice::from_ref(entry), now) {
+                Ok(count) => {
+                    queued += count;
+                    troubles = 0;
+                    continue;
+                }
+                Err(its_own) => error = its_own,
+            }
         }
+        troubles = if is_own(&error) { 0 } else { troubles + 1 };
+        let (due, decision) = (&due[entry.index], &mut decisions[entry.index]);
+        decision.fail(due, &error, is_own(&error), now);
     }
     queued
 }
@@ -228,15 +248,26 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
     })
 }
 
-/// Switches off manifests that have failed often enough.
-fn disable_broken(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) {
+/// Switches off manifests that have failed often enough by their own fault. That one cannot be queued is its own only if
+/// others could be since it began.
+fn disable_broken(
+    spi: &Spi,
+    due: &[Due],
+    decisions: &mut [Decision],
+    queued: usize,
+    now: Timestamp,
+) {
     for (due, decision) in due.iter().zip(decisions) {
         let Some(failure) = &decision.failure else {
             continue;
         };
         let is_enough = decision.failures >= FAILURES_AT_MOST
             && due.failing_micros(now) >= FAILING_AT_MOST_MICROS;
-        if failure.is_own && is_enough {
+        if !failure.is_own || !is_enough {
+            continue;
+        }
+        let since = due.failed_since().unwrap_or(now);
+        if failure.is_certain || queued > 0 || is_any_queued_since(spi, since) {
             let reason = format!(
                 "it could not be queued {} times in a row: {}",
                 decision.failures, failure.message
@@ -249,6 +280,14 @@ fn disable_broken(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Times
             decision.next = NextRun::Parked(ParkedOn::Disabled);
         }
     }
+}
+
+/// Whether the cycle has queued any manifest since a time.
+fn is_any_queued_since(spi: &Spi, time: Timestamp) -> bool {
+    let rows = spi.query(&DUE_QUEUED_SINCE, &[arg(time)]);
+    rows.first()
+        .expect("a select without a table gives one row")
+        .must(1)
 }
 
 fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
