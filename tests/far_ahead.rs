@@ -15,7 +15,7 @@ const MANIFESTS: &str = "select trax.schedule('daily', 'a', cron => '0 0 * * *')
     select trax.schedule('varied', 'a', cron => '0 0 * * *', variance => interval '10 min')";
 
 #[tokio::test]
-async fn next_runs_that_no_rule_explains_are_computed_anew_and_told() {
+async fn next_runs_that_a_clock_ahead_of_now_decided_are_computed_anew_and_told() {
     let (db, s) = session().await;
     s.get(MANIFESTS).await;
     s.get("update trax.manifest_state set next_run_at = now() + interval '1 day', next_scheduled_for = now() + interval '1 day'
@@ -26,7 +26,8 @@ async fn next_runs_that_no_rule_explains_are_computed_anew_and_told() {
     // What a cycle does by a clock that is 400 days ahead.
     s.get("update trax.manifest_state s set
                next_run_at = next_run_at + interval '400 days', next_scheduled_for = next_scheduled_for + interval '400 days',
-               last_scheduled_for = now() + interval '400 days', last_success_at = now() + interval '400 days'
+               last_scheduled_for = now() + interval '400 days', last_success_at = now() + interval '400 days',
+               decided_at = now() + interval '400 days'
            from trax.manifest m where m.manifest_id = s.manifest_id and m.name in ('daily', 'interval', 'varied')")
         .await;
     Session::of(&db)
@@ -68,7 +69,8 @@ async fn an_occurrence_that_has_run_does_not_come_back() {
         "update trax.manifest_state set
                last_scheduled_for = date_trunc('minute', now()) + interval '20 min',
                next_run_at = date_trunc('minute', now()) + interval '21 min',
-               next_scheduled_for = date_trunc('minute', now()) + interval '21 min'",
+               next_scheduled_for = date_trunc('minute', now()) + interval '21 min',
+               decided_at = now() + interval '20 min'",
     )
     .await;
     let next = "select next_run_at from trax.manifest_state";
@@ -78,4 +80,55 @@ async fn an_occurrence_that_has_run_does_not_come_back() {
         .get("select * from trax.tick()")
         .await;
     assert_eq!(s.get(next).await, before);
+}
+
+/// What somebody may set by hand.
+const BY_HAND: [&str; 2] = [
+    "next_run_at = now() + interval '5 days'",
+    "next_run_at = now() + interval '5 days', next_scheduled_for = now() + interval '5 days'",
+];
+
+#[tokio::test]
+async fn a_next_run_that_somebody_sets_by_hand_stays_however_far_ahead() {
+    for by_hand in BY_HAND {
+        let (db, s) = session().await;
+        s.get(
+            "select trax.schedule('cron', 'a', cron => '0 * * * *');
+             select trax.schedule('every', 'a', every => '1 h');
+             select trax.schedule('varied', 'a', every => '1 h', variance => interval '10 min')",
+        )
+        .await;
+        s.get(&format!("update trax.manifest_state set {by_hand}"))
+            .await;
+        Session::of(&db)
+            .await
+            .get("select * from trax.tick()")
+            .await;
+        let kept = "select count(*) from trax.manifest_state where next_run_at > now() + interval '4 days'";
+        assert_eq!(s.number(kept).await, 3, "{by_hand}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_to_run_at_once_by_a_clock_ahead_of_now_runs_at_once() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('parent', 'a'); select trax.schedule('child', 'c', depends_on => '{parent}');
+           select trax.schedule('rests', 'r', cron => '* * * * *');
+           select trax.trigger('parent')")
+        .await;
+    let job = s.claim_one("tasks => '{a}'").await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    // The child is due and one that failed rests, by a clock that is a month ahead.
+    s.get("update trax.manifest_state s set next_run_at = now() + interval '30 days', decided_at = now() + interval '30 days',
+               next_scheduled_for = case m.name when 'child' then now() + interval '30 days' else date_trunc('minute', now()) end,
+               evaluation_error = case m.name when 'rests' then 'no' end
+           from trax.manifest m where m.manifest_id = s.manifest_id and m.name in ('child', 'rests')")
+        .await;
+    let fresh = Session::of(&db).await;
+    fresh.get("select * from trax.tick()").await;
+    fresh.get("select * from trax.tick()").await;
+    let queued = "select string_agg(task, ' ' order by task) from trax.work_queue";
+    assert_eq!(s.get(queued).await, "c r");
+    s.assert_healthy().await;
 }

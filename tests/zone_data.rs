@@ -85,24 +85,6 @@ async fn what_the_variance_added_stays_when_a_run_is_corrected() {
     );
 }
 
-#[tokio::test]
-async fn a_run_in_its_variance_delay_is_not_lost_by_an_update_of_the_data() {
-    let (db, s) = session().await;
-    s.get(
-        "select trax.schedule('m', 'a', cron => '0 3 * * *', timezone => 'Europe/Berlin', variance => interval '1 h');
-         select * from trax.tick();
-         update trax.manifest_state set next_scheduled_for = now() - interval '2 min', next_run_at = now() + interval '1 h';
-         update trax.instance set zone_data = 'of last year'",
-    )
-    .await;
-    Session::of(&db)
-        .await
-        .get("select * from trax.tick()")
-        .await;
-    let kept = "select next_scheduled_for < now() from trax.manifest_state";
-    assert_eq!(s.get(kept).await, "t");
-}
-
 /// A manifest that runs once a day, next in `from_now`; what is planned for it by other data.
 async fn planned(s: &Session, from_now: &str, planned: &str) {
     let minute = format!(
@@ -129,10 +111,7 @@ async fn an_occurrence_that_the_new_data_has_just_passed_runs_at_once() {
     let (db, s) = session().await;
     planned(&s, "-30 min", "30 min").await;
     let fresh = Session::of(&db).await;
-    fresh.get("select * from trax.tick()").await;
-    let next = s.get(NEXT).await;
-    assert!(next.ends_with("|-30"), "{next}");
-    assert_eq!(s.tick("queue_due").await, 1);
+    assert_eq!(fresh.tick("queue_due").await, 1);
     let next = s.get(NEXT).await;
     assert!(next.ends_with("|1410"), "and tomorrow: {next}");
 }
@@ -175,4 +154,41 @@ async fn adopting_computes_next_runs_with_the_data_of_this_server() {
     assert!(s.get(NEXT).await.ends_with("|180"));
     let noted = "select zone_data <> 'of last year' from trax.instance";
     assert_eq!(s.get(noted).await, "t");
+}
+
+#[tokio::test]
+async fn a_run_in_its_variance_delay_is_not_lost_by_an_update_of_the_data() {
+    let (db, s) = session().await;
+    planned(&s, "-2 min", "-2 min").await;
+    s.get("update trax.manifest_state set next_run_at = now() + interval '1 h'")
+        .await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    assert_eq!(s.get(NEXT).await, "60|-2");
+}
+
+#[tokio::test]
+async fn an_occurrence_that_has_come_by_the_old_data_waits_for_that_of_the_new() {
+    let (db, s) = session().await;
+    planned(&s, "30 min", "-1 min").await;
+    let fresh = Session::of(&db).await;
+    assert_eq!(fresh.tick("queue_due").await, 0);
+    assert!(s.get(NEXT).await.ends_with("|30"));
+}
+
+#[tokio::test]
+async fn an_occurrence_that_has_come_by_the_old_data_and_by_the_new_runs_once() {
+    for (right, was) in [("-10 min", "-20 min"), ("-20 min", "-10 min")] {
+        let (db, s) = session().await;
+        planned(&s, right, was).await;
+        let fresh = Session::of(&db).await;
+        assert_eq!(fresh.tick("queue_due").await, 1);
+        let next = s.get(NEXT).await;
+        let minutes = if right == "-10 min" { "|1430" } else { "|1420" };
+        assert!(next.ends_with(minutes), "{right}: {next}");
+        s.get("delete from trax.work_queue").await;
+        assert_eq!(fresh.tick("queue_due").await, 0);
+    }
 }

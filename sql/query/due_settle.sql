@@ -15,7 +15,8 @@ set
     made_up = d.made_up,
     evaluation_failures = d.failures,
     evaluation_failed_since = case when d.failure is not null then coalesce(s.evaluation_failed_since, $11) end,
-    evaluation_error = d.failure
+    evaluation_error = d.failure,
+    decided_at = $11
 from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) as d (
     manifest_id, next_run_at, next_scheduled_for, parked_on, parked_due_at, queued_for, skipped_for, made_up, failure,
     failures

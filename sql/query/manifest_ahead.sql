@@ -2,18 +2,20 @@
 select
     s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at),
     greatest(s.last_scheduled_for, s.last_skipped_for), s.last_success_at,
-    m.cron, m.every, m.timezone, m.starts_at, m.ends_at, m.variance, m.exclusions
+    m.cron, m.every, m.timezone, m.starts_at, m.ends_at, m.variance, m.exclusions,
+    s.decided_at, s.evaluation_error is not null or m.depends_mode is not null
 from (
-    select t.manifest_id, t.next_run_at, t.next_scheduled_for, t.last_scheduled_for, t.last_skipped_for, t.last_success_at
+    select
+        t.manifest_id, t.next_run_at, t.next_scheduled_for, t.last_scheduled_for, t.last_skipped_for, t.last_success_at,
+        t.decided_at, t.evaluation_error
     from trax.manifest_state t
     where t.manifest_id > $2
         and t.next_run_at > $1
-        and t.evaluation_error is null
     order by t.manifest_id
     limit $3
 ) s
 cross join lateral (
-    select f.cron, f.every, f.timezone, f.starts_at, f.ends_at, f.variance, f.exclusions
+    select f.cron, f.every, f.timezone, f.starts_at, f.ends_at, f.variance, f.exclusions, f.depends_mode
     from trax.manifest f
     where f.manifest_id = s.manifest_id
     offset 0

@@ -1,7 +1,7 @@
 -- Moves next runs that nobody holds or has moved meanwhile. Side by side: $1 manifests, $2 the next run that was, $3 the
--- next run, $4 the occurrence it stands for
+-- next run, $4 the occurrence it stands for. $5 now
 update trax.manifest_state s
-set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence
+set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence, decided_at = $5
 from (
     select t.manifest_id, c.next_run_at, c.occurrence
     from unnest($1, $2, $3, $4) as c (manifest_id, was, next_run_at, occurrence)

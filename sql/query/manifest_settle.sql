@@ -11,6 +11,10 @@ set
         when n.scheduled_for is not distinct from s.parked_due_at then interval '0'
         else coalesce(random() * m.variance, interval '0')
     end,
+    decided_at = case
+        when n.scheduled_for is distinct from s.next_scheduled_for and n.scheduled_for is distinct from s.parked_due_at then $4
+        else s.decided_at
+    end,
     parked_on = n.parked_on,
     parked_since = case
         when n.parked_on is null then null

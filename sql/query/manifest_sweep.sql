@@ -9,6 +9,7 @@ set
         when o.parked_on = 'outcome' then case when m.run_at is null then clock_timestamp() end
         else s.parked_due_at
     end,
+    decided_at = case when o.parked_on = 'outcome' then clock_timestamp() else s.decided_at end,
     parked_on = case when o.parked_on = 'outcome' and m.run_at is not null then 'ended' end,
     parked_since = case when o.parked_on = 'outcome' and m.run_at is not null then clock_timestamp() end
 from (

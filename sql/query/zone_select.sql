@@ -1,10 +1,13 @@
--- The cron manifests in zones that are due after $1, with what their next run follows from.
+-- The cron manifests in zones whose next run is to come, or has come and is not queued yet, with what it follows from. $1 now
 select
     s.manifest_id, s.next_scheduled_for, m.cron, m.timezone, m.starts_at, m.ends_at, m.exclusions, s.next_run_at
 from trax.manifest m
 join trax.manifest_state s on s.manifest_id = m.manifest_id
 where m.cron is not null
     and m.timezone <> 'UTC'
-    -- One whose occurrence has come and whose delay has not keeps it.
-    and s.next_run_at > $1
-    and s.next_scheduled_for > $1
+    and s.next_scheduled_for is not null
+    -- One that somebody has made due before its occurrence is due.
+    and (
+        s.next_run_at > $1
+        or s.next_scheduled_for <= $1
+    )

@@ -107,6 +107,7 @@ create table trax.manifest_state (
     evaluation_failures int not null default 0,
     evaluation_failed_since timestamptz,
     evaluation_error text,
+    decided_at timestamptz,
     constraint manifest_state_pkey primary key (manifest_id),
     constraint manifest_state_parked_on_known check (
         parked_on in ('disabled', 'group_disabled', 'dead_letter', 'queued', 'executing', 'outcome', 'ended')
@@ -137,6 +138,7 @@ comment on column trax.manifest_state.last_success_at is 'When one of its jobs l
 comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row, apart from those that were the server''s trouble.';
 comment on column trax.manifest_state.evaluation_failed_since is 'When it first failed of those in a row.';
 comment on column trax.manifest_state.evaluation_error is 'What the last failed evaluation said.';
+comment on column trax.manifest_state.decided_at is 'When trax decided what is to come; what a clock has decided that was ahead of now is decided anew.';
 
 create table trax.manifest_dependency (
     child_id bigint not null,

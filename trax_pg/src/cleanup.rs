@@ -54,6 +54,13 @@ pub(crate) struct Cleaned {
     pub(crate) dead_letters: i64,
 }
 
+/// What a cycle has to put right before it queues what is due.
+pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
+    if !zone_data::is_settled() {
+        isolated(spi, now, false, "zone data", || zone_data::settle(spi, now));
+    }
+}
+
 /// Lets go what has been kept long enough, and once a minute in each backend looks after everything else.
 pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));

@@ -55,6 +55,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     let reaped = outcome::reap_expired_leases(spi, now, reap_from);
     let buried = dead_letter::reap(spi, reaped.spent, now);
     let expired = outcome::expire_queued(spi, now);
+    cleanup::before_due(spi, now);
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);
     let cleaned = cleanup::clean_up(spi, now);

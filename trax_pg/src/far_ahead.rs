@@ -1,9 +1,9 @@
-//! Next runs that lie further ahead than any rule puts them, left behind by a clock that was wrong for a while.
+//! Next runs that a clock has decided which was ahead of now, left behind when it was set right.
 //!
-//! Enters: states whose next run is to come. Leaves: those of cron and `every` manifests computed anew from the clock of
+//! Enters: states whose next run is to come. Leaves: those that were decided later than now computed anew from the clock of
 //! now, and a word in the log.
-//! Holds: what is less than [`TOLERANCE_MICROS`] further ahead than its schedule says comes by itself. A time set by hand
-//! for the same occurrence stays.
+//! Holds: `decided_at` explains a time, not what it is: a next run that somebody sets by hand stays, however far ahead.
+//! What is less than [`TOLERANCE_MICROS`] further ahead than its schedule says comes by itself.
 //!
 //! A sweep looks at the next [`LOOK_AT_MOST`] manifests, and at all of them when this backend sees the clock go back.
 
@@ -52,7 +52,7 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
             &[arg(now), arg(reached), arg(LOOK_AT_MOST)],
         );
         let moves: Vec<Move> = rows.iter().filter_map(|row| put_right(&row, now)).collect();
-        moved += move_next_runs(spi, &moves);
+        moved += move_next_runs(spi, &moves, now);
         let is_last = (rows.len() as i64) < LOOK_AT_MOST;
         reached = match rows.len() {
             count if !is_last => rows.row(count - 1).must(1),
@@ -74,6 +74,21 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
 /// None when it is right, or says nothing because it cannot be evaluated.
 fn put_right(row: &SpiRow, now: Timestamp) -> Option<Move> {
     let was: Timestamp = row.must(2);
+    let is_decided_ahead = row
+        .get::<Timestamp>(13)
+        .is_some_and(|decided| decided > now.plus(TOLERANCE_MICROS));
+    if !is_decided_ahead || was <= now.plus(TOLERANCE_MICROS) {
+        return None;
+    }
+    // One that rests after a failure is tried again, one whose parents have succeeded is due.
+    if row.must(14) {
+        return Some(Move {
+            manifest_id: row.must(1),
+            was,
+            run_at: now,
+            occurrence: row.must::<Timestamp>(3).min(now),
+        });
+    }
     let timing = Timing {
         cron: row.get(6),
         every: row.get(7),

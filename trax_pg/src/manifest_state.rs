@@ -86,7 +86,8 @@ statement!(
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID,
     TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZOID
 );
 statement!(MANIFEST_REGROUP, "manifest_regroup.sql", INT8OID, TEXTOID);
 
@@ -340,7 +341,7 @@ pub(crate) struct Move {
 }
 
 /// Moves next runs; those that another transaction holds, or has moved, stay. Gives how many were moved.
-pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move]) -> usize {
+pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize {
     if moves.is_empty() {
         return 0;
     }
@@ -355,6 +356,7 @@ pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move]) -> usize {
         times(|one| one.was),
         times(|one| one.run_at),
         times(|one| one.occurrence),
+        arg(now),
     ];
     spi.execute(&MANIFEST_MOVE, &arguments)
 }

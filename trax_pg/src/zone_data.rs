@@ -6,8 +6,9 @@
 //! Enters: an update of the data on disk, or `trax.adopt()`, after which nobody knows what data there was. Leaves: the
 //! scheduler connects again, and the next cycle of a backend that has read the new data corrects the next run of every
 //! cron manifest in a zone.
-//! Holds: the occurrence that was to come is moved, not replaced. It becomes the nearest of the new ones, also one that
-//! has just passed: a shift drops no day and runs none twice.
+//! Holds: the occurrence that was to come, or has come and is not queued yet, is moved, not replaced. It becomes the nearest
+//! of the new ones, also one that has just passed: a shift drops no day and runs none twice. So the first cycle of a backend
+//! corrects before it queues.
 
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -15,10 +16,12 @@ use crate::manifest_state::{Move, move_next_runs};
 use crate::spi::{Spi, SpiRow, arg, statement};
 use crate::timing::{self, Plan, Timing};
 use pgrx::pg_sys;
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::UNIX_EPOCH;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, UNIX_EPOCH};
 
 /// Where servers that are built to use the system's data find it.
 const SYSTEM_DATA: &str = "/usr/share/zoneinfo";
@@ -32,6 +35,13 @@ pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 
 /// The fingerprint when this backend first asked for a zone.
 static LOADED: OnceLock<Option<String>> = OnceLock::new();
+/// This backend has seen that nothing is left to correct.
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Until when it rests after it has corrected.
+    static RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// Remembers which data this backend reads; before it loads a zone.
 pub(crate) fn note() {
@@ -49,6 +59,26 @@ pub(crate) fn is_stale() -> bool {
         .is_some_and(|loaded| loaded.as_ref() != Some(&current))
 }
 
+/// Whether nothing is left to do before a cycle queues what is due.
+pub(crate) fn is_settled() -> bool {
+    SETTLED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
+}
+
+/// Before a cycle queues what is due: corrects until that has committed, once in each backend, which keeps its data. While
+/// others hold what is to be corrected it rests for a hundred times as long as it took.
+pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
+    let began = Instant::now();
+    note();
+    let current = fingerprint();
+    if current.is_none() || is_stale() || known(spi) == current {
+        SETTLED.store(true, Ordering::Relaxed);
+        return Ok(());
+    }
+    catch_up(spi, now)?;
+    RESTS.set(Some(Instant::now() + began.elapsed() * 100));
+    Ok(())
+}
+
 /// Computes next runs anew if they were computed with other data than there is now; gives how many were corrected. A
 /// stale backend leaves it to one that is not.
 pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
@@ -59,11 +89,7 @@ pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     if is_stale() {
         return Ok(0);
     }
-    let known: Option<String> = spi
-        .query(&ZONE_DATA_KNOWN, &[])
-        .first()
-        .and_then(|row| row.get(1));
-    if known.as_ref() == Some(&current) {
+    if known(spi).as_ref() == Some(&current) {
         return Ok(0);
     }
     let (corrected, all) = correct(spi, now);
@@ -71,6 +97,12 @@ pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
         spi.execute(&ZONE_DATA_STORE, &[arg(current)]);
     }
     Ok(corrected)
+}
+
+/// The data with which next runs were computed.
+fn known(spi: &Spi) -> Option<String> {
+    let rows = spi.query(&ZONE_DATA_KNOWN, &[]);
+    rows.first().and_then(|row| row.get(1))
 }
 
 /// Gives how many were corrected, and whether none is left that another transaction holds.
@@ -86,31 +118,36 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
         if !planned.is_finite() {
             continue;
         }
-        if let Some(occurrence) = moved(&plan, planned, now).filter(|&at| at != planned) {
+        let moved = nearest(&plan, planned).or_else(|| {
+            // One that has come keeps its occurrence, and the misfire policy says what becomes of it.
+            let next = plan.after(now).filter(|_| planned > now);
+            next.map(|occurrence| occurrence.at)
+        });
+        if let Some(occurrence) = moved.filter(|&at| at != planned) {
             let delay = run_at.0.saturating_sub(planned.0);
             moves.push(Move {
                 manifest_id: row.must(1),
                 was: run_at,
-                run_at: occurrence.plus(delay).max(now),
+                // One that has just been passed is due now, and no more overdue than it was.
+                run_at: occurrence.plus(delay).max(run_at.min(now)),
                 occurrence,
             });
         }
     }
-    let corrected = move_next_runs(spi, &moves);
+    let corrected = move_next_runs(spi, &moves, now);
     (corrected, corrected == moves.len())
 }
 
-/// Where the data of now has the occurrence that was planned; the next one if none is near.
-fn moved(plan: &Plan, planned: Timestamp, now: Timestamp) -> Option<Timestamp> {
+/// Where the data of now has the occurrence that was planned, if it is near.
+fn nearest(plan: &Plan, planned: Timestamp) -> Option<Timestamp> {
     let before = plan.latest(planned.plus(-FARTHEST_MICROS), planned);
     let after = plan.after(planned).map(|occurrence| occurrence.at);
     let distance = |at: Timestamp| at.0.saturating_sub(planned.0).saturating_abs();
-    let nearest = before
+    before
         .into_iter()
         .chain(after)
         .filter(|&at| distance(at) <= FARTHEST_MICROS)
-        .min_by_key(|&at| distance(at));
-    nearest.or_else(|| plan.after(now).map(|occurrence| occurrence.at))
+        .min_by_key(|&at| distance(at))
 }
 
 fn timing(row: &SpiRow) -> Timing {
