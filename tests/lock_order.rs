@@ -164,3 +164,37 @@ async fn a_document_that_changes_nothing_locks_no_group_and_no_manifest() {
     applier.get("commit").await;
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn the_log_of_the_server_names_the_statements_of_a_deadlock() {
+    let (db, s) = session().await;
+    let (one, other) = (Session::of(&db).await, Session::of(&db).await);
+    s.get("select trax.enqueue('a'), trax.enqueue('a')").await;
+    let jobs = s.claim("max_jobs => 2").await;
+    let complete = |n: usize| format!("select trax.complete({})", jobs[n].key());
+    one.get("begin").await;
+    one.get(&complete(0)).await;
+    other.get("begin").await;
+    other.get(&complete(1)).await;
+    let (first, second) = (one.pid(), other.pid());
+    let waits = one.spawn(complete(1));
+    s.sees_waiting(first).await;
+    let meets = other.spawn(complete(0));
+    let (waits, meets) = tokio::join!(waits, meets);
+    let results = [waits, meets].map(|ended| ended.expect("the session lives").1);
+    let refused: Vec<&Refusal> = results
+        .iter()
+        .filter_map(|one| one.as_ref().err())
+        .collect();
+    let [refusal] = refused.as_slice() else {
+        panic!("one of them is the victim: {results:?}");
+    };
+    assert_eq!(refusal.code, "40P01", "{refusal}");
+    assert!(!refusal.detail.contains("select"), "for the log only");
+    let log = std::fs::read_to_string(harness::shared_server().log_file());
+    let log = log.expect("the log can be read");
+    for (pid, statement) in [(first, complete(1)), (second, complete(0))] {
+        let line = format!("Process {pid}: {statement}");
+        assert!(log.contains(&line), "{line}");
+    }
+}

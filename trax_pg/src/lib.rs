@@ -47,6 +47,7 @@ mod zone_data;
 mod backend;
 mod clock;
 mod columns;
+mod deadlock;
 mod durability;
 mod entry;
 mod error;
@@ -68,6 +69,7 @@ mod worker;
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     setting::define();
+    deadlock::install();
     if shmem::can_be_requested() {
         shmem::request();
         worker::hold::install();
