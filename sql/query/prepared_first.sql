@@ -1,7 +1,15 @@
--- A transaction of this database that was prepared before the server started, if there is one.
+-- A transaction of this database that was prepared before shared memory began, if there is one: a crash of any process makes
+-- it anew, and the checkpointer with it.
 select p.gid
 from pg_catalog.pg_prepared_xacts p
 where p.database = pg_catalog.current_database()
-    and p.prepared < pg_catalog.pg_postmaster_start_time()
+    and p.prepared < coalesce(
+        (
+            select pg_catalog.max(a.backend_start)
+            from pg_catalog.pg_stat_activity a
+            where a.backend_type = 'checkpointer'
+        ),
+        'infinity'
+    )
 order by p.prepared
 limit 1

@@ -1,6 +1,7 @@
 //! Transactions that enqueue early and commit late.
 
 use super::{ROUND, UNANNOUNCED, claim, pass, vacuum};
+use harness::process::send_signal;
 use harness::scheduler::{connect, execute, scheduler_of, scheduling, violations};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
@@ -108,8 +109,13 @@ async fn jobs_that_commit_after_many_later_ones_have_passed_are_found_by_the_nex
 
 /// A database of a server for prepared transactions, and a session of it.
 async fn two_phase() -> (Server, Session) {
+    two_phase_of(2).await
+}
+
+/// The same for so many at once.
+async fn two_phase_of(most: usize) -> (Server, Session) {
     let server = scheduling()
-        .setting("max_prepared_transactions", "2")
+        .setting("max_prepared_transactions", most.to_string())
         .start()
         .expect("a server starts");
     let database = server
@@ -209,4 +215,57 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_restart_wakes_who_w
     let (_, waited) = wait.await.expect("the wait ends");
     assert_eq!(waited.as_deref(), Ok(""));
     assert!(began.elapsed() < PATIENCE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_waits() {
+    let (server, s) = two_phase().await;
+    s.get("begin; select trax.enqueue('t')").await;
+    s.get("prepare transaction 'enqueued'").await;
+    // The server goes on with new shared memory; when it was started stays.
+    send_signal("KILL", s.pid());
+    let database = server.existing("prepared");
+    let client = eventually("the server is back", PATIENCE, async || {
+        let (client, connection) = database
+            .config()
+            .connect(tokio_postgres::NoTls)
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        let rows = client.query("select 1", &[]).await;
+        rows.map(|_| client).map_err(|error| error.to_string())
+    })
+    .await;
+    scheduler_of(&client, "prepared", PATIENCE).await;
+    let (s, waiter) = (Session::of(&database).await, Session::of(&database).await);
+    waiter.get("select * from trax.claim_next()").await;
+    let pid = waiter.pid();
+    let began = Instant::now();
+    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
+    waits(&s, pid).await;
+    s.get("commit prepared 'enqueued'").await;
+    let (waiter, waited) = tokio::time::timeout(PATIENCE, wait)
+        .await
+        .expect("it is woken")
+        .expect("the wait ends");
+    assert_eq!(waited.as_deref(), Ok(""));
+    assert!(began.elapsed() < PATIENCE);
+    assert_eq!(waiter.claim("").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_many_prepared_transactions_enqueued_is_found_as_each_ends() {
+    let (_server, s) = two_phase_of(40).await;
+    for round in 0..2 {
+        for n in 0..40 {
+            s.get(&format!("begin; select trax.enqueue('t{n}')")).await;
+            s.get(&format!("prepare transaction 'p{n}'")).await;
+        }
+        assert!(s.claim("max_jobs => 100").await.is_empty());
+        for n in 0..40 {
+            s.get(&format!("commit prepared 'p{n}'")).await;
+            assert_eq!(s.claim("max_jobs => 100").await.len(), 1, "{round} {n}");
+        }
+    }
+    s.assert_healthy().await;
 }

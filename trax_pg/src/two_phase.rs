@@ -2,8 +2,8 @@
 //!
 //! The session that prepares forgets all marks and hints, and the one that commits or rolls back knows none of them. So
 //! shared memory remembers by name which prepared transactions changed something of ours and what they make claimable;
-//! when such a one ends, that is looked at again, and everybody who waits looks. A restart forgets the names: while a
-//! transaction is left that was prepared before it, the end of one that nobody knows makes all hints void. A scheduler
+//! when such a one ends, that is looked at again, and everybody who waits looks. A restart, and a crash of any process,
+//! forgets the names: while a transaction is left that was prepared before it, the end of one that nobody knows makes all hints void. A scheduler
 //! looks when it begins whether there is one; where none does it is taken for granted.
 
 use crate::hash::name_hash;
