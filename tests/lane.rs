@@ -100,8 +100,43 @@ async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_
     let fresh = Session::of(&crowded).await;
     let urgent = s.enqueue("'urgent', priority => 9").await;
     assert_eq!(fresh.claim_ids("lease => '1 h'").await, [urgent]);
-    let claimed = claim_all(&fresh).await;
-    assert_eq!(claimed.len(), 100_000);
+
+    // Who has read all lanes sleeps, and is woken by a job of a lane that has no place.
+    let mine = "tasks => '{mine}', lease => '1 h'";
+    for _ in 0..2 {
+        assert!(fresh.claim_ids(mine).await.is_empty());
+        fresh.get("call trax.wait_for_work('1 ms')").await;
+    }
+    assert!(fresh.claim_ids(mine).await.is_empty());
+    let began = Instant::now();
+    fresh.get("call trax.wait_for_work('300 ms')").await;
+    assert!(began.elapsed() >= Duration::from_millis(295));
+    let job = s.enqueue("'mine'").await;
+    let cost = buffers(&fresh, &format!("select * from trax.claim_next({mine})")).await;
+    println!("a claim of a new lane touches {cost} buffers");
+    assert!(cost < 1000, "it reads all lanes again: {cost}");
+    assert_eq!(
+        s.number("select job_id from trax.lease where task = 'mine'")
+            .await,
+        job
+    );
+
+    // A place that a lane gets later hides none of its older rows.
+    let mut claimed = Vec::new();
+    for _ in 0..20 {
+        claimed.extend(fresh.claim_ids("max_jobs => 1000, lease => '1 h'").await);
+    }
+    s.get(
+        "select count(trax.enqueue(task)) from (
+             select task from trax.work_queue order by job_id desc limit 20000
+         ) last",
+    )
+    .await;
+    for s in [&fresh, &Session::of(&crowded).await] {
+        claimed.extend(s.claim_ids("max_jobs => 1000, lease => '1 h'").await);
+    }
+    claimed.extend(claim_all(&Session::of(&crowded).await).await);
+    assert_eq!(claimed.len(), 120_000);
     assert!(claimed.is_sorted(), "in order of age");
     let last = s.enqueue("'last'").await;
     assert_eq!(fresh.claim_ids("").await, [last]);
@@ -148,6 +183,112 @@ async fn a_prepared_transaction_that_ends_makes_no_session_read_all_lanes() {
         after.iter().all(|&after| after <= before + 200),
         "{before} before, {after:?} after"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_database_leaves_its_places_to_others() {
+    let server = scheduling().start().expect("a server starts");
+    let mut costs = Vec::new();
+    // Each has more lanes than the next could have beside it.
+    for name in ["first", "second", "third"] {
+        let db = server.database(name).await.expect("it is made");
+        let s = Session::of(&db).await;
+        enqueue_names(&s, 60_000, "'task' || n").await;
+        assert_eq!(s.claim_ids("").await.len(), 1);
+        // One that is new need not read all lanes.
+        costs.push(buffers(&Session::of(&db).await, CLAIM).await);
+        drop(s);
+        let other = Session::of(&server.existing("postgres")).await;
+        other
+            .get(&format!("drop database {name} with (force)"))
+            .await;
+        let seen = "select string_agg(distinct datname, ' ') from pg_stat_activity where backend_type like 'trax s%'";
+        eventually("it is gone", PATIENCE, async || {
+            match other.get(seen).await {
+                seen if seen.contains(name) => Err(seen),
+                _ => Ok(()),
+            }
+        })
+        .await;
+    }
+    println!("{costs:?} buffers");
+    // To read them would be two for each.
+    assert!(costs.iter().all(|&cost| cost < 10_000), "{costs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_a_prepared_transaction_queued_in_many_sections_is_claimed_at_once() {
+    let server = scheduling()
+        .setting("max_prepared_transactions", "2")
+        .start()
+        .expect("a server starts");
+    let db = server.database("sections").await.expect("it is made");
+    let (s, claimer) = (Session::of(&db).await, Session::of(&db).await);
+    // The claimer knows all lanes, and that they are empty.
+    enqueue_names(&s, 9, "'task' || n").await;
+    assert_eq!(claim_all(&claimer).await.len(), 9);
+    for (end, found) in [("rollback", 0), ("commit", 9)] {
+        s.get("begin").await;
+        enqueue_names(&s, 9, "'task' || n, priority => n").await;
+        s.get("prepare transaction 'many'").await;
+        assert_eq!(claim_all(&claimer).await.len(), 0);
+        s.get(&format!("{end} prepared 'many'")).await;
+        let claimed = claimer.claim_ids("max_jobs => 1000, lease => '1 h'").await;
+        assert_eq!(claimed.len(), found, "{end}");
+        assert!(
+            claimed.is_sorted_by(|a, b| a > b),
+            "the highest priority first"
+        );
+    }
+    s.assert_healthy().await;
+}
+
+/// Two names with one number: rows of the second stand in the lane of the first.
+async fn two_names_in_one_lane() -> (Database, Session) {
+    let (db, s) = session().await;
+    s.get(
+        "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, input)
+         select trax.lane_of('g', 'a'), now(), now(), (array['a', 'b'])[1 + n % 2], (array['g', 'h'])[1 + n % 2], '{}'
+         from generate_series(1, 6) n",
+    )
+    .await;
+    (db, s)
+}
+
+#[tokio::test]
+async fn a_claim_of_one_of_two_names_with_one_number_takes_no_job_of_the_other() {
+    for (names, wanted) in [
+        ("tasks => '{a}'", "ga"),
+        ("groups => '{h}'", "hb"),
+        ("tasks => '{a}', groups => '{h}'", "no"),
+    ] {
+        let (db, s) = two_names_in_one_lane().await;
+        let taken = s.claim_ids(&format!("{names}, max_jobs => 9")).await;
+        let others =
+            format!("select count(*) from trax.lease where group_name || task <> '{wanted}'");
+        assert_eq!(s.number(&others).await, 0, "{names}");
+        let rest = Session::of(&db).await.claim_ids("max_jobs => 9").await;
+        assert!(rest.is_sorted());
+        assert_eq!(taken.len() + rest.len(), 6);
+    }
+}
+
+#[tokio::test]
+async fn of_two_names_with_one_number_each_has_its_own_limit() {
+    let (_db, s) = two_names_in_one_lane().await;
+    s.get("select trax.configure_group('g', max_active_jobs => 1)")
+        .await;
+    let mut claimed = 0;
+    for _ in 0..3 {
+        claimed += s.claim("max_jobs => 9, lease => '1 h'").await.len();
+        assert!(s.claim("tasks => '{a}'").await.is_empty());
+        let of_group = "select count(*) from trax.lease where group_name = 'g'";
+        assert_eq!(s.number(of_group).await, 1);
+        s.get("select count(trax.complete(job_id, token)) from trax.lease")
+            .await;
+    }
+    assert_eq!(claimed, 6);
+    s.assert_healthy().await;
 }
 
 #[tokio::test]

@@ -16,7 +16,8 @@
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
 //! | 10 | rows of `dead_letter` | unique key, then those without one by age |
 //!
-//! A claim waits for nothing. Its locks on groups, keys and manifests are taken if they are free and kept until it
+//! A claim waits for nothing but for who is reading which sections of lanes there are (`Lock::Sections`, milliseconds), who
+//! waits for nobody and gives it back at once. Its locks on groups, keys and manifests are taken if they are free and kept until it
 //! commits; [`AT_MOST`] and [`GROUPS_AT_MOST`] say how many they can be.
 //!
 //! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot reach these tags.
@@ -46,6 +47,8 @@ pub(crate) enum Lock<'a> {
     Group(&'a str),
     /// The limit of the database.
     Database,
+    /// Who reads for all sessions which sections of lanes there are.
+    Sections,
     Key(&'a str),
     /// A manifest as what its jobs share.
     Manifest(i64),
@@ -111,6 +114,7 @@ impl Lock<'_> {
             Self::Edges => only(1),
             Self::AllGroups => only(2),
             Self::Database => only(3),
+            Self::Sections => only(4),
             Self::Group(name) => (1, name_hash(&[name])),
             Self::Key(key) => (2, name_hash(&[key])),
             Self::Manifest(id) => (3, id as u64),

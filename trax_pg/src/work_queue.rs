@@ -358,8 +358,8 @@ sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
 });
 
 /// The lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended by a zero byte. Stored in
-/// rows: must never change. Nobody finds a task whose lane is that of another's without 2^63 tries, and a claim that
-/// met two lanes with one number would still go by the names in each row.
+/// rows: must never change. Nobody finds a task whose lane is that of another's without 2^63 tries. A claim that met two
+/// lanes with one number would still go by the names in each row, and might leave some of them to the next.
 pub(crate) fn lane(group: &str, task: &str) -> i64 {
     let names = (group.to_owned(), task.to_owned());
     LANES.with_borrow_mut(|lanes| {

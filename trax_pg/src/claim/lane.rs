@@ -2,8 +2,10 @@
 //!
 //! A session keeps a list for each filter that it claims with: the sections that may have rows, the best first. Shared
 //! memory says what was lowered since (`shmem/lane.rs`), so a claim costs what has changed and what it looks at, not
-//! how many lanes there are or ever were. Where shared memory does not know all sections the list is read from the
-//! index.
+//! how many lanes there are or ever were. A list that shared memory does not help to all sections is read from the index.
+//!
+//! Sections of a group that was full are *parked* behind its gate, the best first. When that opens the best one is looked
+//! at again, and the next when that has been taken: however many lanes a full group has, a claim looks at one.
 //!
 //! Which group and task a lane is of, its rows say; a session keeps what it has seen, which stays true: the lane is a
 //! hash of the two. Until a row has been seen the section stands where the best group would stand.
@@ -12,18 +14,21 @@
 
 use super::Request;
 use super::scan::Place;
+use crate::clock::Timestamp;
 use crate::hint;
 use crate::scope::Scope;
 use crate::shmem::{self, Gate, LanesState, Section};
 use crate::spi::{Spi, statement};
-use std::cell::RefCell;
-use std::collections::{BinaryHeap, HashMap};
+use std::cell::{Cell, RefCell};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Filters whose lists a session keeps.
+/// Filters whose lists a session keeps, and how many sections these may have together: 100 bytes each. The list that it
+/// used last is kept whatever it has.
 const LISTS: usize = 16;
-/// How long what was read of groups, and a list that shared memory does not keep, is believed at most.
+const SECTIONS_KEPT: usize = 262_144;
+/// How long what was read of groups is believed at most.
 const OLDEST: Duration = Duration::from_secs(1);
 /// What takes long to read is kept for so many times that long.
 const KEEP_TIMES: u32 = 20;
@@ -54,6 +59,10 @@ type Filter = (Option<Vec<String>>, Option<Vec<String>>, Scope);
 
 thread_local! {
     static LANES: RefCell<HashMap<i64, Rc<Lane>>> = RefCell::default();
+    /// The change that made void what was known when these names were seen.
+    static NAMES_SINCE: Cell<u64> = const { Cell::new(0) };
+    /// How many lists were kept.
+    static KEEPS: Cell<u64> = const { Cell::new(0) };
     static GROUPS: RefCell<Option<(Rc<Groups>, GroupsRead)>> = RefCell::default();
     static KEPT: RefCell<HashMap<Filter, List>> = RefCell::default();
     static LIMITED: RefCell<HashMap<String, bool>> = RefCell::default();
@@ -72,6 +81,13 @@ pub(super) fn learn(number: i64, lane: &Rc<Lane>) {
         }
         lanes.insert(number, Rc::clone(lane));
     });
+}
+
+/// Rows were written by hand, perhaps under numbers that are not those of their names.
+fn forget_names(void: u64) {
+    if NAMES_SINCE.replace(void) != void {
+        LANES.take();
+    }
 }
 
 /// Whether a group had a limit when this session last looked; `read` looks.
@@ -176,13 +192,30 @@ pub(super) struct List {
     sections: HashMap<Section, Known>,
     /// Those that are to be looked at, the best first; those whose place has changed since stand here more than once.
     best: BinaryHeap<(Best, Section)>,
-    /// Those of groups that were full.
-    parked: Vec<Section>,
-    /// The generation of shared memory, and the change up to which the list knows what was lowered.
-    generation: Option<u64>,
+    /// Those of groups that were full, by the places of their gates, and when to look whether these are still closed.
+    parked: HashMap<usize, Parked>,
+    parked_until: VecDeque<(i64, usize)>,
+    openings: u64,
+    /// What shared memory has told: everything since this change, up to that one.
+    void: u64,
     seen: u64,
-    /// When it was read from the index, unless shared memory had all.
+    /// It has all sections that had rows then.
+    is_whole: bool,
+    /// When it was read from the index, and how long that took.
     read: Option<(Instant, Duration)>,
+    /// When it was kept.
+    kept: u64,
+}
+
+/// The sections behind a gate.
+struct Parked {
+    gate: Gate,
+    /// When to look whether it is still closed.
+    until: i64,
+    /// The best first; some may have been put back or dropped since, or stand here more than once.
+    sections: BinaryHeap<(Best, Section)>,
+    /// The best one is to be looked at.
+    is_open: bool,
 }
 
 /// What a list knows of a section.
@@ -239,61 +272,101 @@ impl List {
             ages,
             sections: HashMap::new(),
             best: BinaryHeap::new(),
-            parked: Vec::new(),
-            generation: None,
+            parked: HashMap::new(),
+            parked_until: VecDeque::new(),
+            openings: shmem::openings(),
+            void: 0,
             seen: 0,
+            is_whole: false,
             read: None,
+            kept: 0,
         }
     }
 
     /// Keeps the list for the next claim of this session.
-    pub(super) fn keep(self) {
+    pub(super) fn keep(mut self) {
+        // What has been many is not kept for.
+        if self.sections.len() * 8 + 1024 < self.sections.capacity() {
+            self.sections.shrink_to_fit();
+            self.best.shrink_to_fit();
+        }
+        self.kept = KEEPS.replace(KEEPS.get() + 1);
         KEPT.with_borrow_mut(|lists| {
-            if lists.len() >= LISTS {
-                lists.clear();
-            }
             lists.insert(self.filter.clone(), self);
+            loop {
+                let sections: usize = lists.values().map(|list| list.sections.len()).sum();
+                let is_much = lists.len() > LISTS || lists.len() > 1 && sections > SECTIONS_KEPT;
+                let oldest = lists.values().min_by_key(|list| list.kept);
+                let Some(oldest) = oldest.filter(|_| is_much).map(|list| list.filter.clone())
+                else {
+                    break;
+                };
+                lists.remove(&oldest);
+            }
         });
     }
 
-    /// Learns what was lowered since the last claim; false when sections have to be read from the index.
+    /// Learns what was lowered since the last claim; false when the sections have to be read from the index.
     pub(super) fn catch_up(&mut self, state: &LanesState) -> bool {
-        let is_known = self.generation == Some(state.generation)
-            && (state.complete
-                || self
-                    .read
-                    .is_some_and(|(at, took)| at.elapsed() < OLDEST.max(took * KEEP_TIMES)));
-        if is_known {
-            let lowered = shmem::lowered_since(state, self.seen);
-            self.seen = lowered.last;
-            self.add(lowered.rows);
+        if self.void != state.void {
+            forget_names(state.void);
+            self.clear();
+            self.void = state.void;
+        }
+        if self.is_whole {
+            self.follow(state);
+        }
+        if self.is_whole {
             return true;
         }
-        self.clear();
-        let lowered = shmem::lowered_since(state, 0);
+        if let Some(all) = shmem::all() {
+            self.begin(&all.rows, all.last);
+            return true;
+        }
+        // Where many changes are lost again and again it is not read all the time.
+        let was_read = self
+            .read
+            .is_some_and(|(at, took)| at.elapsed() < took * KEEP_TIMES);
+        if was_read {
+            self.follow(state);
+        }
+        was_read
+    }
+
+    fn follow(&mut self, state: &LanesState) {
+        let lowered = shmem::lowered_since(state, self.seen);
         self.seen = lowered.last;
-        self.generation = Some(state.generation);
+        self.is_whole &= lowered.whole;
         self.add(lowered.rows);
-        lowered.all
     }
 
     /// Whether the list has all that there was when the claim began.
-    pub(super) fn is_current(&self, state: &LanesState, began: Instant) -> bool {
-        state.complete || self.read.is_some_and(|(at, _)| at >= began)
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// These are all sections, up to a change.
+    fn begin(&mut self, rows: &[(Section, i64)], seen: u64) {
+        self.clear();
+        self.add(rows.iter().copied());
+        self.seen = seen;
+        self.is_whole = true;
+    }
+
+    /// These sections were read from the index after `state`, beginning at a time.
+    pub(super) fn was_read(&mut self, rows: &[(Section, i64)], state: &LanesState, at: Instant) {
+        self.begin(rows, state.changes);
+        self.read = Some((at, at.elapsed()));
     }
 
     pub(super) fn clear(&mut self) {
         self.sections.clear();
         self.best.clear();
         self.parked.clear();
-        self.generation = None;
+        self.parked_until.clear();
         self.seen = 0;
+        self.is_whole = false;
         self.read = None;
-    }
-
-    /// Sections were read from the index, beginning at a time.
-    pub(super) fn was_read(&mut self, at: Instant) {
-        self.read = Some((at, at.elapsed()));
     }
 
     /// Adds sections, and rows that come before those that were known.
@@ -306,8 +379,12 @@ impl List {
                 Some(known) if known.bound <= bound => {}
                 Some(known) => {
                     known.bound = bound;
-                    if known.place.is_some() {
-                        self.put(section, bound);
+                    let is_parked = known.place.is_none();
+                    match self.gate(section).filter(|_| is_parked) {
+                        Some(gate) if self.parked.contains_key(&gate.place()) => {
+                            self.park(section, gate);
+                        }
+                        _ => self.put(section, bound),
                     }
                 }
                 None => self.put(section, bound),
@@ -332,16 +409,24 @@ impl List {
         self.groups.priority(&lane.group)
     }
 
+    /// The gate of a section whose group is known.
+    fn gate(&self, section: Section) -> Option<Gate> {
+        known(section.lane).map(|lane| lane.gate)
+    }
+
+    fn place(&self, section: Section, bound: i64) -> Place {
+        if self.ages {
+            return Place::BEST;
+        }
+        let of_group = known(section.lane).map_or(self.groups.highest, |lane| {
+            self.groups.priority(&lane.group)
+        });
+        Place::new(of_group, section.priority, bound)
+    }
+
     /// The section is to be looked at, from this job on.
     pub(super) fn put(&mut self, section: Section, bound: i64) {
-        let place = if self.ages {
-            Place::BEST
-        } else {
-            let of_group = known(section.lane).map_or(self.groups.highest, |lane| {
-                self.groups.priority(&lane.group)
-            });
-            Place::new(of_group, section.priority, bound)
-        };
+        let place = self.place(section, bound);
         let known = Known {
             bound,
             place: Some(place),
@@ -356,24 +441,74 @@ impl List {
         }
     }
 
-    /// The section's group was full.
-    pub(super) fn park(&mut self, section: Section) {
-        self.parked.push(section);
+    /// The section's group was full: it waits behind its gate.
+    pub(super) fn park(&mut self, section: Section, gate: Gate) {
+        let Some(Known { bound, .. }) = self.sections.get(&section) else {
+            return;
+        };
+        let place = self.place(section, *bound);
+        let parked = self.parked.entry(gate.place()).or_insert_with(|| {
+            // It closes for a time only.
+            let until = Timestamp::now().0 + shmem::GATE_MICROS;
+            self.parked_until.push_back((until, gate.place()));
+            Parked {
+                gate,
+                until,
+                sections: BinaryHeap::new(),
+                is_open: false,
+            }
+        });
+        parked.is_open = false;
+        parked.sections.push((std::cmp::Reverse(place), section));
     }
 
-    /// Looks at parked sections again whose group may have room.
+    /// Looks at sections again that are parked behind gates that may be open.
     pub(super) fn unpark(&mut self, now: i64) {
-        let parked = std::mem::take(&mut self.parked);
-        for section in parked {
-            let Some(Known { bound, .. }) = self.sections.get(&section) else {
-                continue;
-            };
-            let bound = *bound;
-            match known(section.lane) {
-                Some(lane) if lane.gate.is_closed(now) => self.parked.push(section),
-                _ => self.put(section, bound),
+        if self.parked.is_empty() {
+            self.openings = shmem::openings();
+            self.parked_until.clear();
+            return;
+        }
+        let opened = shmem::opened_since(&mut self.openings);
+        for place in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
+            self.open(place);
+        }
+        // A clock that was set back must not make it wait for the old time.
+        let is_over = |until| until <= now || until > now + 2 * shmem::GATE_MICROS;
+        while let Some(&(until, place)) = self.parked_until.front()
+            && is_over(until)
+        {
+            self.parked_until.pop_front();
+            let parked = self.parked.get_mut(&place);
+            if let Some(parked) = parked.filter(|parked| parked.until == until) {
+                parked.until = now + shmem::GATE_MICROS;
+                self.parked_until.push_back((parked.until, place));
+                if !parked.gate.is_closed(now) {
+                    self.open(place);
+                }
             }
         }
+    }
+
+    /// The best section behind a gate is to be looked at, and the others after it.
+    fn open(&mut self, place: usize) {
+        if let Some(parked) = self.parked.get_mut(&place) {
+            parked.is_open = true;
+            self.put_next_parked(place);
+        }
+    }
+
+    fn put_next_parked(&mut self, place: usize) {
+        let Some(parked) = self.parked.get_mut(&place).filter(|parked| parked.is_open) else {
+            return;
+        };
+        while let Some((_, section)) = parked.sections.pop() {
+            if let Some(Known { bound, place: None }) = self.sections.get(&section) {
+                let bound = *bound;
+                return self.put(section, bound);
+            }
+        }
+        self.parked.remove(&place);
     }
 
     /// Where the best section stands that is to be looked at.
@@ -392,9 +527,15 @@ impl List {
     pub(super) fn take_best(&mut self) -> Option<(Section, i64)> {
         self.best()?;
         let (_, section) = self.best.pop()?;
-        let known = self.sections.get_mut(&section)?;
-        known.place = None;
-        Some((section, known.bound))
+        let of_section = self.sections.get_mut(&section)?;
+        of_section.place = None;
+        let bound = of_section.bound;
+        if !self.parked.is_empty()
+            && let Some(gate) = self.gate(section)
+        {
+            self.put_next_parked(gate.place());
+        }
+        Some((section, bound))
     }
 
     /// The section has been looked at, and `first` is its first row. That `holds` unless it may have got others meanwhile.
@@ -408,10 +549,9 @@ impl List {
             _ => {}
         }
         let bound = of_section.bound;
-        if known(section.lane).is_some_and(|lane| lane.gate.is_closed(now)) {
-            self.park(section);
-        } else {
-            self.put(section, bound);
+        match self.gate(section) {
+            Some(gate) if gate.is_closed(now) => self.park(section, gate),
+            _ => self.put(section, bound),
         }
     }
 

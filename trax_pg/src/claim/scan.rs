@@ -11,8 +11,10 @@ use super::lane::{self, Lane, List};
 use crate::clock::Timestamp;
 use crate::columns::{HIGHEST_PRIORITY, Waiting};
 use crate::hint;
+use crate::lock::{Lock, Mode};
 use crate::shmem::{self, Finding, LanesState, Peek, Section};
 use crate::table::{Index, Key, Scan, Table, View};
+use pgrx::pg_sys;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
@@ -93,13 +95,13 @@ impl Looked {
 impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
-        let began = Instant::now();
         // What is known is read before the snapshot is taken, so that findings can be told from news.
         let state = shmem::lanes().filter(|_| !hint::has_written_by_hand());
         let own = hint::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
         let index = Index::open(&table, c"work_queue_ready");
-        let view = match &state {
+        let mut state = state;
+        let view = match &mut state {
             Some(state) => {
                 if !list.catch_up(state) {
                     read_all(&index, state, &mut list);
@@ -117,7 +119,7 @@ impl Queue {
             }
         };
         list.add(own.iter().map(|(&section, &job_id)| (section, job_id)));
-        let is_current = state.is_none_or(|state| list.is_current(&state, began));
+        let is_current = state.is_none() || list.is_whole();
         Self {
             table,
             index,
@@ -209,20 +211,16 @@ impl Queue {
             return;
         };
         let lane = lane::known(section.lane);
-        if lane
-            .as_ref()
-            .is_some_and(|lane| lane.gate.is_closed(self.now.0))
-        {
-            return self.list.park(section);
+        if let Some(lane) = lane.as_ref().filter(|lane| lane.gate.is_closed(self.now.0)) {
+            return self.list.park(section, lane.gate);
         }
         let own = self.own.get(&section).copied();
-        let from = match self.state.as_ref().map(|state| shmem::peek(state, section)) {
+        let from = match self.state.as_ref().map(|_| shmem::peek(section)) {
             Some(Peek::From(bound)) => own.map_or(bound, |own| own.min(bound)),
             Some(Peek::Empty) => match own {
                 Some(own) => own,
                 None => return self.list.drop(section),
             },
-            Some(Peek::Void) => i64::MIN,
             Some(Peek::Unknown) | None => known,
         };
         // Others have claimed from it: it may no longer be the best.
@@ -319,7 +317,7 @@ impl Queue {
                 first: looked.first,
             })
             .collect();
-        let mut holds = shmem::raise(&state, &findings).into_iter();
+        let mut holds = shmem::raise(&state, &findings, self.is_current).into_iter();
         for looked in &self.looked {
             let holds = !selfish && (!looked.is_news() || holds.next().unwrap_or(false));
             self.list
@@ -329,24 +327,57 @@ impl Queue {
     }
 }
 
-/// Reads from the index which sections there are.
-fn read_all(index: &Index, state: &LanesState, list: &mut List) {
+/// Reads from the index which sections there are. One session reads for all others, where they all have places.
+fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
+    let is_alone = Lock::Sections.take_if_free(Mode::Alone);
+    if !is_alone && !state.crowded && may_wait() {
+        Lock::Sections.take(Mode::Share);
+        Lock::Sections.give_back(Mode::Share);
+        if let Some(now) = shmem::lanes() {
+            *state = now;
+        }
+        if list.catch_up(state) {
+            return;
+        }
+    }
     let began = Instant::now();
     let view = View::latest();
     let (rows, _) = sections(index, &view, Section::BEFORE_ALL, usize::MAX);
     view.end();
+    list.was_read(&rows, state, began);
     shmem::publish(state, &rows, true);
-    list.add(rows);
-    list.was_read(began);
+    if is_alone {
+        Lock::Sections.give_back(Mode::Alone);
+    }
 }
 
-/// Reads some sections from their beginning that come after one.
+/// A caller that would rather have an error than wait reads by itself.
+fn may_wait() -> bool {
+    // SAFETY: a plain number.
+    unsafe { pg_sys::LockTimeout == 0 }
+}
+
+/// Reads some sections from their beginning that come after one, and looks whether some that have places have rows.
 fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section, now: Timestamp) {
     let began = Instant::now();
     let view = View::latest();
     let (rows, stopped) = sections(index, &view, after, LOOK_AGAIN_AT_MOST);
+    let mut empty = Vec::new();
+    let scan = index.scan(&view, 2);
+    for section in shmem::to_sweep() {
+        scan.seek([
+            Key::equals(1, section.lane),
+            Key::equals_small(2, section.priority),
+        ]);
+        if !scan.next() {
+            let first = None;
+            empty.push(Finding { section, first });
+        }
+    }
+    scan.end();
     view.end();
     shmem::publish(state, &rows, false);
+    shmem::raise(state, &empty, true);
     list.add(rows);
     shmem::looked_again(stopped, now.0, began.elapsed().as_micros() as i64);
 }

@@ -114,10 +114,20 @@ pub(super) fn databases() -> Vec<u32> {
 
 /// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these any more.
 pub(super) fn free(gone: &[u32]) {
+    let is_gone = |bell: &Bell| gone.contains(&bell.database.load(Ordering::Relaxed));
+    let numbers: Vec<usize> = {
+        let bells = BELLS.share();
+        let of_gone = bells.0.iter().filter(|bell| is_gone(bell));
+        of_gone.map(|bell| bell.number).collect()
+    };
+    // It may take a while, and what nobody is connected to nobody changes meanwhile.
+    for &number in &numbers {
+        lane::free(number);
+    }
     let bells = BELLS.exclusive();
-    for bell in &bells.0 {
-        if gone.contains(&bell.database.load(Ordering::Relaxed)) {
-            lane::free(bell.number);
+    for number in numbers {
+        let bell = &bells.0[number];
+        if is_gone(bell) {
             bell.silence();
         }
     }

@@ -1,4 +1,8 @@
 //! Gates: a *gate* says that a group was full when somebody counted under its lock, until something changes.
+//!
+//! The last openings are remembered in their order, so that a session looks again at what waits behind those and not at
+//! all that waits. An opening counts before it is remembered: who looked at the gate before, and so remembers it as
+//! closed, reads of it later.
 
 use super::available;
 use pgrx::PgSharedMemoryInitialization;
@@ -8,11 +12,17 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 /// Gates by the hash of their groups; two groups with one place open each other's.
 const GATES: usize = 16_384;
 /// How long a closed gate is believed without counting again.
-const GATE_MICROS: i64 = 1_000_000;
+pub(crate) const GATE_MICROS: i64 = 1_000_000;
+
+/// How many openings are remembered.
+const OPENINGS: usize = 4096;
 
 /// All zero is open.
 #[repr(C)]
 struct Memory {
+    /// How often a gate was opened, and which by that number: it and one, and the place of the gate.
+    opened: AtomicU64,
+    openings: [AtomicU64; OPENINGS],
     changes: [AtomicU64; GATES],
     /// The group and its changes when it was found full, and until when that is believed.
     closed: [AtomicU64; GATES],
@@ -74,7 +84,33 @@ pub(crate) fn open_gates() {
         for changes in &memory.changes {
             changes.fetch_add(1, Ordering::SeqCst);
         }
+        // More than anybody can have missed.
+        memory
+            .opened
+            .fetch_add(OPENINGS as u64 + 1, Ordering::SeqCst);
     }
+}
+
+/// How often gates were opened.
+pub(crate) fn openings() -> u64 {
+    memory().map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
+}
+
+/// The places of the gates that were opened since there had been so many openings, which it brings up to date; `None` when
+/// these are not known: it may have been any.
+pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
+    let memory = memory()?;
+    let (from, to) = (*openings, memory.opened.load(Ordering::SeqCst));
+    *openings = to;
+    if to - from > OPENINGS as u64 {
+        return None;
+    }
+    let of = |opening: u64| {
+        let entry = memory.openings[opening as usize % OPENINGS].load(Ordering::SeqCst);
+        // Another one, or one that is being written.
+        (entry / GATES as u64 == opening + 1).then_some(entry as usize % GATES)
+    };
+    (from..to).map(of).collect()
 }
 
 /// A group's gate.
@@ -91,6 +127,11 @@ impl Gate {
             hash: hash(group),
             group: (group >> 32) as u32,
         }
+    }
+
+    /// Its place.
+    pub(crate) fn place(self) -> usize {
+        self.hash
     }
 
     /// How often something changed that may have made room; to be read before counting.
@@ -123,6 +164,9 @@ impl Gate {
     pub(crate) fn open(self) {
         if let Some(memory) = memory() {
             memory.changes[self.hash].fetch_add(1, Ordering::SeqCst);
+            let opening = memory.opened.fetch_add(1, Ordering::SeqCst);
+            let entry = (opening + 1) * GATES as u64 + self.hash as u64;
+            memory.openings[opening as usize % OPENINGS].store(entry, Ordering::SeqCst);
         }
     }
 }

@@ -16,10 +16,10 @@ pub(crate) mod tally;
 
 pub(crate) use bell::{Bell, TOKEN_CLASSES, bell};
 pub(crate) use floor::{Floor, Known, settle as settle_floors, unsettle_all as unsettle_floors};
-pub(crate) use gate::{Gate, open_gates};
+pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
 pub(crate) use lane::{
-    Finding, LanesState, Peek, Section, lanes, look_again, looked_again, lower, lowered_since,
-    peek, publish, raise,
+    Finding, LanesState, Peek, Section, all, lanes, look_again, looked_again, lower, lowered_since,
+    peek, publish, raise, to_sweep,
 };
 
 use bell::{BELLS, silent_bells};
