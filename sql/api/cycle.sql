@@ -27,7 +27,7 @@ returns void
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_resume';
-comment on function trax.resume() is 'Lets a paused scheduler go on.';
+comment on function trax.resume() is 'Resumes a paused scheduler.';
 
 create function trax.adopt()
 returns void
@@ -43,7 +43,7 @@ language c
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_adoption_changed';
 comment on function trax.adoption_changed() is
-    'Internal. Tells every session to look anew whether these tables are a copy.';
+    'Internal. Makes every session check again whether these tables are a copy.';
 create trigger instance_changed
 after insert or update or delete or truncate on trax.instance
 for each statement execute function trax.adoption_changed();

@@ -9,7 +9,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letter';
 comment on function trax.requeue_dead_letter(bigint, text) is
-    'Queues a fresh job with fresh attempts in place of a dead one and gives its id.';
+    'Queues a new job with new attempts in place of a dead one and returns its id.';
 
 create function trax.acknowledge_dead_letter(
     id bigint,
@@ -20,7 +20,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_dead_letter';
 comment on function trax.acknowledge_dead_letter(bigint, text) is
-    'Resolves a dead letter without running anything, and lets the schedule of its manifest go on; false when it was resolved before.';
+    'Resolves a dead letter without running anything, and lets the schedule of its manifest go on; returns false when it was resolved before.';
 
 create function trax.requeue_dead_letters(
     task text default null,
@@ -34,4 +34,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letters';
 comment on function trax.requeue_dead_letters(text, text, text, timestamptz, int) is
-    'Requeues unresolved dead letters, the oldest first, that match all that is given, at most max_count of them; gives how many.';
+    'Requeues unresolved dead letters, the oldest first, that match all that is given, at most max_count of them; returns how many.';

@@ -17,7 +17,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_heartbeat';
 comment on function trax.heartbeat(bigint[], uuid[], interval, bigint[]) is
-    'Extends the leases of a worker and tells it, a row for each job, what was lost and what it is asked to stop. Says that the jobs have begun, but those of ahead that were claimed beyond the places of a claim.';
+    'Extends the leases of a worker, and returns a row for each job: whether its lease is still held, and whether it should stop. It also records that the jobs have begun, except those of ahead that were claimed beyond the places of a claim.';
 
 create function trax.release(
     job_id bigint,
@@ -29,7 +29,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_release';
 comment on function trax.release(bigint, uuid, interval) is
-    'Gives a job back without spending its attempt, to be claimed again now or after a delay; false when the lease is lost.';
+    'Returns a job to the queue without spending its attempt, to be claimed again now or after a delay; returns false when the lease is lost.';
 
 create function trax.report_progress(
     job_id bigint,
@@ -41,7 +41,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
-    'Says how far an attempt is: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; false when the lease is lost. Commit at once: others see it then.';
+    'Records how far an attempt is: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
 
 create function trax.deadline_changed_by_hand()
 returns trigger

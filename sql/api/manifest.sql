@@ -35,7 +35,7 @@ comment on function trax.schedule(
     text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval,
     text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean
 ) is
-    'Creates or changes a manifest and gives its id; what is not given keeps its value. One of cron, every, run_at and depends_on says when it runs; none: only when triggered. What waits or runs keeps what it was queued with; a new schedule counts from now.';
+    'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
 
 create function trax.unschedule(
     name text
@@ -45,7 +45,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_unschedule';
 comment on function trax.unschedule(text) is
-    'Forgets a manifest and cancels its waiting jobs; what runs goes on, and history stays.';
+    'Removes a manifest and cancels its waiting jobs; running jobs go on, and history stays.';
 
 create function trax.enable_manifest(
     name text
@@ -55,7 +55,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enable_manifest';
 comment on function trax.enable_manifest(text) is
-    'Switches a manifest on; what it missed while it was off is late, and its misfire policy says what becomes of it.';
+    'Enables a manifest. Occurrences that it missed while it was disabled are late, and its misfire policy decides about them.';
 
 create function trax.disable_manifest(
     name text
@@ -65,7 +65,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_disable_manifest';
 comment on function trax.disable_manifest(text) is
-    'Switches a manifest off; what waits or runs goes on.';
+    'Disables a manifest; jobs that wait or run go on.';
 
 create function trax.trigger(
     name text,
@@ -77,7 +77,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger';
 comment on function trax.trigger(text, jsonb, interval) is
-    'Queues a job of a manifest by hand, now or after a delay, with its own input or another, and gives the job''s id. Works also while the manifest is disabled.';
+    'Queues a job of a manifest by hand, now or after a delay, with the manifest''s input or another, and returns the job''s id. Works also while the manifest is disabled.';
 
 create function trax.trigger_group(
     group_name text
@@ -87,7 +87,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger_group';
 comment on function trax.trigger_group(text) is
-    'Queues a job of each enabled manifest of a group by hand, dormant ones left out, and gives how many.';
+    'Queues a job of each enabled manifest of a group by hand, except dormant ones, and returns how many.';
 
 create function trax.activate(
     name text,
@@ -98,7 +98,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_activate';
 comment on function trax.activate(text, jsonb) is
-    'Queues a dormant dependent and gives the job''s id; only while a job of one of its parents is being executed.';
+    'Queues a job of a dormant dependent and returns the job''s id; only while a job of one of its parents is being executed.';
 
 create function trax.runs_as_stored(
     job_id bigint,
@@ -138,7 +138,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_manifest';
 comment on function trax.cancel_manifest(text) is
-    'Cancels the live jobs of a manifest: those that wait end, the workers of the others are asked to stop. Gives how many. The schedule goes on.';
+    'Cancels the live jobs of a manifest: those that wait end, and the workers of the others are asked to stop. Returns how many. The schedule goes on.';
 
 create function trax.cancel_group(
     name text
@@ -148,7 +148,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_group';
 comment on function trax.cancel_group(text) is
-    'Cancels the live jobs of a group: those that wait end, the workers of the others are asked to stop. Gives how many.';
+    'Cancels the live jobs of a group: those that wait end, and the workers of the others are asked to stop. Returns how many.';
 
 create function trax.apply(
     document jsonb,
@@ -165,7 +165,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
 comment on function trax.apply(jsonb, boolean, boolean) is
-    'Creates and changes the groups and manifests of one document, and says for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply created and the document no longer has. dry_run changes nothing.';
+    'Creates and changes the groups and manifests of one document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply created and the document no longer has. dry_run changes nothing.';
 
 create function trax.preview(
     name text,

@@ -10,7 +10,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete';
 comment on function trax.complete(bigint, uuid, jsonb) is
-    'Records that a job is done; false when the lease is lost, and then nothing changes. In the transaction of the job''s own writes it makes their effect exactly once.';
+    'Records that a job is done; returns false when the lease is lost, and then nothing changes. In the same transaction as the job''s own writes, their effect happens exactly once.';
 
 create function trax.complete_many(
     job_ids bigint[],
@@ -22,7 +22,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete_many';
 comment on function trax.complete_many(bigint[], uuid[], jsonb[]) is
-    'Records that jobs are done, and gives those whose lease was still held.';
+    'Records that jobs are done, and returns those whose lease was still held.';
 
 create function trax.fail(
     job_id bigint,
@@ -37,7 +37,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_fail';
 comment on function trax.fail(bigint, uuid, text, jsonb, interval, boolean) is
-    'Records that an attempt failed: ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and gives ''dead''.';
+    'Records that an attempt failed: ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and returns ''dead''.';
 
 create function trax.acknowledge_cancel(
     job_id bigint,
@@ -48,7 +48,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_cancel';
 comment on function trax.acknowledge_cancel(bigint, uuid) is
-    'Says that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. False when the lease is lost or nobody asked.';
+    'Records that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. Returns false when the lease is lost or nobody asked.';
 
 create function trax.cancel_own(
     job_id bigint,
@@ -60,7 +60,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_own';
 comment on function trax.cancel_own(bigint, uuid, text) is
-    'Says that a worker finds its job not worth doing any more: it ends as cancelled, with the reason as the error of the run; neither retried nor a dead letter. False when the lease is lost, and then nothing changes.';
+    'Ends a job that its worker no longer considers worth doing: as cancelled, with the reason as the error of the run; it is neither retried nor becomes a dead letter. Returns false when the lease is lost, and then nothing changes.';
 
 create function trax.cancel(
     job_id bigint

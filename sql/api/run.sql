@@ -157,7 +157,7 @@ begin
 end;
 $$;
 comment on function trax.make_run_partitions(timestamptz, int) is
-    'Internal. Makes the daily partitions of trax.run for the UTC day of a time and the days after it, where none covers them; gives how many.';
+    'Internal. Makes the daily partitions of trax.run for the UTC day of a time and the days after it, where none covers them; returns how many.';
 
 create function trax.drop_run_partitions(before timestamptz)
 returns int
@@ -206,7 +206,7 @@ begin
 end;
 $$;
 comment on function trax.drop_run_partitions(timestamptz) is
-    'Internal. Drops the partitions of trax.run that end at or before a time, and rows of that age that found no partition; gives how many partitions.';
+    'Internal. Drops the partitions of trax.run that end at or before a time, and rows of that age that found no partition; returns how many partitions.';
 
 -- A restore brings its partitions with it (see trax.instance for how it is told apart).
 select trax.make_run_partitions(clock_timestamp(), 3)
@@ -303,6 +303,6 @@ comment on column trax.job.queued_at is 'When the job was first queued.';
 comment on column trax.job.started_at is 'When its last attempt was claimed.';
 comment on column trax.job.finished_at is 'When it ended.';
 comment on column trax.job.worker is 'Who executes or executed it.';
-comment on column trax.job.error is 'What its last attempt said, if that failed.';
+comment on column trax.job.error is 'The error of its last attempt, if that failed.';
 comment on column trax.job.output is 'What the task returned.';
-comment on column trax.job.progress is 'While it is executed: how far it is, as it last said.';
+comment on column trax.job.progress is 'While it is executed: how far it is, as last reported.';

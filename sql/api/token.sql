@@ -16,7 +16,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acquire_token';
 comment on function trax.acquire_token(text, text, int, interval) is
-    'Takes the lowest free of max_holders places (1 to 1000) of a name until ttl has passed; no row when all are held or wanted by those who wait in trax.await_token. Never waits. The last call''s max_holders counts. Commit at once.';
+    'Takes the lowest free of max_holders places (1 to 1000) of a name until ttl has passed; returns no row when all are held, or wanted by those who wait in trax.await_token. Never waits. The max_holders of the last call counts. Commit at once.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic, and it could not commit. It
 -- takes the rights of its owner and a fixed search_path by itself.
@@ -33,7 +33,7 @@ create procedure trax.await_token(
 language c
 as 'MODULE_PATHNAME', 'trax_await_token';
 comment on procedure trax.await_token(text, text, int, interval, interval) is
-    'As trax.acquire_token, but waits for its turn, first come, first served; nulls when the time is up. Holds no snapshot and no transaction while it waits, and commits by itself. Refused inside a transaction block.';
+    'Like trax.acquire_token, but waits for its turn, first come, first served; returns nulls when the time is up. Holds no snapshot and no transaction while it waits, and commits by itself. Refused inside a transaction block.';
 
 create function trax.extend_token(
     name text,
@@ -45,7 +45,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_extend_token';
 comment on function trax.extend_token(text, uuid, interval) is
-    'Holds a token for ttl from now; false when it is lost, which it is once it has expired. In one transaction with a write, nobody else gets the place before that has committed.';
+    'Extends a token to ttl from now; returns false when it is lost, which it is once it has expired. In one transaction with a write, nobody else gets the place before that transaction has committed.';
 
 create function trax.release_token(
     name text,
@@ -56,4 +56,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_release_token';
 comment on function trax.release_token(text, uuid) is
-    'Gives a token back; false, and nothing changes, when it was lost or given back before.';
+    'Releases a token; returns false, and changes nothing, when it was lost or released before.';

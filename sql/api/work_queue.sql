@@ -20,7 +20,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
 comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb) is
-    'Queues one job and gives its id. A unique_key that is alive (waiting or executing) gives that job''s id and queues nothing.';
+    'Queues one job and returns its id. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing.';
 
 create function trax.enqueue_many(
     task text,
@@ -39,7 +39,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb) is
-    'Queues one job for each input and gives their ids in the order of the inputs.';
+    'Queues one job for each input and returns their ids in the order of the inputs.';
 
 create function trax.run_now(
     job_id bigint
@@ -49,7 +49,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
-    'Makes a job claimable that waits for its next attempt or its run_at, and says where it is: ''ready'', ''blocked'' (behind its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
+    'Makes a job claimable that waits for its next attempt or its run_at, and returns where it is: ''ready'', ''blocked'' (behind its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
 
 create function trax.limit_queue_time(
     job_id bigint,
@@ -60,7 +60,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
-    'States how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null takes the limit away. False when the job does not wait. In the transaction that enqueues it, nobody claims it before.';
+    'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, nobody can claim it before the limit is set.';
 
 -- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions and enqueueing run no
 -- statement.

@@ -60,8 +60,8 @@ comment on column trax.dead_letter.retry_delay is 'Delay before the first retry.
 comment on column trax.dead_letter.unique_key is 'The unique key the job had.';
 comment on column trax.dead_letter.concurrency_key is 'The concurrency key the job had.';
 comment on column trax.dead_letter.reason is 'Why it was given up.';
-comment on column trax.dead_letter.last_error is 'What the last attempt said.';
-comment on column trax.dead_letter.resolution_note is 'What the person who resolved it said.';
+comment on column trax.dead_letter.last_error is 'The error of the last attempt.';
+comment on column trax.dead_letter.resolution_note is 'The note of the person who resolved it.';
 comment on column trax.dead_letter.input is 'Input of the job.';
 comment on column trax.dead_letter.trace is 'Trace context of the job.';
 

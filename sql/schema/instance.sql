@@ -118,6 +118,6 @@ comment on column trax.instance.database_oid is 'Oid of the database that owns t
 comment on column trax.instance.adopted_at is 'When this server and database took the jobs as its own.';
 comment on column trax.instance.paused_at is 'Since when the scheduler is paused by trax.pause(); null while it runs.';
 comment on column trax.instance.zone_data is 'With which zone data of the server next runs were computed.';
-comment on column trax.instance.pause_reason is 'What the person who paused the scheduler said.';
+comment on column trax.instance.pause_reason is 'The reason given by the person who paused the scheduler.';
 
 select pg_catalog.pg_extension_config_dump('trax.instance', '');

@@ -74,7 +74,7 @@ comment on column trax.lease.cancel_requested is 'True: the worker is asked to s
 comment on column trax.lease.cancelled is 'True: it is asked to stop because somebody cancelled the job.';
 comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
 comment on column trax.lease.limited is 'True: it counts towards the limit of its group.';
-comment on column trax.lease.ahead is 'True: its worker has fetched it ahead, and has not said since that it began.';
+comment on column trax.lease.ahead is 'True: its worker has fetched it ahead, and has not reported since that it began.';
 comment on column trax.lease.worker is 'Who executes it.';
 comment on column trax.lease.task is 'The task that runs.';
 comment on column trax.lease.group_name is 'The group it belongs to.';
@@ -101,7 +101,7 @@ alter table trax.lease_extension replica identity full;
 
 comment on table trax.lease_extension is 'Heartbeats of leases whose rows other transactions had; forgotten soon after they have run out.';
 comment on column trax.lease_extension.job_id is 'The job.';
-comment on column trax.lease_extension.token is 'The lease that is extended; with another one it says nothing any more.';
+comment on column trax.lease_extension.token is 'The lease that is extended; with another one it no longer counts.';
 comment on column trax.lease_extension.extended_at is 'When.';
 comment on column trax.lease_extension.lease_expires_at is 'Until when.';
 comment on column trax.lease_extension.ahead is 'True: it said that the job has not begun.';

@@ -75,13 +75,13 @@ comment on column trax.concurrency_token.expires_at is 'When it is free again un
 comment on table trax.concurrency_waiter is 'Who waits in trax.await_token, a row for each. A row whose session no longer waits counts for nothing and is removed by whoever meets it, and by the cycle.';
 comment on column trax.concurrency_waiter.waiter_id is 'Place in the queue: the lowest of a name is served first.';
 comment on column trax.concurrency_waiter.name is 'What is limited.';
-comment on column trax.concurrency_waiter.max_holders is 'How many may hold the name at once, as the last call said.';
+comment on column trax.concurrency_waiter.max_holders is 'How many may hold the name at once, as of the last call.';
 comment on column trax.concurrency_waiter.holder is 'Who waits.';
 comment on column trax.concurrency_waiter.pid is 'Process of the session that waits.';
 comment on column trax.concurrency_waiter.waiting_since is 'Since when it waits.';
 comment on view trax.concurrency_limit is 'The names that are held or waited for.';
 comment on column trax.concurrency_limit.name is 'What is limited.';
-comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as a late call said.';
+comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as of a late call.';
 comment on column trax.concurrency_limit.held is 'How many hold it.';
 comment on column trax.concurrency_limit.waiting is 'How many wait for it.';
 

@@ -137,7 +137,7 @@ comment on column trax.manifest_state.last_queued_at is 'When the cycle last que
 comment on column trax.manifest_state.last_success_at is 'When one of its jobs last completed.';
 comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row, apart from those that were the server''s trouble.';
 comment on column trax.manifest_state.evaluation_failed_since is 'When it first failed of those in a row.';
-comment on column trax.manifest_state.evaluation_error is 'What the last failed evaluation said.';
+comment on column trax.manifest_state.evaluation_error is 'The error of the last failed evaluation.';
 comment on column trax.manifest_state.decided_at is 'When trax decided what is to come; what a clock has decided that was ahead of now is decided anew.';
 
 create table trax.manifest_dependency (

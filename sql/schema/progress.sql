@@ -12,10 +12,10 @@ create table trax.progress (
     constraint progress_pkey primary key (job_id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
-comment on table trax.progress is 'How far attempts that are being executed have come, as they last said; trax.job shows it.';
+comment on table trax.progress is 'How far attempts that are being executed have come, as last reported; trax.job shows it.';
 comment on column trax.progress.job_id is 'The job.';
-comment on column trax.progress.token is 'The lease under which it was said; with another one it says nothing any more.';
-comment on column trax.progress.reported_at is 'When it was said.';
-comment on column trax.progress.progress is 'What was said: a number, a text or a small document.';
+comment on column trax.progress.token is 'The lease under which it was reported; with another one it no longer counts.';
+comment on column trax.progress.reported_at is 'When it was reported.';
+comment on column trax.progress.progress is 'What was reported: a number, a text or a small document.';
 
 select pg_catalog.pg_extension_config_dump('trax.progress', '');

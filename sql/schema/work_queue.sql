@@ -52,7 +52,7 @@ create unique index work_queue_one_scheduled_entry on trax.work_queue (manifest_
 
 comment on table trax.work_queue is 'The jobs that wait; a row leaves when it is claimed or cancelled, and comes back for a retry.';
 comment on column trax.work_queue.job_id is 'Identity of the job; never changes.';
-comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group and task, as trax.lane_of() gives it.';
+comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group and task, as trax.lane_of() returns it.';
 comment on column trax.work_queue.queued_at is 'When the job was first queued.';
 comment on column trax.work_queue.run_at is 'Not claimable before this time.';
 comment on column trax.work_queue.scheduled_for is 'The occurrence of its manifest that it stands for; null when enqueued or triggered by hand.';
