@@ -328,3 +328,33 @@ async fn more_tasks_than_places_are_counted_together() {
         from trax.metrics() where name = 'trax_completions_total'";
     assert_eq!(s.get(seen).await, "201|250|50");
 }
+
+/// A name of a group costs six series for as long as anything of it is there; there may be any number of names.
+#[tokio::test]
+async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go() {
+    let (_db, s) = session().await;
+    s.get(
+        "insert into trax.new_job (task, group_name) select 'a', 'few ' || n from generate_series(1, 2000) n;
+         insert into trax.new_job (task, group_name) select 'a', 'many' from generate_series(1, 3);
+         select trax.configure_group('few 2000', max_active_jobs => 5)",
+    )
+    .await;
+    let series = "select count(*), count(distinct labels ->> 'group') from trax.metrics() where labels ? 'group'";
+    // Four states, an age and leases each.
+    assert_eq!(s.get(series).await, "606|101");
+    let depth = "select value from trax.metrics() where name = 'trax_queue_depth' and labels = ";
+    let of = |group: &str| format!("{depth} '{{\"group\": \"{group}\", \"state\": \"ready\"}}'");
+    assert_eq!(s.get(&of("many")).await, "3");
+    assert_eq!(s.get(&of("(others)")).await, "1901");
+    let sum = "select sum(value) from trax.metrics() where name = ";
+    assert_eq!(s.get(&format!("{sum} 'trax_queue_depth'")).await, "2003");
+    assert_eq!(s.claim("max_jobs => 1000").await.len(), 1000);
+    assert_eq!(s.claim("max_jobs => 900").await.len(), 900);
+    assert_eq!(s.get(&format!("{sum} 'trax_leases'")).await, "1900");
+    assert_eq!(s.get(&format!("{sum} 'trax_queue_depth'")).await, "103");
+    assert_eq!(s.claim("max_jobs => 1000").await.len(), 103);
+    s.get("select trax.complete_many(array_agg(job_id), array_agg(token)) from trax.lease")
+        .await;
+    // The one that is configured, with no age.
+    assert_eq!(s.get(series).await, "7|1");
+}

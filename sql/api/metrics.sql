@@ -149,6 +149,20 @@ with clock as materialized (
         select (select l.reap_at from trax.lease l order by l.reap_at limit 1)
     ) o (at)
     where o.at < c.now
+), place as materialized (
+    -- Names are anybody's: a hundred groups have series of their own, those with the most jobs first; the others share.
+    select p.group_name, case when p.place <= 100 then p.group_name else '(others)' end as label
+    from (
+        select g.group_name, row_number() over (order by sum(g.jobs) desc, g.group_name) as place
+        from (
+            select w.group_name, w.jobs
+            from waiting w
+            union all
+            select x.group_name, x.jobs
+            from executed x
+        ) g
+        group by 1
+    ) p
 )
 select t.name, t.labels, t.value
 from trax.tallies() t
@@ -157,26 +171,29 @@ select 'trax_info', jsonb_build_object('version', e.extversion), 1
 from pg_extension e
 where e.extname = 'trax'
 union all
-select 'trax_queue_depth', jsonb_build_object('group', w.group_name, 'state', w.state), w.jobs
+select 'trax_queue_depth', jsonb_build_object('group', p.label, 'state', w.state), sum(w.jobs)
 from waiting w
+join place p on p.group_name = w.group_name
+group by p.label, w.state
 union all
-select 'trax_queue_oldest_age_seconds', jsonb_build_object('group', w.group_name), greatest(extract(epoch from c.now - w.oldest), 0)
+select 'trax_queue_oldest_age_seconds', jsonb_build_object('group', p.label), greatest(extract(epoch from min(c.now) - min(w.oldest)), 0)
 from clock c
 cross join waiting w
+join place p on p.group_name = w.group_name
 where w.state = 'ready'
     and w.oldest is not null
+group by p.label
 union all
-select 'trax_leases', jsonb_build_object('group', g.group_name), coalesce(x.jobs, 0)
-from (
-    select w.group_name from waiting w
-    union
-    select x.group_name from executed x
-) g
-left join executed x on x.group_name = g.group_name
+select 'trax_leases', jsonb_build_object('group', p.label), coalesce(sum(x.jobs), 0)
+from place p
+left join executed x on x.group_name = p.group_name
+group by p.label
 union all
-select 'trax_lease_oldest_age_seconds', jsonb_build_object('group', x.group_name), greatest(extract(epoch from c.now - x.oldest), 0)
+select 'trax_lease_oldest_age_seconds', jsonb_build_object('group', p.label), greatest(extract(epoch from min(c.now) - min(x.oldest)), 0)
 from clock c
 cross join executed x
+join place p on p.group_name = x.group_name
+group by p.label
 union all
 select 'trax_leases_cancel_requested', '{}', coalesce(sum(x.stopping), 0)
 from executed x
@@ -186,9 +203,11 @@ from executed x
 union all
 select 'trax_group_enabled', jsonb_build_object('group', g.name), g.enabled::int
 from trax.manifest_group g
+join place p on p.label = g.name
 union all
 select 'trax_group_max_active_jobs', jsonb_build_object('group', g.name), g.max_active_jobs
 from trax.manifest_group g
+join place p on p.label = g.name
 where g.max_active_jobs is not null
 union all
 select 'trax_max_active_jobs', '{}', m.jobs::int
