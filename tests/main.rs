@@ -48,6 +48,7 @@ mod readme;
 mod retention;
 mod scheduler;
 mod schema;
+mod settings;
 mod token;
 mod vacuum;
 mod variance;
