@@ -1,5 +1,6 @@
 //! Who may do what, and that nothing in a caller's session reaches our statements.
 
+mod code;
 mod install;
 mod matrix;
 mod scope;

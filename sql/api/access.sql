@@ -71,7 +71,7 @@ as $$
     where p.pronamespace = 'trax'::regnamespace
         and p.proname = any (trax.functions_of($1))
     union all
-    select 'table trax.new_job', 'insert', null
+    select format('table trax.%I', 'new_job'), 'insert', null
     where 'enqueue' = any (trax.functions_of($1))
     union all
     -- Who knows the token of a lease may end its job: the level reader does not see any.
@@ -170,13 +170,15 @@ begin
     ) then
         return;
     end if;
+    perform trax.require_own_code();
     perform trax.withdraw_rights(role);
     -- Its own, and those of roles that were renamed or dropped.
     delete from trax.access_scope s
     where not exists (
         select
         from trax.granted_rights() g
-        where g.object = 'routine trax.limited_access()'
+        where g.kind = 'routine'
+            and g.oid = 'trax.limited_access'::regproc
             and pg_get_userbyid(g.grantee) = s.role
     );
     if is_limited then

@@ -50,6 +50,48 @@ for each statement execute function trax.adoption_changed();
 create trigger adoption_changed
 after insert or update or delete or truncate on trax.adoption
 for each statement execute function trax.adoption_changed();
+create function trax.own_triggers()
+returns table (
+    relation regclass,
+    name name,
+    enabled "char"
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select t.tgrelid::regclass, t.tgname, t.tgenabled
+    from pg_class c
+    join pg_trigger t on t.tgrelid = c.oid
+    join pg_proc p on p.oid = t.tgfoid
+    where c.relnamespace = 'trax'::regnamespace
+        and c.relkind = 'r'
+        and c.relhastriggers
+        and p.pronamespace = 'trax'::regnamespace
+$$;
+comment on function trax.own_triggers() is
+    'Internal. The triggers of ours, and how they are enabled: always, unless somebody has disabled one since these jobs were adopted.';
+
+create function trax.enable_triggers()
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    disabled record;
+begin
+    for disabled in
+        select t.relation, t.name
+        from trax.own_triggers() t
+        where t.enabled <> 'A'
+        order by t.relation::oid, t.name
+    loop
+        execute format('alter table %s enable always trigger %I', disabled.relation, disabled.name);
+    end loop;
+end;
+$$;
+comment on function trax.enable_triggers() is
+    'Internal. Enables our triggers always, in a session that replicates too.';
+
 -- What a restore writes into an adopted database makes a copy of it, before any of it can be seen.
 create trigger instance_restored
 before insert on trax.instance

@@ -163,6 +163,24 @@ where e.extname = 'trax'
     and e.extversion <> t.labels ->> 'version'
 union all
 select
+    'code_of_others', 'critical',
+    format('%s on %s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: jobs are refused.',
+        upper(left(c.object, 1)) || substr(c.object, 2), c.relation, c.function, quote_ident(c.owner)),
+    format('Drop it, or, if you trust what it does: alter function %s owner to %s', c.function_oid::regprocedure, quote_ident(current_user))
+from trax.code_of_others() c
+where not c.is_trusted
+union all
+select
+    'trigger_right', 'critical',
+    format('%s may create triggers on %s, and so run what it likes with the rights of the owner of trax.',
+        case g.grantee when 0 then 'PUBLIC' else 'Role ' || quote_ident(pg_get_userbyid(g.grantee)) end, g.object),
+    format('revoke trigger on %s from %s', g.object, case g.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end)
+from trax.granted_rights() g
+left join pg_roles r on r.oid = g.grantee
+where g.privilege = 'trigger'
+    and r.rolsuper is not true
+union all
+select
     'horizon_held', 'warning',
     format('Process %s (application "%s", user "%s", database "%s", %s) has held its snapshot for %s: nothing that was deleted since can be cleaned up. %s',
         a.pid, a.application_name, a.usename, a.datname, coalesce(a.state, a.backend_type),
@@ -244,8 +262,8 @@ where exists (
 union all
 select
     'setting_refused', 'critical',
-    format('%s, line %s: %s = %s: %s', f.sourcefile, f.sourceline, f.name, quote_literal(f.setting), f.error),
-    format('alter system reset %s; or correct that line; then: select pg_reload_conf()', f.name)
+    format('%s, line %s: %s = %s: %s', quote_literal(f.sourcefile), f.sourceline, quote_ident(f.name), quote_literal(f.setting), quote_literal(f.error)),
+    format('alter system reset %s; or correct that line; then: select pg_reload_conf()', quote_ident(f.name))
 from pg_file_settings f
 where f.error is not null
     and not f.applied
@@ -259,7 +277,7 @@ where f.error is not null
 union all
 select
     'home_travels_with_copies', 'warning',
-    format('trax.home is set in %s, inside the data directory: a copy of the files brings it along and runs this server''s jobs.', s.sourcefile),
+    format('trax.home is set in %s, inside the data directory: a copy of the files brings it along and runs this server''s jobs.', quote_literal(s.sourcefile)),
     'Move the line out of the data directory: include a file from elsewhere in postgresql.conf, or start the server with -c trax.home=...'
 from pg_settings s
 where s.name = 'trax.home'
@@ -350,7 +368,7 @@ select
         l.task, l.group_name, date_trunc('second', l.run_at)),
     -- In the quotes of the shell nothing means anything but the quote.
     'Start a worker that handles it: trax worker --exec COMMAND --task '
-        || case when l.task ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$' then l.task else '''' || replace(l.task, '''', '''\''''') || '''' end
+        || case when l.task ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$' then l.task else '''' || replace(l.task, '''', '''' || chr(92) || '''''') || '''' end
 from oldest_lane l
 union all
 select

@@ -26,7 +26,7 @@ with fact as materialized (
         (select e.extversion from pg_extension e where e.extname = 'trax') as version,
         exists (
             select
-            from regexp_split_to_table(current_setting('shared_preload_libraries'), '\s*,\s*') l (name)
+            from regexp_split_to_table(current_setting('shared_preload_libraries'), ' *, *') l (name)
             where trim(both '"' from l.name) in ('trax', '$libdir/trax')
         ) as preloaded,
         current_setting('trax.enabled', true) as enabled,
@@ -47,7 +47,7 @@ with fact as materialized (
                 and current_setting('trax.enabled', true) = 'on'
                 and current_database() = any (
                     coalesce(
-                        regexp_split_to_array(nullif(trim(current_setting('trax.databases', true)), ''), '\s*,\s*'),
+                        regexp_split_to_array(nullif(trim(current_setting('trax.databases', true)), ''), ' *, *'),
                         array[current_database()::text]
                     )
                 )
@@ -72,6 +72,11 @@ with fact as materialized (
             from trax.adoption a
             where a.system_identifier = (select c.system_identifier from pg_control_system() c)
                 and a.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+        )
+        and not exists (
+            select
+            from trax.own_triggers() t
+            where t.enabled <> 'A'
         ) as adopted,
         (select a.home from trax.adoption a) as adopted_home,
         nullif(current_setting('trax.home', true), '') as home
@@ -466,7 +471,8 @@ select
 from (
     select pg_get_userbyid(g.grantee)::text as role
     from trax.granted_rights() g
-    where g.object = 'routine trax.limited_access()'
+    where g.kind = 'routine'
+        and g.oid = 'trax.limited_access'::regproc
 ) m
 full join trax.access_scope s on s.role = m.role
 where s.role is null

@@ -7,5 +7,10 @@ select
     and (
         select count(*) = 1 and bool_and(a.system_identifier = $1 and a.database_oid = $2)
         from trax.adoption a
+    )
+    and not exists (
+        select
+        from trax.own_triggers() t
+        where t.enabled <> 'A'
     ),
     (select max(a.home) from trax.adoption a)

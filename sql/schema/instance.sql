@@ -3,9 +3,10 @@
 -- Installing writes the row of this server and database, and the mark of adoption beside it. A copy (a restored dump,
 -- a clone made from a template) brings the row of the place it came from and no mark, or another place's; trax then
 -- refuses to run anything until somebody says trax.adopt().
--- A restore is told apart by what pg_dump sets before it creates the extension (row_security off): it gets neither
--- of its own, so that nothing runs while its tables are still being filled. A restore over the same database brings a
--- row that fits: only the mark, which no dump carries, tells it from the original.
+-- A restore is told apart by what every dump sets first (trax.is_loading_dump): it gets neither of its own, so that
+-- nothing runs while its tables are still being filled, and what it writes into an adopted database takes the mark away.
+-- The row that a dump brings collides with none: two rows are a copy too. And our triggers are always enabled: one that
+-- was disabled, as pg_restore --disable-triggers does to load unseen, is enabled less than that when it is enabled again.
 
 -- Nothing in this script is looked up anywhere else.
 set local search_path to pg_catalog, pg_temp;
@@ -73,22 +74,38 @@ begin
 end;
 $$;
 
+create function trax.is_loading_dump()
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    -- Not what a database or a role has as its own.
+    select exists (
+        select
+        from pg_settings s
+        where s.source = 'session'
+            and (s.name = 'xmloption' or (s.name = 'row_security' and s.setting = 'off'))
+    )
+$$;
+comment on function trax.is_loading_dump() is
+    'Internal. Whether this session loads a dump: pg_dump and pg_restore set these first, the one unless told --enable-row-security, the other always.';
+
 create table trax.instance (
     system_identifier bigint not null,
     database_oid oid not null,
     adopted_at timestamptz not null default pg_catalog.clock_timestamp(),
     paused_at timestamptz,
     pause_reason text,
-    zone_data text,
-    constraint instance_pkey primary key (system_identifier, database_oid)
+    zone_data text
 );
+alter table trax.instance replica identity full;
 
 insert into trax.instance (system_identifier, database_oid)
 select c.system_identifier, d.oid
 from pg_catalog.pg_control_system() c
 cross join pg_catalog.pg_database d
 where d.datname operator(pg_catalog.=) pg_catalog.current_database()
-    and pg_catalog.current_setting('row_security') operator(pg_catalog.=) 'on';
+    and not trax.is_loading_dump();
 
 -- Not registered with pg_extension_config_dump: what a dump carried would not be a mark.
 create table trax.adoption (

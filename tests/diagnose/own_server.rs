@@ -63,7 +63,7 @@ async fn settings_that_are_refused_or_wait_for_a_restart_are_told() {
     let s = session_on(&server).await;
     assert_eq!(details(&s, "setting_refused").await, "");
     server
-        .append_settings("trax.retry_backoff = 1000\nmax_worker_processes = 12\n")
+        .append_settings("trax.retry_backoff = '1000 it''s\\nnot'\nmax_worker_processes = 12\n")
         .expect("its configuration can be written");
     server.reload().expect("it reads its configuration");
     eventually("the settings are looked at", LONG, async || {
@@ -76,6 +76,13 @@ async fn settings_that_are_refused_or_wait_for_a_restart_are_told() {
         }
     })
     .await;
+    let refused = details(&s, "setting_refused").await;
+    assert!(
+        refused.starts_with('\'')
+            && refused.contains(".conf', line ")
+            && refused.contains("= '1000 it''s\nnot': '"),
+        "what others have written is quoted: {refused}"
+    );
     let typed = fix(&s, "setting_refused").await;
     assert!(typed.contains("alter system reset"), "{typed}");
     let typed = fix(&s, "setting_waits_for_restart").await;

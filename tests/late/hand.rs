@@ -58,3 +58,20 @@ async fn leases_removed_by_hand_make_room_at_once() {
     s.get("truncate trax.lease").await;
     assert_eq!(s.claim("").await.len(), 1);
 }
+
+/// A statement of ours is no statement by hand; what a trigger of somebody else writes because of it is.
+#[tokio::test]
+async fn what_a_trigger_writes_because_of_our_statement_is_claimed_at_once() {
+    let (db, s) = emptied().await;
+    s.get(&format!(
+        "create function again() returns trigger language plpgsql as $$ begin {INSERT}; return null; end $$;
+         create trigger again after delete on trax.lease for each row execute function again()"
+    ))
+    .await;
+    let worker = Session::of(&db).await;
+    worker
+        .get("select trax.complete(job_id, token) from trax.lease limit 1")
+        .await;
+    assert_eq!(worker.claim("max_jobs => 9").await.len(), 1);
+    assert!(Session::of(&db).await.claim("").await.is_empty());
+}

@@ -88,7 +88,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
 /// sleep. Paused, or in a copy that nobody has adopted, it does nothing.
 pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
-    spi::connected(|spi| {
+    spi::connected_anyhow(|spi| {
         if instance::state(spi) != State::Running {
             return Ok(interval);
         }

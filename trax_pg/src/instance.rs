@@ -1,26 +1,31 @@
 //! The instance: which server and database the tables belong to, and whether their scheduler is paused.
 //!
 //! Words: the *mark* is the row of `trax.adoption`, which install and `trax.adopt()` write and no dump carries; a *copy*
-//! is tables without the mark of this place: restored, also over the same database, or cloned. A database that was adopted
-//! under a `trax.home` is a copy on every server with another one.
+//! is tables without the mark of this place: restored, also over the same database, or cloned. What is loaded into an
+//! adopted database makes a copy of it: our triggers take the mark away, and where they were disabled that shows. A
+//! database that was adopted under a `trax.home` is a copy on every server with another one.
 //! Holds: of a copy nothing is queued by a cycle, claimed or reaped until somebody adopts it. Outcomes and heartbeats of
 //! what was claimed before are taken: they start nothing.
 //!
-//! A session reads the mark once and keeps what it found until the tables' relation cache entry is invalidated, which
-//! adopting, restoring and dropping do: a claim pays for one comparison.
+//! A session reads the mark once and keeps what it found until the relation cache entry of a table that it rests on is
+//! invalidated, which adopting, restoring, disabling a trigger and dropping do: a claim pays for one comparison.
 
 use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{setting, wake, zone_data};
+use crate::{own_code, setting, wake, zone_data};
 use pgrx::{pg_guard, pg_sys};
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 statement!(INSTANCE_STATE, "instance_state.sql");
 statement!(INSTANCE_PLACE, "instance_place.sql", INT8OID, OIDOID);
 statement!(INSTANCE_DISOWN, "instance_disown.sql");
+statement!(INSTANCE_LOCK, "instance_lock.sql");
+statement!(INSTANCE_ENABLE, "instance_enable.sql");
+statement!(INSTANCE_LOADING, "instance_loading.sql");
 statement!(
     INSTANCE_ADOPT,
     "instance_adopt.sql",
@@ -61,6 +66,8 @@ sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
         let [system, database] = here();
         let now = Timestamp::now();
         let home = setting::home().and_then(arg);
+        spi.execute(&INSTANCE_LOCK, &[]);
+        spi.execute(&INSTANCE_ENABLE, &[]);
         spi.execute(&INSTANCE_ADOPT, &[system, database, arg(now), home]);
         // With which zone data the next runs were computed is not known any more.
         zone_data::catch_up(spi, now)
@@ -74,7 +81,7 @@ sql_function!(
     |_call| {
         // At the commit every session hears of it, this one before its next statement.
         // SAFETY: an entry of the relation cache is invalidated inside a transaction.
-        unsafe { pg_sys::CacheInvalidateRelcacheByRelid(mark_relation()) };
+        unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation(c"adoption")) };
         Ok(pg_sys::Datum::from(0))
     }
 );
@@ -90,9 +97,10 @@ pub(crate) enum State {
 /// For the scheduler, which says once why it does nothing.
 pub(crate) fn state(spi: &Spi) -> State {
     static SAID: AtomicBool = AtomicBool::new(false);
-    if let Some(foreign) = foreign(spi) {
+    let refused = own_code::require(spi).and_then(|()| require_adopted(spi));
+    if let Err(refused) = refused {
         if !SAID.swap(true, Ordering::Relaxed) {
-            foreign.error().warn();
+            refused.warn();
         }
         return State::Foreign;
     }
@@ -129,11 +137,16 @@ thread_local! {
     static MARK: RefCell<Mark> = const { RefCell::new(Mark { fits: false, home: None }) };
 }
 
-/// The relation of the mark while `MARK` is what it says, else 0.
-static READ_FROM: AtomicU32 = AtomicU32::new(0);
+/// The tables that the mark rests on: its own, and those with triggers that a load would have to disable.
+const TABLES: [&CStr; 4] = [c"adoption", c"instance", c"manifest_state", c"work_queue"];
+
+thread_local! {
+    /// The tables that `MARK` was read from; none while it has to be read.
+    static READ_FROM: Cell<Option<[pg_sys::Oid; TABLES.len()]>> = const { Cell::new(None) };
+}
 
 fn foreign(spi: &Spi) -> Option<Foreign> {
-    if READ_FROM.load(Ordering::Relaxed) == 0 {
+    if READ_FROM.get().is_none() {
         read_mark(spi);
     }
     MARK.with_borrow(|mark| {
@@ -157,7 +170,7 @@ fn read_mark(spi: &Spi) {
         }
     }
     // Before the mark is read: an invalidation that comes meanwhile makes the next caller read again. So does an error.
-    READ_FROM.store(mark_relation().to_u32(), Ordering::Relaxed);
+    READ_FROM.set(Some(TABLES.map(relation)));
     let unread = Unread;
     let rows = spi.query_latest(&INSTANCE_PLACE, &here());
     let row = rows
@@ -176,35 +189,34 @@ struct Unread;
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        READ_FROM.store(0, Ordering::Relaxed);
+        READ_FROM.set(None);
     }
 }
 
 #[pg_guard]
 unsafe extern "C-unwind" fn invalidated(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
-    let relation = relation.to_u32();
-    if relation == 0 || relation == READ_FROM.load(Ordering::Relaxed) {
-        READ_FROM.store(0, Ordering::Relaxed);
+    let rests_on = |tables: [pg_sys::Oid; TABLES.len()]| tables.contains(&relation);
+    if relation == pg_sys::InvalidOid || READ_FROM.get().is_some_and(rests_on) {
+        READ_FROM.set(None);
     }
 }
 
-fn mark_relation() -> pg_sys::Oid {
+fn relation(name: &CStr) -> pg_sys::Oid {
     // SAFETY: catalog lookups inside a transaction; neither name need be there.
     unsafe {
         let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), true);
-        pg_sys::get_relname_relid(c"adoption".as_ptr(), schema)
+        pg_sys::get_relname_relid(name.as_ptr(), schema)
     }
 }
 
-/// Rows of the queue or of manifests are written by hand. A restore does so with row security off: what it writes
-/// into an adopted database makes a copy of that.
+/// Rows of the queue or of manifests are written by hand. What a restore writes into an adopted database makes a copy of
+/// that.
 pub(crate) fn restored_by_hand() -> Result<()> {
-    // SAFETY: a plain setting of this backend.
-    if unsafe { pg_sys::row_security } {
-        return Ok(());
-    }
-    spi::connected(|spi| {
-        spi.execute(&INSTANCE_DISOWN, &[]);
+    spi::connected_anyhow(|spi| {
+        let rows = spi.query(&INSTANCE_LOADING, &[]);
+        if rows.first().is_some_and(|row| row.must(1)) {
+            spi.execute(&INSTANCE_DISOWN, &[]);
+        }
         Ok(())
     })
 }

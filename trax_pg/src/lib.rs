@@ -54,6 +54,7 @@ mod error;
 mod hash;
 mod json;
 mod lock;
+mod own_code;
 mod procedure;
 mod rights;
 mod schema;

@@ -8,6 +8,7 @@ mod isolated;
 mod value;
 
 use crate::error::{Error, Result};
+use crate::own_code;
 pub(crate) use isolated::isolated;
 use pgrx::datum::FromDatum;
 use pgrx::{PgSqlErrorCode, pg_sys};
@@ -15,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 pub(crate) use value::{arg, array_arg, array_elements, value_bytes};
 
 /// `PLAN_CACHE_MODE_AUTO`: lets the generic plan that each statement asks for stand.
@@ -86,8 +87,17 @@ pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
 /// A connection to SPI, open while `work` of [`connected`] runs.
 pub(crate) struct Spi(PhantomData<*const ()>);
 
-/// Opens SPI for `work`. Rows and by-reference values live until it returns.
+/// Opens SPI for `work`. Rows and by-reference values live until it returns. Refuses where code of others would run with
+/// the owner's rights.
 pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
+    connected_anyhow(|spi| {
+        own_code::require(spi)?;
+        work(spi)
+    })
+}
+
+/// The same, wherever: for what changes no table of ours, and for what says why it does nothing.
+pub(crate) fn connected_anyhow<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     // SAFETY: finished below; when `work` raises, the aborting transaction closes the connection.
     unsafe {
         let code = pg_sys::SPI_connect();
@@ -287,15 +297,22 @@ impl SpiRow<'_> {
 struct PlannerSettings {
     flags: [bool; 8],
     plan_cache_mode: i32,
-    nested: bool,
+    ours: i32,
 }
 
-/// A statement of ours is running.
-static OURS: AtomicBool = AtomicBool::new(false);
+/// How deep in triggers the statement of ours is that is running; negative when there is none.
+static OURS: AtomicI32 = AtomicI32::new(-1);
 
-/// Whether a statement of ours is running, not one written by hand.
+/// Whether the statement that fires this trigger is ours, not one written by hand, nor one that a trigger of others
+/// runs because of ours.
 pub(crate) fn is_ours() -> bool {
-    OURS.load(Ordering::Relaxed)
+    OURS.load(Ordering::Relaxed) == trigger_depth() - 1
+}
+
+fn trigger_depth() -> i32 {
+    // SAFETY: the function takes nothing and gives a number.
+    let depth = unsafe { pgrx::direct_function_call(pg_sys::pg_trigger_depth, &[]) };
+    depth.expect("a depth is a number")
 }
 
 /// The server's variables in the order of `PlannerSettings::flags`, and our value for each.
@@ -321,7 +338,7 @@ impl PlannerSettings {
             let saved = Self {
                 flags: server_flags().map(|flag| *flag),
                 plan_cache_mode: pg_sys::plan_cache_mode,
-                nested: OURS.swap(true, Ordering::Relaxed),
+                ours: OURS.swap(trigger_depth(), Ordering::Relaxed),
             };
             for (flag, value) in server_flags().into_iter().zip(OUR_FLAGS) {
                 *flag = value;
@@ -341,7 +358,7 @@ impl Drop for PlannerSettings {
             }
             pg_sys::plan_cache_mode = self.plan_cache_mode;
         }
-        OURS.store(self.nested, Ordering::Relaxed);
+        OURS.store(self.ours, Ordering::Relaxed);
     }
 }
 

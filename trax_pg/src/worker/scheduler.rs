@@ -350,7 +350,7 @@ impl Connected {
             wake::notify();
         }
         if due.check {
-            let looked = spi::connected(|spi| {
+            let looked = spi::connected_anyhow(|spi| {
                 self.vacuums.consider(spi);
                 Ok(())
             });
@@ -384,7 +384,7 @@ fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
 }
 
 fn look_for_older_prepared() {
-    let looked = spi::connected(|spi| {
+    let looked = spi::connected_anyhow(|spi| {
         two_phase::look_for_older(spi);
         Ok(())
     });
@@ -403,7 +403,7 @@ fn stored_settings() -> String {
 
 /// The one text that a statement gives, if any.
 fn read_text(statement: &Statement) -> Option<String> {
-    let text = spi::connected(|spi| {
+    let text = spi::connected_anyhow(|spi| {
         let rows = spi.query(statement, &[]);
         Ok(rows.first().and_then(|row| row.get(1)))
     });

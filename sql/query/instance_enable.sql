@@ -1,0 +1,2 @@
+-- Enables our triggers always.
+select trax.enable_triggers()

@@ -1,0 +1,2 @@
+-- Whether this session loads a dump.
+select trax.is_loading_dump()

@@ -1,0 +1,2 @@
+-- Lets one session after the other adopt.
+lock table trax.adoption in share row exclusive mode
