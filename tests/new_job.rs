@@ -260,6 +260,34 @@ async fn a_mistake_names_its_row_says_what_to_type_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_copy_whose_commit_fails_is_not_acknowledged() {
+    let (_db, s) = session().await;
+    s.get(
+        "create function public.refuses() returns trigger language plpgsql as
+             'begin raise exception ''not today''; end';
+         create constraint trigger late after insert on trax.work_queue
+             deferrable initially deferred for each row execute function public.refuses()",
+    )
+    .await;
+    let client = Client::new(s.client());
+    let refused = client.enqueue_all([NewJob::new("t", 1)]).await;
+    let refused = refused.expect_err("the commit fails").to_string();
+    assert!(refused.contains("not today"), "{refused}");
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
+    // Of a transaction of the caller's own nothing is committed for him.
+    s.get("drop trigger late on trax.work_queue").await;
+    s.get("begin").await;
+    let queued = client.enqueue_all([NewJob::new("t", 1)]).await;
+    assert_eq!(queued.expect("it goes on"), 1);
+    s.get("rollback").await;
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
+    let queued = client.enqueue_all([NewJob::new("t", 1)]).await;
+    assert_eq!(queued.expect("it commits"), 1);
+    s.get("rollback").await;
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 1);
+}
+
+#[tokio::test]
 async fn a_copy_that_is_dropped_queues_nothing() {
     let (_db, s) = session().await;
     let client = Client::new(s.client());

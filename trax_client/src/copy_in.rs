@@ -1,11 +1,13 @@
 //! Jobs by COPY: any number in one statement, each with options of its own, and memory for one.
 
 use std::error::Error as StdError;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
@@ -33,19 +35,36 @@ const TYPES: [Type; 10] = [
 /// A COPY into the queue that has begun, of [`Client::copy_in`](crate::Client::copy_in).
 ///
 /// Dropped before [`finish`](Self::finish) it queues nothing, and the transaction that it is part of fails.
-pub struct CopyIn {
+pub struct CopyIn<'a> {
     writer: Pin<Box<BinaryCopyInWriter>>,
+    rollback: Rollback<'a>,
     enqueueing: Enqueueing,
     /// What travels with a job that has no trace of its own.
     trace: Option<Value>,
     input: Vec<u8>,
 }
 
-impl CopyIn {
-    pub(crate) async fn begin(db: &tokio_postgres::Client) -> Result<Self> {
+/// Whether a transaction is open: by itself a statement begins one at the time of its own beginning.
+async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
+    let sql = "select pg_catalog.statement_timestamp() operator(pg_catalog.<>) pg_catalog.transaction_timestamp()";
+    let messages = db.simple_query(sql).await?;
+    let is_true = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"));
+    Ok(messages.iter().any(is_true))
+}
+
+impl<'a> CopyIn<'a> {
+    /// The end of a COPY by itself is acknowledged before it commits, and the driver reads no further: what then becomes
+    /// of the commit nobody would hear. So a transaction is begun where there is none.
+    pub(crate) async fn begin(db: &'a tokio_postgres::Client) -> Result<Self> {
+        let is_own = !is_in_transaction(db).await?;
+        let rollback = Rollback { db, is_due: is_own };
+        if is_own {
+            db.batch_execute("begin").await?;
+        }
         let sink = db.copy_in(COPY).await?;
         let enqueueing = Enqueueing::of_any();
         Ok(CopyIn {
+            rollback,
             writer: Box::pin(BinaryCopyInWriter::new(sink, &TYPES)),
             trace: enqueueing.trace(None),
             enqueueing,
@@ -82,9 +101,35 @@ impl CopyIn {
     /// # Errors
     /// A mistake in one job, which the message names by its row, leaves none of them.
     pub async fn finish(mut self) -> Result<u64> {
-        let writer = self.writer.as_mut();
-        let ending = async { Ok(writer.finish().await?) };
+        let (writer, rollback) = (self.writer.as_mut(), &mut self.rollback);
+        let ending = async {
+            let count = writer.finish().await?;
+            if std::mem::take(&mut rollback.is_due) {
+                rollback.db.batch_execute("commit").await?;
+            }
+            Ok(count)
+        };
         self.enqueueing.around(ending, |_| None).await
+    }
+}
+
+/// The end of a transaction that was begun for a COPY, unless it has been committed.
+struct Rollback<'a> {
+    db: &'a tokio_postgres::Client,
+    is_due: bool,
+}
+
+impl Drop for Rollback<'_> {
+    fn drop(&mut self) {
+        if !self.is_due {
+            return;
+        }
+        // The first poll sends it. Nobody waits for the answer: what comes next over this connection comes after it.
+        let rollback = pin!(self.db.batch_execute("rollback"));
+        if rollback
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+        {}
     }
 }
 

@@ -125,7 +125,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// The same for jobs that come from a stream or a loop of the caller's own.
-    pub async fn copy_in(&self) -> Result<CopyIn> {
+    pub async fn copy_in(&self) -> Result<CopyIn<'_>> {
         CopyIn::begin(self.db.client()).await
     }
 
