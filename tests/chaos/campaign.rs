@@ -9,6 +9,7 @@ use crate::ground::{
     CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, Ground, MANIFEST_LIMITS, PRODUCERS, ZONED, now,
     schedules,
 };
+use crate::holder;
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
 use crate::random::Random;
@@ -106,6 +107,7 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         steps: damage.steps,
         schedules: schedules(),
         complaints: pages.complaints,
+        holds: pages.holds,
         is_drained: is_drained.is_ok(),
         ..Facts::default()
     };
@@ -173,7 +175,7 @@ fn limits(changes: Vec<Change>) -> BTreeMap<&'static str, Vec<Change>> {
 
 type Tasks = Vec<JoinHandle<()>>;
 
-/// Producers, and the others: callers, and who watches.
+/// Producers, and the others: callers, holders, and who watches.
 fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -> (Tasks, Tasks) {
     let shared = || (Arc::clone(journal), Arc::clone(pace));
     let producers = (0..4).map(|number| {
@@ -198,9 +200,23 @@ fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -
             pace,
         ))
     });
+    let holders = (0..4).map(|number| {
+        let (journal, pace) = shared();
+        let config = ground.route(CALLERS, "caller");
+        tokio::spawn(holder::run(
+            format!("h{number}"),
+            config,
+            seed,
+            journal,
+            pace,
+        ))
+    });
     let (journal, pace) = shared();
     let watch = tokio::spawn(watch(ground.address.clone(), journal, pace));
-    (producers.collect(), callers.chain([watch]).collect())
+    (
+        producers.collect(),
+        callers.chain(holders).chain([watch]).collect(),
+    )
 }
 
 /// Looks at the tables as long as the campaign lasts: what does not hold for a moment is found too.

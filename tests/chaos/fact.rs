@@ -1,6 +1,7 @@
 //! What is known in the end: what clients were told, what handlers did, what the tables say. Checkers look at nothing
 //! else. Times are microseconds since 1970; everything runs on one machine and by one clock.
 
+use crate::holder::Hold;
 use harness::sweep::Change;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row};
@@ -117,6 +118,8 @@ pub(crate) struct Facts {
     /// Steps of the clock: what it showed before and after.
     pub(crate) steps: Vec<(i64, i64)>,
     pub(crate) schedules: Vec<Schedule>,
+    /// Tokens that were held.
+    pub(crate) holds: Vec<Hold>,
     /// What `trax.check()` said at any time.
     pub(crate) complaints: Vec<String>,
     /// Whether every job had the time to end.

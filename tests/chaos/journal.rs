@@ -2,6 +2,7 @@
 
 use crate::fact::{Execution, Told};
 use crate::ground::now;
+use crate::holder::Hold;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -19,6 +20,7 @@ pub(crate) struct Pages {
     pub(crate) withdrawn: Vec<String>,
     pub(crate) completed: Vec<Told>,
     pub(crate) complaints: Vec<String>,
+    pub(crate) holds: Vec<Hold>,
     /// Errors that clients saw, and how often.
     pub(crate) errors: BTreeMap<String, usize>,
 }

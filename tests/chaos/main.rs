@@ -18,6 +18,7 @@ mod fact;
 mod fault;
 mod fleet;
 mod ground;
+mod holder;
 mod journal;
 mod machine;
 mod producer;

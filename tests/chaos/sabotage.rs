@@ -3,6 +3,7 @@
 
 use crate::check::violations;
 use crate::fact::{self, Execution, Facts, Kind, Schedule, Told};
+use crate::holder::Hold;
 use harness::session::{Session, session};
 
 /// A healthy history: jobs that completed, failed and wait, a limited group, a key, a manifest's occurrences, an effect.
@@ -163,6 +164,14 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
     };
     expect("a job exists that was rolled back", &|facts| {
         facts.withdrawn.push("work-1".to_owned())
+    });
+    expect("a token has too many holders", &|facts| {
+        let hold = Hold {
+            asked: 1,
+            from: 2,
+            until: 9,
+        };
+        facts.holds = vec![hold; 3];
     });
     expect("a job has not ended", &|facts| facts.is_drained = false);
     expect("an attempt is executed twice", &|facts| {

@@ -36,10 +36,11 @@ pub(crate) fn print(
         list(&states)
     );
     println!(
-        "attempts   {}, {} executions in workers' logs, {} effects; failed: {}; {} spent without a beginning",
+        "attempts   {}, {} executions in workers' logs, {} effects, {} tokens held; failed: {}; {} spent without a beginning",
         facts.attempts.len(),
         facts.executions.len(),
         facts.ledger.len(),
+        facts.holds.len(),
         list(&failures),
         spent_without_a_beginning(facts).len()
     );
@@ -86,17 +87,21 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let is_odd = |line: &str| NEVER.iter().any(|word| line.contains(word));
     // So ends a server that cannot write its log.
     let is_borne = |line: &str| line.contains("No space left on device");
+    // A restore over a database in use locks all of it in an order of its own, and one of the two has to repeat.
+    let is_restores = |text: &str| text.contains("deadlock detected") && text.contains(": DROP ");
     let odd = lines.iter().enumerate();
     odd.filter(|(_, line)| is_odd(line) && !is_borne(line))
-        .take(20)
         .map(|(at, line)| {
             let more = lines[at + 1..].iter();
             let more = more.take_while(|line| !MESSAGE.iter().any(|word| line.contains(word)));
             let text: Vec<&str> = [*line].into_iter().chain(more.copied().take(9)).collect();
-            Violation {
-                rule: "the server's log is clean",
-                detail: text.join("\n      "),
-            }
+            text.join("\n      ")
+        })
+        .filter(|text| !is_restores(text))
+        .take(20)
+        .map(|detail| Violation {
+            rule: "the server's log is clean",
+            detail,
         })
         .collect()
 }

@@ -145,22 +145,25 @@ pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation
     found
 }
 
-/// A job with a unique key is queued only when the last one with that key has ended. A statement begins a moment before
-/// it takes the key: so much later the end may be.
+/// Two jobs with one unique key are never alive at once. A statement begins a moment before it takes the key: so much
+/// later than it says is a job surely alive.
 pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
+    let taken = |job: &Job| {
+        let lags = |(from, until): &&(i64, i64)| (*from..=*until).contains(&job.queued_at);
+        let lag = facts.lags.iter().filter(lags).map(|(_, until)| *until);
+        lag.max().unwrap_or(job.queued_at) + BEFORE_A_KEY
+    };
+    let alive = |job: &&Job| {
+        let (from, until) = (taken(job), job.finished_at.unwrap_or(i64::MAX));
+        (from < until && !facts.is_stepped(job.queued_at, from)).then_some((from, until))
+    };
     let mut found = Vec::new();
     for (key, mut jobs) in by(&facts.jobs, |job| job.unique.as_deref()) {
-        jobs.sort_by_key(|job| job.queued_at);
-        for (at, second) in jobs.iter().enumerate() {
-            let lags = |(from, until): &&(i64, i64)| (*from..=*until).contains(&second.queued_at);
-            let lag = facts.lags.iter().filter(lags).map(|(_, until)| *until);
-            let taken = lag.max().unwrap_or(second.queued_at) + BEFORE_A_KEY;
-            let is_alive = |first: &&&Job| first.finished_at.is_none_or(|ended| ended > taken);
-            if facts.is_stepped(second.queued_at, taken) {
-                continue;
-            }
-            if let Some(first) = jobs[..at].iter().find(is_alive) {
-                let detail = format!("{key}: {first:?} and {second:?}");
+        jobs.retain(|job| alive(job).is_some());
+        jobs.sort_by_key(|job| alive(job));
+        for pair in jobs.windows(2) {
+            if alive(&pair[1]).map(|(from, _)| from) < alive(&pair[0]).map(|(_, until)| until) {
+                let detail = format!("{key}: {pair:?}");
                 found.push(Violation::new("a unique key is alive twice", detail));
             }
         }

@@ -2,12 +2,12 @@
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Facts, from_the_beginning};
+use crate::holder::{HOLDERS, Hold};
 use harness::sweep::{Change, limit_at, running_at_starts};
 
 /// Jobs of one concurrency key run one at a time.
 const PER_KEY: i64 = 1;
 
-/// The first starts that were one too many. Where the clock went back it does not say what ran at once.
 fn sweep(
     facts: &Facts,
     rule: &'static str,
@@ -17,7 +17,18 @@ fn sweep(
 ) -> Vec<Violation> {
     let span =
         |attempt: &&Attempt| Some((attempt.started_at?, attempt.finished_at.unwrap_or(i64::MAX)));
-    let starts = running_at_starts(attempts.iter().filter_map(span)).into_iter();
+    too_many(facts, rule, what, attempts.iter().filter_map(span), limits)
+}
+
+/// The first starts that were one too many. Where the clock went back it does not say what ran at once.
+fn too_many(
+    facts: &Facts,
+    rule: &'static str,
+    what: &str,
+    spans: impl Iterator<Item = (i64, i64)>,
+    limits: &[Change],
+) -> Vec<Violation> {
+    let starts = running_at_starts(spans).into_iter();
     starts
         .filter(|&(at, running)| running > limit_at(limits, at) && !facts.is_stepped(at, at))
         .take(5)
@@ -85,4 +96,19 @@ pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec
         found.extend(sweep(facts, rule, manifest, &attempts, &limits));
     }
     found
+}
+
+/// Tokens have no more holders than there are. One that was lost with a promotion is given to another; one whose time the
+/// clock stepped over may be.
+pub(crate) fn tokens_are_held_by_few(facts: &Facts) -> Vec<Violation> {
+    let is_sure = |hold: &&Hold| {
+        let lost = |(from, until): &(i64, i64)| *from <= hold.until && hold.asked <= *until;
+        hold.from < hold.until
+            && !facts.is_stepped(hold.asked, hold.until)
+            && !facts.losses.iter().any(lost)
+    };
+    let spans = facts.holds.iter().filter(is_sure);
+    let spans = spans.map(|hold| (hold.from, hold.until));
+    let rule = "a token has too many holders";
+    too_many(facts, rule, "chaos", spans, &[from_the_beginning(HOLDERS)])
 }

@@ -24,7 +24,7 @@ impl Violation {
 
 type Checker = fn(&Facts) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 18] = [
+const CHECKERS: [Checker; 19] = [
     conservation::nothing_acknowledged_is_lost,
     conservation::nothing_withdrawn_appears,
     conservation::a_job_is_in_one_place,
@@ -39,6 +39,7 @@ const CHECKERS: [Checker; 18] = [
     overlap::what_never_began_is_not_spent,
     limit::groups_and_keys_keep_their_limits,
     limit::the_database_and_manifests_keep_their_limits,
+    limit::tokens_are_held_by_few,
     conservation::a_unique_key_is_alive_once,
     conservation::an_attempt_ends_after_it_began,
     schedule::an_occurrence_runs_once,

@@ -1,0 +1,133 @@
+//! Those who hold tokens: they acquire or await one, extend it sometimes, release it or vanish. Each knows for how long it
+//! held one at least; never may more hold one at once than there are.
+
+use crate::ground::{connect, now};
+use crate::journal::Journal;
+use crate::producer::Pace;
+use crate::random::Random;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::{Client, Config, SimpleQueryMessage};
+
+/// How many may hold one at once.
+pub(crate) const HOLDERS: i64 = 2;
+const DEADLINE: Duration = Duration::from_secs(15);
+/// How long a token lasts, in seconds.
+const TTL: i64 = 4;
+
+/// A token that somebody held.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hold {
+    /// Before it was asked for.
+    pub(crate) asked: i64,
+    /// When the answer was there.
+    pub(crate) from: i64,
+    /// Until it was given back, or until it may have expired.
+    pub(crate) until: i64,
+}
+
+type Result<T> = std::result::Result<T, tokio_postgres::Error>;
+
+/// Acquires, holds and releases until it is over.
+pub(crate) async fn run(
+    name: String,
+    config: Config,
+    seed: u64,
+    journal: Arc<Journal>,
+    pace: Arc<Pace>,
+) {
+    let mut holder = Holder {
+        random: Random::new(seed, &name),
+        name,
+        hold: None,
+    };
+    while !pace.is_finished() {
+        let client = match connect(&config).await {
+            Ok(client) => client,
+            Err(error) => {
+                journal.error("connect", &error);
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                continue;
+            }
+        };
+        loop {
+            let done = tokio::time::timeout(DEADLINE, holder.act(&client)).await;
+            // Also what a broken session held was held until it broke.
+            if let Some(hold) = holder.hold.take() {
+                let until = hold.until.min(now());
+                journal.note(|pages| pages.holds.push(Hold { until, ..hold }));
+            }
+            match done {
+                Ok(Ok(true)) if !pace.is_finished() => {}
+                Ok(Ok(_)) | Err(_) => break,
+                Ok(Err(error)) => {
+                    journal.error("holder", &error);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+struct Holder {
+    name: String,
+    random: Random,
+    hold: Option<Hold>,
+}
+
+impl Holder {
+    /// One token, from its acquisition to its end; false: the session vanishes, and the token expires.
+    async fn act(&mut self, client: &Client) -> Result<bool> {
+        let asked = now();
+        let given = format!("'chaos', '{}', {HOLDERS}, '{TTL} s'", self.name);
+        let sql = if self.random.percent(40) {
+            format!("call trax.await_token({given}, '2 s', null, null, null)")
+        } else {
+            format!("select slot, token from trax.acquire_token({given})")
+        };
+        let Some(token) = second(&client.simple_query(&sql).await?) else {
+            self.rest(50, 300).await;
+            return Ok(true);
+        };
+        let mut hold = Hold {
+            asked,
+            from: now(),
+            until: asked + TTL * 1_000_000,
+        };
+        self.hold = Some(hold);
+        self.rest(20, 1_500).await;
+        if self.random.percent(30) {
+            let asked = now();
+            let sql = format!(
+                "select 1, nullif(trax.extend_token('chaos', '{token}', '{TTL} s'), false)"
+            );
+            if second(&client.simple_query(&sql).await?).is_none() {
+                return Ok(true);
+            }
+            hold.until = asked + TTL * 1_000_000;
+            self.hold = Some(hold);
+            self.rest(20, 2_000).await;
+        }
+        if self.random.percent(10) {
+            return Ok(false);
+        }
+        hold.until = hold.until.min(now());
+        self.hold = Some(hold);
+        let sql = format!("select trax.release_token('chaos', '{token}')");
+        client.simple_query(&sql).await?;
+        Ok(true)
+    }
+
+    async fn rest(&mut self, least: u64, most: u64) {
+        let rest = self.random.between(least, most);
+        tokio::time::sleep(Duration::from_millis(rest)).await;
+    }
+}
+
+/// The second column of the first row.
+fn second(messages: &[SimpleQueryMessage]) -> Option<String> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),
+        _ => None,
+    })
+}
