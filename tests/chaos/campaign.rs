@@ -335,6 +335,7 @@ async fn join(tasks: Tasks) {
 /// Waits until the scheduler queues manifests again and each worker has begun something new.
 async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
     let (begun, since) = (Instant::now(), now());
+    let mut waited = String::new();
     let enqueue = "select trax.enqueue('work', jsonb_build_object('nap', 200), priority => 31) from generate_series(1, 20)";
     let queued = format!(
         "select exists (select from trax.run where manifest = 'seconds' and state = 'completed'
@@ -357,13 +358,17 @@ async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
         let workers = LOGGED.into_iter().map(|(worker, _)| worker);
         let idle: Vec<_> = workers.filter(|worker| is_idle(worker)).collect();
         if scheduler && zoned && idle.is_empty() {
+            if begun.elapsed() > LONG {
+                println!("        the last to come back: {waited}");
+            }
             return Ok(());
         }
+        waited = format!(
+            "nothing was begun by {idle:?}; manifests are queued: {scheduler}; the next run follows \
+             the zone data: {zoned}"
+        );
         if begun.elapsed() > REVIVAL {
-            return Err(format!(
-                "after {REVIVAL:?} nothing was begun by {idle:?}; manifests are queued: {scheduler}; \
-                 the next run follows the zone data: {zoned}"
-            ));
+            return Err(format!("after {REVIVAL:?} {waited}"));
         }
         client
             .batch_execute(enqueue)
