@@ -34,7 +34,8 @@ const TYPES: [Type; 10] = [
 
 /// A COPY into the queue that has begun, of [`Client::copy_in`](crate::Client::copy_in).
 ///
-/// Dropped before [`finish`](Self::finish) it queues nothing, and the transaction that it is part of fails.
+/// It begins a transaction where none is open, and [`finish`](Self::finish) commits that. Dropped before, it queues
+/// nothing, and the transaction that it is part of fails.
 pub struct CopyIn<'a> {
     writer: Pin<Box<BinaryCopyInWriter>>,
     rollback: Rollback<'a>,
