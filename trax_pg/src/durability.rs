@@ -8,14 +8,14 @@
 //! Holds: nothing of anybody else's is committed so. The WAL of such a transaction begins and ends with ours, which is
 //! seen from where its last record ends; a caller's transaction block is left alone.
 
-use pgrx::{pg_guard, pg_sys};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use crate::transaction::{self, End};
+use pgrx::pg_sys;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Where the last WAL record of a lazy step ends; 0 is none.
 static LAZY_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// The setting to put back; -1 is none.
 static SETTING: AtomicI32 = AtomicI32::new(-1);
-static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Whether nothing has been written in this transaction and nothing can be said to follow.
 pub(crate) fn is_untouched() -> bool {
@@ -29,34 +29,32 @@ pub(crate) fn is_untouched() -> bool {
 
 /// What this transaction, untouched before, has written until now may be lost in a crash.
 pub(crate) fn may_be_lost() {
-    if !REGISTERED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the callback lives as long as the library, which is never unloaded.
-        unsafe { pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut()) };
-    }
+    transaction::hear();
     // SAFETY: reads the state of this backend.
     LAZY_UNTIL.store(unsafe { pg_sys::XactLastRecEnd }, Ordering::Relaxed);
 }
 
-#[pg_guard]
-unsafe extern "C-unwind" fn at_end(
-    event: pg_sys::XactEvent::Type,
-    _argument: *mut std::ffi::c_void,
-) {
-    // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after this event, and put
+pub(crate) fn ended(end: End) {
+    // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after `Committing`, and put
     // back by the next.
     unsafe {
-        if event == pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT {
-            let until = LAZY_UNTIL.load(Ordering::Relaxed);
-            if until != 0 && until == pg_sys::XactLastRecEnd {
-                SETTING.store(pg_sys::synchronous_commit, Ordering::Relaxed);
-                pg_sys::synchronous_commit = pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
+        match end {
+            End::Committing => {
+                let until = LAZY_UNTIL.load(Ordering::Relaxed);
+                if until != 0 && until == pg_sys::XactLastRecEnd {
+                    SETTING.store(pg_sys::synchronous_commit, Ordering::Relaxed);
+                    pg_sys::synchronous_commit =
+                        pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
+                }
             }
-            return;
-        }
-        LAZY_UNTIL.store(0, Ordering::Relaxed);
-        let setting = SETTING.swap(-1, Ordering::Relaxed);
-        if setting >= 0 {
-            pg_sys::synchronous_commit = setting;
+            End::PartUndone(_) => {}
+            End::Committed | End::Undone | End::Prepared => {
+                LAZY_UNTIL.store(0, Ordering::Relaxed);
+                let setting = SETTING.swap(-1, Ordering::Relaxed);
+                if setting >= 0 {
+                    pg_sys::synchronous_commit = setting;
+                }
+            }
         }
     }
 }

@@ -49,6 +49,7 @@ mod clock;
 mod columns;
 mod deadlock;
 mod durability;
+mod end_of_transaction;
 mod entry;
 mod error;
 mod hash;
@@ -63,6 +64,7 @@ pub mod setting;
 mod shmem;
 mod spi;
 mod table;
+mod transaction;
 mod worker;
 
 ::pgrx::pg_module_magic!();
@@ -71,6 +73,7 @@ mod worker;
 pub extern "C-unwind" fn _PG_init() {
     setting::define();
     deadlock::install();
+    transaction::listener(end_of_transaction::ended);
     if shmem::can_be_requested() {
         shmem::request();
         worker::hold::install();

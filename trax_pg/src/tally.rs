@@ -16,11 +16,12 @@ use crate::shmem::tally::{
 };
 use crate::spi::{SpiRows, arg};
 use crate::table::Row;
-use pgrx::{JsonB, pg_guard, pg_sys};
+use crate::transaction;
+use pgrx::{JsonB, pg_sys};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 sql_function!(trax_tallies, pg_finfo_trax_tallies, |call| {
     let mut samples = Samples(call.rows());
@@ -237,7 +238,6 @@ struct Local {
 thread_local! {
     static LOCAL: RefCell<Local> = RefCell::new(Local::default());
 }
-static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Counts claims: the rows of the queue that were taken.
 pub(crate) fn claimed<'a>(taken: impl ExactSizeIterator<Item = &'a Row>, now: Timestamp) {
@@ -375,7 +375,7 @@ fn each<'a, T: 'a>(
     if things.len() == 0 || !crate::shmem::available() {
         return;
     }
-    listen();
+    transaction::hear();
     let level = level();
     LOCAL.with_borrow_mut(|local| {
         let mut last: Option<(&str, Option<usize>)> = None;
@@ -420,7 +420,7 @@ fn note(what: DatabaseEvent) {
     if tally::database_tally().is_none() {
         return;
     }
-    listen();
+    transaction::hear();
     let level = level();
     LOCAL.with_borrow_mut(|local| local.database.push(DatabaseDelta { level, what }));
 }
@@ -430,53 +430,22 @@ fn level() -> pg_sys::SubTransactionId {
     unsafe { pg_sys::GetCurrentSubTransactionId() }
 }
 
-fn listen() {
-    if !REGISTERED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the callbacks live as long as the library, which is never unloaded.
-        unsafe {
-            pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
-            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+/// The transaction has committed.
+pub(crate) fn committed() {
+    LOCAL.with_borrow_mut(|local| {
+        for delta in local.tasks.drain(..) {
+            delta.publish(tally::task_tally(delta.place));
         }
-    }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn at_end(
-    event: pg_sys::XactEvent::Type,
-    _argument: *mut std::ffi::c_void,
-) {
-    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
-    match event {
-        XACT_EVENT_COMMIT => LOCAL.with_borrow_mut(|local| {
-            for delta in local.tasks.drain(..) {
-                delta.publish(tally::task_tally(delta.place));
+        for delta in local.database.drain(..) {
+            if let Some(tally) = tally::database_tally() {
+                delta.publish(tally);
             }
-            for delta in local.database.drain(..) {
-                if let Some(tally) = tally::database_tally() {
-                    delta.publish(tally);
-                }
-            }
-        }),
-        XACT_EVENT_ABORT | XACT_EVENT_PREPARE => forget_from(0),
-        _ => {}
-    }
+        }
+    });
 }
 
-#[pg_guard]
-unsafe extern "C-unwind" fn at_subtransaction_end(
-    event: pg_sys::SubXactEvent::Type,
-    subtransaction: pg_sys::SubTransactionId,
-    _parent: pg_sys::SubTransactionId,
-    _argument: *mut std::ffi::c_void,
-) {
-    // Those inside it have greater numbers, and nothing after it has begun yet.
-    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
-        forget_from(subtransaction);
-    }
-}
-
-/// Forgets what was undone.
-fn forget_from(level: pg_sys::SubTransactionId) {
+/// Forgets what is undone: this subtransaction and those inside it, which have greater numbers; 0 is all.
+pub(crate) fn undone(level: pg_sys::SubTransactionId) {
     LOCAL.with_borrow_mut(|local| {
         local.tasks.retain(|delta| delta.level < level);
         local.database.retain(|delta| delta.level < level);

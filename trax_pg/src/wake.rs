@@ -10,11 +10,10 @@
 
 use crate::error::Error;
 use crate::hash::name_hash;
-use crate::hint;
 use crate::shmem::{self, Bell};
 use crate::spi::{self, statement};
-use crate::two_phase;
-use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
+use crate::transaction;
+use pgrx::{PgSqlErrorCode, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What this transaction has marked.
 static MARKED: AtomicU32 = AtomicU32::new(0);
-static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// The state of the bell when this session last found nothing to claim, plus one; 0 is unknown.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 /// Whether something was left to others then.
@@ -62,7 +60,7 @@ pub(crate) fn mark(what: u32) {
         return;
     }
     MARKED.fetch_or(what, Ordering::Relaxed);
-    hear_of_the_end();
+    transaction::hear();
 }
 
 /// The class of a name of tokens.
@@ -74,7 +72,7 @@ pub(crate) fn token_class(name: &str) -> usize {
 pub(crate) fn token_freed(name: &str) {
     if shmem::available() {
         TOKENS_FREED.fetch_or(1 << token_class(name), Ordering::Relaxed);
-        hear_of_the_end();
+        transaction::hear();
     }
 }
 
@@ -82,7 +80,7 @@ pub(crate) fn token_freed(name: &str) {
 pub(crate) fn token_taken(name: &str) {
     if shmem::available() {
         TOKENS_TAKEN.fetch_or(1 << token_class(name), Ordering::Relaxed);
-        hear_of_the_end();
+        transaction::hear();
     }
 }
 
@@ -97,75 +95,43 @@ fn tokens_at_end(committed: bool) {
     }
 }
 
-fn hear_of_the_end() {
-    if !REGISTERED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the callback lives as long as the library, which is never unloaded.
-        unsafe {
-            pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
-            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+/// The transaction has committed.
+pub(crate) fn committed() {
+    tokens_at_end(true);
+    let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
+    if marked != 0
+        && let Some(bell) = shmem::bell()
+    {
+        // After the commit: who counts from now on sees the room, who counted before has said so.
+        let room = marked & ENDED != 0 && bell.found_full();
+        let what = (marked & !ENDED) | if room { WORK } else { 0 };
+        if what != 0 {
+            bell.ring(what);
         }
     }
 }
 
-#[pg_guard]
-unsafe extern "C-unwind" fn at_end(
-    event: pg_sys::XactEvent::Type,
-    _argument: *mut std::ffi::c_void,
-) {
-    use pg_sys::XactEvent::{
-        XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PREPARE,
-    };
-    match event {
-        XACT_EVENT_PRE_COMMIT => hint::committing(),
-        XACT_EVENT_COMMIT => {
-            tokens_at_end(true);
-            let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
-            hint::committed();
-            if marked != 0
-                && let Some(bell) = shmem::bell()
-            {
-                // After the commit: who counts from now on sees the room, who counted before has said so.
-                let room = marked & ENDED != 0 && bell.found_full();
-                let what = (marked & !ENDED) | if room { WORK } else { 0 };
-                if what != 0 {
-                    bell.ring(what);
-                }
-            }
-        }
-        XACT_EVENT_ABORT => {
-            tokens_at_end(false);
-            hint::undone(true);
-            undone(MARKED.swap(0, Ordering::Relaxed));
-        }
-        XACT_EVENT_PREPARE => {
-            let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
-            let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
-            let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
-            if marked | freed | taken != 0 {
-                two_phase::prepared();
-            } else {
-                hint::undone(true);
-            }
-        }
-        _ => {}
-    }
+/// The transaction is undone.
+pub(crate) fn undone() {
+    tokens_at_end(false);
+    claimable_again(MARKED.swap(0, Ordering::Relaxed));
 }
 
-#[pg_guard]
-unsafe extern "C-unwind" fn at_subtransaction_end(
-    event: pg_sys::SubXactEvent::Type,
-    _subtransaction: pg_sys::SubTransactionId,
-    _parent: pg_sys::SubTransactionId,
-    _argument: *mut std::ffi::c_void,
-) {
-    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
-        hint::undone(false);
-        undone(MARKED.load(Ordering::Relaxed));
-    }
+/// A part of the transaction is undone.
+pub(crate) fn part_undone() {
+    claimable_again(MARKED.load(Ordering::Relaxed));
+}
+
+/// The transaction is prepared; returns whether it marked anything.
+pub(crate) fn prepared() -> bool {
+    let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
+    let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
+    let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
+    marked | freed | taken != 0
 }
 
 /// What was claimed may be claimed again.
-fn undone(marked: u32) {
+fn claimable_again(marked: u32) {
     if marked & CLAIMED != 0 {
         SEEN.store(0, Ordering::Relaxed);
         if let Some(bell) = shmem::bell() {

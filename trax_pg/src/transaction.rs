@@ -1,0 +1,75 @@
+//! The end of a transaction: one registration of the server's callbacks, for all of ours.
+//!
+//! Enters: whoever needs to know asks to [`hear`] of the end. Leaves: `end_of_transaction` is called, in the session
+//! whose transaction it is. Holds: after a commit nothing may fail any more.
+
+use pgrx::{pg_guard, pg_sys};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How a transaction, or a part of it, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It is about to commit.
+    Committing,
+    Committed,
+    Undone,
+    /// It is prepared: another session will end it.
+    Prepared,
+    /// This subtransaction is undone, with those inside it, whose numbers are greater.
+    PartUndone(pg_sys::SubTransactionId),
+}
+
+static LISTENER: OnceLock<fn(End)> = OnceLock::new();
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// Names what is called at each end; once, when the library is loaded.
+pub(crate) fn listener(listener: fn(End)) {
+    LISTENER.get_or_init(|| listener);
+}
+
+/// Asks to hear of the end of this session's transactions, from this one on.
+pub(crate) fn hear() {
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the callbacks live as long as the library, which is never unloaded.
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+        }
+    }
+}
+
+fn tell(end: End) {
+    if let Some(listener) = LISTENER.get() {
+        listener(end);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_end(
+    event: pg_sys::XactEvent::Type,
+    _argument: *mut std::ffi::c_void,
+) {
+    use pg_sys::XactEvent::{
+        XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PREPARE,
+    };
+    match event {
+        XACT_EVENT_PRE_COMMIT => tell(End::Committing),
+        XACT_EVENT_COMMIT => tell(End::Committed),
+        XACT_EVENT_ABORT => tell(End::Undone),
+        XACT_EVENT_PREPARE => tell(End::Prepared),
+        _ => {}
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_subtransaction_end(
+    event: pg_sys::SubXactEvent::Type,
+    subtransaction: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _argument: *mut std::ffi::c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        tell(End::PartUndone(subtransaction));
+    }
+}
