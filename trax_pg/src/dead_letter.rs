@@ -8,7 +8,8 @@ use crate::clock::{Timestamp, micros};
 use crate::columns::HIGHEST_PRIORITY;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::manifest_state::{self, Ended, ParkedOn};
+use crate::job_ended::{self, Ended};
+use crate::manifest_state::{self, ParkedOn};
 use crate::setting;
 use crate::spi::{self, Spi, SpiRow, SpiRows, arg, statement};
 use crate::work_queue::{self, NewJob};
@@ -240,7 +241,7 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
             done: true,
         };
         if manifest_state::awaits_only_run(spi, manifest_id) {
-            manifest_state::settle(spi, &[ended], resolution.now);
+            job_ended::let_manifests_go_on(spi, &[ended], resolution.now);
         }
     }
     Ok(true)

@@ -11,12 +11,11 @@ use crate::error::{Error, Result};
 use crate::limit::{self, Counter, Room};
 use crate::lock::{self, Lock, Mode};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{hint, manifest_state, outcome};
+use crate::{hint, manifest_state};
 use pgrx::pg_sys;
 use std::collections::BTreeSet;
 
 statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTARRAYOID);
-statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
 statement!(GROUP_KNOWN, "group_known.sql", TEXTOID);
 statement!(
     GROUP_CONFIGURE,
@@ -158,17 +157,6 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
 pub(crate) fn forget(spi: &Spi, name: &str) {
     spi.execute(&GROUP_FORGET, &[arg(name)]);
 }
-
-sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
-    let name = call.name(0, "name")?;
-    let count = spi::connected(|spi| {
-        require_known(spi, &name)?;
-        let rows = spi.query(&GROUP_JOBS, &[arg(name.as_str())]);
-        let jobs: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
-        Ok(outcome::cancel_all(spi, &jobs, Timestamp::now()) as i64)
-    })?;
-    Ok(call.value(count))
-});
 
 /// Refuses a group that nothing has ever named.
 pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {

@@ -53,6 +53,7 @@ mod end_of_transaction;
 mod entry;
 mod error;
 mod hash;
+mod job_ended;
 mod json;
 mod lock;
 mod own_code;

@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 
 statement!(NOTIFY, "wake_notify.sql");
 
-/// A job is claimable that was not.
-pub(crate) const WORK: u32 = 1;
+pub(crate) use crate::shmem::WORK;
 /// Something is due, perhaps before the scheduler would wake by itself.
 pub(crate) const DUE: u32 = 2;
 

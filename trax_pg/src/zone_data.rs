@@ -13,18 +13,12 @@
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::manifest_state::{Move, move_next_runs};
+use crate::server_zone;
 use crate::spi::{Spi, SpiRow, arg, statement};
 use crate::timing::{self, Plan, Timing};
-use pgrx::pg_sys;
 use std::cell::Cell;
-use std::ffi::CStr;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, UNIX_EPOCH};
-
-/// Where servers that are built to use the system's data find it.
-const SYSTEM_DATA: &str = "/usr/share/zoneinfo";
+use std::time::Instant;
 
 statement!(ZONE_DATA_KNOWN, "zone_data_known.sql");
 statement!(ZONE_DATA_STORE, "zone_data_store.sql", TEXTOID);
@@ -33,30 +27,12 @@ statement!(ZONE_SELECT, "zone_select.sql", TIMESTAMPTZOID);
 /// How far an update moves an occurrence at most, in microseconds: beyond it another one would be taken for it.
 pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 
-/// The fingerprint when this backend first asked for a zone.
-static LOADED: OnceLock<Option<String>> = OnceLock::new();
 /// This backend has seen that nothing is left to correct.
 static SETTLED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Until when it rests after it has corrected.
     static RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// Remembers which data this backend reads; before it loads a zone.
-pub(crate) fn note() {
-    LOADED.get_or_init(fingerprint);
-}
-
-/// Whether the data has changed since this backend read it.
-pub(crate) fn is_stale() -> bool {
-    // Data that cannot be found now is being replaced: what was read holds until it is there.
-    let Some(current) = fingerprint() else {
-        return false;
-    };
-    LOADED
-        .get()
-        .is_some_and(|loaded| loaded.as_ref() != Some(&current))
 }
 
 /// Whether nothing is left to do before a cycle queues what is due.
@@ -68,9 +44,9 @@ pub(crate) fn is_settled() -> bool {
 /// others hold what is to be corrected it rests for a hundred times as long as it took.
 pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
     let began = Instant::now();
-    note();
-    let current = fingerprint();
-    if current.is_none() || is_stale() || known(spi) == current {
+    server_zone::note();
+    let current = server_zone::fingerprint();
+    if current.is_none() || server_zone::is_stale() || known(spi) == current {
         SETTLED.store(true, Ordering::Relaxed);
         return Ok(());
     }
@@ -82,11 +58,11 @@ pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
 /// Computes next runs anew if they were computed with other data than there is now; gives how many were corrected. A
 /// stale backend leaves it to one that is not.
 pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
-    note();
-    let Some(current) = fingerprint() else {
+    server_zone::note();
+    let Some(current) = server_zone::fingerprint() else {
         return Ok(0);
     };
-    if is_stale() {
+    if server_zone::is_stale() {
         return Ok(0);
     }
     if known(spi).as_ref() == Some(&current) {
@@ -161,37 +137,5 @@ fn timing(row: &SpiRow) -> Timing {
         ends_at: row.get(6),
         variance: None,
         exclusions: timing::stored_exclusions(row.datum(7)),
-    }
-}
-
-/// When the data was last changed, as text; `None` where it cannot be found.
-fn fingerprint() -> Option<String> {
-    let directory = directory();
-    let changed = |path: &Path| {
-        let time = path.metadata().and_then(|data| data.modified()).ok()?;
-        Some(time.duration_since(UNIX_EPOCH).ok()?.as_nanos())
-    };
-    // A package manager replaces files: their directory changes. Some write in place.
-    let times = [
-        changed(&directory)?,
-        changed(&directory.join("tzdata.zi")).unwrap_or(0),
-    ];
-    Some(format!("{}:{}", times[0], times[1]))
-}
-
-fn directory() -> PathBuf {
-    let mut share = [0 as std::ffi::c_char; pg_sys::MAXPGPATH as usize];
-    // SAFETY: the server fills at most MAXPGPATH bytes and ends them with a zero.
-    let share = unsafe {
-        pg_sys::get_share_path((&raw const pg_sys::my_exec_path).cast(), share.as_mut_ptr());
-        CStr::from_ptr(share.as_ptr())
-            .to_string_lossy()
-            .into_owned()
-    };
-    let own = Path::new(&share).join("timezone");
-    if own.is_dir() {
-        own
-    } else {
-        PathBuf::from(SYSTEM_DATA)
     }
 }

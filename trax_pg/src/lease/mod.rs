@@ -18,11 +18,10 @@ use crate::clock::{Timestamp, interval, later, micros};
 use crate::columns::Leased;
 use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::limit::{self, Shared};
 use crate::spi::{self, Spi, SpiRow, arg, statement};
 use crate::table::Table;
 use crate::tally::{self, Stale};
-use crate::{durability, hint, outcome, setting, wake};
+use crate::{durability, setting, wake};
 pub(crate) use overdue::{
     Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
@@ -36,14 +35,6 @@ pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
 statement!(LEASE_CANCEL, "lease_cancel.sql", INT8ARRAYOID);
-statement!(
-    LEASE_RELEASE,
-    "lease_release.sql",
-    INT8OID,
-    UUIDOID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
-);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let held = Held::from_call(call)?;
@@ -84,38 +75,6 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         durability::may_be_lost();
     }
     Ok(rows.end())
-});
-
-sql_function!(trax_release, pg_finfo_trax_release, |call| {
-    let job_id = call.required::<i64>(0, "job_id")?;
-    let token = call.required::<Uuid>(1, "token")?;
-    let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
-    let now = Timestamp::now();
-    // Also when it is delayed: its place is free.
-    wake::mark(wake::WORK | wake::DUE | wake::ENDED);
-    let released = spi::connected(|spi| {
-        let arguments = [arg(job_id), arg(token), arg(now), arg(now.plus(delay))];
-        let rows = spi.query(&LEASE_RELEASE, &arguments);
-        let Some(row) = rows.first() else {
-            // A job that was asked to stop is not queued again: giving it back acknowledges that.
-            return Ok(outcome::acknowledge_cancel(
-                spi,
-                job_id,
-                token,
-                now,
-                Stale::Release,
-            ));
-        };
-        if row.must(6) {
-            hint::claimable(row.must(1), row.must(2), row.must(3));
-        }
-        hint::lease_ended(job_id);
-        // Whether it has a limit: the gate is opened at most once too often.
-        hint::group_changed(&row.must::<String>(5));
-        limit::free(spi, Shared::of(row.get(4), row.get(7)), true);
-        Ok(true)
-    })?;
-    Ok(call.value(released))
 });
 
 // Our own statements keep `reap_at` right themselves; a row that is changed by hand has a trigger for that.

@@ -11,23 +11,24 @@
 //! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of `lease_pkey` for each, and the
 //! rows and the one index entry of each in the partition of the day.
 
+mod cancel;
 mod completion;
 mod ending;
+mod release;
 
 use crate::clock::Timestamp;
 use crate::columns::Leased;
 use crate::entry::{Call, sql_function};
 use crate::error::Result;
+use crate::job_ended::{self, Ended};
 use crate::lease::{self, FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
 use crate::limit::{self, Shared};
-use crate::manifest_state::{self, Ended};
-use crate::rights::as_owner;
-use crate::scope;
+use crate::manifest_state;
 use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
 use crate::tally::{self, Outcome, Stale};
 use crate::{hint, wake, work_queue};
-pub(crate) use ending::Ending;
-use ending::{Failure, State};
+pub(crate) use cancel::{cancel_all, cancel_queued};
+use ending::{Ending, Failure, State};
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashSet;
 
@@ -58,18 +59,11 @@ statement!(
     INT4ARRAYOID
 );
 statement!(
-    RUN_CANCEL_QUEUED,
-    "run_cancel_queued.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZOID
-);
-statement!(
     RUN_EXPIRE_QUEUED,
     "run_expire_queued.sql",
     TIMESTAMPTZOID,
     INT8OID
 );
-statement!(RUN_FIND, "run_find.sql", INT8OID);
 statement!(
     UNIQUE_KEY_RELEASE,
     "unique_key_release.sql",
@@ -127,54 +121,6 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         Ok(outcome)
     })?;
     Ok(call.value(outcome))
-});
-
-sql_function!(
-    trax_acknowledge_cancel,
-    pg_finfo_trax_acknowledge_cancel,
-    |call| {
-        let job_id = call.required::<i64>(0, "job_id")?;
-        let token = call.required::<Uuid>(1, "token")?;
-        let now = Timestamp::now();
-        let held = spi::connected(|spi| {
-            Ok(acknowledge_cancel(
-                spi,
-                job_id,
-                token,
-                now,
-                Stale::AcknowledgeCancel,
-            ))
-        })?;
-        Ok(call.value(held))
-    }
-);
-
-sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
-    let job_id = call.required::<i64>(0, "job_id")?;
-    let token = call.required::<Uuid>(1, "token")?;
-    let reason = call.optional::<String>(2).map(cut);
-    let now = Timestamp::now();
-    let held = spi::connected(|spi| {
-        let Some(lease) = lease::take(spi, job_id, token) else {
-            tally::stale(Stale::CancelOwn, 1);
-            return Ok(false);
-        };
-        end(spi, vec![Ending::cancelled(lease, reason)], now, true);
-        Ok(true)
-    })?;
-    Ok(call.value(held))
-});
-
-sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
-    as_owner(call, |caller| {
-        let job_id = call.required::<i64>(0, "job_id")?;
-        let outcome = spi::connected(|spi| {
-            let outcome = cancel(spi, job_id, Timestamp::now());
-            scope::of_caller(spi, caller).require_job(spi, job_id)?;
-            Ok(outcome)
-        })?;
-        Ok(call.value(outcome))
-    })
 });
 
 /// The outputs that stand beside the jobs of a call; an absent array is all nulls.
@@ -235,70 +181,6 @@ pub(crate) fn complete(
     make_room(spi, shared, &groups, true);
     settle(spi, ended, now);
     Ok(job_ids)
-}
-
-/// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
-pub(crate) fn acknowledge_cancel(
-    spi: &Spi,
-    job_id: i64,
-    token: Uuid,
-    now: Timestamp,
-    call: Stale,
-) -> bool {
-    let Some(lease) = lease::take(spi, job_id, token) else {
-        tally::stale(call, 1);
-        return false;
-    };
-    let ending = match (lease.cancelled, lease.timed_out) {
-        (true, _) => Ending::cancelled(lease, None),
-        (false, true) => Ending::overdue(lease, Overdue::TimedOut, now),
-        (false, false) => return false,
-    };
-    end(spi, vec![ending], now, true);
-    true
-}
-
-/// Cancels a job wherever it is.
-fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
-    for _ in 0..work_queue::LOOKS {
-        if cancel_queued(spi, &[job_id], now) == 1 {
-            return "cancelled";
-        }
-        if lease::request_cancel(spi, &[job_id]) == 1 {
-            return "requested";
-        }
-        let found = spi.query(&RUN_FIND, &[arg(job_id)]);
-        if found
-            .first()
-            .expect("an aggregate gives one row")
-            .must::<bool>(1)
-        {
-            return "finished";
-        }
-    }
-    "unknown"
-}
-
-/// Cancels jobs wherever they are; gives how many were cancelled or asked to stop.
-pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
-    let cancelled = cancel_queued(spi, job_ids, now);
-    // Leases are looked at later: what was claimed since is asked to stop.
-    cancelled + lease::request_cancel(spi, job_ids)
-}
-
-/// Cancels those of the jobs that wait; gives how many.
-pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
-    hint::taken();
-    let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
-    tally::ended_waiting(&rows, 5, Outcome::Cancelled);
-    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
-    let count = ended.len();
-    settle(spi, ended, now);
-    let freed = rows
-        .iter()
-        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
-    limit::hand_on(spi, freed);
-    count
 }
 
 /// What a reaping did.
@@ -503,7 +385,7 @@ fn settle(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
     if !keys.is_empty() {
         spi.execute(&UNIQUE_KEY_RELEASE, &[arg(keys), arg(job_ids)]);
     }
-    manifest_state::settle(spi, &ended, now);
+    job_ended::let_manifests_go_on(spi, &ended, now);
 }
 
 fn cut(mut text: String) -> String {

@@ -33,6 +33,8 @@ pub(crate) struct Bell {
     older_prepared: AtomicBool,
 }
 
+/// A job is claimable that was not: the bit of a ring for those who wait for work.
+pub(crate) const WORK: u32 = 1;
 /// How many databases can have a bell.
 pub(super) const BELLS_AT_MOST: usize = 1024;
 /// Names of tokens share this many counts: who waits for another name of the class wakes for nothing.
@@ -159,7 +161,7 @@ impl Bell {
 
     /// Wakes the waiters if there is work, and the scheduler if it has not been woken since it last looked.
     pub(crate) fn ring(&self, what: u32) {
-        if what & crate::wake::WORK != 0 {
+        if what & WORK != 0 {
             self.count.fetch_add(1, Ordering::SeqCst);
             self.work.wake();
         }

@@ -14,7 +14,7 @@ mod lane;
 pub(crate) mod prepared;
 pub(crate) mod tally;
 
-pub(crate) use bell::{Bell, TOKEN_CLASSES, bell};
+pub(crate) use bell::{Bell, TOKEN_CLASSES, WORK, bell};
 pub(crate) use floor::{Floor, Known, settle as settle_floors, unsettle_all as unsettle_floors};
 pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
 pub(crate) use lane::{

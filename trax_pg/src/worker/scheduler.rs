@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::lease::ReapFrom;
 use crate::shmem::{self, Exit};
 use crate::spi::{self, Statement, statement};
-use crate::{cycle, limit, setting, two_phase, wake, zone_data};
+use crate::{cycle, limit, server_zone, setting, two_phase, wake};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -338,7 +338,7 @@ impl Connected {
             log!("{SCHEDULER}: the settings of this database changed, connecting again");
             end(Exit::Restart);
         }
-        if due.check && zone_data::is_stale() {
+        if due.check && server_zone::is_stale() {
             log!("{SCHEDULER}: the zone data was updated, connecting again");
             end(Exit::Restart);
         }

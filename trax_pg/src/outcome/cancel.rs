@@ -1,0 +1,148 @@
+//! Cancelling: jobs that wait end at once, the workers of the others are asked to stop.
+
+use super::ending::Ending;
+use super::{cut, end, ended, settle};
+use crate::clock::Timestamp;
+use crate::entry::sql_function;
+use crate::group::require_known;
+use crate::job_ended::Ended;
+use crate::lease::{self, Overdue};
+use crate::limit::{self, Shared};
+use crate::rights::as_owner;
+use crate::scope;
+use crate::spi::{self, Spi, arg, statement};
+use crate::tally::{self, Outcome, Stale};
+use crate::{hint, work_queue};
+use pgrx::Uuid;
+
+statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
+statement!(RUN_FIND, "run_find.sql", INT8OID);
+statement!(
+    RUN_CANCEL_QUEUED,
+    "run_cancel_queued.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZOID
+);
+
+sql_function!(
+    trax_acknowledge_cancel,
+    pg_finfo_trax_acknowledge_cancel,
+    |call| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let token = call.required::<Uuid>(1, "token")?;
+        let now = Timestamp::now();
+        let held = spi::connected(|spi| {
+            Ok(acknowledge_cancel(
+                spi,
+                job_id,
+                token,
+                now,
+                Stale::AcknowledgeCancel,
+            ))
+        })?;
+        Ok(call.value(held))
+    }
+);
+
+sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let token = call.required::<Uuid>(1, "token")?;
+    let reason = call.optional::<String>(2).map(cut);
+    let now = Timestamp::now();
+    let held = spi::connected(|spi| {
+        let Some(lease) = lease::take(spi, job_id, token) else {
+            tally::stale(Stale::CancelOwn, 1);
+            return Ok(false);
+        };
+        end(spi, vec![Ending::cancelled(lease, reason)], now, true);
+        Ok(true)
+    })?;
+    Ok(call.value(held))
+});
+
+sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
+    as_owner(call, |caller| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let outcome = spi::connected(|spi| {
+            let outcome = cancel(spi, job_id, Timestamp::now());
+            scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            Ok(outcome)
+        })?;
+        Ok(call.value(outcome))
+    })
+});
+
+sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
+    let name = call.name(0, "name")?;
+    let count = spi::connected(|spi| {
+        require_known(spi, &name)?;
+        let rows = spi.query(&GROUP_JOBS, &[arg(name.as_str())]);
+        let jobs: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+        Ok(cancel_all(spi, &jobs, Timestamp::now()) as i64)
+    })?;
+    Ok(call.value(count))
+});
+
+/// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
+pub(crate) fn acknowledge_cancel(
+    spi: &Spi,
+    job_id: i64,
+    token: Uuid,
+    now: Timestamp,
+    call: Stale,
+) -> bool {
+    let Some(lease) = lease::take(spi, job_id, token) else {
+        tally::stale(call, 1);
+        return false;
+    };
+    let ending = match (lease.cancelled, lease.timed_out) {
+        (true, _) => Ending::cancelled(lease, None),
+        (false, true) => Ending::overdue(lease, Overdue::TimedOut, now),
+        (false, false) => return false,
+    };
+    end(spi, vec![ending], now, true);
+    true
+}
+
+/// Cancels a job wherever it is.
+fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
+    for _ in 0..work_queue::LOOKS {
+        if cancel_queued(spi, &[job_id], now) == 1 {
+            return "cancelled";
+        }
+        if lease::request_cancel(spi, &[job_id]) == 1 {
+            return "requested";
+        }
+        let found = spi.query(&RUN_FIND, &[arg(job_id)]);
+        if found
+            .first()
+            .expect("an aggregate gives one row")
+            .must::<bool>(1)
+        {
+            return "finished";
+        }
+    }
+    "unknown"
+}
+
+/// Cancels jobs wherever they are; gives how many were cancelled or asked to stop.
+pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    let cancelled = cancel_queued(spi, job_ids, now);
+    // Leases are looked at later: what was claimed since is asked to stop.
+    cancelled + lease::request_cancel(spi, job_ids)
+}
+
+/// Cancels those of the jobs that wait; gives how many.
+pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    hint::taken();
+    let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
+    tally::ended_waiting(&rows, 5, Outcome::Cancelled);
+    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
+    let count = ended.len();
+    settle(spi, ended, now);
+    let freed = rows
+        .iter()
+        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
+    limit::hand_on(spi, freed);
+    count
+}
