@@ -1,9 +1,11 @@
 //! Vacuum: dead rows of the queue go soon, without autovacuum, while nobody holds them.
 
-use harness::scheduler::{connect, live_server, new_name, status_becomes};
+use harness::process::send_signal;
+use harness::scheduler::{connect, live_server, new_name, scheduling, status_becomes};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
-use trax_client::testkit::Database;
+use std::time::{Duration, Instant};
+use trax_client::testkit::{Database, Server, Stop};
 
 const DEAD: &str =
     "select (select n_dead_tup from pg_stat_all_tables where relid = 'trax.work_queue'::regclass),
@@ -174,4 +176,113 @@ async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums()
     assert!(of_queue().await, "a crash may have made it forget");
     s.get("set track_counts = off").await;
     assert!(!of_queue().await, "it would be due for ever");
+}
+
+/// A vacuum that is stuck in the middle: a cursor keeps a page of an index. Gives its process and the session of the cursor.
+async fn stuck(database: &Database, s: &Session) -> (i32, Session) {
+    let name = database.name();
+    s.get(MAKE).await;
+    s.get("select trax.enqueue('last')").await;
+    let holder = Session::of(database).await;
+    holder
+        .get(
+            "begin; set local enable_seqscan = off; set local enable_bitmapscan = off;
+             declare c cursor for select job_id from trax.work_queue where job_id > 0",
+        )
+        .await;
+    holder.get("fetch 1 from c").await;
+    s.get(&format!("alter database {name} set trax.vacuum = on"))
+        .await;
+    let pid = eventually("a vacuum that waits for a page", PATIENCE, async || {
+        let seen = s
+            .get(
+                "select coalesce(string_agg(pid || ' ' || coalesce(wait_event, ''), ''), '') from pg_stat_activity
+                 where backend_type = 'trax vacuum' and datname = current_database()",
+            )
+            .await;
+        match seen.strip_suffix(" BufferPin") {
+            Some(pid) => Ok(pid.parse().expect("a process")),
+            None => Err(seen),
+        }
+    })
+    .await;
+    (pid, holder)
+}
+
+/// A server of its own that vacuums nothing yet, with a database, and a session of it.
+async fn own_server(name: &str) -> (Server, Database, Session) {
+    let server = scheduling()
+        .setting("trax.vacuum", "off")
+        .start()
+        .expect("a server starts");
+    let database = server.database(name).await.expect("a database is made");
+    status_becomes(&connect(&database).await, "scheduler", "running", PATIENCE).await;
+    let s = Session::of(&database).await;
+    s.get("alter table trax.work_queue set (autovacuum_enabled = off)")
+        .await;
+    (server, database, s)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_is_dropped_in_the_middle_of_its_vacuum() {
+    let (server, database, s) = own_server("dropped").await;
+    let (pid, holder) = stuck(&database, &s).await;
+    // Nothing but the vacuum is left in the database, and that has not gone on.
+    send_signal("STOP", pid);
+    drop((s, holder));
+    let other = Session::of(&server.existing("postgres")).await;
+    let others = "select count(*) from pg_stat_activity where datname = 'dropped' and backend_type = 'client backend'";
+    eventually("our sessions are gone", PATIENCE, async || {
+        match other.get(others).await.as_str() {
+            "0" => Ok(()),
+            seen => Err(seen.to_owned()),
+        }
+    })
+    .await;
+    let dropper = Session::of(&server.existing("postgres")).await;
+    let drop = dropper.spawn("drop database dropped");
+    let schedulers = "select count(*) from pg_stat_activity where datname = 'dropped' and backend_type = 'trax scheduler'";
+    eventually("the scheduler is gone", PATIENCE, async || {
+        match other.get(schedulers).await.as_str() {
+            "0" => Ok(()),
+            seen => Err(seen.to_owned()),
+        }
+    })
+    .await;
+    send_signal("CONT", pid);
+    let (_, dropped) = drop.await.expect("the session lives");
+    assert_eq!(dropped, Ok(String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fast_shutdown_waits_for_no_vacuum() {
+    let (mut server, database, s) = own_server("stopped").await;
+    let _stuck = stuck(&database, &s).await;
+    let began = Instant::now();
+    server.stop(Stop::Fast).expect("it stops");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_crash_of_a_vacuum_the_next_one_removes_what_is_dead() {
+    let (server, database, s) = own_server("crashed").await;
+    let (pid, holder) = stuck(&database, &s).await;
+    send_signal("KILL", pid);
+    eventually("the crash of all", PATIENCE, async || {
+        let still = s.client().simple_query("select 1").await;
+        still.map_or(Ok(()), |_| Err("it answers".to_owned()))
+    })
+    .await;
+    drop((s, holder));
+    let database = server.existing(database.name());
+    let s = eventually("the server is back", PATIENCE, async || {
+        let client = database.connect().await;
+        client.map(drop).map_err(|error| error.to_string())?;
+        Ok::<_, String>(Session::of(&database).await)
+    })
+    .await;
+    // The server has forgotten what was dead; more makes it look again.
+    s.get(MAKE).await;
+    vacuums_become(&s, "a vacuum", |dead, count| dead < 1000 && count > 0).await;
+    s.assert_healthy().await;
 }
