@@ -6,14 +6,11 @@
 //! that is undone is forgotten, apart from gates: a claim that was undone makes room.
 
 use crate::columns::HIGHEST_PRIORITY;
-use crate::entry::sql_function;
 use crate::hash::name_hash;
-use crate::instance;
 use crate::shmem::prepared;
 use crate::shmem::{self, Floor, Gate, Section};
-use crate::spi::{self, SpiRows};
+use crate::spi::SpiRows;
 use crate::wake;
-use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
@@ -126,22 +123,11 @@ pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
     })
 }
 
-// Somebody changes the queue, leases or groups by hand: what is known of them is void.
-sql_function!(
-    trax_changed_by_hand,
-    pg_finfo_trax_changed_by_hand,
-    |call| {
-        if !spi::is_ours() {
-            taken();
-            note(wake::WORK, |notes| notes.by_hand = true);
-            // A restore copies rows in; it changes and deletes none.
-            if call.is_trigger_of_insert() {
-                instance::restored_by_hand()?;
-            }
-        }
-        Ok(pg_sys::Datum::from(0))
-    }
-);
+/// Somebody changes the queue, leases or groups by hand: what is known of them is void.
+pub(crate) fn by_hand() {
+    taken();
+    note(wake::WORK, |notes| notes.by_hand = true);
+}
 
 /// The gate of a group.
 pub(crate) fn gate(group: &str) -> Gate {

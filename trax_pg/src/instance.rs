@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::spi::{self, Spi, arg, statement};
-use crate::{own_code, setting, wake, zone_data};
+use crate::{own_code, setting, wake};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -60,21 +60,6 @@ sql_function!(trax_resume, pg_finfo_trax_resume, |call| {
     Ok(call.null())
 });
 
-sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
-    wake::mark(wake::DUE);
-    spi::connected(|spi| {
-        let [system, database] = here();
-        let now = Timestamp::now();
-        let home = setting::home().and_then(arg);
-        spi.execute(&INSTANCE_LOCK, &[]);
-        spi.execute(&INSTANCE_ENABLE, &[]);
-        spi.execute(&INSTANCE_ADOPT, &[system, database, arg(now), home]);
-        // With which zone data the next runs were computed is not known any more.
-        zone_data::catch_up(spi, now)
-    })?;
-    Ok(call.null())
-});
-
 sql_function!(
     trax_adoption_changed,
     pg_finfo_trax_adoption_changed,
@@ -85,6 +70,15 @@ sql_function!(
         Ok(pg_sys::Datum::from(0))
     }
 );
+
+/// Makes the tables those of this server and this database.
+pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
+    let [system, database] = here();
+    let home = setting::home().and_then(arg);
+    spi.execute(&INSTANCE_LOCK, &[]);
+    spi.execute(&INSTANCE_ENABLE, &[]);
+    spi.execute(&INSTANCE_ADOPT, &[system, database, arg(now), home]);
+}
 
 /// What the jobs of these tables may do here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

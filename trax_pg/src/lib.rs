@@ -44,7 +44,9 @@ mod two_phase;
 mod wake;
 mod zone_data;
 
+mod adopt;
 mod backend;
+mod by_hand;
 mod clock;
 mod columns;
 mod deadlock;
