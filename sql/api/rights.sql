@@ -79,87 +79,18 @@ $$;
 comment on function trax.withdraw_rights(oid, oid) is
     'Internal. Takes away what one role or, without one, everybody but the owner may do with all objects of the schema trax or one relation in it.';
 
-create function trax.own_tables()
-returns table (
-    relation oid
-)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-    with recursive own (oid) as (
-        select c.oid
-        from pg_class c
-        where c.relnamespace = 'trax'::regnamespace
-            and c.relkind in ('r', 'p')
-        union
-        -- Partitions may be in another schema.
-        select i.inhrelid
-        from own o
-        join pg_inherits i on i.inhparent = o.oid
-    )
-    select o.oid
-    from own o
-$$;
-comment on function trax.own_tables() is
-    'Internal. The tables of the schema trax, and their partitions wherever they are.';
-
 create function trax.code_of_others()
 returns table (
     relation text,
     object text,
     function text,
-    owner name,
+    owner text,
     is_trusted boolean,
     function_oid oid
 )
-language sql stable
+language c stable parallel restricted
 set search_path = pg_catalog, pg_temp
-as $$
-    with own as materialized (
-        select c.oid, c.relowner, format('%I.%I', n.nspname, c.relname) as name
-        from trax.own_tables() t
-        join pg_class c on c.oid = t.relation
-        join pg_namespace n on n.oid = c.relnamespace
-    ), part as (
-        select t.tgrelid as relation, 'pg_trigger'::regclass as class, t.oid
-        from pg_trigger t
-        where t.tgrelid in (select o.oid from own o)
-        union all
-        select k.conrelid, 'pg_constraint', k.oid
-        from pg_constraint k
-        where k.conrelid in (select o.oid from own o)
-        union all
-        -- Those of generated columns too.
-        select d.adrelid, 'pg_attrdef', d.oid
-        from pg_attrdef d
-        where d.adrelid in (select o.oid from own o)
-        union all
-        select x.indrelid, 'pg_class', x.indexrelid
-        from pg_index x
-        where x.indrelid in (select o.oid from own o)
-            and (x.indexprs is not null or x.indpred is not null)
-        union all
-        select r.ev_class, 'pg_rewrite', r.oid
-        from pg_rewrite r
-        where r.ev_class in (select o.oid from own o)
-        union all
-        select y.polrelid, 'pg_policy', y.oid
-        from pg_policy y
-        where y.polrelid in (select o.oid from own o)
-    )
-    select
-        o.name, pg_describe_object(m.class, m.oid, 0), format('%I.%I', n.nspname, p.proname), r.rolname,
-        r.rolsuper or p.proowner = o.relowner, p.oid
-    from part m
-    join own o on o.oid = m.relation
-    join pg_depend d on d.classid = m.class and d.objid = m.oid
-    left join pg_operator x on d.refclassid = 'pg_operator'::regclass and x.oid = d.refobjid
-    join pg_proc p on p.oid = case d.refclassid when 'pg_proc'::regclass then d.refobjid else x.oprcode end
-    join pg_namespace n on n.oid = p.pronamespace
-    join pg_roles r on r.oid = p.proowner
-    where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
-        and n.nspname <> 'trax'
-$$;
+as 'MODULE_PATHNAME', 'trax_code_of_others';
 comment on function trax.code_of_others() is
     'Internal. The functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers, constraints, defaults and generated columns, indexes, rules and policies; trusted when a superuser or the table''s owner has them.';
 

@@ -1,4 +1,62 @@
--- What others than a superuser or a table's owner would do with the owner's rights, and which functions it rests on.
-select c.relation, c.object, c.function, c.owner::text, c.is_trusted, c.function_oid
-from trax.code_of_others() c
-order by c.is_trusted, c.relation, c.object, c.function
+-- The functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers,
+-- constraints, defaults and generated columns, indexes, rules and policies. Trusted when a superuser or the table's
+-- owner has them. The server notes no dependency on its own functions, so that it knows of none of those here.
+with recursive family (oid) as (
+    select c.oid
+    from pg_class c
+    where c.relnamespace = 'trax'::regnamespace
+        and c.relkind in ('r', 'p')
+    union
+    -- Partitions may be in another schema.
+    select i.inhrelid
+    from family f
+    join pg_inherits i on i.inhparent = f.oid
+), own as materialized (
+    select c.oid, c.relowner, format('%I.%I', n.nspname, c.relname) as name
+    from family f
+    join pg_class c on c.oid = f.oid
+    join pg_namespace n on n.oid = c.relnamespace
+), part as (
+    select t.tgrelid as relation, 'pg_trigger'::regclass as class, t.oid
+    from pg_trigger t
+    where t.tgrelid in (select o.oid from own o)
+    union all
+    select k.conrelid, 'pg_constraint', k.oid
+    from pg_constraint k
+    where k.conrelid in (select o.oid from own o)
+    union all
+    -- Those of generated columns too.
+    select d.adrelid, 'pg_attrdef', d.oid
+    from pg_attrdef d
+    where d.adrelid in (select o.oid from own o)
+    union all
+    select x.indrelid, 'pg_class', x.indexrelid
+    from pg_index x
+    where x.indrelid in (select o.oid from own o)
+        and (x.indexprs is not null or x.indpred is not null)
+    union all
+    select r.ev_class, 'pg_rewrite', r.oid
+    from pg_rewrite r
+    where r.ev_class in (select o.oid from own o)
+    union all
+    select y.polrelid, 'pg_policy', y.oid
+    from pg_policy y
+    where y.polrelid in (select o.oid from own o)
+)
+select
+    o.name as relation,
+    pg_describe_object(m.class, m.oid, 0) as object,
+    format('%I.%I', n.nspname, p.proname) as function,
+    r.rolname::text as owner,
+    r.rolsuper or p.proowner = o.relowner as is_trusted,
+    p.oid as function_oid
+from part m
+join own o on o.oid = m.relation
+join pg_depend d on d.classid = m.class and d.objid = m.oid
+left join pg_operator x on d.refclassid = 'pg_operator'::regclass and x.oid = d.refobjid
+join pg_proc p on p.oid = case d.refclassid when 'pg_proc'::regclass then d.refobjid else x.oprcode end
+join pg_namespace n on n.oid = p.pronamespace
+join pg_roles r on r.oid = p.proowner
+where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
+    and n.nspname <> 'trax'
+order by is_trusted, relation, object, function
