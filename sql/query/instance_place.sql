@@ -10,7 +10,13 @@ select
     )
     and not exists (
         select
-        from trax.own_triggers() t
-        where t.enabled <> 'A'
+        from pg_class c
+        join pg_trigger t on t.tgrelid = c.oid
+        join pg_proc p on p.oid = t.tgfoid
+        where c.relnamespace = 'trax'::regnamespace
+            and c.relkind = 'r'
+            and c.relhastriggers
+            and p.pronamespace = 'trax'::regnamespace
+            and t.tgenabled <> 'A'
     ),
     (select max(a.home) from trax.adoption a)

@@ -8,7 +8,7 @@
 
 use crate::entry::sql_function;
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, statement};
+use crate::spi::{self, Spi, arg, statement};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -16,6 +16,13 @@ use std::sync::Once;
 
 statement!(FOREIGN_CODE, "foreign_code.sql");
 statement!(OWN_TABLES, "own_tables.sql");
+statement!(TABLE_PARTS, "table_parts.sql", OIDARRAYOID);
+statement!(
+    CALLED_FUNCTIONS,
+    "called_functions.sql",
+    OIDARRAYOID,
+    OIDARRAYOID
+);
 
 sql_function!(
     trax_require_own_code,
@@ -105,39 +112,59 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     LISTEN.call_once(listen);
     // What is changed from here on, or an error, makes the next caller look again.
     LOOK.set(Look::UnderWay);
-    let rows = spi.query_latest(&FOREIGN_CODE, &[]);
-    if let Some(row) = rows.first().filter(|row| !row.must::<bool>(5)) {
-        LOOK.set(Look::Needed);
-        let [relation, object, function, owner] =
-            [1, 2, 3, 4].map(|column| row.must::<String>(column));
-        return Err(Error::wrong_state(format!(
-            "the table {relation} runs code of role \"{owner}\""
-        ))
-        .detail(format!(
-            "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
-        ))
-        .hint("Drop it, or give the function to a superuser: see select * from trax.diagnose()"));
+    let own = spi.query_latest(&OWN_TABLES, &[]);
+    let tables: Vec<pg_sys::Oid> = own.iter().map(|row| row.must(1)).collect();
+    let functions = functions_called(spi, &tables);
+    if !functions.is_empty() {
+        refuse_foreign(spi)?;
     }
-    let functions = rows.iter().map(|row| {
-        let function = row.must::<pg_sys::Oid>(6);
-        let none = pg_sys::Datum::from(0);
-        // SAFETY: the cache has one key, an oid.
-        unsafe {
-            pg_sys::GetSysCacheHashValue(
-                pg_sys::SysCacheIdentifier::PROCOID as i32,
-                pg_sys::Datum::from(function),
-                none,
-                none,
-                none,
-            )
-        }
+    WATCHED.set(Watched {
+        tables: tables.into_iter().collect(),
+        functions: functions.into_iter().map(function_hash).collect(),
     });
-    let functions = functions.collect();
-    let tables = spi.query_latest(&OWN_TABLES, &[]);
-    let tables = tables.iter().map(|row| row.must(1)).collect();
-    WATCHED.set(Watched { tables, functions });
     if LOOK.get() == Look::UnderWay {
         LOOK.set(Look::Done);
     }
     Ok(())
+}
+
+/// The functions, neither ours nor the server's own, that run when these tables are written. In small statements: one for
+/// all of it took 7 ms of each new session, planned and run, where these take 4.
+fn functions_called(spi: &Spi, tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
+    let parts = spi.query_latest(&TABLE_PARTS, &[arg(tables.to_vec())]);
+    let column = |index| -> Vec<pg_sys::Oid> { parts.iter().map(|row| row.must(index)).collect() };
+    let arguments = [arg(column(1)), arg(column(2))];
+    let called = spi.query_latest(&CALLED_FUNCTIONS, &arguments);
+    called.iter().map(|row| row.must(1)).collect()
+}
+
+/// Refuses when one of the functions belongs to neither a superuser nor the table's owner.
+fn refuse_foreign(spi: &Spi) -> Result<()> {
+    let rows = spi.query_latest(&FOREIGN_CODE, &[]);
+    let Some(row) = rows.first().filter(|row| !row.must::<bool>(5)) else {
+        return Ok(());
+    };
+    LOOK.set(Look::Needed);
+    let [relation, object, function, owner] = [1, 2, 3, 4].map(|column| row.must::<String>(column));
+    Err(Error::wrong_state(format!(
+        "the table {relation} runs code of role \"{owner}\""
+    ))
+    .detail(format!(
+        "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
+    ))
+    .hint("Drop it, or give the function to a superuser: see select * from trax.diagnose()"))
+}
+
+fn function_hash(function: pg_sys::Oid) -> u32 {
+    let none = pg_sys::Datum::from(0);
+    // SAFETY: the cache has one key, an oid.
+    unsafe {
+        pg_sys::GetSysCacheHashValue(
+            pg_sys::SysCacheIdentifier::PROCOID as i32,
+            pg_sys::Datum::from(function),
+            none,
+            none,
+            none,
+        )
+    }
 }
