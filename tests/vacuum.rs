@@ -166,7 +166,10 @@ async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums()
         "select count(*) from trax.enqueue_many('a', array_fill(to_jsonb(repeat('x', 1900)), array[36000]))",
     )
     .await;
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/vacuum_due.sql");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../sql/query/worker/vacuum_due.sql"
+    );
     let due = std::fs::read_to_string(path).expect("the statement is there");
     s.get(&format!("prepare due (bigint) as {due}")).await;
     let of_queue = async || {

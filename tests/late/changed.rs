@@ -75,7 +75,7 @@ async fn a_job_behind_a_key_that_was_changed_since_the_snapshot_is_swept() {
     let (db, s) = session().await;
     s.enqueue("'a', concurrency_key => 'k'").await;
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    sweep(&db, &s, "key_sweep.sql", "text", "''").await;
+    sweep(&db, &s, "limit/key_sweep.sql", "text", "''").await;
     others_still_wait(&s).await;
 }
 
@@ -87,7 +87,7 @@ async fn a_job_behind_a_manifest_that_was_changed_since_the_snapshot_is_swept() 
     s.get("select trax.trigger('m')").await;
     s.get("update trax.work_queue set waits_for = 'manifest'")
         .await;
-    sweep(&db, &s, "manifest_sweep_blocked.sql", "bigint", "0").await;
+    sweep(&db, &s, "limit/manifest_sweep_blocked.sql", "bigint", "0").await;
     others_still_wait(&s).await;
 }
 

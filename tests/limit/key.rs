@@ -372,7 +372,10 @@ async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came
     }
     // As if everything that ran had ended and let nothing in.
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/key_sweep.sql");
+    let root = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../sql/query/limit/key_sweep.sql"
+    );
     let sweep = std::fs::read_to_string(root).expect("the statement is there");
     s.get(&format!("prepare sweep (text, bigint, int) as {sweep}"))
         .await;

@@ -1,8 +1,10 @@
 //! Adoption: the jobs of a copy become this server's own.
 
-use crate::clock::Timestamp;
-use crate::entry::sql_function;
-use crate::{instance, spi, wake, zone_data};
+use crate::manifest::zone_update;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::{instance, wake};
 
 sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
     wake::mark(wake::DUE);
@@ -10,7 +12,7 @@ sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
         let now = Timestamp::now();
         instance::adopt(spi, now);
         // With which zone data the next runs were computed is not known any more.
-        zone_data::catch_up(spi, now)
+        zone_update::catch_up(spi, now)
     })?;
     Ok(call.null())
 });

@@ -1,7 +1,8 @@
 //! Statements by hand on the tables that are written without statements: a trigger hears of them.
 
-use crate::entry::sql_function;
-use crate::{hint, instance, spi};
+use crate::server::call::sql_function;
+use crate::server::spi;
+use crate::{changes, instance};
 use pgrx::pg_sys;
 
 sql_function!(
@@ -9,7 +10,7 @@ sql_function!(
     pg_finfo_trax_changed_by_hand,
     |call| {
         if !spi::is_ours() {
-            hint::by_hand();
+            changes::by_hand();
             // A restore copies rows in; it changes and deletes none.
             if call.is_trigger_of_insert() {
                 instance::restored_by_hand()?;

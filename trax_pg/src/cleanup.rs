@@ -4,13 +4,12 @@
 //! cycle. A *step* that fails undoes only itself and stops no other: `trax.failed_step` has its words until it works
 //! again, for `trax.status()`, and the log has them once.
 
-use crate::clock::{Timestamp, micros};
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, arg, statement};
-use crate::{
-    dead_letter, far_ahead, lease, limit, manifest_state, progress, registry, setting, token,
-    zone_data,
-};
+use crate::manifest::{far_ahead, zone_update};
+use crate::server::clock::{Timestamp, micros};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::{dead_letter, lease, limit, manifest_state, progress, setting, token, worker_registry};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// How often a backend looks after everything, in microseconds.
@@ -18,25 +17,25 @@ const INTERVAL_MICROS: i64 = 60 * 1_000_000;
 
 statement!(
     CLEANUP_LOOK,
-    "cleanup_look.sql",
+    "cleanup/look.sql",
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
 statement!(
     CLEANUP_PARTITIONS,
-    "cleanup_partitions.sql",
+    "cleanup/partitions.sql",
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
 
 statement!(
     STEP_FAILED,
-    "step_failed.sql",
+    "cleanup/step_failed.sql",
     TEXTOID,
     TEXTOID,
     TIMESTAMPTZOID
 );
-statement!(STEP_WORKS, "step_works.sql", TEXTOID);
+statement!(STEP_WORKS, "cleanup/step_works.sql", TEXTOID);
 
 /// When this backend last looked after everything: a hint that spares the catalog lookups of most cycles.
 static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
@@ -56,8 +55,10 @@ pub(crate) struct Cleaned {
 
 /// What a cycle has to put right before it queues what is due.
 pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
-    if !zone_data::is_settled() {
-        isolated(spi, now, false, "zone data", || zone_data::settle(spi, now));
+    if !zone_update::is_settled() {
+        isolated(spi, now, false, "zone data", || {
+            zone_update::settle(spi, now)
+        });
     }
 }
 
@@ -84,7 +85,7 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
         });
     };
     isolated(spi, now, true, "zone data", || {
-        zone_data::catch_up(spi, now)
+        zone_update::catch_up(spi, now)
     });
     step("next runs that lie too far ahead", &|| {
         far_ahead::sweep(spi, now, went_back);
@@ -93,7 +94,7 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
         manifest_state::sweep(spi, now);
     });
     step("workers that are gone", &|| {
-        registry::forget_gone(spi, now);
+        worker_registry::forget_gone(spi, now);
     });
     step("limits", &|| {
         limit::sweep(spi);

@@ -1,6 +1,6 @@
 //! The columns of the tables that are read and written without statements, and the values in them that rules know.
 
-use crate::table::columns;
+use crate::server::table::columns;
 
 /// The group of a job that names none.
 pub(crate) const DEFAULT_GROUP: &str = "default";

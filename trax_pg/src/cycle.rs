@@ -6,16 +6,19 @@
 //! With 1,000,000 manifests and none due a cycle takes 0.07 ms and touches 18 buffers; 100,000 that are due at one time
 //! are queued in 1.9 s when `trax.max_entries_per_cycle` is 0.
 
-use crate::clock::Timestamp;
 use crate::columns::Leased;
-use crate::entry::sql_function;
 use crate::error::Result;
-use crate::instance::{self, State};
-use crate::lease::{self, ReapFrom};
-use crate::lock::{Lock, Mode};
-use crate::spi::{self, Spi, arg};
-use crate::table::Table;
-use crate::{cleanup, dead_letter, due, limit, outcome, setting, tally, work_queue};
+use crate::instance;
+use crate::instance::State;
+use crate::lease;
+use crate::lease::ReapFrom;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg};
+use crate::server::table::Table;
+use crate::{cleanup, dead_letter, due, limit, metrics, outcome, setting, work_queue};
 use std::time::Duration;
 
 /// How soon to look again at what was due and left because another transaction holds it.
@@ -59,7 +62,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     let (queued, more_due) = due::queue_due(spi, now);
     let promoted = work_queue::promote_delayed(spi, now);
     let cleaned = cleanup::clean_up(spi, now);
-    tally::cycle(now);
+    metrics::cycle(now);
     let mut steps = vec![
         ("cancel_timed_out", cancelled as i64),
         ("reap_expired_leases", reaped.count as i64),

@@ -4,15 +4,19 @@
 //! Leaves: a fresh job in its place, or a note that nothing more is to be done.
 //! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is resolved stays so.
 
-use crate::clock::{Timestamp, micros};
 use crate::columns::HIGHEST_PRIORITY;
-use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::job_ended::{self, Ended};
-use crate::manifest_state::{self, ParkedOn};
+use crate::manifest_state;
+use crate::manifest_state::ParkedOn;
+use crate::manifest_state::job_ended;
+use crate::manifest_state::job_ended::Ended;
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::{Timestamp, micros};
+use crate::server::spi;
+use crate::server::spi::{Spi, SpiRow, SpiRows, arg, statement};
 use crate::setting;
-use crate::spi::{self, Spi, SpiRow, SpiRows, arg, statement};
-use crate::work_queue::{self, NewJob};
+use crate::work_queue;
+use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -25,16 +29,16 @@ const FORGET_AT_MOST: i64 = 1000;
 
 statement!(
     DEAD_LETTER_REAP,
-    "dead_letter_reap.sql",
+    "dead_letter/reap.sql",
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
-statement!(DEAD_LETTER_OF_JOBS, "dead_letter_of_jobs.sql", INT8ARRAYOID);
-statement!(DEAD_LETTER_MANIFEST, "dead_letter_manifest.sql", INT8OID);
-statement!(DEAD_LETTER_TAKE, "dead_letter_take.sql", INT8OID);
+statement!(DEAD_LETTER_OF_JOBS, "dead_letter/of_jobs.sql", INT8ARRAYOID);
+statement!(DEAD_LETTER_MANIFEST, "dead_letter/manifest.sql", INT8OID);
+statement!(DEAD_LETTER_TAKE, "dead_letter/take.sql", INT8OID);
 statement!(
     DEAD_LETTER_LIST,
-    "dead_letter_list.sql",
+    "dead_letter/list.sql",
     TEXTOID,
     TEXTOID,
     TEXTOID,
@@ -43,7 +47,7 @@ statement!(
 );
 statement!(
     DEAD_LETTER_RESOLVE,
-    "dead_letter_resolve.sql",
+    "dead_letter/resolve.sql",
     INT8OID,
     TEXTOID,
     TEXTOID,
@@ -52,7 +56,7 @@ statement!(
 );
 statement!(
     DEAD_LETTER_FORGET,
-    "dead_letter_forget.sql",
+    "dead_letter/forget.sql",
     TIMESTAMPTZOID,
     INT8OID
 );

@@ -1,12 +1,12 @@
 //! Detours of the tables that every job goes through, for `trax.status()`.
 
-use crate::clock::Timestamp;
 use crate::columns::Leased;
 use crate::columns::Run;
 use crate::columns::Waiting;
-use crate::entry::sql_function;
-use crate::spi::arg;
-use crate::table::{detour_of, history_detour};
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::spi::arg;
+use crate::server::table::{detour_of, history_detour};
 
 sql_function!(trax_detours, pg_finfo_trax_detours, |call| {
     let mut rows = call.rows();

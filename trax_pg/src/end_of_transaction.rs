@@ -1,38 +1,39 @@
 //! What happens when a transaction that used trax ends, in this order.
 
-use crate::transaction::End;
-use crate::{durability, hint, shmem, tally, two_phase, wake};
+use crate::server::durability;
+use crate::server::transaction::End;
+use crate::{changes, memory, metrics, prepared, wake};
 
 pub(crate) fn ended(end: End) {
     durability::ended(end);
-    if !shmem::available() {
+    if !memory::available() {
         return;
     }
     match end {
-        End::Committing => hint::committing(),
+        End::Committing => changes::committing(),
         End::Committed => {
             // Bounds and gates first: whoever is woken reads them.
-            hint::committed();
+            changes::committed();
             wake::committed();
-            tally::committed();
+            metrics::committed();
         }
         End::Undone => {
-            hint::undone(true);
+            changes::undone(true);
             wake::undone();
-            tally::undone(0);
+            metrics::undone(0);
         }
         End::Prepared => {
             if wake::prepared() {
-                two_phase::prepared();
+                prepared::prepared();
             } else {
-                hint::undone(true);
+                changes::undone(true);
             }
-            tally::undone(0);
+            metrics::undone(0);
         }
         End::PartUndone(subtransaction) => {
-            hint::undone(false);
+            changes::undone(false);
             wake::part_undone();
-            tally::undone(subtransaction);
+            metrics::undone(subtransaction);
         }
     }
 }

@@ -4,22 +4,29 @@
 //! group takes its lock alone, and a part of that on all. So when a pause has committed, no claim that began before it can
 //! still commit. The locks live in memory only: a row lock would write WAL for every claim.
 
-use crate::clock::Timestamp;
 use crate::columns::{Group, HIGHEST_PRIORITY};
-use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::limit::{self, Counter, Room};
-use crate::lock::{self, Lock, Mode};
-use crate::spi::{self, Spi, arg, statement};
-use crate::{hint, manifest_state};
+use crate::limit;
+use crate::limit::{Counter, Room};
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::lock;
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::{changes, manifest_state};
 use pgrx::pg_sys;
 use std::collections::BTreeSet;
 
-statement!(LEASE_COUNT_LIMITED, "lease_count_limited.sql", TEXTARRAYOID);
-statement!(GROUP_KNOWN, "group_known.sql", TEXTOID);
+statement!(
+    LEASE_COUNT_LIMITED,
+    "group/lease_count_limited.sql",
+    TEXTARRAYOID
+);
+statement!(GROUP_KNOWN, "group/known.sql", TEXTOID);
 statement!(
     GROUP_CONFIGURE,
-    "group_configure.sql",
+    "group/configure.sql",
     TEXTOID,
     INT4OID,
     INT4OID,
@@ -30,14 +37,14 @@ statement!(
 );
 statement!(
     GROUP_SETTLED,
-    "group_settled.sql",
+    "group/settled.sql",
     TEXTOID,
     INT4OID,
     INT4OID,
     BOOLOID,
     INT4OID
 );
-statement!(GROUP_FORGET, "group_forget.sql", TEXTOID);
+statement!(GROUP_FORGET, "group/forget.sql", TEXTOID);
 
 sql_function!(
     trax_configure_group,
@@ -122,7 +129,7 @@ impl Settings {
 
 /// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
-    hint::group_configured(&settings.name);
+    changes::group_configured(&settings.name);
     let [name, limit, priority, enabled, per_key] = settings.arguments();
     let applied = arg(settings.applied);
     spi.execute(
@@ -229,7 +236,7 @@ pub(crate) fn room(
     limited: bool,
     now: Timestamp,
 ) -> Room {
-    let gate = hint::gate(group);
+    let gate = changes::gate(group);
     let changes = gate.changes();
     // The lock comes first: only a snapshot taken under it is sure to see what has committed. Claims of a group with a
     // limit follow each other; others go side by side.

@@ -10,25 +10,27 @@
 //! A session reads the mark once and keeps what it found until the relation cache entry of a table that it rests on is
 //! invalidated, which adopting, restoring, disabling a trigger and dropping do: a claim pays for one comparison.
 
-use crate::clock::Timestamp;
-use crate::entry::sql_function;
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, arg, statement};
-use crate::{own_code, setting, wake};
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::own_code;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::{setting, wake};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-statement!(INSTANCE_STATE, "instance_state.sql");
-statement!(INSTANCE_PLACE, "instance_place.sql", INT8OID, OIDOID);
-statement!(INSTANCE_DISOWN, "instance_disown.sql");
-statement!(INSTANCE_LOCK, "instance_lock.sql");
-statement!(INSTANCE_ENABLE, "instance_enable.sql");
-statement!(INSTANCE_LOADING, "instance_loading.sql");
+statement!(INSTANCE_STATE, "instance/state.sql");
+statement!(INSTANCE_PLACE, "instance/place.sql", INT8OID, OIDOID);
+statement!(INSTANCE_DISOWN, "instance/disown.sql");
+statement!(INSTANCE_LOCK, "instance/lock.sql");
+statement!(INSTANCE_ENABLE, "instance/enable.sql");
+statement!(INSTANCE_LOADING, "instance/loading.sql");
 statement!(
     INSTANCE_ADOPT,
-    "instance_adopt.sql",
+    "instance/adopt.sql",
     INT8OID,
     OIDOID,
     TIMESTAMPTZOID,
@@ -36,11 +38,11 @@ statement!(
 );
 statement!(
     INSTANCE_PAUSE,
-    "instance_pause.sql",
+    "instance/pause.sql",
     TEXTOID,
     TIMESTAMPTZOID
 );
-statement!(INSTANCE_RESUME, "instance_resume.sql");
+statement!(INSTANCE_RESUME, "instance/resume.sql");
 
 sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
     let reason = call.optional_text(0, "reason")?;

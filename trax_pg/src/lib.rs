@@ -2,83 +2,68 @@
 //!
 //! Work moves down this list; what must go back goes back as a row with a due time.
 
-mod manifest;
+mod worker;
+
+mod cycle;
+
+mod adopt;
+mod cleanup;
 
 mod due;
 
 mod new_job;
 
-mod work_queue;
+mod manifest;
 
 mod claim;
-
-mod lease;
-
-mod progress;
 
 mod outcome;
 
 mod dead_letter;
 
-mod cleanup;
-
-mod cycle;
-
-mod dependency;
-mod detour;
-mod fair;
-mod far_ahead;
-mod group;
-mod hint;
-mod instance;
-mod limit;
-mod manifest_state;
-mod registry;
+mod lease;
+mod progress;
 mod token;
 
-pub mod retry;
-mod server_zone;
-mod tally;
-mod timing;
-mod two_phase;
-mod wake;
-mod zone_data;
+mod group;
+mod limit;
 
-mod adopt;
-mod backend;
+mod work_queue;
+
+mod manifest_state;
+mod worker_registry;
+
 mod by_hand;
-mod clock;
-mod columns;
-mod deadlock;
-mod durability;
 mod end_of_transaction;
-mod entry;
-mod error;
-mod hash;
-mod job_ended;
-mod json;
-mod lock;
-mod own_code;
-mod procedure;
-mod rights;
-mod schema;
+mod instance;
+mod prepared;
+
+mod changes;
+mod detour;
+mod metrics;
 mod scope;
+mod wake;
+
+pub mod retry;
+mod timing;
+
+mod columns;
+mod memory;
+mod schema;
+mod server;
 pub mod setting;
-mod shmem;
-mod spi;
-mod table;
-mod transaction;
-mod worker;
+
+mod error;
 
 ::pgrx::pg_module_magic!();
 
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     setting::define();
-    deadlock::install();
-    transaction::listener(end_of_transaction::ended);
-    if shmem::can_be_requested() {
-        shmem::request();
+    server::deadlock::install();
+    server::transaction::listener(end_of_transaction::ended);
+    if memory::can_be_requested() {
+        memory::request();
         worker::hold::install();
         worker::launcher::register();
     }

@@ -9,22 +9,22 @@
 //! shrinks. The price is that claims of one limited group follow each other, commit by commit; one that finds the lock
 //! taken steps over the group.
 //!
-//! A count begins at the floor of what it counts (`shmem/floor.rs`), so that it does not read leases that have ended while a
+//! A count begins at the floor of what it counts (`memory/floor.rs`), so that it does not read leases that have ended while a
 //! snapshot is held somewhere: after 5,000 jobs of one group a claim touches 16 buffers, and 158 without floors.
 //!
 //! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key or its
 //! manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the outcome that makes room lets
 //! the next one in.
 
-use crate::clock::Timestamp;
 use crate::columns::Group;
 use crate::columns::Leased;
-use crate::hash::name_hash;
-use crate::lock::{Lock, Mode};
-use crate::shmem::{Floor, Known};
-use crate::spi::{Spi, Statement, arg, array_arg, statement};
-use crate::table::{Index, Key, Row, Table, View};
-use crate::{hint, setting, shmem, wake};
+use crate::memory::{Floor, Known};
+use crate::server::clock::Timestamp;
+use crate::server::hash::name_hash;
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi::{Spi, Statement, arg, array_arg, statement};
+use crate::server::table::{Index, Key, Row, Table, View};
+use crate::{changes, memory, setting, wake};
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -32,15 +32,24 @@ use std::sync::{Mutex, PoisonError};
 /// Lanes of keys, and of manifests, that one sweep looks at.
 const SWEEP_AT_MOST: i32 = 5000;
 
-statement!(KEY_BLOCK, "key_block.sql", TIDARRAYOID, TEXTARRAYOID);
-statement!(KEY_UNBLOCK, "key_unblock.sql", TEXTOID, INT8OID);
-statement!(KEY_UNBLOCK_GROUP, "key_unblock_group.sql", TEXTOID);
-statement!(KEY_SWEEP, "key_sweep.sql", TEXTOID, INT8OID, INT4OID);
-statement!(MANIFEST_CONCURRENCY, "manifest_concurrency.sql", INT8OID);
-statement!(MANIFEST_UNBLOCK, "manifest_unblock.sql", INT8OID, INT8OID);
+statement!(KEY_BLOCK, "limit/key_block.sql", TIDARRAYOID, TEXTARRAYOID);
+statement!(KEY_UNBLOCK, "limit/key_unblock.sql", TEXTOID, INT8OID);
+statement!(KEY_UNBLOCK_GROUP, "limit/key_unblock_group.sql", TEXTOID);
+statement!(KEY_SWEEP, "limit/key_sweep.sql", TEXTOID, INT8OID, INT4OID);
+statement!(
+    MANIFEST_CONCURRENCY,
+    "limit/manifest_concurrency.sql",
+    INT8OID
+);
+statement!(
+    MANIFEST_UNBLOCK,
+    "limit/manifest_unblock.sql",
+    INT8OID,
+    INT8OID
+);
 statement!(
     MANIFEST_SWEEP_BLOCKED,
-    "manifest_sweep_blocked.sql",
+    "limit/manifest_sweep_blocked.sql",
     INT8OID,
     INT8OID,
     INT4OID
@@ -125,7 +134,7 @@ const SAID_MICROS: i64 = 15_000_000;
 
 /// The scheduler says what the limit of its database is, for sessions that were connected before it was changed.
 pub(crate) fn say_limit_of_database() {
-    if let Some(bell) = shmem::bell()
+    if let Some(bell) = memory::bell()
         && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
     {
         bell.ring(wake::WORK);
@@ -135,7 +144,7 @@ pub(crate) fn say_limit_of_database() {
 fn limit_of_database() -> Option<usize> {
     let own = setting::max_active_jobs();
     let since = Timestamp::now().0 - SAID_MICROS;
-    match shmem::bell().and_then(|bell| bell.said_limit(since)) {
+    match memory::bell().and_then(|bell| bell.said_limit(since)) {
         Some(said) if said != own && !setting::chose_max_active_jobs() => said,
         _ => own,
     }
@@ -228,7 +237,7 @@ impl Counter {
         limit: i64,
     ) -> Held {
         // What this transaction has written by hand no floor of others knows.
-        let mut known = if hint::has_written_by_hand() {
+        let mut known = if changes::has_written_by_hand() {
             Known::NOTHING
         } else {
             floor.known()
@@ -253,7 +262,7 @@ impl Counter {
             }
             known = Known::NOTHING;
         };
-        if let Some(first) = hint::first_that_may_count(first) {
+        if let Some(first) = changes::first_that_may_count(first) {
             floor.raise(known, first);
         }
         held
@@ -327,7 +336,7 @@ pub(crate) struct Blocked {
 
 /// Takes rows out of their lanes that share what has no room; the caller has locked both.
 pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
-    hint::taken();
+    changes::taken();
     let tids: Vec<Option<pg_sys::Datum>> = rows
         .iter()
         .map(|row| Some(pg_sys::Datum::from(&raw const row.tid)))
@@ -407,7 +416,7 @@ fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
         Shared::Key(key) => spi.change_latest(&KEY_UNBLOCK, &[arg(key.as_str()), at_most]),
         Shared::Manifest(id) => spi.change_latest(&MANIFEST_UNBLOCK, &[arg(*id), at_most]),
     };
-    hint::rows_claimable(&rows);
+    changes::rows_claimable(&rows);
 }
 
 /// Lets all blocked jobs of a manifest in: the number that may run has changed.
@@ -417,7 +426,7 @@ pub(crate) fn unblock_manifest(spi: &Spi, manifest_id: i64) {
 
 /// Lets all blocked jobs of a group in: the number that may run has changed.
 pub(crate) fn unblock_group(spi: &Spi, group: &str) {
-    hint::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
+    changes::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
 }
 
 /// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and their lanes.
@@ -448,7 +457,7 @@ fn sweep_on<T: IntoDatum + FromDatum>(
     let rows = spi.query(statement, &[arg(shared), arg(lane), arg(SWEEP_AT_MOST)]);
     for row in rows.iter() {
         if let Some(lane) = row.get(1) {
-            hint::claimable(lane, row.must(2), row.must(3));
+            changes::claimable(lane, row.must(2), row.must(3));
         }
     }
     let last = rows

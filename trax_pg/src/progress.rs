@@ -5,10 +5,11 @@
 //! Holds: a job that reports nothing costs nothing; a report waits for no heartbeat and no outcome, and none waits for it.
 //! A row whose lease is over says nothing, and is forgotten within a minute or two.
 
-use crate::clock::Timestamp;
-use crate::entry::sql_function;
 use crate::error::Error;
-use crate::spi::{self, Spi, arg, statement};
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
 use pgrx::Uuid;
 
 /// Largest report, in bytes: it is written often and read by people.
@@ -18,13 +19,13 @@ const FORGET_MICROS: i64 = 60 * 1_000_000;
 
 statement!(
     PROGRESS_REPORT,
-    "progress_report.sql",
+    "progress/report.sql",
     INT8OID,
     UUIDOID,
     JSONBOID,
     TIMESTAMPTZOID
 );
-statement!(PROGRESS_FORGET, "progress_forget.sql", TIMESTAMPTZOID);
+statement!(PROGRESS_FORGET, "progress/forget.sql", TIMESTAMPTZOID);
 
 sql_function!(
     trax_report_progress,

@@ -10,16 +10,17 @@
 //! With no limited role in the database a call pays for reading one flag.
 
 use crate::error::{Error, Result};
-use crate::rights::{self, Caller};
-use crate::spi::{Spi, arg, statement};
+use crate::server::rights;
+use crate::server::rights::Caller;
+use crate::server::spi::{Spi, arg, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
-statement!(SCOPE_ANY, "scope_any.sql");
-statement!(SCOPE_OF, "scope_of.sql", OIDOID, OIDOID, OIDOID);
-statement!(SCOPE_JOB, "scope_job.sql", INT8OID);
+statement!(SCOPE_ANY, "scope/any.sql");
+statement!(SCOPE_OF, "scope/of.sql", OIDOID, OIDOID, OIDOID);
+statement!(SCOPE_JOB, "scope/job.sql", INT8OID);
 
 /// Names of a scope that an error lists.
 const NAMES_SHOWN: usize = 10;

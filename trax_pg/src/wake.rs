@@ -9,17 +9,19 @@
 //! Holds: hints only. Without shared memory and in a database beyond the last bell, waiters poll.
 
 use crate::error::Error;
-use crate::hash::name_hash;
-use crate::shmem::{self, Bell};
-use crate::spi::{self, statement};
-use crate::transaction;
+use crate::memory;
+use crate::memory::Bell;
+use crate::server::hash::name_hash;
+use crate::server::spi;
+use crate::server::spi::statement;
+use crate::server::transaction;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-statement!(NOTIFY, "wake_notify.sql");
+statement!(NOTIFY, "wake/notify.sql");
 
-pub(crate) use crate::shmem::WORK;
+pub(crate) use crate::memory::WORK;
 /// Something is due, perhaps before the scheduler would wake by itself.
 pub(crate) const DUE: u32 = 2;
 
@@ -55,7 +57,7 @@ static TOKENS_TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Notes what this transaction makes; the bell is rung when it has committed.
 pub(crate) fn mark(what: u32) {
-    if !shmem::available() {
+    if !memory::available() {
         return;
     }
     MARKED.fetch_or(what, Ordering::Relaxed);
@@ -64,12 +66,12 @@ pub(crate) fn mark(what: u32) {
 
 /// The class of a name of tokens.
 pub(crate) fn token_class(name: &str) -> usize {
-    (name_hash(&[name]) % shmem::TOKEN_CLASSES as u64) as usize
+    (name_hash(&[name]) % memory::TOKEN_CLASSES as u64) as usize
 }
 
 /// A token may be had once this transaction has committed.
 pub(crate) fn token_freed(name: &str) {
-    if shmem::available() {
+    if memory::available() {
         TOKENS_FREED.fetch_or(1 << token_class(name), Ordering::Relaxed);
         transaction::hear();
     }
@@ -77,7 +79,7 @@ pub(crate) fn token_freed(name: &str) {
 
 /// A token may be had again if this transaction is undone.
 pub(crate) fn token_taken(name: &str) {
-    if shmem::available() {
+    if memory::available() {
         TOKENS_TAKEN.fetch_or(1 << token_class(name), Ordering::Relaxed);
         transaction::hear();
     }
@@ -88,7 +90,7 @@ fn tokens_at_end(committed: bool) {
     let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
     let classes = if committed { freed } else { taken };
     if classes != 0
-        && let Some(bell) = shmem::bell()
+        && let Some(bell) = memory::bell()
     {
         bell.ring_tokens(classes);
     }
@@ -99,7 +101,7 @@ pub(crate) fn committed() {
     tokens_at_end(true);
     let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
     if marked != 0
-        && let Some(bell) = shmem::bell()
+        && let Some(bell) = memory::bell()
     {
         // After the commit: who counts from now on sees the room, who counted before has said so.
         let room = marked & ENDED != 0 && bell.found_full();
@@ -133,7 +135,7 @@ pub(crate) fn prepared() -> bool {
 fn claimable_again(marked: u32) {
     if marked & CLAIMED != 0 {
         SEEN.store(0, Ordering::Relaxed);
-        if let Some(bell) = shmem::bell() {
+        if let Some(bell) = memory::bell() {
             bell.ring(WORK);
         }
     }
@@ -141,7 +143,7 @@ fn claimable_again(marked: u32) {
 
 /// Wakes everybody: what happened is not known.
 pub(crate) fn all() {
-    if let Some(bell) = shmem::bell() {
+    if let Some(bell) = memory::bell() {
         bell.ring(WORK | DUE);
         bell.ring_tokens(u64::MAX);
     }
@@ -149,14 +151,14 @@ pub(crate) fn all() {
 
 /// Says, before counting, that a claim may find the database full; the next end of a job then rings.
 pub(crate) fn may_be_full() {
-    if let Some(bell) = shmem::bell() {
+    if let Some(bell) = memory::bell() {
         bell.may_be_full();
     }
 }
 
 /// The state of the bell, to be read before looking for work.
 pub(crate) fn state() -> u64 {
-    shmem::bell().map_or(0, Bell::count)
+    memory::bell().map_or(0, Bell::count)
 }
 
 /// What a look for work found, and the state of the bell before it.
@@ -220,7 +222,7 @@ pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
         AGAIN
     };
     let longest = longest.min(timeout);
-    match shmem::bell() {
+    match memory::bell() {
         _ if longest.is_zero() => {}
         Some(bell) => bell.wait_while(before, longest),
         None => poll(longest, may_find),

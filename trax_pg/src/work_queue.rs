@@ -8,16 +8,19 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
-use crate::clock::Timestamp;
 use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, Waiting};
-use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::rights::as_owner;
-use crate::scope::{self, Scope};
+use crate::scope;
+use crate::scope::Scope;
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::rights::as_owner;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, array_arg, array_elements, statement, value_bytes};
+use crate::server::table;
+use crate::server::table::{Inserter, Table};
 use crate::setting;
-use crate::spi::{self, Spi, arg, array_arg, array_elements, statement, value_bytes};
-use crate::table::{self, Inserter, Table};
-use crate::{hint, wake};
+use crate::{changes, wake};
 use pgrx::{direct_function_call, pg_sys};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -25,26 +28,41 @@ use std::collections::{HashMap, HashSet};
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
 
-statement!(QUEUE_REMOVE, "queue_remove.sql", INT8OID);
-statement!(QUEUE_PROMOTE, "queue_promote.sql", TIMESTAMPTZOID, INT8OID);
-statement!(QUEUE_HASTEN, "queue_hasten.sql", INT8OID, TIMESTAMPTZOID);
+statement!(QUEUE_REMOVE, "work_queue/remove.sql", INT8OID);
+statement!(
+    QUEUE_PROMOTE,
+    "work_queue/promote.sql",
+    TIMESTAMPTZOID,
+    INT8OID
+);
+statement!(
+    QUEUE_HASTEN,
+    "work_queue/hasten.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
 statement!(
     QUEUE_LIMIT,
-    "queue_limit.sql",
+    "work_queue/limit.sql",
     INT8OID,
     TIMESTAMPTZOID,
     INT8OID
 );
-statement!(QUEUE_PLACE, "queue_place.sql", INT8OID);
-statement!(QUEUE_NEXT_DUE, "queue_next_due.sql");
-statement!(UNIQUE_KEY_TAKE, "unique_key_take.sql", TEXTOID, INT8OID);
+statement!(QUEUE_PLACE, "work_queue/place.sql", INT8OID);
+statement!(QUEUE_NEXT_DUE, "work_queue/next_due.sql");
+statement!(
+    UNIQUE_KEY_TAKE,
+    "work_queue/unique_key_take.sql",
+    TEXTOID,
+    INT8OID
+);
 statement!(
     UNIQUE_KEY_TAKE_MANY,
-    "unique_key_take_many.sql",
+    "work_queue/unique_key_take_many.sql",
     TEXTARRAYOID,
     INT8ARRAYOID,
 );
-statement!(UNIQUE_KEY_FIND, "unique_key_find.sql", TEXTOID);
+statement!(UNIQUE_KEY_FIND, "work_queue/unique_key_find.sql", TEXTOID);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
     as_owner(call, |caller| {
@@ -216,7 +234,7 @@ fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Da
         {
             return id;
         }
-        hint::taken();
+        changes::taken();
         spi.execute(&QUEUE_REMOVE, &[arg(id)]);
     }
 }
@@ -332,7 +350,7 @@ fn add(
     if delayed {
         wake::mark(wake::DUE);
     } else if let Some(first) = ids.first() {
-        hint::claimable(lane, job.priority as i16, *first);
+        changes::claimable(lane, job.priority as i16, *first);
     }
     for (id, input) in ids.iter().zip(inputs) {
         let mut row = rows.row();
@@ -382,7 +400,7 @@ pub(crate) fn lane(group: &str, task: &str) -> i64 {
 
 /// Makes delayed jobs claimable whose time has come; gives how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
-    hint::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
+    changes::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
 }
 
 /// How often a job is looked for: it may go from one place to another while we look.
@@ -391,7 +409,7 @@ pub(crate) const LOOKS: usize = 5;
 /// Makes a job claimable that waits for its time; gives where it is now.
 fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
     for _ in 0..LOOKS {
-        if hint::rows_claimable(&spi.query(&QUEUE_HASTEN, &[arg(job_id), arg(now)])) == 1 {
+        if changes::rows_claimable(&spi.query(&QUEUE_HASTEN, &[arg(job_id), arg(now)])) == 1 {
             return "ready".to_owned();
         }
         let place = spi.query(&QUEUE_PLACE, &[arg(job_id)]);

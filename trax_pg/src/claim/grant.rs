@@ -1,13 +1,13 @@
 //! Grants: the leases of the jobs that a claim has picked.
 
 use super::{COLUMNS, Picked, Request};
-use crate::clock::{Timestamp, interval, later, micros};
 use crate::columns::Leased;
 use crate::columns::Waiting;
 use crate::error::Result;
+use crate::server::clock::{Timestamp, interval, later, micros};
+use crate::server::spi::arg;
+use crate::server::table::{Inserter, Table};
 use crate::setting;
-use crate::spi::arg;
-use crate::table::{Inserter, Table};
 use pgrx::pg_sys;
 
 /// Columns that a lease takes over from the row that waited.

@@ -1,7 +1,7 @@
 //! The lanes that a claim may pick from.
 //!
 //! A session keeps a list for each filter that it claims with: the sections that may have rows, the best first. Shared
-//! memory says what was lowered since (`shmem/lane.rs`), so a claim costs what has changed and what it looks at, not
+//! memory says what was lowered since (`memory/lane.rs`), so a claim costs what has changed and what it looks at, not
 //! how many lanes there are or ever were. A list that shared memory does not help to all sections is read from the index.
 //!
 //! Sections of a group that was full are *parked* behind its gate, the best first. When that opens the best one is looked
@@ -14,11 +14,12 @@
 
 use super::Request;
 use super::scan::Place;
-use crate::clock::Timestamp;
-use crate::hint;
+use crate::changes;
+use crate::memory;
+use crate::memory::{Gate, LanesState, Section};
 use crate::scope::Scope;
-use crate::shmem::{self, Gate, LanesState, Section};
-use crate::spi::{Spi, statement};
+use crate::server::clock::Timestamp;
+use crate::server::spi::{Spi, statement};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -35,7 +36,7 @@ const KEEP_TIMES: u32 = 20;
 /// Lanes whose names a session keeps.
 const NAMES: usize = 65_536;
 
-statement!(LANE_GROUPS, "lane_groups.sql");
+statement!(LANE_GROUPS, "claim/lane_groups.sql");
 
 /// The group and the task of a lane.
 pub(super) struct Lane {
@@ -49,7 +50,7 @@ impl Lane {
         Rc::new(Self {
             group: group.to_owned(),
             task: task.to_owned(),
-            gate: hint::gate(group),
+            gate: changes::gate(group),
         })
     }
 }
@@ -128,9 +129,9 @@ struct GroupsRead {
 impl Groups {
     /// What is known of the groups, at most as old as a list may be.
     fn current(spi: &Spi) -> Rc<Self> {
-        let bell = match shmem::bell() {
+        let bell = match memory::bell() {
             // What this transaction has changed is for itself alone.
-            Some(bell) if !hint::has_configured() => bell,
+            Some(bell) if !changes::has_configured() => bell,
             _ => {
                 LIMITED.take();
                 return Rc::new(Self::read(spi));
@@ -274,7 +275,7 @@ impl List {
             best: BinaryHeap::new(),
             parked: HashMap::new(),
             parked_until: VecDeque::new(),
-            openings: shmem::openings(),
+            openings: memory::openings(),
             void: 0,
             seen: 0,
             is_whole: false,
@@ -319,7 +320,7 @@ impl List {
         if self.is_whole {
             return true;
         }
-        if let Some(all) = shmem::all() {
+        if let Some(all) = memory::all() {
             self.begin(&all.rows, all.last);
             return true;
         }
@@ -334,7 +335,7 @@ impl List {
     }
 
     fn follow(&mut self, state: &LanesState) {
-        let lowered = shmem::lowered_since(state, self.seen);
+        let lowered = memory::lowered_since(state, self.seen);
         self.seen = lowered.last;
         self.is_whole &= lowered.whole;
         self.add(lowered.rows);
@@ -449,7 +450,7 @@ impl List {
         let place = self.place(section, *bound);
         let parked = self.parked.entry(gate.place()).or_insert_with(|| {
             // It closes for a time only.
-            let until = Timestamp::now().0 + shmem::GATE_MICROS;
+            let until = Timestamp::now().0 + memory::GATE_MICROS;
             self.parked_until.push_back((until, gate.place()));
             Parked {
                 gate,
@@ -465,23 +466,23 @@ impl List {
     /// Looks at sections again that are parked behind gates that may be open.
     pub(super) fn unpark(&mut self, now: i64) {
         if self.parked.is_empty() {
-            self.openings = shmem::openings();
+            self.openings = memory::openings();
             self.parked_until.clear();
             return;
         }
-        let opened = shmem::opened_since(&mut self.openings);
+        let opened = memory::opened_since(&mut self.openings);
         for place in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
             self.open(place);
         }
         // A clock that was set back must not make it wait for the old time.
-        let is_over = |until| until <= now || until > now + 2 * shmem::GATE_MICROS;
+        let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
         while let Some(&(until, place)) = self.parked_until.front()
             && is_over(until)
         {
             self.parked_until.pop_front();
             let parked = self.parked.get_mut(&place);
             if let Some(parked) = parked.filter(|parked| parked.until == until) {
-                parked.until = now + shmem::GATE_MICROS;
+                parked.until = now + memory::GATE_MICROS;
                 self.parked_until.push_back((parked.until, place));
                 if !parked.gate.is_closed(now) {
                     self.open(place);

@@ -21,20 +21,24 @@ mod lane;
 mod scan;
 mod wait;
 
-use crate::backend::session_name;
-use crate::clock::{Timestamp, micros};
 use crate::columns::Group;
 use crate::columns::Waiting;
-use crate::entry::{Call, sql_function};
 use crate::error::Result;
 use crate::lease::Held;
-use crate::limit::{self, Blocked, Counter, Room, Shared};
-use crate::rights::{Caller, as_owner};
-use crate::scope::{self, Scope};
-use crate::spi::{self, Spi, arg, statement};
-use crate::table::{Row, Scan};
+use crate::limit;
+use crate::limit::{Blocked, Counter, Room, Shared};
+use crate::scope;
+use crate::scope::Scope;
+use crate::server::backend::session_name;
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::{Timestamp, micros};
+use crate::server::rights::{Caller, as_owner};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::server::table::{Row, Scan};
+use crate::server::{durability, lock};
 use crate::wake::Look;
-use crate::{durability, group, hint, instance, lock, outcome, registry, setting, tally, wake};
+use crate::{changes, group, instance, metrics, outcome, setting, wake, worker_registry};
 use lane::{Lane, List};
 use pgrx::pg_sys;
 use scan::Queue;
@@ -46,8 +50,8 @@ const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
 
-statement!(CLAIM_UNPARK, "claim_unpark.sql", INT8ARRAYOID);
-statement!(WAITING_TASKS, "waiting_tasks.sql", TEXTARRAYOID);
+statement!(CLAIM_UNPARK, "claim/unpark.sql", INT8ARRAYOID);
+statement!(WAITING_TASKS, "claim/waiting_tasks.sql", TEXTARRAYOID);
 
 sql_function!(trax_waiting_tasks, pg_finfo_trax_waiting_tasks, |call| {
     as_owner(call, |caller| {
@@ -208,10 +212,10 @@ fn claim(
     }
     // Read under the locks of the limits: whatever made room has ended before this.
     let now = Timestamp::now();
-    tally::claimed(jobs.iter().map(|job| &job.row), now);
+    metrics::claimed(jobs.iter().map(|job| &job.row), now);
     grant::grant(request, &jobs, now, push)?;
     unpark_manifests(spi, &jobs);
-    registry::seen(spi, &request.worker, now);
+    worker_registry::seen(spi, &request.worker, now);
     Ok(claimed)
 }
 
@@ -289,7 +293,7 @@ struct Pick {
 impl Pick {
     fn begin(request: &Request) -> Self {
         // What this transaction has written by hand counts too.
-        hint::tell_own();
+        changes::tell_own();
         let counter = Counter::open();
         let room = limit::room_in_database(&counter);
         let max_jobs = match room {
@@ -336,7 +340,7 @@ impl Pick {
 
     /// Takes the best rows of the lanes in `list`. With `aging` so much waiting is worth a step of priority.
     fn take_from(&mut self, spi: &Spi, list: List, aging: Option<i64>) {
-        let selfish = hint::has_taken() || spi::keeps_snapshot();
+        let selfish = changes::has_taken() || spi::keeps_snapshot();
         let mut queue = Queue::open(list, self.now, aging);
         self.saw_all &= queue.is_current;
         while !self.is_full() {
@@ -357,7 +361,7 @@ impl Pick {
         }
         queue.close(selfish);
         if !self.jobs.is_empty() {
-            hint::taken();
+            changes::taken();
         }
     }
 
@@ -405,7 +409,7 @@ impl Pick {
         if self.in_limited_database {
             limit::database_takes(job_id);
         } else {
-            hint::granted_beside_limit();
+            changes::granted_beside_limit();
         }
         let mut limited = false;
         if let Some(group) = self.groups.get_mut(&lane.group) {
@@ -437,7 +441,7 @@ impl Pick {
         }
         self.saw_all &= room != Room::Busy;
         if matches!(room, Room::For(1..)) {
-            hint::group_changed(&lane.group);
+            changes::group_changed(&lane.group);
         }
         if limited && !room.is_none() {
             self.locks += 1;

@@ -8,12 +8,13 @@
 //! sections than may have what it takes.
 
 use super::lane::{self, Lane, List};
-use crate::clock::Timestamp;
+use crate::changes;
 use crate::columns::{HIGHEST_PRIORITY, Waiting};
-use crate::hint;
-use crate::lock::{Lock, Mode};
-use crate::shmem::{self, Finding, LanesState, Peek, Section};
-use crate::table::{Index, Key, Scan, Table, View};
+use crate::memory;
+use crate::memory::{Finding, LanesState, Peek, Section};
+use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
+use crate::server::table::{Index, Key, Scan, Table, View};
 use pgrx::pg_sys;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -96,8 +97,8 @@ impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
         // What is known is read before the snapshot is taken, so that findings can be told from news.
-        let state = shmem::lanes().filter(|_| !hint::has_written_by_hand());
-        let own = hint::own_claimable();
+        let state = memory::lanes().filter(|_| !changes::has_written_by_hand());
+        let own = changes::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
         let index = Index::open(&table, c"work_queue_ready");
         let mut state = state;
@@ -105,7 +106,7 @@ impl Queue {
             Some(state) => {
                 if !list.catch_up(state) {
                     read_all(&index, state, &mut list);
-                } else if let Some(after) = shmem::look_again(now.0) {
+                } else if let Some(after) = memory::look_again(now.0) {
                     look_again(&index, state, &mut list, after, now);
                 }
                 list.unpark(now.0);
@@ -215,7 +216,7 @@ impl Queue {
             return self.list.park(section, lane.gate);
         }
         let own = self.own.get(&section).copied();
-        let from = match self.state.as_ref().map(|_| shmem::peek(section)) {
+        let from = match self.state.as_ref().map(|_| memory::peek(section)) {
             Some(Peek::From(bound)) => own.map_or(bound, |own| own.min(bound)),
             Some(Peek::Empty) => match own {
                 Some(own) => own,
@@ -317,7 +318,7 @@ impl Queue {
                 first: looked.first,
             })
             .collect();
-        let mut holds = shmem::raise(&state, &findings, self.is_current).into_iter();
+        let mut holds = memory::raise(&state, &findings, self.is_current).into_iter();
         for looked in &self.looked {
             let holds = !selfish && (!looked.is_news() || holds.next().unwrap_or(false));
             self.list
@@ -333,7 +334,7 @@ fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     if !is_alone && !state.crowded && may_wait() {
         Lock::Sections.take(Mode::Share);
         Lock::Sections.give_back(Mode::Share);
-        if let Some(now) = shmem::lanes() {
+        if let Some(now) = memory::lanes() {
             *state = now;
         }
         if list.catch_up(state) {
@@ -345,7 +346,7 @@ fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     let (rows, _) = sections(index, &view, Section::BEFORE_ALL, usize::MAX);
     view.end();
     list.was_read(&rows, state, began);
-    shmem::publish(state, &rows, true);
+    memory::publish(state, &rows, true);
     if is_alone {
         Lock::Sections.give_back(Mode::Alone);
     }
@@ -364,7 +365,7 @@ fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section
     let (rows, stopped) = sections(index, &view, after, LOOK_AGAIN_AT_MOST);
     let mut empty = Vec::new();
     let scan = index.scan(&view, 2);
-    for section in shmem::to_sweep() {
+    for section in memory::to_sweep() {
         scan.seek([
             Key::equals(1, section.lane),
             Key::equals_small(2, section.priority),
@@ -376,10 +377,10 @@ fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section
     }
     scan.end();
     view.end();
-    shmem::publish(state, &rows, false);
-    shmem::raise(state, &empty, true);
+    memory::publish(state, &rows, false);
+    memory::raise(state, &empty, true);
     list.add(rows);
-    shmem::looked_again(stopped, now.0, began.elapsed().as_micros() as i64);
+    memory::looked_again(stopped, now.0, began.elapsed().as_micros() as i64);
 }
 
 /// The sections after one that have rows, each with its first job, up to `at_most`; and where that stopped, if it did.

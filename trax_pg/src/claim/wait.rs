@@ -5,11 +5,11 @@
 
 use super::lane::List;
 use super::scan::Queue;
-use crate::clock::{Timestamp, interval_micros};
-use crate::entry::sql_function;
 use crate::error::Error;
-use crate::procedure::Procedure;
-use crate::spi::Spi;
+use crate::server::call::sql_function;
+use crate::server::clock::{Timestamp, interval_micros};
+use crate::server::procedure::Procedure;
+use crate::server::spi::Spi;
 use crate::wake;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;

@@ -1,11 +1,12 @@
 //! What becomes of one due manifest.
 
-use crate::clock::{Timestamp, interval_micros};
 use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn, random};
-use crate::server_zone::ServerZone;
-use crate::spi::SpiRow;
-use crate::timing::{self, Every, Kind, Plan, Timing};
+use crate::server::clock::{Timestamp, interval_micros};
+use crate::server::spi::SpiRow;
+use crate::timing;
+use crate::timing::zone::ServerZone;
+use crate::timing::{Every, Kind, Plan, Timing};
 use std::collections::HashMap;
 use std::rc::Rc;
 

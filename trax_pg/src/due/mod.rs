@@ -8,15 +8,18 @@
 //! of what somebody added to the queue (a trigger, a rule, row security), and whatever keeps all manifests from it.
 
 mod decide;
+mod share;
 
-use crate::clock::Timestamp;
 use crate::columns::Waiting;
+use crate::due::share::DueGroup;
 use crate::error::{Error, Result};
-use crate::fair::{self, DueGroup};
+use crate::manifest_state::dependency;
 use crate::manifest_state::{NextRun, ParkedOn, random};
-use crate::spi::{self, Spi, SpiRows, arg, array_arg, statement};
-use crate::table::detour_of;
-use crate::{dependency, group, hint, setting, wake, work_queue};
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Spi, SpiRows, arg, array_arg, statement};
+use crate::server::table::detour_of;
+use crate::{changes, group, setting, wake, work_queue};
 use decide::{Decision, Due, Plans};
 use pgrx::pg_sys;
 use std::collections::HashSet;
@@ -31,23 +34,23 @@ const TROUBLES_AT_MOST: usize = 8;
 
 statement!(
     MANIFEST_FORGET_STATES,
-    "manifest_forget_states.sql",
+    "due/manifest_forget_states.sql",
     INT8ARRAYOID
 );
-statement!(DUE_COUNT, "due_count.sql", TIMESTAMPTZOID, INT8OID);
-statement!(DUE_GROUPS, "due_groups.sql", TIMESTAMPTZOID, INT8OID);
-statement!(DUE_LOCK, "due_lock.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DUE_COUNT, "due/count.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DUE_GROUPS, "due/groups.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DUE_LOCK, "due/lock.sql", TIMESTAMPTZOID, INT8OID);
 statement!(
     DUE_LOCK_SHARES,
-    "due_lock_shares.sql",
+    "due/lock_shares.sql",
     TIMESTAMPTZOID,
     TEXTARRAYOID,
     INT8ARRAYOID
 );
-statement!(DUE_JUDGE, "due_judge.sql", INT8ARRAYOID);
+statement!(DUE_JUDGE, "due/judge.sql", INT8ARRAYOID);
 statement!(
     DUE_QUEUE,
-    "due_queue.sql",
+    "due/queue.sql",
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID,
     INT8ARRAYOID,
@@ -56,7 +59,7 @@ statement!(
 );
 statement!(
     DUE_SETTLE,
-    "due_settle.sql",
+    "due/settle.sql",
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID,
     TIMESTAMPTZARRAYOID,
@@ -69,10 +72,10 @@ statement!(
     INT4ARRAYOID,
     TIMESTAMPTZOID
 );
-statement!(DUE_QUEUED_SINCE, "due_queued_since.sql", TIMESTAMPTZOID);
+statement!(DUE_QUEUED_SINCE, "due/queued_since.sql", TIMESTAMPTZOID);
 statement!(
     MANIFEST_DISABLE_BROKEN,
-    "manifest_disable_broken.sql",
+    "due/manifest_disable_broken.sql",
     INT8OID,
     TEXTOID,
     TIMESTAMPTZOID
@@ -144,7 +147,7 @@ fn lock_shares(spi: &Spi, allowed: i64, now: Timestamp) -> Vec<i64> {
             since: row.must::<Timestamp>(4).0,
         })
         .collect();
-    let shares = fair::shares(&groups, allowed);
+    let shares = share::shares(&groups, allowed);
     let names: Vec<String> = groups.into_iter().map(|group| group.name).collect();
     ids(spi.query(&DUE_LOCK_SHARES, &[arg(now), arg(names), arg(shares)]))
 }
@@ -244,7 +247,7 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
                 arg(setting::dependent_priority_boost()),
             ],
         );
-        Ok(hint::rows_claimable(&queued))
+        Ok(changes::rows_claimable(&queued))
     })
 }
 

@@ -10,11 +10,11 @@
 //! read, locked and changed, HOT where its page has room. One statement that joins and updates took 8,300, and waited.
 
 use super::{Held, Walk, timeout_from};
-use crate::clock::Timestamp;
 use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
-use crate::spi::{arg, keeps_snapshot};
-use crate::table::{Index, Inserter, Table, Taken, Updater, View};
+use crate::server::clock::Timestamp;
+use crate::server::spi::{arg, keeps_snapshot};
+use crate::server::table::{Index, Inserter, Table, Taken, Updater, View};
 use pgrx::Uuid;
 use std::collections::{HashMap, HashSet};
 

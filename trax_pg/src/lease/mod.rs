@@ -14,14 +14,17 @@ mod heartbeat;
 mod overdue;
 mod walk;
 
-use crate::clock::{Timestamp, interval, later, micros};
 use crate::columns::Leased;
-use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, SpiRow, arg, statement};
-use crate::table::Table;
-use crate::tally::{self, Stale};
-use crate::{durability, setting, wake};
+use crate::metrics;
+use crate::metrics::Stale;
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::{Timestamp, interval, later, micros};
+use crate::server::durability;
+use crate::server::spi;
+use crate::server::spi::{Spi, SpiRow, arg, statement};
+use crate::server::table::Table;
+use crate::{setting, wake};
 pub(crate) use overdue::{
     Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
@@ -33,8 +36,8 @@ pub(crate) use walk::Walk;
 /// How often in a row a job that was fetched ahead may be lost before it begins, without spending an attempt.
 pub(crate) const FREE_LOSSES: i64 = 3;
 
-statement!(LEASE_TAKE, "lease_take.sql", INT8OID, UUIDOID);
-statement!(LEASE_CANCEL, "lease_cancel.sql", INT8ARRAYOID);
+statement!(LEASE_TAKE, "lease/take.sql", INT8OID, UUIDOID);
+statement!(LEASE_CANCEL, "lease/cancel.sql", INT8ARRAYOID);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let held = Held::from_call(call)?;
@@ -54,7 +57,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         leases.close();
         let beats = heartbeat::extend(&held, &ahead, now, now.plus(lease))?;
         let stale = held.job_ids.len().saturating_sub(beats.len());
-        tally::stale(Stale::Heartbeat, stale);
+        metrics::stale(Stale::Heartbeat, stale);
         // One row for each lease that was asked about, in the order of asking: a worker may ask about two of one job, of
         // an attempt that it has lost and of the next, which it has claimed too.
         for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {

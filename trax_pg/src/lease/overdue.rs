@@ -15,9 +15,10 @@
 //! A lease whose manifest another transaction holds cannot end now: it is *put off*, so that it hides no other.
 
 use super::Locked;
-use crate::clock::{Timestamp, micros};
+use crate::server::clock::{Timestamp, micros};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
 use crate::setting;
-use crate::spi::{self, Spi, arg, statement};
 use pgrx::datum::Interval;
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
@@ -35,32 +36,32 @@ const STALL_MICROS: i64 = 2_000_000;
 
 statement!(
     LEASE_OVERDUE,
-    "lease_overdue.sql",
+    "lease/overdue.sql",
     TIMESTAMPTZOID,
     INT8OID,
     TIMESTAMPTZOID
 );
 statement!(
     LEASE_EXTENDED,
-    "lease_extended.sql",
+    "lease/extended.sql",
     INT8ARRAYOID,
     UUIDARRAYOID
 );
 statement!(
     LEASE_EXTENSION_FORGET,
-    "lease_extension_forget.sql",
+    "lease/extension_forget.sql",
     TIMESTAMPTZOID
 );
 statement!(
     LEASE_TIME_OUT,
-    "lease_time_out.sql",
+    "lease/time_out.sql",
     TIMESTAMPTZOID,
     TIMESTAMPTZOID
 );
-statement!(LEASE_FIRST, "lease_first.sql", TIMESTAMPTZOID);
+statement!(LEASE_FIRST, "lease/first.sql", TIMESTAMPTZOID);
 statement!(
     LEASE_LOOK_LATER,
-    "lease_look_later.sql",
+    "lease/look_later.sql",
     INT8ARRAYOID,
     TIMESTAMPTZARRAYOID,
     TIMESTAMPTZARRAYOID,
@@ -70,7 +71,7 @@ statement!(
 );
 statement!(
     LEASE_PUT_OFF,
-    "lease_put_off.sql",
+    "lease/put_off.sql",
     INT8ARRAYOID,
     TIMESTAMPTZOID
 );

@@ -2,7 +2,7 @@
 
 use super::Held;
 use crate::columns::Leased;
-use crate::table::{Key, Scan};
+use crate::server::table::{Key, Scan};
 use pgrx::Uuid;
 
 /// Jobs that are at most so far apart are found by walking on instead of a new descent.

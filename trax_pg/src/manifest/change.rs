@@ -1,12 +1,12 @@
 //! What somebody says about a manifest, in a call of `trax.schedule` or in a document.
 
 use super::definition::Definition;
-use crate::clock::Timestamp;
 use crate::columns::HIGHEST_PRIORITY;
-use crate::entry::Call;
 use crate::error::{Error, Result};
-use crate::json;
-use crate::spi::{Spi, arg, statement};
+use crate::server::call::Call;
+use crate::server::clock::Timestamp;
+use crate::server::json;
+use crate::server::spi::{Spi, arg, statement};
 use crate::timing::Timing;
 use crate::work_queue;
 use pgrx::datum::{FromDatum, Interval};
@@ -14,7 +14,7 @@ use pgrx::pg_sys;
 
 statement!(
     MANIFEST_SAVE,
-    "manifest_save.sql",
+    "manifest/save.sql",
     TEXTOID,
     TEXTOID,
     JSONBOID,

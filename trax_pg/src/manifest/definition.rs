@@ -1,15 +1,16 @@
 //! The stored definition of one manifest.
 
-use crate::clock::Timestamp;
-use crate::dependency;
 use crate::error::{Error, Result};
+use crate::manifest_state::dependency;
 use crate::manifest_state::{NextRun, ParkedOn, random};
-use crate::spi::{Spi, SpiRow, SpiRows, arg, statement};
-use crate::timing::{self, Kind, Plan, Timing};
+use crate::server::clock::Timestamp;
+use crate::server::spi::{Spi, SpiRow, SpiRows, arg, statement};
+use crate::timing;
+use crate::timing::{Kind, Plan, Timing};
 use crate::work_queue::NewJob;
 
-statement!(MANIFEST_FIND, "manifest_find.sql", TEXTOID);
-statement!(MANIFEST_LOCK, "manifest_lock.sql", TEXTOID);
+statement!(MANIFEST_FIND, "manifest/find.sql", TEXTOID);
+statement!(MANIFEST_LOCK, "manifest/lock.sql", TEXTOID);
 
 /// One manifest with its columns for [`Definition::read`]; 3 is the input, 7 the retry delay, 8 the timeout.
 pub(super) fn find_row<'spi>(spi: &'spi Spi, name: &str) -> SpiRows<'spi> {

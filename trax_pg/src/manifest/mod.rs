@@ -9,39 +9,46 @@
 mod apply;
 mod change;
 mod definition;
+pub(crate) mod far_ahead;
 mod preview;
+pub(crate) mod zone_update;
 
-use crate::clock::Timestamp;
 use crate::columns::HIGHEST_PRIORITY;
-use crate::entry::sql_function;
 use crate::error::{Error, Result};
-use crate::manifest_state::{self, NextRun, ParkedOn};
-use crate::rights::as_owner;
-use crate::scope::{self, Scope};
-use crate::spi::{self, Spi, arg, statement};
-use crate::work_queue::{self, NewJob};
-use crate::{dependency, group, limit, outcome, setting};
+use crate::manifest_state;
+use crate::manifest_state::dependency;
+use crate::manifest_state::{NextRun, ParkedOn};
+use crate::scope;
+use crate::scope::Scope;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::rights::as_owner;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::work_queue;
+use crate::work_queue::NewJob;
+use crate::{group, limit, outcome, setting};
 use change::Change;
 use definition::{Definition, find, lock, must_lock};
 use pgrx::pg_sys;
 
-statement!(MANIFEST_SHARE, "manifest_share.sql", TEXTOID);
+statement!(MANIFEST_SHARE, "manifest/share.sql", TEXTOID);
 statement!(
     MANIFEST_SWITCH,
-    "manifest_switch.sql",
+    "manifest/switch.sql",
     INT8OID,
     BOOLOID,
     TIMESTAMPTZOID
 );
-statement!(MANIFEST_REMOVE, "manifest_remove.sql", INT8OID);
-statement!(MANIFEST_JOBS, "manifest_jobs.sql", INT8OID);
+statement!(MANIFEST_REMOVE, "manifest/remove.sql", INT8OID);
+statement!(MANIFEST_JOBS, "manifest/jobs.sql", INT8OID);
 statement!(
     MANIFEST_LOCK_WAITING,
-    "manifest_lock_waiting.sql",
+    "manifest/lock_waiting.sql",
     INT8ARRAYOID
 );
-statement!(MANIFEST_LOCK_FREE, "manifest_lock_free.sql", INT8OID);
-statement!(GROUP_MANIFESTS, "group_manifests.sql", TEXTOID);
+statement!(MANIFEST_LOCK_FREE, "manifest/lock_free.sql", INT8OID);
+statement!(GROUP_MANIFESTS, "manifest/group_manifests.sql", TEXTOID);
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
     let change = Change::from_call(call)?;

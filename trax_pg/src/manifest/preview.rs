@@ -1,10 +1,11 @@
 //! The runs to come of one manifest, or of an expression that nobody has stored, for people.
 
 use super::definition::{Definition, find};
-use crate::clock::Timestamp;
-use crate::entry::{Call, Rows, sql_function};
 use crate::error::{Error, Result};
-use crate::spi::{self, arg};
+use crate::server::call::{Call, Rows, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::arg;
 use crate::timing::{Kind, Occurrence, Plan, Timing};
 use trax_schedule::Zone;
 

@@ -12,13 +12,14 @@
 
 mod wrapper;
 
-use crate::clock::Timestamp;
-use crate::entry::Call;
 use crate::error::{Error, Result};
-use crate::rights::with_rights_of;
 use crate::scope::Scope;
-use crate::spi;
-use crate::work_queue::{self, Alike, NewJob, check_size, empty_object};
+use crate::server::call::Call;
+use crate::server::clock::Timestamp;
+use crate::server::rights::with_rights_of;
+use crate::server::spi;
+use crate::work_queue;
+use crate::work_queue::{Alike, NewJob, check_size, empty_object};
 use pgrx::{PgSqlErrorCode, pg_sys, varlena_to_byte_slice};
 use std::ffi::CStr;
 

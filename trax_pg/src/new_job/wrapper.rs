@@ -1,12 +1,13 @@
 //! The foreign-data wrapper: what the server calls for `trax.new_job`.
 
 use super::{COLUMNS, Gathered};
-use crate::entry::sql_function;
 use crate::error::{Error, Result};
-use crate::rights::with_rights_of;
-use crate::scope::{self, Object};
-use crate::spi;
-use crate::table::attribute;
+use crate::scope;
+use crate::scope::Object;
+use crate::server::call::sql_function;
+use crate::server::rights::with_rights_of;
+use crate::server::spi;
+use crate::server::table::attribute;
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, pg_guard, pg_sys};
 use std::ffi::CStr;
 

@@ -2,24 +2,28 @@
 
 use super::ending::Ending;
 use super::{cut, end, ended, settle};
-use crate::clock::Timestamp;
-use crate::entry::sql_function;
 use crate::group::require_known;
-use crate::job_ended::Ended;
-use crate::lease::{self, Overdue};
-use crate::limit::{self, Shared};
-use crate::rights::as_owner;
+use crate::lease;
+use crate::lease::Overdue;
+use crate::limit;
+use crate::limit::Shared;
+use crate::manifest_state::job_ended::Ended;
+use crate::metrics;
+use crate::metrics::{Outcome, Stale};
 use crate::scope;
-use crate::spi::{self, Spi, arg, statement};
-use crate::tally::{self, Outcome, Stale};
-use crate::{hint, work_queue};
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::rights::as_owner;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::{changes, work_queue};
 use pgrx::Uuid;
 
-statement!(GROUP_JOBS, "group_jobs.sql", TEXTOID);
-statement!(RUN_FIND, "run_find.sql", INT8OID);
+statement!(GROUP_JOBS, "outcome/group_jobs.sql", TEXTOID);
+statement!(RUN_FIND, "outcome/run_find.sql", INT8OID);
 statement!(
     RUN_CANCEL_QUEUED,
-    "run_cancel_queued.sql",
+    "outcome/run_cancel_queued.sql",
     INT8ARRAYOID,
     TIMESTAMPTZOID
 );
@@ -51,7 +55,7 @@ sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
     let now = Timestamp::now();
     let held = spi::connected(|spi| {
         let Some(lease) = lease::take(spi, job_id, token) else {
-            tally::stale(Stale::CancelOwn, 1);
+            metrics::stale(Stale::CancelOwn, 1);
             return Ok(false);
         };
         end(spi, vec![Ending::cancelled(lease, reason)], now, true);
@@ -92,7 +96,7 @@ pub(crate) fn acknowledge_cancel(
     call: Stale,
 ) -> bool {
     let Some(lease) = lease::take(spi, job_id, token) else {
-        tally::stale(call, 1);
+        metrics::stale(call, 1);
         return false;
     };
     let ending = match (lease.cancelled, lease.timed_out) {
@@ -134,9 +138,9 @@ pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
 
 /// Cancels those of the jobs that wait; gives how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
-    hint::taken();
+    changes::taken();
     let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
-    tally::ended_waiting(&rows, 5, Outcome::Cancelled);
+    metrics::ended_waiting(&rows, 5, Outcome::Cancelled);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
     let count = ended.len();
     settle(spi, ended, now);

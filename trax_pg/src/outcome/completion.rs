@@ -3,12 +3,12 @@
 //! Leases are taken in ascending order of their jobs, as every outcome does. One that another transaction is changing is
 //! waited for: afterwards it is gone, and lost, or only extended, and still ours.
 
-use crate::clock::Timestamp;
 use crate::columns::{Leased, Run};
 use crate::error::{Error, Result};
 use crate::lease::{Held, Walk};
-use crate::spi::{arg, keeps_snapshot};
-use crate::table::{Index, Inserter, Row, Table, Taken, View};
+use crate::server::clock::Timestamp;
+use crate::server::spi::{arg, keeps_snapshot};
+use crate::server::table::{Index, Inserter, Row, Table, Taken, View};
 use pgrx::pg_sys;
 
 /// Columns that a run takes over from its lease.

@@ -1,11 +1,11 @@
 //! How one attempt that did not complete ends: retried, dead or cancelled.
 
-use crate::clock::{Timestamp, interval_micros, micros};
 use crate::lease::{Locked, Overdue};
 use crate::manifest_state;
+use crate::metrics::Outcome;
 use crate::retry::{Policy, Verdict};
+use crate::server::clock::{Timestamp, interval_micros, micros};
 use crate::setting;
-use crate::tally::Outcome;
 use pgrx::pg_sys;
 use std::time::Duration;
 

@@ -16,17 +16,22 @@ mod completion;
 mod ending;
 mod release;
 
-use crate::clock::Timestamp;
 use crate::columns::Leased;
-use crate::entry::{Call, sql_function};
 use crate::error::Result;
-use crate::job_ended::{self, Ended};
-use crate::lease::{self, FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
-use crate::limit::{self, Shared};
+use crate::lease;
+use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
+use crate::limit;
+use crate::limit::Shared;
 use crate::manifest_state;
-use crate::spi::{self, Spi, SpiRow, arg, array_arg, array_elements, statement};
-use crate::tally::{self, Outcome, Stale};
-use crate::{hint, wake, work_queue};
+use crate::manifest_state::job_ended;
+use crate::manifest_state::job_ended::Ended;
+use crate::metrics;
+use crate::metrics::{Outcome, Stale};
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Spi, SpiRow, arg, array_arg, array_elements, statement};
+use crate::{changes, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 use ending::{Ending, Failure, State};
 use pgrx::{Uuid, pg_sys};
@@ -41,7 +46,7 @@ pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
 statement!(
     RUN_FAIL,
-    "run_fail.sql",
+    "outcome/run_fail.sql",
     INT8ARRAYOID,
     TEXTARRAYOID,
     TEXTARRAYOID,
@@ -54,19 +59,19 @@ statement!(
 );
 statement!(
     RUN_FREE_LOSSES,
-    "run_free_losses.sql",
+    "outcome/run_free_losses.sql",
     INT8ARRAYOID,
     INT4ARRAYOID
 );
 statement!(
     RUN_EXPIRE_QUEUED,
-    "run_expire_queued.sql",
+    "outcome/run_expire_queued.sql",
     TIMESTAMPTZOID,
     INT8OID
 );
 statement!(
     UNIQUE_KEY_RELEASE,
-    "unique_key_release.sql",
+    "outcome/unique_key_release.sql",
     TEXTARRAYOID,
     INT8ARRAYOID
 );
@@ -108,7 +113,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| {
         let Some(lease) = lease::take(spi, job_id, token) else {
-            tally::stale(Stale::Fail, 1);
+            metrics::stale(Stale::Fail, 1);
             return Ok("lost");
         };
         let ending = Ending::failed(lease, failure, now);
@@ -150,9 +155,9 @@ pub(crate) fn complete(
     let leases = completion::record(held, outputs, now)?;
     leases
         .iter()
-        .for_each(|lease| hint::lease_ended(lease.number(Leased::JobId)));
-    tally::completed(&leases, now);
-    tally::stale(Stale::Complete, outputs.len() - leases.len());
+        .for_each(|lease| changes::lease_ended(lease.number(Leased::JobId)));
+    metrics::completed(&leases, now);
+    metrics::stale(Stale::Complete, outputs.len() - leases.len());
     let ended: Vec<Ended> = leases
         .iter()
         .map(|lease| Ended {
@@ -268,9 +273,9 @@ fn spend_what_is_lost_too_often(
 
 /// Ends jobs that waited longer than they may; gives how many.
 pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
-    hint::taken();
+    changes::taken();
     let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
-    tally::ended_waiting(&rows, 5, Outcome::Expired);
+    metrics::ended_waiting(&rows, 5, Outcome::Expired);
     let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
     let count = ended.len();
     settle(spi, ended, now);
@@ -321,18 +326,18 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         arg(now),
         column(|ending| arg(ending.begun), pg_sys::BOOLOID),
     ];
-    let counted = endings.iter().map(|ending| tally::Ended {
+    let counted = endings.iter().map(|ending| metrics::Ended {
         task: &ending.lease.task,
         started_at: ending.lease.started_at,
         outcome: ending.state.outcome(),
         is_retried: ending.retry_at.is_some(),
         at: now,
     });
-    tally::ended(&counted.collect::<Vec<_>>());
+    metrics::ended(&counted.collect::<Vec<_>>());
     endings
         .iter()
-        .for_each(|ending| hint::lease_ended(ending.lease.job_id));
-    hint::rows_claimable(&spi.query(&RUN_FAIL, &arguments));
+        .for_each(|ending| changes::lease_ended(ending.lease.job_id));
+    changes::rows_claimable(&spi.query(&RUN_FAIL, &arguments));
     if endings
         .iter()
         .any(|ending| ending.retry_at.is_some_and(|at| at > now))
@@ -371,7 +376,7 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient:
     wake::mark(wake::ENDED);
     for group in limited_groups {
         wake::mark(wake::WORK);
-        hint::group_changed(group);
+        changes::group_changed(group);
     }
     limit::free(spi, shared.into_iter(), patient);
 }

@@ -1,17 +1,19 @@
 //! Releases: an attempt that ends without being spent.
 
 use super::cancel::acknowledge_cancel;
-use crate::clock::Timestamp;
-use crate::entry::sql_function;
-use crate::limit::{self, Shared};
-use crate::spi::{self, arg, statement};
-use crate::tally::Stale;
-use crate::{hint, wake};
+use crate::limit;
+use crate::limit::Shared;
+use crate::metrics::Stale;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{arg, statement};
+use crate::{changes, wake};
 use pgrx::Uuid;
 
 statement!(
     LEASE_RELEASE,
-    "lease_release.sql",
+    "outcome/lease_release.sql",
     INT8OID,
     UUIDOID,
     TIMESTAMPTZOID,
@@ -33,11 +35,11 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
             return Ok(acknowledge_cancel(spi, job_id, token, now, Stale::Release));
         };
         if row.must(6) {
-            hint::claimable(row.must(1), row.must(2), row.must(3));
+            changes::claimable(row.must(1), row.must(2), row.must(3));
         }
-        hint::lease_ended(job_id);
+        changes::lease_ended(job_id);
         // Whether it has a limit: the gate is opened at most once too often.
-        hint::group_changed(&row.must::<String>(5));
+        changes::group_changed(&row.must::<String>(5));
         limit::free(spi, Shared::of(row.get(4), row.get(7)), true);
         Ok(true)
     })?;

@@ -5,17 +5,17 @@
 //! places than it allows. After a limit has shrunk the tokens must be counted, and a grant is then alone in its name.
 
 use super::Request;
-use crate::clock::Timestamp;
-use crate::lock::{Lock, Mode};
-use crate::spi::{Spi, arg, statement};
+use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi::{Spi, arg, statement};
 use crate::wake;
 use pgrx::pg_sys;
 use std::collections::HashMap;
 
-statement!(TOKEN_LIST, "token_list.sql", TEXTOID);
+statement!(TOKEN_LIST, "token/list.sql", TEXTOID);
 statement!(
     TOKEN_INSERT,
-    "token_insert.sql",
+    "token/insert.sql",
     TEXTOID,
     INT4OID,
     INT4OID,
@@ -25,7 +25,7 @@ statement!(
 );
 statement!(
     TOKEN_TAKE_OVER,
-    "token_take_over.sql",
+    "token/take_over.sql",
     TEXTOID,
     INT4OID,
     INT4OID,

@@ -19,10 +19,11 @@
 mod grant;
 mod waiter;
 
-use crate::clock::Timestamp;
-use crate::entry::{Call, sql_function};
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, arg, statement};
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
 use crate::wake;
 use grant::{Granted, Outcome, grant};
 use pgrx::Uuid;
@@ -37,7 +38,7 @@ const SWEEP_AT_MOST: i64 = 10_000;
 
 statement!(
     TOKEN_EXTEND,
-    "token_extend.sql",
+    "token/extend.sql",
     TEXTOID,
     UUIDOID,
     TIMESTAMPTZOID,
@@ -45,14 +46,14 @@ statement!(
 );
 statement!(
     TOKEN_RELEASE,
-    "token_release.sql",
+    "token/release.sql",
     TEXTOID,
     UUIDOID,
     TIMESTAMPTZOID
 );
 statement!(
     TOKEN_SWEEP,
-    "token_sweep.sql",
+    "token/sweep.sql",
     TIMESTAMPTZOID,
     TEXTOID,
     INT4OID,

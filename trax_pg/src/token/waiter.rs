@@ -10,12 +10,13 @@
 
 use super::grant::{Granted, Outcome, Refused, grant};
 use super::{Request, acquire};
-use crate::clock::Timestamp;
-use crate::entry::sql_function;
 use crate::error::{Error, Result};
-use crate::procedure::Procedure;
-use crate::shmem;
-use crate::spi::{self, Spi, arg, statement};
+use crate::memory;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::procedure::Procedure;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
 use crate::wake;
 use pgrx::{pg_guard, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,19 +33,24 @@ const LOCK_SPACE: u16 = 0x7473;
 
 statement!(
     WAITER_ADD,
-    "waiter_add.sql",
+    "token/waiter_add.sql",
     TEXTOID,
     INT4OID,
     TEXTOID,
     INT4OID,
     TIMESTAMPTZOID
 );
-statement!(WAITER_LIST, "waiter_list.sql", TEXTOID);
-statement!(WAITER_AHEAD, "waiter_ahead.sql", TEXTOID, INT8OID);
-statement!(WAITER_LIMIT, "waiter_limit.sql", INT8OID);
-statement!(WAITER_SET_LIMIT, "waiter_set_limit.sql", TEXTOID, INT4OID);
-statement!(WAITER_REMOVE, "waiter_remove.sql", INT8ARRAYOID);
-statement!(WAITER_SWEEP, "waiter_sweep.sql", INT8OID);
+statement!(WAITER_LIST, "token/waiter_list.sql", TEXTOID);
+statement!(WAITER_AHEAD, "token/waiter_ahead.sql", TEXTOID, INT8OID);
+statement!(WAITER_LIMIT, "token/waiter_limit.sql", INT8OID);
+statement!(
+    WAITER_SET_LIMIT,
+    "token/waiter_set_limit.sql",
+    TEXTOID,
+    INT4OID
+);
+statement!(WAITER_REMOVE, "token/waiter_remove.sql", INT8ARRAYOID);
+statement!(WAITER_SWEEP, "token/waiter_sweep.sql", INT8OID);
 
 sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
     let request = Request::from_call(call)?;
@@ -147,7 +153,7 @@ impl Waiter {
 
     /// How often the bell of this name's class has rung.
     fn rung(&self) -> u64 {
-        shmem::bell().map_or(0, |bell| bell.token_count(self.class))
+        memory::bell().map_or(0, |bell| bell.token_count(self.class))
     }
 
     /// Takes a token if it is this waiter's turn and one is free.
@@ -202,7 +208,7 @@ impl Waiter {
     fn sleep(&self, rung: u64, deadline: Instant, longest: Duration) {
         let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         let longest = longest.min(left);
-        match shmem::bell() {
+        match memory::bell() {
             Some(bell) => bell.wait_for_token(self.class, rung, longest),
             None => wake::sleep(longest.min(POLL)),
         }
@@ -288,7 +294,7 @@ fn unlock(id: i64, mode: u32) {
 }
 
 fn ring(class: usize) {
-    if let Some(bell) = shmem::bell() {
+    if let Some(bell) = memory::bell() {
         bell.ring_tokens(1 << class);
     }
 }

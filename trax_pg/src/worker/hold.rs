@@ -6,7 +6,7 @@
 //! whichever way. A hold of a process that is gone is void.
 
 use super::my_pid;
-use crate::{shmem, two_phase};
+use crate::{memory, prepared};
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::{CStr, c_char};
@@ -61,7 +61,7 @@ unsafe extern "C-unwind" fn process_utility(
         if is_about_a_database(tag) {
             prepare(node);
         }
-        let ends_prepared = tag == pg_sys::NodeTag::T_TransactionStmt && two_phase::before(node);
+        let ends_prepared = tag == pg_sys::NodeTag::T_TransactionStmt && prepared::before(node);
         PREVIOUS.unwrap_or(standard_ProcessUtility)(
             statement,
             text,
@@ -73,7 +73,7 @@ unsafe extern "C-unwind" fn process_utility(
             completion,
         );
         if ends_prepared {
-            two_phase::ended();
+            prepared::ended();
         }
     }
 }
@@ -112,17 +112,17 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
 }
 
 fn release() {
-    shmem::release_holds(my_pid());
-    shmem::wake_launcher();
+    memory::release_holds(my_pid());
+    memory::wake_launcher();
 }
 
 fn hold(database: pg_sys::Oid) {
-    if !shmem::hold(database, my_pid()) {
+    if !memory::hold(database, my_pid()) {
         return;
     }
-    shmem::terminate_scheduler(database);
+    memory::terminate_scheduler(database);
     let deadline = Instant::now() + WAIT_LIMIT;
-    while shmem::is_served(database) && Instant::now() < deadline {
+    while memory::is_served(database) && Instant::now() < deadline {
         super::wait(Duration::from_millis(5));
     }
 }

@@ -8,8 +8,9 @@
 use super::{
     LAUNCHER, LIBRARY, in_transaction, my_pid, receive_signals, reload_if_asked, scheduler, wait,
 };
+use crate::memory;
+use crate::memory::{Exit, Phase, Pokes, Reservation, Slot};
 use crate::setting;
-use crate::shmem::{self, Exit, Phase, Pokes, Reservation, Slot};
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -55,7 +56,7 @@ pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }
-    shmem::set_launcher(my_pid());
+    memory::set_launcher(my_pid());
     let mut launcher = Launcher::default();
     loop {
         reload_if_asked();
@@ -106,7 +107,7 @@ struct Database {
 impl Launcher {
     /// Brings the schedulers in line with the databases; gives the time until the next pass.
     fn pass(&mut self) -> Duration {
-        shmem::forget_dropped();
+        memory::forget_dropped();
         self.take_pokes();
         let mut databases = connectable_databases();
         self.known
@@ -114,7 +115,7 @@ impl Launcher {
         let allowed = setting::databases();
         databases.retain(|one| setting::enabled() && allowed.contain(&one.name));
 
-        for slot in shmem::slots() {
+        for slot in memory::slots() {
             let wanted = databases.iter().any(|one| one.oid == slot.database);
             self.settle(&slot, wanted);
         }
@@ -128,7 +129,7 @@ impl Launcher {
             known.poked = true;
             known.not_before = None;
         };
-        match shmem::take_pokes() {
+        match memory::take_pokes() {
             Pokes::All => self.known.values_mut().for_each(awaken),
             Pokes::These(oids) => {
                 oids.into_iter()
@@ -143,21 +144,21 @@ impl Launcher {
         let age = self.ages.of(database, slot.launched_at, Instant::now());
         let old = age > START_LIMIT;
         match slot.phase {
-            Phase::Running(pid) if old && !shmem::is_connected(pid) => {
+            Phase::Running(pid) if old && !memory::is_connected(pid) => {
                 self.ended(slot.database, Exit::Failed);
             }
             Phase::Running(_) if !wanted => {
-                shmem::terminate_scheduler(slot.database);
+                memory::terminate_scheduler(slot.database);
             }
             Phase::Starting if old => self.ended(slot.database, Exit::Failed),
             Phase::Ended(exit) => self.ended(slot.database, exit),
-            Phase::Absent => shmem::clear(slot.database),
+            Phase::Absent => memory::clear(slot.database),
             Phase::Running(_) | Phase::Starting => {}
         }
     }
 
     fn ended(&mut self, database: pg_sys::Oid, exit: Exit) {
-        shmem::clear(database);
+        memory::clear(database);
         let known = self.known.entry(database).or_default();
         let poked = std::mem::take(&mut known.poked);
         known.resting = exit == Exit::NoExtension && !poked;
@@ -170,7 +171,7 @@ impl Launcher {
     /// Starts what is missing, those first that never had a turn.
     fn start_missing(&mut self, databases: &[Database]) {
         let now = Instant::now();
-        let slots = shmem::slots();
+        let slots = memory::slots();
         let mut missing: Vec<(Option<Instant>, Instant, pg_sys::Oid)> = databases
             .iter()
             .filter_map(|one| {
@@ -237,7 +238,7 @@ impl Launcher {
 
     fn pause(&self, databases: &[Database]) -> Duration {
         let now = Instant::now();
-        let slots = shmem::slots();
+        let slots = memory::slots();
         databases
             .iter()
             .filter_map(|one| self.next_start(one, &slots, now))
@@ -254,7 +255,7 @@ enum Start {
 }
 
 fn start(database: pg_sys::Oid) -> Start {
-    match shmem::reserve(database, now()) {
+    match memory::reserve(database, now()) {
         Reservation::NotNow => return Start::NotNow,
         Reservation::Full => return Start::Refused("The launcher can run 128 schedulers."),
         Reservation::Reserved => {}
@@ -266,7 +267,7 @@ fn start(database: pg_sys::Oid) -> Start {
     {
         Ok(_) => Start::Started,
         Err(_) => {
-            shmem::clear(database);
+            memory::clear(database);
             Start::Refused("All background worker slots are in use.")
         }
     }

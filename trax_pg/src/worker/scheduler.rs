@@ -9,11 +9,14 @@ use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
     wait,
 };
-use crate::clock::Timestamp;
 use crate::lease::ReapFrom;
-use crate::shmem::{self, Exit};
-use crate::spi::{self, Statement, statement};
-use crate::{cycle, limit, server_zone, setting, two_phase, wake};
+use crate::memory;
+use crate::memory::Exit;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Statement, statement};
+use crate::timing::zone;
+use crate::{cycle, limit, prepared, setting, wake};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -21,8 +24,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-statement!(EXTENSION_VERSION, "extension_version.sql");
-statement!(SETTINGS_STORED, "settings_stored.sql");
+statement!(EXTENSION_VERSION, "worker/extension_version.sql");
+statement!(SETTINGS_STORED, "worker/settings_stored.sql");
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its extension.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -74,7 +77,7 @@ pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
 
 /// Takes the slot of the database, and makes sure that it is left, before anything can go wrong.
 fn enter(database: pg_sys::Oid) {
-    if !shmem::available() {
+    if !memory::available() {
         end_with_database();
         return;
     }
@@ -82,7 +85,7 @@ fn enter(database: pg_sys::Oid) {
     // Registered before the connection is, so it runs after that has left the process array.
     // SAFETY: the callback has the right signature and lives as long as the library.
     unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
-    if !shmem::enter(database, my_pid()) {
+    if !memory::enter(database, my_pid()) {
         end(Exit::Held);
     }
 }
@@ -96,7 +99,7 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     };
     // SAFETY: the process ends; an error may have left locks behind that nobody will release.
     unsafe { pg_sys::LWLockReleaseAll() };
-    shmem::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
+    memory::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
 }
 
 /// Whether the server has said that there is no such database.
@@ -152,7 +155,7 @@ fn end(exit: Exit) -> ! {
         .position(|one| *one == exit)
         .expect("only announced exits end so");
     EXIT.store(place as u8 + 1, Ordering::Relaxed);
-    let code = i32::from(exit == Exit::Restart && !shmem::available());
+    let code = i32::from(exit == Exit::Restart && !memory::available());
     // SAFETY: ends the process in the server's own way.
     unsafe { pg_sys::proc_exit(code) };
     unreachable!("proc_exit does not return")
@@ -257,7 +260,7 @@ impl Connected {
                 };
             }
             // A launcher is poked when `create extension` commits; a start by hand may come before.
-            if shmem::available() || Instant::now() >= deadline {
+            if memory::available() || Instant::now() >= deadline {
                 end(Exit::NoExtension);
             }
             wait(LOOK_AGAIN);
@@ -266,7 +269,7 @@ impl Connected {
 
     /// The loop: a check, a cycle and a notification when it is time, sleep otherwise.
     fn serve(mut self) -> ! {
-        if let Some(bell) = shmem::bell() {
+        if let Some(bell) = memory::bell() {
             bell.attend();
         }
         let mut next_cycle = Instant::now();
@@ -280,8 +283,8 @@ impl Connected {
                 next_cycle = Instant::now();
             }
             limit::say_limit_of_database();
-            rung |= shmem::bell().map_or(0, shmem::Bell::take);
-            let count = shmem::bell().map_or(0, shmem::Bell::count);
+            rung |= memory::bell().map_or(0, memory::Bell::take);
+            let count = memory::bell().map_or(0, memory::Bell::count);
             // One that comes alone is passed on at once; many together wait for each other.
             if count.wrapping_sub(heard) > 1 {
                 next_notice = next_notice.max(noticed + WAKE_SPACING);
@@ -338,7 +341,7 @@ impl Connected {
             log!("{SCHEDULER}: the settings of this database changed, connecting again");
             end(Exit::Restart);
         }
-        if due.check && server_zone::is_stale() {
+        if due.check && zone::is_stale() {
             log!("{SCHEDULER}: the zone data was updated, connecting again");
             end(Exit::Restart);
         }
@@ -385,7 +388,7 @@ fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
 
 fn look_for_older_prepared() {
     let looked = spi::connected_anyhow(|spi| {
-        two_phase::look_for_older(spi);
+        prepared::look_for_older(spi);
         Ok(())
     });
     looked.unwrap_or_else(|error| error.raise());

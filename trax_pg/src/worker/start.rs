@@ -1,9 +1,9 @@
 //! SQL entry points: starting the scheduler of this database, and the end of the install script.
 
 use super::{lock, my_database, scheduler, wait};
-use crate::entry::sql_function;
 use crate::error::{Error, Result};
-use crate::{setting, shmem};
+use crate::server::call::sql_function;
+use crate::{memory, setting};
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::CStr;
@@ -27,9 +27,9 @@ sql_function!(trax_installed, pg_finfo_trax_installed, |call| {
 
 /// `trax.installed()`: when this transaction commits, the launcher looks at this database again.
 fn installed() {
-    if shmem::available() {
+    if memory::available() {
         let database = my_database();
-        register_xact_callback(PgXactCallbackEvent::Commit, move || shmem::poke(database));
+        register_xact_callback(PgXactCallbackEvent::Commit, move || memory::poke(database));
     }
 }
 
@@ -39,8 +39,8 @@ fn start_scheduler() -> Result<&'static str> {
         return Ok("already running");
     }
     refuse_if_it_could_not_run()?;
-    if shmem::available() {
-        shmem::poke(my_database());
+    if memory::available() {
+        memory::poke(my_database());
     } else {
         let worker = scheduler::registration(my_database()).set_restart_time(Some(RESTART));
         worker
@@ -71,7 +71,7 @@ fn refuse_if_it_could_not_run() -> Result<()> {
             .detail("This server is a standby.")
             .hint("Call this on the primary; a preloaded library starts schedulers at promotion by itself."));
     }
-    if shmem::available() && !setting::databases().contain(&name) {
+    if memory::available() && !setting::databases().contain(&name) {
         return Err(
             Error::wrong_state(format!("trax.databases leaves database \"{name}\" out"))
                 .detail(

@@ -9,16 +9,16 @@
 
 use super::{LIBRARY, my_pid, receive_signals, scheduler};
 use crate::columns::Waiting;
+use crate::memory;
+use crate::server::spi::{Spi, arg, statement};
+use crate::server::table;
 use crate::setting;
-use crate::shmem;
-use crate::spi::{Spi, arg, statement};
-use crate::table;
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-statement!(VACUUM_DUE, "vacuum_due.sql", INT8OID);
+statement!(VACUUM_DUE, "worker/vacuum_due.sql", INT8OID);
 
 /// The name and the `backend_type` of the worker.
 const VACUUM: &str = "trax vacuum";
@@ -107,11 +107,11 @@ fn registration(database: pg_sys::Oid, tables: usize) -> BackgroundWorkerBuilder
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
     let database = pg_sys::Oid::from(argument.value() as u32);
-    if shmem::available() {
+    if memory::available() {
         // Registered before the connection is, so it runs after that has left the process array.
         // SAFETY: the callback has the right signature and lives as long as the library.
         unsafe { pg_sys::on_shmem_exit(Some(leave), pg_sys::Datum::from(database)) };
-        if !shmem::vacuum_enters(database, my_pid()) {
+        if !memory::vacuum_enters(database, my_pid()) {
             return;
         }
     }
@@ -129,7 +129,7 @@ pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
 unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: releases what an error on the way here may have left.
     unsafe { pg_sys::LWLockReleaseAll() };
-    shmem::vacuum_leaves(pg_sys::Oid::from(argument.value() as u32), my_pid());
+    memory::vacuum_leaves(pg_sys::Oid::from(argument.value() as u32), my_pid());
 }
 
 /// Runs a VACUUM as a statement of its own: it begins and ends transactions.

@@ -10,25 +10,26 @@ mod order;
 
 use super::change::{Change, one_of};
 use super::{lock_waiting, remove, schedule};
-use crate::clock::Timestamp;
 use crate::columns::HIGHEST_PRIORITY;
-use crate::dependency;
-use crate::entry::sql_function;
 use crate::error::{Error, Result};
 use crate::group;
-use crate::json;
 use crate::manifest_state;
-use crate::spi::{self, Spi, arg, statement};
+use crate::manifest_state::dependency;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::json;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
 use object::Object;
 use order::in_order;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
-statement!(MANIFEST_SNAPSHOT, "manifest_snapshot.sql", TEXTOID);
-statement!(GROUP_SNAPSHOT, "group_snapshot.sql", TEXTOID);
-statement!(MANIFEST_PRUNABLE, "manifest_prunable.sql", TEXTARRAYOID);
-statement!(MANIFEST_LOCK_NAMED, "manifest_lock_named.sql", TEXTARRAYOID);
-statement!(GROUP_PRUNABLE, "group_prunable.sql", TEXTARRAYOID);
+statement!(MANIFEST_SNAPSHOT, "manifest/snapshot.sql", TEXTOID);
+statement!(GROUP_SNAPSHOT, "manifest/group_snapshot.sql", TEXTOID);
+statement!(MANIFEST_PRUNABLE, "manifest/prunable.sql", TEXTARRAYOID);
+statement!(MANIFEST_LOCK_NAMED, "manifest/lock_named.sql", TEXTARRAYOID);
+statement!(GROUP_PRUNABLE, "manifest/group_prunable.sql", TEXTARRAYOID);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     let document = call

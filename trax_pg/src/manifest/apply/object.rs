@@ -1,14 +1,15 @@
 //! Objects of the document: members by name, each of its type.
 
-use crate::clock::Timestamp;
-use crate::entry::checked_name;
 use crate::error::{Error, Result};
-use crate::spi::{self, Spi, arg, statement};
+use crate::server::call::checked_name;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Map, Value};
 
-statement!(TEXT_INTERVAL, "text_interval.sql", TEXTOID);
-statement!(TEXT_TIME, "text_time.sql", TEXTOID);
+statement!(TEXT_INTERVAL, "manifest/text_interval.sql", TEXTOID);
+statement!(TEXT_TIME, "manifest/text_time.sql", TEXTOID);
 
 /// A JSON object of the document whose members are known by name; a null member is one that is left out.
 pub(super) struct Object<'a>(&'a Map<String, Value>);
@@ -110,11 +111,11 @@ impl<'a> Object<'a> {
                 .first()
                 .expect("a select without a table gives one row");
             let interval: pgrx::datum::Interval = row.must(1);
-            let micros = crate::clock::interval_micros(&interval);
+            let micros = crate::server::clock::interval_micros(&interval);
             Ok((arg(interval), micros))
         })
         .map_err(|_| wrong_type(key, &Value::String(text.clone()), words))?;
-        if !(shortest..=crate::entry::LONGEST_MICROS).contains(&micros) {
+        if !(shortest..=crate::server::call::LONGEST_MICROS).contains(&micros) {
             return Err(wrong_type(
                 key,
                 &Value::String(text),

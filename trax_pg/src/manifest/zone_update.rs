@@ -1,0 +1,142 @@
+//! The server's zone data: noticed when it is updated, and next runs computed anew.
+//!
+//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the zones it has loaded
+//! until it ends; it is *stale* when the data has changed since.
+//!
+//! Enters: an update of the data on disk, or `trax.adopt()`, after which nobody knows what data there was. Leaves: the
+//! scheduler connects again, and the next cycle of a backend that has read the new data corrects the next run of every
+//! cron manifest in a zone.
+//! Holds: the occurrence that was to come, or has come and is not queued yet, is moved, not replaced. It becomes the nearest
+//! of the new ones, also one that has just passed: a shift drops no day and runs none twice. So the first cycle of a backend
+//! corrects before it queues.
+
+use crate::error::Result;
+use crate::manifest_state::{Move, move_next_runs};
+use crate::server::clock::Timestamp;
+use crate::server::spi::{Spi, SpiRow, arg, statement};
+use crate::timing;
+use crate::timing::zone;
+use crate::timing::{Plan, Timing};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+statement!(ZONE_DATA_KNOWN, "manifest/zone_data_known.sql");
+statement!(ZONE_DATA_STORE, "manifest/zone_data_store.sql", TEXTOID);
+statement!(ZONE_SELECT, "manifest/zone_select.sql", TIMESTAMPTZOID);
+
+/// How far an update moves an occurrence at most, in microseconds: beyond it another one would be taken for it.
+pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
+
+/// This backend has seen that nothing is left to correct.
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Until when it rests after it has corrected.
+    static RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Whether nothing is left to do before a cycle queues what is due.
+pub(crate) fn is_settled() -> bool {
+    SETTLED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
+}
+
+/// Before a cycle queues what is due: corrects until that has committed, once in each backend, which keeps its data. While
+/// others hold what is to be corrected it rests for a hundred times as long as it took.
+pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
+    let began = Instant::now();
+    zone::note();
+    let current = zone::fingerprint();
+    if current.is_none() || zone::is_stale() || known(spi) == current {
+        SETTLED.store(true, Ordering::Relaxed);
+        return Ok(());
+    }
+    catch_up(spi, now)?;
+    RESTS.set(Some(Instant::now() + began.elapsed() * 100));
+    Ok(())
+}
+
+/// Computes next runs anew if they were computed with other data than there is now; gives how many were corrected. A
+/// stale backend leaves it to one that is not.
+pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
+    zone::note();
+    let Some(current) = zone::fingerprint() else {
+        return Ok(0);
+    };
+    if zone::is_stale() {
+        return Ok(0);
+    }
+    if known(spi).as_ref() == Some(&current) {
+        return Ok(0);
+    }
+    let (corrected, all) = correct(spi, now);
+    if all {
+        spi.execute(&ZONE_DATA_STORE, &[arg(current)]);
+    }
+    Ok(corrected)
+}
+
+/// The data with which next runs were computed.
+fn known(spi: &Spi) -> Option<String> {
+    let rows = spi.query(&ZONE_DATA_KNOWN, &[]);
+    rows.first().and_then(|row| row.get(1))
+}
+
+/// Gives how many were corrected, and whether none is left that another transaction holds.
+fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
+    let rows = spi.query(&ZONE_SELECT, &[arg(now)]);
+    let mut moves = Vec::new();
+    for row in rows.iter() {
+        let (planned, run_at): (Timestamp, Timestamp) = (row.must(2), row.must(8));
+        // One that cannot be evaluated shows that when it is due.
+        let Ok(plan) = timing(&row).plan() else {
+            continue;
+        };
+        if !planned.is_finite() {
+            continue;
+        }
+        let moved = nearest(&plan, planned).or_else(|| {
+            // One that has come keeps its occurrence, and the misfire policy says what becomes of it.
+            let next = plan.after(now).filter(|_| planned > now);
+            next.map(|occurrence| occurrence.at)
+        });
+        if let Some(occurrence) = moved.filter(|&at| at != planned) {
+            let delay = run_at.0.saturating_sub(planned.0);
+            moves.push(Move {
+                manifest_id: row.must(1),
+                was: run_at,
+                // One that has just been passed is due now, and no more overdue than it was.
+                run_at: occurrence.plus(delay).max(run_at.min(now)),
+                occurrence,
+            });
+        }
+    }
+    let corrected = move_next_runs(spi, &moves, now);
+    (corrected, corrected == moves.len())
+}
+
+/// Where the data of now has the occurrence that was planned, if it is near.
+fn nearest(plan: &Plan, planned: Timestamp) -> Option<Timestamp> {
+    let before = plan.latest(planned.plus(-FARTHEST_MICROS), planned);
+    let after = plan.after(planned).map(|occurrence| occurrence.at);
+    let distance = |at: Timestamp| at.0.saturating_sub(planned.0).saturating_abs();
+    before
+        .into_iter()
+        .chain(after)
+        .filter(|&at| distance(at) <= FARTHEST_MICROS)
+        .min_by_key(|&at| distance(at))
+}
+
+fn timing(row: &SpiRow) -> Timing {
+    Timing {
+        cron: row.get(3),
+        every: None,
+        run_at: None,
+        depends: false,
+        timezone: row.must(4),
+        starts_at: row.get(5),
+        ends_at: row.get(6),
+        variance: None,
+        exclusions: timing::stored_exclusions(row.datum(7)),
+    }
+}

@@ -1,0 +1,100 @@
+//! What the end of jobs means to their manifests: the next run, and the runs of those that depend on them.
+
+use crate::manifest_state::dependency;
+use crate::server::clock::Timestamp;
+use crate::server::spi::{Spi, arg, statement};
+use crate::{manifest_state, wake};
+use std::collections::BTreeMap;
+
+statement!(
+    MANIFEST_SETTLE,
+    "manifest_state/settle.sql",
+    INT8ARRAYOID,
+    BOOLARRAYOID,
+    BOOLARRAYOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_RETIRE,
+    "manifest_state/retire.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZOID
+);
+
+/// A job that ended for good.
+pub(crate) struct Ended {
+    pub(crate) job_id: i64,
+    pub(crate) manifest_id: Option<i64>,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) succeeded: bool,
+    /// The occurrence counts as done: completed or cancelled, and not a dead letter.
+    pub(crate) done: bool,
+}
+
+/// Lets the manifests of jobs go on that ended for good.
+pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
+    // Several jobs of one manifest may end together; rows are locked in ascending order.
+    let mut manifests: BTreeMap<i64, (bool, bool)> = BTreeMap::new();
+    for job in ended {
+        if let Some(manifest_id) = job.manifest_id {
+            let (succeeded, done) = manifests.entry(manifest_id).or_default();
+            *succeeded |= job.succeeded;
+            *done |= job.done;
+        }
+    }
+    if manifests.is_empty() {
+        return;
+    }
+    wake::mark(wake::DUE);
+    let succeeded: Vec<(i64, i64)> = ended
+        .iter()
+        .filter(|job| job.succeeded)
+        .filter_map(|job| Some((job.manifest_id?, job.job_id)))
+        .collect();
+    let ids: Vec<i64> = manifests.keys().copied().collect();
+    // A definition is locked before its state, here as when it is changed.
+    manifest_state::hold_definitions(spi, ids.clone());
+    let children = lock_states(spi, &manifests, &succeeded);
+    let completed: Vec<bool> = manifests
+        .values()
+        .map(|&(completed, _)| completed)
+        .collect();
+    let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
+    let rows = spi.query(
+        &MANIFEST_SETTLE,
+        &[arg(ids), arg(completed), arg(done), arg(now)],
+    );
+    let retired: Vec<i64> = rows
+        .iter()
+        .filter(|row| row.must::<bool>(2))
+        .map(|row| row.must(1))
+        .collect();
+    if !retired.is_empty() {
+        spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
+    }
+    dependency::satisfy(spi, &succeeded, &children, now);
+}
+
+/// Locks the states of manifests and of the children of those that succeeded, all in one ascending order, and gives
+/// the children. What is read afterwards is what the holders of these locks have committed.
+fn lock_states(
+    spi: &Spi,
+    manifests: &BTreeMap<i64, (bool, bool)>,
+    succeeded: &[(i64, i64)],
+) -> Vec<i64> {
+    let parents: Vec<i64> = succeeded.iter().map(|&(parent, _)| parent).collect();
+    let children = if parents.is_empty() {
+        Vec::new()
+    } else {
+        dependency::children(spi, &parents)
+    };
+    let mut states: Vec<i64> = manifests
+        .keys()
+        .copied()
+        .chain(children.iter().copied())
+        .collect();
+    states.sort_unstable();
+    states.dedup();
+    manifest_state::lock(spi, states);
+    children
+}

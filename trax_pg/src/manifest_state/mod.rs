@@ -1,0 +1,304 @@
+//! When each manifest is due next, or what it is parked on.
+//!
+//! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing. Whatever ends the
+//! reason makes it due again, and the next cycle judges it anew, so that an event need not know every reason.
+
+pub(crate) mod dependency;
+pub(crate) mod job_ended;
+
+use crate::server::clock::Timestamp;
+use crate::server::spi::{Spi, arg, array_arg, statement};
+use crate::wake;
+use pgrx::pg_sys;
+
+statement!(MANIFEST_BUSY, "manifest_state/busy.sql", INT8ARRAYOID);
+statement!(MANIFEST_HOLD, "manifest_state/hold.sql", INT8ARRAYOID);
+statement!(
+    MANIFEST_SWEEP,
+    "manifest_state/sweep.sql",
+    TIMESTAMPTZOID,
+    INT8OID
+);
+statement!(
+    MANIFEST_UNPARK,
+    "manifest_state/unpark.sql",
+    INT8OID,
+    TEXTOID
+);
+statement!(
+    MANIFEST_PARKED_GROUP,
+    "manifest_state/parked_group.sql",
+    TEXTARRAYOID
+);
+statement!(
+    MANIFEST_UNPARK_GROUP,
+    "manifest_state/unpark_group.sql",
+    INT8ARRAYOID
+);
+statement!(
+    MANIFEST_AWAITS_ONLY_RUN,
+    "manifest_state/awaits_only_run.sql",
+    INT8OID
+);
+statement!(
+    MANIFEST_AWAIT,
+    "manifest_state/await.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_ARM,
+    "manifest_state/arm.sql",
+    INT8OID,
+    TEXTOID,
+    TIMESTAMPTZOID,
+    TIMESTAMPTZOID,
+    TEXTOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_SWITCH_OFF,
+    "manifest_state/switch_off.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_RESUME,
+    "manifest_state/resume.sql",
+    INT8OID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_LOCK_STATES,
+    "manifest_state/lock_states.sql",
+    INT8ARRAYOID
+);
+statement!(
+    MANIFEST_MOVE,
+    "manifest_state/move.sql",
+    INT8ARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZARRAYOID,
+    TIMESTAMPTZOID
+);
+statement!(
+    MANIFEST_REGROUP,
+    "manifest_state/regroup.sql",
+    INT8OID,
+    TEXTOID
+);
+
+/// How long a manifest is parked before the sweep looks at it, in microseconds.
+const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
+/// Most manifests that one sweep looks at.
+const SWEEP_AT_MOST: i64 = 1000;
+
+/// What a manifest waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParkedOn {
+    Disabled,
+    GroupDisabled,
+    DeadLetter,
+    Queued,
+    Executing,
+    Outcome,
+    Ended,
+}
+
+impl ParkedOn {
+    /// As the check constraint of `trax.manifest_state` has it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::GroupDisabled => "group_disabled",
+            Self::DeadLetter => "dead_letter",
+            Self::Queued => "queued",
+            Self::Executing => "executing",
+            Self::Outcome => "outcome",
+            Self::Ended => "ended",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [
+            Self::Disabled,
+            Self::GroupDisabled,
+            Self::DeadLetter,
+            Self::Queued,
+            Self::Executing,
+            Self::Outcome,
+            Self::Ended,
+        ]
+        .into_iter()
+        .find(|reason| reason.as_str() == text)
+    }
+}
+
+/// When a manifest runs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextRun {
+    /// At the first time, for the occurrence of the second; they differ by the random part of a variance.
+    At(Timestamp, Timestamp),
+    /// Only when triggered.
+    Never,
+    Parked(ParkedOn),
+}
+
+impl NextRun {
+    pub(crate) fn run_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::At(at, _) => Some(*at),
+            Self::Never | Self::Parked(_) => None,
+        }
+    }
+
+    pub(crate) fn occurrence(&self) -> Option<Timestamp> {
+        match self {
+            Self::At(_, occurrence) => Some(*occurrence),
+            Self::Never | Self::Parked(_) => None,
+        }
+    }
+
+    pub(crate) fn parked_on(&self) -> Option<ParkedOn> {
+        match self {
+            Self::Parked(reason) => Some(*reason),
+            Self::At(..) | Self::Never => None,
+        }
+    }
+}
+
+/// A random number from 0 to 1, from this backend's generator.
+pub(crate) fn random() -> f64 {
+    // SAFETY: advances this backend's random numbers.
+    unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) }
+}
+
+/// Locks definitions, in ascending order.
+pub(crate) fn hold_definitions(spi: &Spi, manifests: Vec<i64>) {
+    spi.query(&MANIFEST_HOLD, &[arg(manifests)]);
+}
+
+/// Locks states, in ascending order.
+pub(crate) fn lock(spi: &Spi, manifests: Vec<i64>) {
+    spi.query(&MANIFEST_LOCK_STATES, &[arg(manifests)]);
+}
+
+/// Locks what the end of a job, or of its dead letter, may change in manifests, in ascending order.
+pub(crate) fn hold(spi: &Spi, manifests: Vec<i64>) {
+    hold_definitions(spi, manifests.clone());
+    lock(spi, manifests);
+}
+
+/// Those of the manifests that another transaction holds now; the others are ready for [`settle`].
+pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
+    if manifests.is_empty() {
+        return manifests;
+    }
+    let rows = spi.query(&MANIFEST_BUSY, &[arg(manifests)]);
+    rows.iter().map(|row| row.must(1)).collect()
+}
+
+/// Makes a manifest due again that was parked on `reason`.
+pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
+    wake::mark(wake::DUE);
+    spi.execute(&MANIFEST_UNPARK, &[arg(manifest_id), arg(reason.as_str())]);
+}
+
+/// Parks a manifest that is switched off; what it was to run next is kept.
+pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
+    if spi.execute(&MANIFEST_SWITCH_OFF, &[arg(manifest_id), arg(now)]) == 0 {
+        let next = NextRun::Parked(ParkedOn::Disabled);
+        arm(spi, manifest_id, group, next, now);
+    }
+}
+
+/// Makes a manifest due again that is switched on, if an occurrence came meanwhile.
+pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
+    wake::mark(wake::DUE);
+    spi.execute(&MANIFEST_RESUME, &[arg(manifest_id), arg(now)]) > 0
+}
+
+/// The manifests of groups that are parked because those were disabled.
+pub(crate) fn parked_on_groups(spi: &Spi, groups: Vec<String>) -> Vec<i64> {
+    let rows = spi.query(&MANIFEST_PARKED_GROUP, &[arg(groups)]);
+    rows.iter().map(|row| row.must(1)).collect()
+}
+
+/// Makes manifests due again that were parked because their group was disabled.
+pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
+    wake::mark(wake::DUE);
+    spi.query(&MANIFEST_LOCK_STATES, &[arg(manifests.to_vec())]);
+    spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(manifests.to_vec())]);
+}
+
+/// Makes manifests due again that have long been parked, in case the end of the reason was missed (a row deleted by
+/// hand); the next cycle parks again those whose reason holds. Gives how many.
+pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(
+        &MANIFEST_SWEEP,
+        &[arg(now.plus(-SWEEP_MICROS)), arg(SWEEP_AT_MOST)],
+    )
+}
+
+/// Keeps a manifest parked on a dead letter until the job that took its place has its outcome.
+pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
+    spi.execute(&MANIFEST_AWAIT, &[arg(manifest_id), arg(now)]);
+}
+
+/// Sets when a manifest is due, or what it is parked on.
+pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
+    wake::mark(wake::DUE);
+    spi.execute(
+        &MANIFEST_ARM,
+        &[
+            arg(manifest_id),
+            arg(group),
+            next.run_at().and_then(arg),
+            next.occurrence().and_then(arg),
+            next.parked_on().map(ParkedOn::as_str).and_then(arg),
+            arg(now),
+        ],
+    );
+}
+
+/// A next run that is to be at another time than it `was`.
+pub(crate) struct Move {
+    pub(crate) manifest_id: i64,
+    pub(crate) was: Timestamp,
+    pub(crate) run_at: Timestamp,
+    pub(crate) occurrence: Timestamp,
+}
+
+/// Moves next runs; those that another transaction holds, or has moved, stay. Gives how many were moved.
+pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize {
+    if moves.is_empty() {
+        return 0;
+    }
+    wake::mark(wake::DUE);
+    let ids: Vec<i64> = moves.iter().map(|one| one.manifest_id).collect();
+    let times = |time: fn(&Move) -> Timestamp| {
+        let times: Vec<Option<pg_sys::Datum>> = moves.iter().map(|one| arg(time(one))).collect();
+        array_arg(pg_sys::TIMESTAMPTZOID, &times)
+    };
+    let arguments = [
+        arg(ids),
+        times(|one| one.was),
+        times(|one| one.run_at),
+        times(|one| one.occurrence),
+        arg(now),
+    ];
+    spi.execute(&MANIFEST_MOVE, &arguments)
+}
+
+/// Notes that a manifest belongs to a group, which may differ from the one before.
+pub(crate) fn regroup(spi: &Spi, manifest_id: i64, group: &str) {
+    spi.execute(&MANIFEST_REGROUP, &[arg(manifest_id), arg(group)]);
+}
+
+/// Whether a manifest that runs once waits for the outcome of that run.
+pub(crate) fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
+    spi.query(&MANIFEST_AWAITS_ONLY_RUN, &[arg(manifest_id)])
+        .len()
+        == 1
+}

@@ -1,0 +1,411 @@
+//! Tallies: what happened since the server started, by database and by task.
+//!
+//! Hints for `trax.metrics()`: they begin again at zero with the server, and nothing decides by them. Who may enqueue chooses
+//! names of tasks, so no database takes more places than remain for the others, and what has none is counted together: of
+//! that each database has one count of its own. A place once given to a database stays its own until that is gone.
+
+use super::{SLOTS, available, forget_dropped};
+use pgrx::pg_sys;
+use pgrx::{PGRXSharedMemory, PgLwLock};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// How many tasks of all databases have a place.
+pub(crate) const TASKS: usize = 512;
+/// How many of them one database may take, and never more than are left.
+const TASKS_OF_ONE: usize = 200;
+const NAME_BYTES: usize = 255;
+
+/// Upper bounds of the histograms' buckets, in microseconds; one more has no bound.
+pub(crate) const BOUNDS: [i64; 15] = [
+    1_000,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    300_000_000,
+    1_800_000_000,
+];
+pub(crate) const BUCKETS: usize = BOUNDS.len() + 1;
+
+/// How many ways an attempt can end; see `metrics::Outcome`.
+pub(crate) const OUTCOMES: usize = 6;
+/// How many calls can be refused because the lease is lost; see `metrics::Stale`.
+pub(crate) const STALE: usize = 6;
+
+/// How long things took.
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    const fn empty() -> Self {
+        Self {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            micros: AtomicU64::new(0),
+        }
+    }
+
+    /// How many fell into each bucket, and the sum in microseconds.
+    pub(crate) fn read(&self) -> ([u64; BUCKETS], u64) {
+        let buckets = self.buckets.each_ref().map(read);
+        (buckets, read(&self.micros))
+    }
+
+    pub(crate) fn add(&self, buckets: &[u32; BUCKETS], micros: u64) {
+        for (all, more) in self.buckets.iter().zip(buckets) {
+            add(all, u64::from(*more));
+        }
+        add(&self.micros, micros);
+    }
+}
+
+/// The bucket of a length of time.
+pub(crate) fn bucket(micros: i64) -> usize {
+    BOUNDS.partition_point(|bound| *bound < micros)
+}
+
+/// What happened to the jobs of one task in one database.
+pub(crate) struct TaskTally {
+    database: AtomicU32,
+    length: AtomicU32,
+    name: UnsafeCell<[u8; NAME_BYTES]>,
+    pub(crate) claims: AtomicU64,
+    /// When the last claim was, as `timestamptz`; 0 is never.
+    pub(crate) last_claim: AtomicI64,
+    pub(crate) outcomes: [AtomicU64; OUTCOMES],
+    pub(crate) retries: AtomicU64,
+    pub(crate) wait: Histogram,
+    pub(crate) run: Histogram,
+}
+
+impl TaskTally {
+    const fn free() -> Self {
+        Self {
+            database: AtomicU32::new(0),
+            length: AtomicU32::new(0),
+            name: UnsafeCell::new([0; NAME_BYTES]),
+            claims: AtomicU64::new(0),
+            last_claim: AtomicI64::new(0),
+            outcomes: [const { AtomicU64::new(0) }; OUTCOMES],
+            retries: AtomicU64::new(0),
+            wait: Histogram::empty(),
+            run: Histogram::empty(),
+        }
+    }
+
+    fn is_of(&self, database: u32) -> bool {
+        self.database.load(Ordering::Relaxed) == database
+    }
+
+    /// The task; empty for those that have no place of their own.
+    pub(crate) fn task(&self) -> &[u8] {
+        let length = self.length.load(Ordering::Relaxed) as usize;
+        // SAFETY: written once, under the lock, before anybody can find the place.
+        unsafe { &(&(*self.name.get()))[..length] }
+    }
+}
+
+/// What happened in one database.
+pub(crate) struct DatabaseTally {
+    database: AtomicU32,
+    pub(crate) stale: [AtomicU64; STALE],
+    pub(crate) cycles: AtomicU64,
+    pub(crate) cycle_micros: AtomicU64,
+    /// When the last cycle began, as `timestamptz`; 0 is never.
+    pub(crate) last_cycle: AtomicI64,
+    pub(crate) last_cycle_micros: AtomicU64,
+}
+
+impl DatabaseTally {
+    const fn free() -> Self {
+        Self {
+            database: AtomicU32::new(0),
+            stale: [const { AtomicU64::new(0) }; STALE],
+            cycles: AtomicU64::new(0),
+            cycle_micros: AtomicU64::new(0),
+            last_cycle: AtomicI64::new(0),
+            last_cycle_micros: AtomicU64::new(0),
+        }
+    }
+}
+
+/// All tallies of the server.
+pub(super) struct Tallies {
+    tasks: [TaskTally; TASKS],
+    /// Of the tasks that have no place: one for each of `databases`, at the same index.
+    others: [TaskTally; SLOTS],
+    databases: [DatabaseTally; SLOTS],
+}
+
+// SAFETY: atomics, and names that are written under the lock only.
+unsafe impl PGRXSharedMemory for Tallies {}
+
+// SAFETY: no other lock has this name.
+pub(super) static TALLIES: PgLwLock<Tallies> = unsafe { PgLwLock::new(c"trax tallies") };
+
+/// The tally of this process's database, once found.
+static DATABASE: AtomicPtr<DatabaseTally> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Where the tallies are, once asked for.
+static ALL: AtomicPtr<Tallies> = AtomicPtr::new(std::ptr::null_mut());
+
+pub(super) fn empty_tallies() -> Tallies {
+    Tallies {
+        tasks: [const { TaskTally::free() }; TASKS],
+        others: [const { TaskTally::free() }; SLOTS],
+        databases: [const { DatabaseTally::free() }; SLOTS],
+    }
+}
+
+/// Adds to a counter, and touches it only when there is something to add.
+pub(crate) fn add(counter: &AtomicU64, more: u64) {
+    if more > 0 {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// Reads a counter.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn my_database() -> u32 {
+    // SAFETY: a plain number.
+    unsafe { pg_sys::MyDatabaseId }.to_u32()
+}
+
+/// The tally of this process's database; `None` without shared memory and when all are given. Inside a transaction only.
+pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
+    if !available() {
+        return None;
+    }
+    // SAFETY: null or a tally in shared memory, which lives as long as the server.
+    if let Some(known) = unsafe { DATABASE.load(Ordering::Relaxed).as_ref() } {
+        return Some(known);
+    }
+    if take_database().is_none() {
+        forget_dropped();
+        take_database()?;
+    }
+    // SAFETY: as above; found now.
+    unsafe { DATABASE.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Finds the tally of this process's database, or gives it one that is free.
+fn take_database() -> Option<()> {
+    let tallies = TALLIES.exclusive();
+    let tally = tallies.database(my_database())?;
+    DATABASE.store(std::ptr::from_ref(tally).cast_mut(), Ordering::Relaxed);
+    Some(())
+}
+
+/// The tally of a task of this process's database, by place: its own, or that of all tasks without one. `None` when
+/// not even that can be had. Inside a transaction only.
+pub(crate) fn task_place(task: &str) -> Option<usize> {
+    // An empty name would be that of the others.
+    if !available() || task.is_empty() {
+        return None;
+    }
+    let mine = my_database();
+    let place = TALLIES.exclusive().task_place(mine, task);
+    if place.is_some() {
+        return place;
+    }
+    // Takes the lock by itself.
+    forget_dropped();
+    let tallies = TALLIES.exclusive();
+    let place = tallies.task_place(mine, task);
+    place.or_else(|| tallies.others_place(mine))
+}
+
+/// The databases that have places.
+pub(super) fn databases() -> Vec<u32> {
+    TALLIES.share().databases()
+}
+
+/// Frees the places of databases that are gone.
+pub(super) fn free(gone: &[u32]) {
+    TALLIES.exclusive().free(gone);
+}
+
+impl Tallies {
+    fn database(&self, database: u32) -> Option<&DatabaseTally> {
+        Some(&self.databases[self.slot(database)?])
+    }
+
+    /// The index of a database, which is given one that is free.
+    fn slot(&self, database: u32) -> Option<usize> {
+        let of = |wanted| {
+            let mut all = self.databases.iter();
+            all.position(|tally| tally.database.load(Ordering::Relaxed) == wanted)
+        };
+        of(database).or_else(|| {
+            let free = of(0)?;
+            self.databases[free]
+                .database
+                .store(database, Ordering::Relaxed);
+            Some(free)
+        })
+    }
+
+    /// The place of a task, which is given one that is free; none beyond its database's share.
+    fn task_place(&self, database: u32, task: &str) -> Option<usize> {
+        let task = task.as_bytes();
+        let (mut taken, mut free, mut first_free) = (0, 0, None);
+        for (place, tally) in self.tasks.iter().enumerate() {
+            if tally.is_of(0) {
+                free += 1;
+                first_free = first_free.or(Some(place));
+            } else if tally.is_of(database) {
+                if tally.task() == task {
+                    return Some(place);
+                }
+                taken += 1;
+            }
+        }
+        if taken >= TASKS_OF_ONE.min(free) || task.len() > NAME_BYTES {
+            return None;
+        }
+        let place = first_free?;
+        let tally = &self.tasks[place];
+        // SAFETY: the place is nobody's, and the caller holds the lock; the length was checked.
+        unsafe { (&mut (*tally.name.get()))[..task.len()].copy_from_slice(task) };
+        tally.length.store(task.len() as u32, Ordering::Relaxed);
+        tally.database.store(database, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// The place of the tasks that have none.
+    fn others_place(&self, database: u32) -> Option<usize> {
+        let slot = self.slot(database)?;
+        self.others[slot]
+            .database
+            .store(database, Ordering::Relaxed);
+        Some(TASKS + slot)
+    }
+
+    fn at(&self, place: usize) -> &TaskTally {
+        match place.checked_sub(TASKS) {
+            None => &self.tasks[place],
+            Some(slot) => &self.others[slot],
+        }
+    }
+
+    fn databases(&self) -> Vec<u32> {
+        let tasks = self.tasks.iter().chain(&self.others);
+        let tasks = tasks.map(|tally| &tally.database);
+        let databases = self.databases.iter().map(|tally| &tally.database);
+        tasks
+            .chain(databases)
+            .map(|database| database.load(Ordering::Relaxed))
+            .filter(|&database| database != 0)
+            .collect()
+    }
+
+    fn free(&mut self, gone: &[u32]) {
+        for tally in self.tasks.iter_mut().chain(&mut self.others) {
+            if gone.contains(tally.database.get_mut()) {
+                *tally = TaskTally::free();
+            }
+        }
+        for tally in &mut self.databases {
+            if gone.contains(tally.database.get_mut()) {
+                *tally = DatabaseTally::free();
+            }
+        }
+    }
+}
+
+/// The tally at a place that [`task_place`] gave.
+pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
+    let mut all = ALL.load(Ordering::Relaxed);
+    if all.is_null() {
+        all = std::ptr::from_ref(&*TALLIES.share()).cast_mut();
+        ALL.store(all, Ordering::Relaxed);
+    }
+    // SAFETY: in shared memory, which lives as long as the server; all that changes in it is atomic, but for the names, which
+    // nobody reads before their places are found.
+    unsafe { &*all }.at(place)
+}
+
+/// The tallies of the tasks of this process's database.
+pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
+    if !available() {
+        return Vec::new();
+    }
+    let mine = my_database();
+    let places: Vec<usize> = {
+        let tallies = TALLIES.share();
+        (0..TASKS + SLOTS)
+            .filter(|&place| tallies.at(place).is_of(mine))
+            .collect()
+    };
+    places.into_iter().map(task_tally).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BOUNDS, BUCKETS, SLOTS, TASKS, TASKS_OF_ONE, bucket, empty_tallies};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn a_database_that_is_gone_leaves_its_place_empty() {
+        let mut tallies = Box::new(empty_tallies());
+        for database in 1..=SLOTS as u32 {
+            let tally = tallies.database(database).expect("there is room");
+            tally.cycles.fetch_add(7, Ordering::Relaxed);
+        }
+        assert!(tallies.database(1000).is_none());
+        assert_eq!(tallies.databases().len(), SLOTS);
+        tallies.free(&[5]);
+        let cycles = |tally: &super::DatabaseTally| super::read(&tally.cycles);
+        assert_eq!(tallies.database(1000).map(cycles), Some(0));
+        assert_eq!(tallies.database(6).map(cycles), Some(7));
+        assert!(tallies.database(5).is_none());
+    }
+
+    #[test]
+    fn no_database_takes_what_the_others_need() {
+        let tallies = Box::new(empty_tallies());
+        let fill = |database: u32| {
+            let place = |n: usize| tallies.task_place(database, &format!("task {n}"));
+            (0..TASKS).filter_map(place).count()
+        };
+        assert_eq!(fill(1), TASKS_OF_ONE);
+        for database in 2..=6 {
+            assert!(fill(database) > 0, "database {database}");
+        }
+        assert_eq!(fill(1), TASKS_OF_ONE, "a task keeps its place");
+        let others: Vec<_> = (1..=SLOTS as u32)
+            .map(|database| tallies.others_place(database))
+            .collect();
+        assert!(others.iter().all(Option::is_some));
+        assert!(
+            others
+                .iter()
+                .enumerate()
+                .all(|(n, place)| *place == Some(TASKS + n))
+        );
+        assert!(tallies.at(TASKS).task().is_empty());
+        assert!(tallies.task_place(2, &"x".repeat(300)).is_none());
+    }
+
+    #[test]
+    fn a_length_of_time_is_in_the_first_bucket_that_holds_it() {
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(1_000), 0);
+        assert_eq!(bucket(1_001), 1);
+        assert_eq!(bucket(i64::MAX), BUCKETS - 1);
+        assert!(BOUNDS.is_sorted());
+    }
+}

@@ -1,0 +1,460 @@
+//! Shared memory: which database has which scheduler, now; bells; which lanes have rows and where they begin.
+//!
+//! Only hints that the launcher can rebuild, and only when the library is preloaded: see
+//! [`available`]. A *slot* stands for one database that has a scheduler, or that somebody *holds*
+//! because a statement needs the database without one. A *poke* asks the launcher to look at a
+//! database again.
+//!
+//! Nothing here raises an error while the lock is held, so that it is always released.
+
+mod bell;
+pub(crate) mod counters;
+mod floor;
+mod gate;
+mod lane;
+pub(crate) mod prepared;
+
+pub(crate) use bell::{Bell, TOKEN_CLASSES, WORK, bell};
+pub(crate) use floor::{Floor, Known, settle as settle_floors, unsettle_all as unsettle_floors};
+pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
+pub(crate) use lane::{
+    Finding, LanesState, Peek, Section, all, lanes, look_again, looked_again, lower, lowered_since,
+    peek, publish, raise, to_sweep,
+};
+
+use bell::{BELLS, silent_bells};
+use counters::{TALLIES, empty_tallies};
+use pgrx::pg_sys::{self, Oid};
+use pgrx::{AssertPGRXSharedMemory, PgLwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many databases can have a scheduler or a hold at once.
+const SLOTS: usize = 128;
+/// How many databases can be poked before the launcher looks at all of them.
+const POKES: usize = 32;
+
+/// Where the scheduler of a slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// There is none.
+    Absent,
+    /// It is registered with the postmaster.
+    Starting,
+    /// It runs, as this process.
+    Running(i32),
+    /// It is gone, for this reason; the launcher has not seen it yet.
+    Ended(Exit),
+}
+
+/// Why a scheduler ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// An error, or anything that it did not announce.
+    Failed,
+    /// SIGTERM: a person, a statement that needs the database alone, or shutdown.
+    Terminated,
+    /// Its database has no extension.
+    NoExtension,
+    /// The settings of its database changed: it wants to connect again.
+    Restart,
+    /// Another scheduler serves this database.
+    Busy,
+    /// A statement holds the database.
+    Held,
+}
+
+/// One database with a scheduler or a hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// The database, or invalid for a free slot.
+    pub(crate) database: Oid,
+    /// Where its scheduler stands.
+    pub(crate) phase: Phase,
+    /// When the scheduler was registered.
+    pub(crate) launched_at: pg_sys::TimestampTz,
+    /// The process that vacuums, or 0: it says so before it connects, and leaves at its end, whatever that is; after a
+    /// crash this memory begins anew.
+    vacuum: i32,
+    /// The process whose statement needs the database without a scheduler, or 0.
+    held_by: i32,
+}
+
+const FREE: Slot = Slot {
+    database: Oid::INVALID,
+    phase: Phase::Absent,
+    launched_at: 0,
+    vacuum: 0,
+    held_by: 0,
+};
+
+#[derive(Clone, Copy)]
+struct Shared {
+    launcher: i32,
+    slots: [Slot; SLOTS],
+    pokes: [Oid; POKES],
+    poked: usize,
+}
+
+type Board = AssertPGRXSharedMemory<Shared>;
+
+// SAFETY: no other lock has this name.
+static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax") };
+
+/// Set in the postmaster by `_PG_init` and inherited by every process it forks.
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the library is being loaded by `shared_preload_libraries`, the only time to ask for shared memory.
+pub(crate) fn can_be_requested() -> bool {
+    // SAFETY: a plain flag of the server, read by its only thread.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// Asks for the shared memory; for `_PG_init` while preloading.
+#[allow(
+    unexpected_cfgs,
+    reason = "pgrx's macro also names server versions before 15"
+)]
+pub(crate) fn request() {
+    use pgrx::{pg_guard, pg_shmem_init};
+    pg_shmem_init!(BOARD = empty_board());
+    pg_shmem_init!(BELLS = silent_bells());
+    pg_shmem_init!(TALLIES = empty_tallies());
+    floor::request();
+    gate::request();
+    lane::request();
+    prepared::request();
+    REQUESTED.store(true, Ordering::Relaxed);
+}
+
+fn empty_board() -> Board {
+    let shared = Shared {
+        launcher: 0,
+        slots: [FREE; SLOTS],
+        pokes: [Oid::INVALID; POKES],
+        poked: 0,
+    };
+    // SAFETY: Shared has no pointers and nothing to drop.
+    unsafe { AssertPGRXSharedMemory::new(shared) }
+}
+
+/// Whether there is shared memory: the library was preloaded.
+pub(crate) fn available() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
+impl Shared {
+    fn find(&mut self, database: Oid) -> Option<&mut Slot> {
+        self.slots.iter_mut().find(|slot| slot.database == database)
+    }
+
+    fn find_or_take(&mut self, database: Oid) -> Option<&mut Slot> {
+        let place = self
+            .slots
+            .iter()
+            .position(|slot| slot.database == database)
+            .or_else(|| {
+                self.slots
+                    .iter()
+                    .position(|slot| slot.database == Oid::INVALID)
+            })?;
+        let slot = &mut self.slots[place];
+        slot.database = database;
+        Some(slot)
+    }
+
+    fn vacuum_enters(&mut self, database: Oid, pid: i32) -> bool {
+        let Some(slot) = self.find_or_take(database) else {
+            return false;
+        };
+        if slot.is_held() || slot.vacuum != 0 {
+            self.free_if_unused(database);
+            return false;
+        }
+        slot.vacuum = pid;
+        true
+    }
+
+    fn vacuum_leaves(&mut self, database: Oid, pid: i32) {
+        if let Some(slot) = self.find(database)
+            && slot.vacuum == pid
+        {
+            slot.vacuum = 0;
+            self.free_if_unused(database);
+        }
+    }
+
+    fn free_if_unused(&mut self, database: Oid) {
+        if let Some(slot) = self.find(database)
+            && slot.phase == Phase::Absent
+            && slot.vacuum == 0
+            && !slot.is_held()
+        {
+            *slot = FREE;
+        }
+    }
+}
+
+impl Slot {
+    /// Whether a living process holds the database; a hold of a dead one is void.
+    fn is_held(&self) -> bool {
+        self.held_by != 0 && is_connected(self.held_by)
+    }
+
+    /// The process of the scheduler, if it runs.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        match self.phase {
+            Phase::Running(pid) => Some(pid),
+            _ => None,
+        }
+    }
+}
+
+/// What came of asking to start a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reservation {
+    /// The slot says `Starting`: register it now.
+    Reserved,
+    /// The database is held, or has a scheduler already.
+    NotNow,
+    /// All slots are taken.
+    Full,
+}
+
+/// Nothing is known any more of the lanes of this database, nor whether groups have room. Floors of what runs are
+/// unsettled before the commit that makes it so.
+pub(crate) fn forget() {
+    lane::forget();
+    open_gates();
+}
+
+/// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction only.
+pub(crate) fn forget_dropped() {
+    let mut databases = counters::databases();
+    databases.extend(bell::databases());
+    databases.sort_unstable();
+    databases.dedup();
+    // SAFETY: inside a transaction. One that was made before it was seen above is found below.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+    databases.retain(|&database| !database_exists(database));
+    if !databases.is_empty() {
+        counters::free(&databases);
+        bell::free(&databases);
+    }
+}
+
+fn database_exists(database: u32) -> bool {
+    // SAFETY: a look into the catalog inside a transaction; null when there is no such database.
+    unsafe { !pg_sys::get_database_name(Oid::from(database)).is_null() }
+}
+
+/// The slots in use.
+pub(crate) fn slots() -> Vec<Slot> {
+    let copy = BOARD.share().slots;
+    copy.into_iter()
+        .filter(|slot| slot.database != Oid::INVALID)
+        .collect()
+}
+
+/// Reserves the slot of a database for a scheduler about to be registered.
+pub(crate) fn reserve(database: Oid, now: pg_sys::TimestampTz) -> Reservation {
+    let mut board = BOARD.exclusive();
+    let Some(slot) = board.find_or_take(database) else {
+        return Reservation::Full;
+    };
+    if slot.phase != Phase::Absent || slot.is_held() {
+        return Reservation::NotNow;
+    }
+    *slot = Slot {
+        database,
+        phase: Phase::Starting,
+        launched_at: now,
+        vacuum: slot.vacuum,
+        held_by: 0,
+    };
+    Reservation::Reserved
+}
+
+/// Clears a slot whose scheduler is known to be gone.
+pub(crate) fn clear(database: Oid) {
+    let mut board = BOARD.exclusive();
+    if let Some(slot) = board.find(database) {
+        slot.phase = Phase::Absent;
+    }
+    board.free_if_unused(database);
+}
+
+/// A scheduler says that it is there, before it connects; false when the database is held.
+pub(crate) fn enter(database: Oid, pid: i32) -> bool {
+    let mut board = BOARD.exclusive();
+    let Some(slot) = board.find_or_take(database) else {
+        return false;
+    };
+    if slot.is_held() {
+        return false;
+    }
+    slot.phase = Phase::Running(pid);
+    true
+}
+
+/// A scheduler says that it is gone, after its connection ended, and wakes the launcher.
+pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
+    {
+        let mut board = BOARD.exclusive();
+        if let Some(slot) = board.find(database)
+            && (slot.phase == Phase::Running(pid) || slot.phase == Phase::Starting)
+        {
+            slot.phase = Phase::Ended(exit);
+        }
+    }
+    wake_launcher();
+}
+
+/// A vacuum says that it is there, before it connects; false when the database is held or another one is there.
+pub(crate) fn vacuum_enters(database: Oid, pid: i32) -> bool {
+    BOARD.exclusive().vacuum_enters(database, pid)
+}
+
+/// A vacuum says that it is gone, after its connection ended.
+pub(crate) fn vacuum_leaves(database: Oid, pid: i32) {
+    BOARD.exclusive().vacuum_leaves(database, pid);
+}
+
+/// Whether a process of ours is connected to a database.
+pub(crate) fn is_served(database: Oid) -> bool {
+    slots()
+        .iter()
+        .any(|slot| slot.database == database && (slot.pid().is_some() || slot.vacuum != 0))
+}
+
+/// Sends SIGTERM to the scheduler of a database and to its vacuum; gives the scheduler's process if there is one.
+pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
+    let mut board = BOARD.exclusive();
+    let slot = board.find(database)?;
+    if slot.vacuum != 0 {
+        send_sigterm(slot.vacuum);
+    }
+    let pid = slot.pid()?;
+    // Both leave the slot under this lock before they exit, so a pid is still its own.
+    send_sigterm(pid);
+    Some(pid)
+}
+
+/// Keeps schedulers out of a database until `release_holds`; false when all slots are taken.
+pub(crate) fn hold(database: Oid, holder: i32) -> bool {
+    let mut board = BOARD.exclusive();
+    match board.find_or_take(database) {
+        Some(slot) => {
+            slot.held_by = holder;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Ends the holds of a process.
+pub(crate) fn release_holds(holder: i32) {
+    let mut board = BOARD.exclusive();
+    for place in 0..SLOTS {
+        if board.slots[place].held_by == holder {
+            board.slots[place].held_by = 0;
+            let database = board.slots[place].database;
+            board.free_if_unused(database);
+        }
+    }
+}
+
+/// Asks the launcher to look at a database again, and wakes it.
+pub(crate) fn poke(database: Oid) {
+    {
+        let mut board = BOARD.exclusive();
+        let poked = board.poked;
+        if poked < POKES {
+            board.pokes[poked] = database;
+        }
+        board.poked = poked.saturating_add(1);
+    }
+    wake_launcher();
+}
+
+/// Which databases to look at again.
+pub(crate) enum Pokes {
+    /// More than the list can hold.
+    All,
+    /// These.
+    These(Vec<Oid>),
+}
+
+/// Takes the pokes since the last call.
+pub(crate) fn take_pokes() -> Pokes {
+    let mut board = BOARD.exclusive();
+    let poked = std::mem::take(&mut board.poked);
+    if poked > POKES {
+        Pokes::All
+    } else {
+        Pokes::These(board.pokes[..poked].to_vec())
+    }
+}
+
+/// The launcher says which process it is.
+pub(crate) fn set_launcher(pid: i32) {
+    BOARD.exclusive().launcher = pid;
+}
+
+/// Wakes the launcher, if it runs.
+pub(crate) fn wake_launcher() {
+    let launcher = BOARD.share().launcher;
+    // SAFETY: BackendPidGetProc gives null or a slot of the process array, which is never freed; a
+    // latch that meanwhile belongs to another process wakes that one once for nothing.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(launcher);
+        if !process.is_null() {
+            pg_sys::SetLatch(&raw mut (*process).procLatch);
+        }
+    }
+}
+
+/// In tests there is no server.
+#[cfg(test)]
+pub(crate) fn is_connected(pid: i32) -> bool {
+    pid != 0
+}
+
+/// Whether a process is connected to this server.
+#[cfg(not(test))]
+pub(crate) fn is_connected(pid: i32) -> bool {
+    // SAFETY: takes any number; gives null or a process.
+    unsafe { !pg_sys::BackendPidGetProc(pid).is_null() }
+}
+
+fn send_sigterm(pid: i32) {
+    unsafe extern "C" {
+        fn kill(pid: i32, signal: i32) -> i32;
+    }
+    // SAFETY: kill(2) with a process of this server. It fails only when that is gone already.
+    unsafe { kill(pid, pg_sys::SIGTERM as i32) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FREE, POKES, SLOTS, Shared};
+    use pgrx::pg_sys::Oid;
+
+    #[test]
+    fn a_database_has_one_vacuum_from_before_it_connects_until_it_has_left() {
+        let mut board = Shared {
+            launcher: 0,
+            slots: [FREE; SLOTS],
+            pokes: [Oid::INVALID; POKES],
+            poked: 0,
+        };
+        let (one, other) = (Oid::from(7), Oid::from(8));
+        // Neither process is connected yet.
+        assert!(board.vacuum_enters(one, 11));
+        assert!(!board.vacuum_enters(one, 12));
+        assert!(board.vacuum_enters(other, 13));
+        board.vacuum_leaves(one, 12);
+        assert!(!board.vacuum_enters(one, 12), "it was not its own");
+        board.vacuum_leaves(one, 11);
+        assert!(board.vacuum_enters(one, 12));
+    }
+}

@@ -1,0 +1,75 @@
+//! Prepared transactions: who ends one tells what it could not tell when it was prepared.
+//!
+//! The session that prepares forgets all marks and hints, and the one that commits or rolls back knows none of them. So
+//! shared memory remembers by name which prepared transactions changed something of ours and what they make claimable;
+//! when such a one ends, that is looked at again, and everybody who waits looks. A restart, and a crash of any process,
+//! forgets the names: while a transaction is left that was prepared before it, the end of one that nobody knows makes all hints void. A scheduler
+//! looks when it begins whether there is one; where none does it is taken for granted.
+
+use crate::changes;
+use crate::memory;
+use crate::server::hash::name_hash;
+use crate::server::spi::{Spi, statement};
+use crate::wake;
+use pgrx::{pg_guard, pg_sys};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+statement!(PREPARED_FIRST, "prepared/first.sql");
+
+/// The prepared transaction that this session's last such statement was about, as a hash.
+static NAMED: AtomicU64 = AtomicU64::new(0);
+
+/// Looks whether transactions of this database are left that were prepared before shared memory began.
+pub(crate) fn look_for_older(spi: &Spi) {
+    if let Some(bell) = memory::bell() {
+        bell.say_older_prepared(spi.query(&PREPARED_FIRST, &[]).len() > 0);
+    }
+}
+
+/// Before a transaction statement; true when it ends a prepared transaction.
+#[pg_guard]
+pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
+    use pg_sys::TransactionStmtKind::{
+        TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_PREPARE, TRANS_STMT_ROLLBACK_PREPARED,
+    };
+    // SAFETY: the caller has seen the tag.
+    let statement = unsafe { &*node.cast::<pg_sys::TransactionStmt>() };
+    let ends = matches!(
+        statement.kind,
+        TRANS_STMT_COMMIT_PREPARED | TRANS_STMT_ROLLBACK_PREPARED
+    );
+    if ends || statement.kind == TRANS_STMT_PREPARE {
+        // SAFETY: these kinds have a name.
+        let name = unsafe { CStr::from_ptr(statement.gid) };
+        // Zero is no name.
+        let hash = name_hash(&[&name.to_string_lossy()]).max(1);
+        NAMED.store(hash, Ordering::Relaxed);
+    }
+    if ends {
+        // What it did counts as soon as it is seen. An error ends that with this session's transaction.
+        wake::mark(0);
+        memory::unsettle_floors();
+    }
+    ends
+}
+
+/// This session's transaction has been prepared, and has changed something of ours.
+pub(crate) fn prepared() {
+    changes::prepared(NAMED.load(Ordering::Relaxed));
+}
+
+/// A prepared transaction has ended.
+#[pg_guard]
+pub(crate) extern "C-unwind" fn ended() {
+    memory::settle_floors();
+    if changes::prepared_ended(NAMED.load(Ordering::Relaxed)) {
+        wake::all();
+    } else if let Some(bell) = memory::bell()
+        && bell.has_older_prepared()
+    {
+        memory::forget();
+        bell.configure();
+        wake::all();
+    }
+}

@@ -1,0 +1,342 @@
+//! SQL entry points: how a SQL function of ours reads its arguments and gives its results.
+//!
+//! Every function is declared in `sql/api`; [`sql_function!`] makes the C symbol behind it. Null arguments are
+//! seen here, so that a null where a value is needed is an error that names the argument.
+
+use crate::error::{Error, Result};
+use crate::server::clock::interval_micros;
+use pgrx::datum::{FromDatum, Interval, IntoDatum};
+use pgrx::pg_sys;
+
+/// Longest name of a task, group, manifest, worker or key, in bytes.
+pub(crate) const NAME_BYTES: usize = 255;
+/// Longest text of a person's own words, in bytes.
+const TEXT_BYTES: usize = 64 * 1024;
+/// Longest length of time that a call may give.
+pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
+/// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
+const USE_EXPECTED_DESC: u32 = 1;
+
+/// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`.
+macro_rules! sql_function {
+    ($symbol:ident, $finfo:ident, $body:expr) => {
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C-unwind" fn $finfo() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
+            const RECORD: ::pgrx::pg_sys::Pg_finfo_record =
+                ::pgrx::pg_sys::Pg_finfo_record { api_version: 1 };
+            &RECORD
+        }
+
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        #[::pgrx::pg_guard]
+        pub(crate) extern "C-unwind" fn $symbol(
+            fcinfo: ::pgrx::pg_sys::FunctionCallInfo,
+        ) -> ::pgrx::pg_sys::Datum {
+            let body: fn(
+                &$crate::server::call::Call,
+            ) -> $crate::error::Result<::pgrx::pg_sys::Datum> = $body;
+            match body(&$crate::server::call::Call::new(fcinfo)) {
+                Ok(datum) => datum,
+                Err(error) => error.raise(),
+            }
+        }
+    };
+}
+pub(crate) use sql_function;
+
+/// One call of a SQL function.
+pub(crate) struct Call {
+    fcinfo: pg_sys::FunctionCallInfo,
+}
+
+impl Call {
+    pub(crate) fn new(fcinfo: pg_sys::FunctionCallInfo) -> Self {
+        Self { fcinfo }
+    }
+
+    /// A call that nobody makes: its arguments are values that came by another way.
+    pub(crate) fn with(values: &[Option<pg_sys::Datum>]) -> Self {
+        let size = size_of::<pg_sys::FunctionCallInfoBaseData>()
+            + values.len() * size_of::<pg_sys::NullableDatum>();
+        // SAFETY: room for the call and its arguments, in the current memory context.
+        unsafe {
+            let fcinfo: pg_sys::FunctionCallInfo = pg_sys::palloc0(size).cast();
+            (*fcinfo).nargs = values.len() as i16;
+            let arguments = (*fcinfo).args.as_mut_ptr();
+            for (index, value) in values.iter().enumerate() {
+                arguments.add(index).write(pg_sys::NullableDatum {
+                    value: value.unwrap_or(pg_sys::Datum::from(0)),
+                    isnull: value.is_none(),
+                });
+            }
+            Self { fcinfo }
+        }
+    }
+
+    /// The argument at `index`, from 0; `None` when it is null.
+    pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
+        // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests call each one.
+        unsafe { pgrx::fcinfo::pg_getarg(self.fcinfo, index) }
+    }
+
+    /// The argument at `index`, or 22004.
+    pub(crate) fn required<T: FromDatum>(&self, index: usize, name: &str) -> Result<T> {
+        self.optional(index)
+            .ok_or_else(|| Error::null_argument(name))
+    }
+
+    /// The argument as it was passed, for values that only travel through.
+    pub(crate) fn datum(&self, index: usize) -> Option<pg_sys::Datum> {
+        // SAFETY: `index` is an argument of the declaration.
+        unsafe { pgrx::fcinfo::pg_getarg_datum(self.fcinfo, index) }
+    }
+
+    /// The call is that of a trigger, for an INSERT or a COPY.
+    pub(crate) fn is_trigger_of_insert(&self) -> bool {
+        // SAFETY: the context of a call is null or a node; that of a trigger's has its data.
+        unsafe {
+            let context = (*self.fcinfo).context;
+            !context.is_null()
+                && (*context).type_ == pg_sys::NodeTag::T_TriggerData
+                && (*context.cast::<pg_sys::TriggerData>()).tg_event & pg_sys::TRIGGER_EVENT_OPMASK
+                    == pg_sys::TRIGGER_EVENT_INSERT
+        }
+    }
+
+    /// A name of 1 to 255 bytes.
+    pub(crate) fn name(&self, index: usize, name: &str) -> Result<String> {
+        checked_name(self.required(index, name)?, name)
+    }
+
+    pub(crate) fn optional_name(&self, index: usize, name: &str) -> Result<Option<String>> {
+        self.optional(index)
+            .map(|text| checked_name(text, name))
+            .transpose()
+    }
+    /// A text of at most 64 KiB.
+    pub(crate) fn optional_text(&self, index: usize, name: &str) -> Result<Option<String>> {
+        match self.optional::<String>(index) {
+            Some(text) if text.len() > TEXT_BYTES => {
+                Err(Error::too_large(format!("argument \"{name}\" is too long"))
+                    .detail(format!(
+                        "{name} has {} bytes; the limit is {TEXT_BYTES}.",
+                        text.len()
+                    ))
+                    .hint(format!("Give a shorter {name}.")))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// An array of names; a null element is 22004.
+    pub(crate) fn optional_names(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
+        self.optional::<Vec<Option<String>>>(index)
+            .map(|names| without_nulls(names, name))
+            .transpose()
+    }
+
+    /// An array whose null elements are 22004.
+    pub(crate) fn array<T>(&self, index: usize, name: &str) -> Result<Vec<T>>
+    where
+        Vec<Option<T>>: FromDatum,
+    {
+        without_nulls(self.required(index, name)?, name)
+    }
+
+    /// A length of time above zero, in microseconds.
+    pub(crate) fn optional_positive(&self, index: usize, name: &str) -> Result<Option<i64>> {
+        self.optional_length(index, name, 1, "longer than zero")
+    }
+
+    /// A length of time of zero or more, in microseconds.
+    pub(crate) fn optional_not_negative(&self, index: usize, name: &str) -> Result<Option<i64>> {
+        self.optional_length(index, name, 0, "zero or longer")
+    }
+
+    /// As [`optional_positive`](Self::optional_positive); null is 22004.
+    pub(crate) fn positive(&self, index: usize, name: &str) -> Result<i64> {
+        self.optional_positive(index, name)?
+            .ok_or_else(|| Error::null_argument(name))
+    }
+
+    fn optional_length(
+        &self,
+        index: usize,
+        name: &str,
+        shortest: i64,
+        words: &str,
+    ) -> Result<Option<i64>> {
+        let interval = self.optional::<Interval>(index);
+        // Parts that cancel each other have no one length: months differ.
+        let mixed = interval.as_ref().is_some_and(|interval| {
+            interval.months() < 0 || interval.days() < 0 || interval.micros() < 0
+        });
+        let micros = interval.map(|interval| interval_micros(&interval));
+        match micros {
+            Some(micros) if mixed || !(shortest..=LONGEST_MICROS).contains(&micros) => {
+                Err(Error::invalid(format!(
+                    "argument \"{name}\" must be {words}, at most 10 years"
+                ))
+                .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
+                .hint(format!(
+                    "Give an interval, for example: {name} => interval '30 s'"
+                )))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// A whole number within `low..=high`.
+    pub(crate) fn optional_within(
+        &self,
+        index: usize,
+        name: &str,
+        low: i32,
+        high: i32,
+    ) -> Result<Option<i32>> {
+        match self.optional::<i32>(index) {
+            Some(value) if !(low..=high).contains(&value) => Err(Error::invalid(format!(
+                "argument \"{name}\" must be between {low} and {high}"
+            ))
+            .detail(format!("{name} is {value}."))
+            .hint(format!(
+                "Give a number from {low} to {high}: {name} => {low}"
+            ))),
+            other => Ok(other),
+        }
+    }
+
+    /// Whether the call may not end its transaction: it is no CALL of its own.
+    pub(crate) fn is_atomic(&self) -> bool {
+        // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is another or null.
+        unsafe {
+            let context = (*self.fcinfo).context;
+            context.is_null()
+                || (*context).type_ != pg_sys::NodeTag::T_CallContext
+                || (*context.cast::<pg_sys::CallContext>()).atomic
+        }
+    }
+
+    /// The function that is called.
+    pub(crate) fn function(&self) -> pg_sys::Oid {
+        // SAFETY: a call of a SQL function says which it is.
+        unsafe { (*(*self.fcinfo).flinfo).fn_oid }
+    }
+
+    /// The owner of the function that is called.
+    pub(crate) fn owner(&self) -> pg_sys::Oid {
+        pgrx::pg_catalog::pg_proc::PgProc::new(self.function())
+            .expect("a function that runs is in the catalog")
+            .proowner()
+    }
+
+    /// One row in the shape of the declared OUT arguments.
+    pub(crate) fn record(&self, values: &mut [Option<pg_sys::Datum>]) -> pg_sys::Datum {
+        let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
+        let mut datums: Vec<pg_sys::Datum> = values
+            .iter()
+            .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+            .collect();
+        let mut shape: pg_sys::TupleDesc = std::ptr::null_mut();
+        // SAFETY: the declaration has OUT arguments; one value and one flag for each, as is checked.
+        unsafe {
+            pg_sys::get_call_result_type(self.fcinfo, std::ptr::null_mut(), &raw mut shape);
+            assert!(
+                !shape.is_null() && (*shape).natts as usize == datums.len(),
+                "a value for each OUT argument"
+            );
+            let shape = pg_sys::BlessTupleDesc(shape);
+            let tuple = pg_sys::heap_form_tuple(shape, datums.as_mut_ptr(), nulls.as_mut_ptr());
+            pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
+        }
+    }
+
+    pub(crate) fn null(&self) -> pg_sys::Datum {
+        // SAFETY: marks the result of this call as null.
+        unsafe { pgrx::fcinfo::pg_return_null(self.fcinfo) }
+    }
+
+    pub(crate) fn value(&self, value: impl IntoDatum) -> pg_sys::Datum {
+        value.into_datum().unwrap_or_else(|| self.null())
+    }
+
+    /// Begins a result of many rows; the call then returns what [`Rows::end`] gives.
+    pub(crate) fn rows(&self) -> Rows {
+        // SAFETY: the function is declared `returns table` or `returns setof`; the server refuses a caller that
+        // does not accept a set.
+        unsafe {
+            pg_sys::InitMaterializedSRF(self.fcinfo, USE_EXPECTED_DESC);
+            let info = (*self.fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
+            Rows {
+                store: (*info).setResult,
+                shape: (*info).setDesc,
+            }
+        }
+    }
+}
+
+/// The rows that a call returns.
+pub(crate) struct Rows {
+    store: *mut pg_sys::Tuplestorestate,
+    shape: pg_sys::TupleDesc,
+}
+
+impl Rows {
+    /// Adds one row; `values` are in the order of the declared columns.
+    pub(crate) fn push(&mut self, values: &[Option<pg_sys::Datum>]) {
+        let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
+        let mut datums: Vec<pg_sys::Datum> = values
+            .iter()
+            .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
+            .collect();
+        // SAFETY: one value and one flag for each column; the store copies what they point to.
+        unsafe {
+            assert_eq!(
+                (*self.shape).natts as usize,
+                datums.len(),
+                "a value for each column"
+            );
+            pg_sys::tuplestore_putvalues(
+                self.store,
+                self.shape,
+                datums.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+            );
+        }
+    }
+
+    pub(crate) fn end(self) -> pg_sys::Datum {
+        pg_sys::Datum::from(0)
+    }
+}
+
+fn without_nulls<T>(values: Vec<Option<T>>, name: &str) -> Result<Vec<T>> {
+    values
+        .into_iter()
+        .collect::<Option<Vec<T>>>()
+        .ok_or_else(|| Error::null_argument(name))
+}
+
+/// A name of 1 to 255 bytes.
+pub(crate) fn checked_name(text: String, name: &str) -> Result<String> {
+    if text.is_empty() {
+        return Err(
+            Error::invalid(format!("argument \"{name}\" must not be empty"))
+                .detail(format!("{name} is the empty text."))
+                .hint(format!(
+                    "Give a name of 1 to {NAME_BYTES} bytes: {name} => 'report.build'"
+                )),
+        );
+    }
+    if text.len() > NAME_BYTES {
+        return Err(Error::too_large(format!("argument \"{name}\" is too long"))
+            .detail(format!(
+                "{name} has {} bytes; the limit is {NAME_BYTES}.",
+                text.len()
+            ))
+            .hint(format!("Give a name of 1 to {NAME_BYTES} bytes.")));
+    }
+    Ok(text)
+}

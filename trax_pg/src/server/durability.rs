@@ -1,0 +1,61 @@
+//! Durability: which commits need not wait for the disk.
+//!
+//! A claim or a heartbeat that a crash of the server undoes costs nothing but time: the job waits again, and the worker's
+//! token, which is random, holds no lease. So a transaction that has done nothing else is committed as with
+//! `synchronous_commit = off`; its WAL is flushed by the next commit that waits, the completion of its jobs for
+//! instance, or within three times `wal_writer_delay`.
+//!
+//! Holds: nothing of anybody else's is committed so. The WAL of such a transaction begins and ends with ours, which is
+//! seen from where its last record ends; a caller's transaction block is left alone.
+
+use crate::server::transaction;
+use crate::server::transaction::End;
+use pgrx::pg_sys;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// Where the last WAL record of a lazy step ends; 0 is none.
+static LAZY_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// The setting to put back; -1 is none.
+static SETTING: AtomicI32 = AtomicI32::new(-1);
+
+/// Whether nothing has been written in this transaction and nothing can be said to follow.
+pub(crate) fn is_untouched() -> bool {
+    // SAFETY: reads the state of this backend.
+    unsafe {
+        !pg_sys::IsTransactionBlock()
+            && pg_sys::XactLastRecEnd == 0
+            && pg_sys::GetTopTransactionIdIfAny() == pg_sys::InvalidTransactionId
+    }
+}
+
+/// What this transaction, untouched before, has written until now may be lost in a crash.
+pub(crate) fn may_be_lost() {
+    transaction::hear();
+    // SAFETY: reads the state of this backend.
+    LAZY_UNTIL.store(unsafe { pg_sys::XactLastRecEnd }, Ordering::Relaxed);
+}
+
+pub(crate) fn ended(end: End) {
+    // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after `Committing`, and put
+    // back by the next.
+    unsafe {
+        match end {
+            End::Committing => {
+                let until = LAZY_UNTIL.load(Ordering::Relaxed);
+                if until != 0 && until == pg_sys::XactLastRecEnd {
+                    SETTING.store(pg_sys::synchronous_commit, Ordering::Relaxed);
+                    pg_sys::synchronous_commit =
+                        pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_OFF as i32;
+                }
+            }
+            End::PartUndone(_) => {}
+            End::Committed | End::Undone | End::Prepared => {
+                LAZY_UNTIL.store(0, Ordering::Relaxed);
+                let setting = SETTING.swap(-1, Ordering::Relaxed);
+                if setting >= 0 {
+                    pg_sys::synchronous_commit = setting;
+                }
+            }
+        }
+    }
+}

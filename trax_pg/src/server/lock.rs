@@ -1,0 +1,135 @@
+//! Advisory locks, and the order in which everything of ours is locked.
+//!
+//! Every function waits for what it locks in this order, and for things of one kind in the order of the last column. What
+//! is taken only if it is free (`if_free`, `skip locked`) is never waited for and may come at any place.
+//!
+//! | | what | in the order of |
+//! |---|---|---|
+//! | 1 | the cycle: only if it is free | |
+//! | 2 | the edges between manifests | |
+//! | 3 | all groups, then each group | name |
+//! | 4 | rows of `work_queue` | job |
+//! | 5 | rows of `lease` | job |
+//! | 6 | concurrency keys, and manifests as what jobs share: waited for one at a time, and not kept | |
+//! | 7 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
+//! | 8 | rows of `manifest` | id |
+//! | 9 | rows of `manifest_state`, then the edges of each | id |
+//! | 10 | rows of `dead_letter` | unique key, then those without one by age |
+//!
+//! A claim waits for nothing but for who is reading which sections of lanes there are (`Lock::Sections`, milliseconds), who
+//! waits for nobody and gives it back at once. Its locks on groups, keys and manifests are taken if they are free and kept until it
+//! commits; [`AT_MOST`] and [`GROUPS_AT_MOST`] say how many they can be.
+//!
+//! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot reach these tags.
+
+use crate::server::hash::name_hash;
+use pgrx::pg_sys;
+
+/// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table has room for those of
+/// fifty open claims, with the defaults of `max_locks_per_transaction` and `max_connections` 7,800 in all.
+pub(crate) const AT_MOST: usize = 96;
+/// How many of them may be on keys and manifests of which the claim takes nothing, but blocks what waits behind them.
+pub(crate) const BLOCKED_AT_MOST: usize = 32;
+/// Most groups that a transaction keeps from being configured one by one; beyond these it locks them all at once.
+pub(crate) const GROUPS_AT_MOST: usize = 24;
+
+/// The last field of the tags of our locks; those of SQL functions have 1 and 2 there, and the scheduler's lock has this
+/// number with zero in the others.
+const SPACE: u16 = 0x7472;
+
+/// What is locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lock<'a> {
+    Cycle,
+    /// The edges between manifests: two sessions that each add half of a circle must see each other.
+    Edges,
+    AllGroups,
+    Group(&'a str),
+    /// The limit of the database.
+    Database,
+    /// Who reads for all sessions which sections of lanes there are.
+    Sections,
+    Key(&'a str),
+    /// A manifest as what its jobs share.
+    Manifest(i64),
+    /// The row of a worker.
+    Worker(&'a str),
+    /// A name of tokens, and one of its places.
+    Token(&'a str),
+    TokenPlace(&'a str, i32),
+}
+
+/// How it is locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    /// Beside others of this mode.
+    Share,
+    /// Beside others of this mode, not beside `Share`: for who locks a part of it too.
+    Part,
+    Alone,
+}
+
+impl Mode {
+    fn number(self) -> i32 {
+        let mode = match self {
+            Self::Share => pg_sys::ShareLock,
+            Self::Part => pg_sys::RowExclusiveLock,
+            Self::Alone => pg_sys::ExclusiveLock,
+        };
+        mode as i32
+    }
+}
+
+impl Lock<'_> {
+    /// Takes it until the transaction ends.
+    pub(crate) fn take(self, mode: Mode) {
+        self.acquire(mode, false);
+    }
+
+    /// Takes it until the transaction ends; false when another has it or waits for it.
+    pub(crate) fn take_if_free(self, mode: Mode) -> bool {
+        self.acquire(mode, true)
+    }
+
+    fn acquire(self, mode: Mode, only_if_free: bool) -> bool {
+        let tag = self.tag();
+        // SAFETY: a complete tag; the lock belongs to the transaction and ends with it.
+        let outcome =
+            unsafe { pg_sys::LockAcquire(&raw const tag, mode.number(), false, only_if_free) };
+        outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+    }
+
+    /// Gives back what was taken once, before the transaction ends.
+    pub(crate) fn give_back(self, mode: Mode) {
+        let tag = self.tag();
+        // SAFETY: a complete tag; the lock belongs to this transaction.
+        unsafe { pg_sys::LockRelease(&raw const tag, mode.number(), false) };
+    }
+
+    fn tag(self) -> pg_sys::LOCKTAG {
+        // Of what there is only one, the first field is 1.
+        let only = |number: u64| (0, 1 << 32 | number);
+        let (kind, number) = match self {
+            Self::Cycle => only(0),
+            Self::Edges => only(1),
+            Self::AllGroups => only(2),
+            Self::Database => only(3),
+            Self::Sections => only(4),
+            Self::Group(name) => (1, name_hash(&[name])),
+            Self::Key(key) => (2, name_hash(&[key])),
+            Self::Manifest(id) => (3, id as u64),
+            Self::Worker(name) => (4, name_hash(&[name])),
+            Self::Token(name) => (5, name_hash(&[name])),
+            Self::TokenPlace(name, slot) => (6, name_hash(&[name, &slot.to_string()])),
+        };
+        pg_sys::LOCKTAG {
+            // SAFETY: reads the id of this backend's database.
+            locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
+            locktag_field2: (number >> 32) as u32,
+            locktag_field3: number as u32,
+            locktag_field4: SPACE + kind,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
+            locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What is PostgreSQL's: statements, calls, clocks, locks, tables. The only place for most unsafe code.
+
+pub(crate) mod backend;
+pub(crate) mod call;
+pub(crate) mod clock;
+pub(crate) mod deadlock;
+pub(crate) mod durability;
+pub(crate) mod hash;
+pub(crate) mod json;
+pub(crate) mod lock;
+pub(crate) mod own_code;
+pub(crate) mod procedure;
+pub(crate) mod rights;
+pub(crate) mod spi;
+pub(crate) mod table;
+pub(crate) mod transaction;

@@ -1,0 +1,67 @@
+//! A procedure that waits: steps in transactions of their own, with the rights of its owner, and nothing held between
+//! them.
+
+use crate::error::Result;
+use crate::server::rights::with_rights_of;
+use crate::server::spi;
+use crate::server::spi::Spi;
+use pgrx::pg_sys;
+
+/// One CALL that may end its transaction.
+pub(crate) struct Procedure {
+    owner: pg_sys::Oid,
+    /// It was called by a procedural language, which keeps a connection to SPI that must not be left without a
+    /// transaction.
+    nested: bool,
+}
+
+impl Procedure {
+    pub(crate) fn new(owner: pg_sys::Oid) -> Self {
+        // SAFETY: reads the state of SPI.
+        let nested = unsafe { pg_sys::SPI_inside_nonatomic_context() };
+        Self { owner, nested }
+    }
+
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested
+    }
+
+    /// Does one step, the first of its transaction, with a snapshot of its own, as a function with `security definer` and a fixed `search_path` would.
+    pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
+        // Whatever the session prefers: a race over a place is no error of serialization.
+        // SAFETY: no statement of the transaction has run yet.
+        unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
+        with_rights_of(self.owner, || {
+            // SAFETY: in a transaction; an error leaves the snapshot to its abort, as the server's own functions do.
+            unsafe {
+                pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+                let result = spi::connected(work);
+                pg_sys::PopActiveSnapshot();
+                result
+            }
+        })
+    }
+
+    /// Commits what the steps have done, and begins another transaction.
+    pub(crate) fn commit(&self) {
+        spi::commit();
+    }
+
+    /// Waits after a commit: outside any transaction, or, called by a procedural language, in one that has done nothing.
+    pub(crate) fn rest(&self, wait: impl FnOnce()) {
+        if self.nested {
+            // SAFETY: the transaction has no other snapshot.
+            unsafe { pg_sys::InvalidateCatalogSnapshot() };
+            return wait();
+        }
+        // SAFETY: as VACUUM does between its transactions; the memory of the CALL outlives them.
+        unsafe {
+            let memory = pg_sys::CurrentMemoryContext;
+            pg_sys::CommitTransactionCommand();
+            pg_sys::CurrentMemoryContext = memory;
+            wait();
+            pg_sys::StartTransactionCommand();
+            pg_sys::CurrentMemoryContext = memory;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Rights: doing a step as the owner of an object of ours, whoever calls.
+
+use crate::server::call::Call;
+use pgrx::{pg_guard, pg_sys};
+use std::cell::RefCell;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Who calls a function of ours, and which.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) user: pg_sys::Oid,
+    pub(crate) function: pg_sys::Oid,
+}
+
+/// Does the work of a call with the rights of the function's owner, and says who calls.
+///
+/// `security definer` does the same, but does not say who calls: inside it only the session's role can be known, which is
+/// another when a view, a trigger or a function of somebody else calls us.
+pub(crate) fn as_owner<T>(call: &Call, work: impl FnOnce(Caller) -> T) -> T {
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    let function = call.function();
+    let owner = owner_of(function);
+    // SAFETY: in a transaction; an error leaves the user to its abort, as the server's own functions do.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
+        let owned = context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
+        pg_sys::SetUserIdAndSecContext(owner, owned);
+        let result = work(Caller { user, function });
+        pg_sys::SetUserIdAndSecContext(user, context);
+        result
+    }
+}
+
+/// How often a right may have changed that a session has looked up: functions, roles, memberships.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+static LISTEN: Once = Once::new();
+
+thread_local! {
+    /// The owners of functions, and as of which change.
+    static OWNERS: RefCell<(u64, Vec<(pg_sys::Oid, pg_sys::Oid)>)> = RefCell::default();
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many changes this session has heard of. What is looked up after this was asked holds while it stays the same.
+pub(crate) fn changes() -> u64 {
+    LISTEN.call_once(|| {
+        use pg_sys::SysCacheIdentifier as Cache;
+        for cache in [
+            Cache::PROCOID,
+            Cache::AUTHOID,
+            Cache::AUTHMEMMEMROLE,
+            Cache::AUTHMEMROLEMEM,
+        ] {
+            // SAFETY: the callback has the right signature and lives as long as the library.
+            unsafe {
+                pg_sys::CacheRegisterSyscacheCallback(
+                    cache as i32,
+                    Some(changed),
+                    pg_sys::Datum::from(0),
+                );
+            }
+        }
+    });
+    CHANGES.load(Ordering::Relaxed)
+}
+
+fn owner_of(function: pg_sys::Oid) -> pg_sys::Oid {
+    let changes = changes();
+    OWNERS.with_borrow_mut(|(known, owners)| {
+        if *known != changes {
+            owners.clear();
+            *known = changes;
+        }
+        if let Some((_, owner)) = owners.iter().find(|(oid, _)| *oid == function) {
+            return *owner;
+        }
+        let owner = pgrx::pg_catalog::pg_proc::PgProc::new(function)
+            .expect("a function that runs is in the catalog")
+            .proowner();
+        owners.push((function, owner));
+        owner
+    })
+}
+
+/// Does `work` as a function of `owner` with `security definer` and a fixed `search_path` would.
+pub(crate) fn with_rights_of<T>(owner: pg_sys::Oid, work: impl FnOnce() -> T) -> T {
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    // SAFETY: in a transaction; an error leaves user and settings to its abort, as the server's own functions do.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
+        let level = pg_sys::NewGUCNestLevel();
+        let owned = context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
+        pg_sys::SetUserIdAndSecContext(owner, owned);
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        let result = work();
+        pg_sys::AtEOXact_GUC(true, level);
+        pg_sys::SetUserIdAndSecContext(user, context);
+        result
+    }
+}

@@ -1,0 +1,223 @@
+//! Adding: many rows at once, into a table and its indexes.
+
+use super::detour::{has_checks_of_others, not_null};
+use super::{Table, attribute};
+use crate::error::Error;
+use crate::server::spi;
+use pgrx::pg_sys;
+use std::marker::PhantomData;
+
+/// Most rows that are added at once.
+const ROWS_AT_ONCE: usize = 1000;
+
+/// Adds rows to a table and its indexes, many at once.
+pub(crate) struct Inserter<'table> {
+    table: &'table Table,
+    state: *mut pg_sys::EState,
+    target: *mut pg_sys::ResultRelInfo,
+    /// A copy, which is not counted: slots need not be given back one by one, they go with the memory context.
+    shape: pg_sys::TupleDesc,
+    slots: Vec<*mut pg_sys::TupleTableSlot>,
+    filled: usize,
+    not_null: Vec<usize>,
+    /// Others have added check constraints.
+    checks: bool,
+}
+
+impl<'table> Inserter<'table> {
+    pub(crate) fn begin(table: &'table Table) -> Self {
+        // SAFETY: the relation is open; everything is allocated in the current memory context or the state's own.
+        unsafe {
+            pg_sys::PreventCommandIfReadOnly(c"INSERT".as_ptr());
+            let state = pg_sys::CreateExecutorState();
+            let target = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
+            // No index into a range table: there is none, and the words of an error would look into it.
+            pg_sys::InitResultRelInfo(target, table.relation, 0, std::ptr::null_mut(), 0);
+            if table.is_insertable() {
+                pg_sys::ExecOpenIndices(target, false);
+            }
+            Self {
+                table,
+                state,
+                target,
+                shape: pg_sys::CreateTupleDescCopy((*table.relation).rd_att),
+                slots: Vec::new(),
+                filled: 0,
+                not_null: not_null(table.relation),
+                checks: has_checks_of_others(table.relation),
+            }
+        }
+    }
+
+    /// The next row, all null; what its values point to lives until `end`.
+    pub(crate) fn row(&mut self) -> NewRow<'_> {
+        if self.filled == ROWS_AT_ONCE {
+            self.flush();
+        }
+        if self.filled == self.slots.len() {
+            // SAFETY: the descriptor lives as long as the slots.
+            self.slots.push(unsafe {
+                pg_sys::MakeSingleTupleTableSlot(self.shape, &raw const pg_sys::TTSOpsVirtual)
+            });
+        }
+        let slot = self.slots[self.filled];
+        self.filled += 1;
+        // SAFETY: a slot has a value and a flag for each column, dropped ones included; nobody else writes them.
+        unsafe {
+            let width = (*(*slot).tts_tupleDescriptor).natts as usize;
+            std::slice::from_raw_parts_mut((*slot).tts_isnull, width).fill(true);
+        }
+        NewRow {
+            slot,
+            columns: self.table.columns.len(),
+            lifetime: PhantomData,
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.filled == 0 {
+            return;
+        }
+        if !self.table.is_insertable() {
+            return self.flush_by_statements();
+        }
+        let slots = &mut self.slots[..self.filled];
+        self.filled = 0;
+        // SAFETY: each slot has been filled with a row of the table; copies made on the way live in a memory context
+        // that is emptied afterwards.
+        unsafe {
+            let context = pg_sys::CurrentMemoryContext;
+            let expressions = pg_sys::MakePerTupleExprContext(self.state);
+            pg_sys::CurrentMemoryContext = (*expressions).ecxt_per_tuple_memory;
+            for slot in slots.iter() {
+                pg_sys::ExecStoreVirtualTuple(*slot);
+                let is_null = (**slot).tts_isnull;
+                if self.checks || self.not_null.iter().any(|&column| *is_null.add(column)) {
+                    pg_sys::ExecConstraints(self.target, *slot, self.state);
+                }
+            }
+            pg_sys::table_multi_insert(
+                self.table.relation,
+                slots.as_mut_ptr(),
+                slots.len() as i32,
+                pg_sys::GetCurrentCommandId(true),
+                0,
+                std::ptr::null_mut(),
+            );
+            for slot in slots.iter() {
+                insert_into_indexes(self.target, *slot, self.state, false);
+                pg_sys::ExecClearTuple(*slot);
+            }
+            pg_sys::CurrentMemoryContext = context;
+            pg_sys::MemoryContextReset((*expressions).ecxt_per_tuple_memory);
+        }
+    }
+
+    /// Where something is to happen that only statements do, or only the server can tell the partition.
+    fn flush_by_statements(&mut self) {
+        let count = std::mem::take(&mut self.filled);
+        let width = self.table.columns.len();
+        let table = self.table.name.to_string_lossy();
+        let columns: Vec<_> = self
+            .table
+            .columns
+            .iter()
+            .map(|name| name.to_string_lossy())
+            .collect();
+        let places: Vec<_> = (1..=width).map(|place| format!("${place}")).collect();
+        let sql = format!(
+            "insert into trax.{table} ({}) overriding system value values ({})",
+            columns.join(", "),
+            places.join(", ")
+        );
+        let types: Vec<_> = (0..width)
+            // SAFETY: the table has these columns, at least.
+            .map(|column| unsafe { (*attribute(self.shape, column)).atttypid })
+            .collect();
+        let added = spi::connected(|spi| {
+            let statement = spi::kept(&sql, &types);
+            for slot in &self.slots[..count] {
+                let values: Vec<_> = (0..width)
+                    // SAFETY: within the arrays of the slot.
+                    .map(|column| unsafe {
+                        let is_null = *(**slot).tts_isnull.add(column);
+                        (!is_null).then(|| *(**slot).tts_values.add(column))
+                    })
+                    .collect();
+                if spi.execute(statement, &values) != 1 {
+                    return Err(suppressed(&table));
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = added {
+            error.raise()
+        }
+    }
+
+    /// Adds what is left, and lets what follows in this transaction see the rows.
+    pub(crate) fn end(mut self) {
+        self.flush();
+        // SAFETY: ends what `begin` began.
+        unsafe {
+            if self.table.is_insertable() {
+                pg_sys::ExecCloseIndices(self.target);
+            }
+            pg_sys::FreeExecutorState(self.state);
+            pg_sys::CommandCounterIncrement();
+        }
+    }
+}
+
+fn suppressed(table: &str) -> Error {
+    Error::wrong_state(format!("a row was kept out of trax.{table}"))
+        .detail("A trigger or a rule that was added to the table suppressed it, and a job would be lost.")
+        .hint(format!(
+            "List what was added: select tgname from pg_trigger where tgrelid = 'trax.{table}'::regclass; and drop it."
+        ))
+}
+
+/// Adds entries for a row; with `summaries` to indexes that summarize blocks alone, which exist from version 16 on.
+pub(super) unsafe fn insert_into_indexes(
+    target: *mut pg_sys::ResultRelInfo,
+    slot: *mut pg_sys::TupleTableSlot,
+    state: *mut pg_sys::EState,
+    #[cfg_attr(feature = "pg15", allow(unused_variables))] summaries: bool,
+) {
+    // SAFETY: the slot holds a row that has just been added to the target's table.
+    unsafe {
+        pg_sys::ExecInsertIndexTuples(
+            target,
+            slot,
+            state,
+            false,
+            false,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            #[cfg(not(feature = "pg15"))]
+            summaries,
+        );
+    }
+}
+
+/// A row that is being filled.
+pub(crate) struct NewRow<'inserter> {
+    slot: *mut pg_sys::TupleTableSlot,
+    columns: usize,
+    lifetime: PhantomData<&'inserter ()>,
+}
+
+impl NewRow<'_> {
+    /// Sets a column; one that is not set is null.
+    pub(crate) fn set(&mut self, column: impl Into<usize>, value: Option<pg_sys::Datum>) {
+        let column = column.into();
+        assert!(column < self.columns, "a column of the table");
+        // SAFETY: within the arrays of the slot.
+        unsafe {
+            (*self.slot).tts_isnull.add(column).write(value.is_none());
+            if let Some(value) = value {
+                (*self.slot).tts_values.add(column).write(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The registry of workers: who claims, and since when.
+//!
+//! Enters: the name that a claim gives. Leaves: a row of `trax.worker`, refreshed twice a minute at most by each session.
+//! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing.
+
+use crate::server::clock::Timestamp;
+use crate::server::hash::name_hash;
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi::{Spi, arg, statement};
+use pgrx::{
+    JsonB, PgSubXactCallbackEvent, PgXactCallbackEvent, pg_sys, register_subxact_callback,
+    register_xact_callback,
+};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// How often a session refreshes the row of its worker, in microseconds.
+const INTERVAL_MICROS: i64 = 30 * 1_000_000;
+/// How long after it was last seen a worker that executes nothing is forgotten, in microseconds.
+const FORGET_MICROS: i64 = 10 * 60 * 1_000_000;
+
+statement!(
+    WORKER_SEEN,
+    "worker_registry/seen.sql",
+    TEXTOID,
+    TIMESTAMPTZOID,
+    JSONBOID
+);
+statement!(WORKER_FORGET, "worker_registry/forget.sql", TIMESTAMPTZOID);
+
+/// The worker that this session last noted, as a hash, and when.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+static NOTED_AT: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Notes a worker that has claimed something.
+pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
+    let hash = name_hash(&[worker]);
+    let noted_at = Timestamp(NOTED_AT.load(Ordering::Relaxed));
+    let fresh = noted_at.is_finite() && noted_at <= now && now < noted_at.plus(INTERVAL_MICROS);
+    if fresh && NOTED.load(Ordering::Relaxed) == hash {
+        return;
+    }
+    // Another session of this worker may keep the transaction of its claim open.
+    if !Lock::Worker(worker).take_if_free(Mode::Alone) {
+        return;
+    }
+    NOTED.store(hash, Ordering::Relaxed);
+    NOTED_AT.store(now.0, Ordering::Relaxed);
+    register_xact_callback(PgXactCallbackEvent::Abort, forget_noted);
+    register_xact_callback(PgXactCallbackEvent::Prepare, forget_noted);
+    register_subxact_callback(PgSubXactCallbackEvent::AbortSub, |_, _| forget_noted());
+    spi.execute(&WORKER_SEEN, &[arg(worker), arg(now), arg(about())]);
+}
+
+/// What was noted may be undone.
+fn forget_noted() {
+    NOTED_AT.store(i64::MIN, Ordering::Relaxed);
+}
+
+/// Forgets workers that are gone; gives how many.
+pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(&WORKER_FORGET, &[arg(now.plus(-FORGET_MICROS))])
+}
+
+/// What the server knows of this session.
+fn about() -> JsonB {
+    // SAFETY: a plain number of this backend.
+    let process = unsafe { pg_sys::MyProcPid };
+    JsonB(serde_json::json!({
+        "application_name": crate::server::backend::application_name(),
+        "backend_pid": process,
+    }))
+}
