@@ -3,7 +3,8 @@
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-/// A database in which waiting for a minute is worth one step of priority, and a session that knows.
+/// A database in which waiting for a minute is worth one step of priority, and a session that
+/// knows.
 async fn aging() -> (Database, Session) {
     let (db, s) = session().await;
     s.get(&format!(
@@ -82,7 +83,8 @@ async fn the_time_before_a_delayed_job_was_due_does_not_count() {
 async fn a_low_priority_is_served_however_many_higher_ones_come() {
     let (_db, s) = aging().await;
     let low = s.enqueue("'a'").await;
-    // Twice as many come as are claimed; those of the first ten minutes go before it, and no others.
+    // Twice as many come as are claimed; those of the first ten minutes go before it, and no
+    // others.
     for claimed in 0..40 {
         for _ in 0..2 {
             s.enqueue("'a', priority => 10").await;

@@ -21,7 +21,7 @@ const DOCUMENT: &str = r#"{
     ]
 }"#;
 
-/// Applies a document; gives the action, kind and name of each row.
+/// Applies a document; returns the action, kind and name of each row.
 async fn apply(s: &Session, document: &str, options: &str) -> String {
     s.get(&format!(
         "select action, kind, name from trax.apply($document${document}$document$ {options})"

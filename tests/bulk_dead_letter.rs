@@ -10,7 +10,8 @@ async fn fail(s: &Session, job: &Claimed) -> String {
         .await
 }
 
-/// Dead jobs: task a in group g (two of them an hour old), b in group g, b in group h, and one of manifest m.
+/// Dead jobs: task a in group g (two of them an hour old), b in group g, b in group h, and one of
+/// manifest m.
 async fn dead(s: &Session) {
     s.get("select trax.schedule('m', 'm', max_retries => 0); select trax.trigger('m');
            select trax.enqueue_many('a', array['1','2','3']::jsonb[], group_name => 'g', max_retries => 0);

@@ -223,7 +223,7 @@ async fn a_job_is_claimed_and_completed_in_one_transaction() {
     s.assert_healthy().await;
 }
 
-/// Claims and completes until nothing is left; gives how many claims it made.
+/// Claims and completes until nothing is left; returns how many claims it made.
 async fn drain(s: &Session, max_jobs: usize) -> usize {
     let mut claimed = 0;
     loop {

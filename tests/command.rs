@@ -7,6 +7,7 @@ mod dead;
 mod doctor;
 mod enqueue;
 mod exec;
+mod exec_end;
 mod group;
 mod health;
 mod help;
@@ -66,7 +67,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// A command that must succeed; gives its standard output.
+/// A command that must succeed; returns its standard output.
 fn said(database: &Database, arguments: &[&str]) -> String {
     let (code, output, errors) = run(&mut trax(database, arguments));
     assert_eq!(code, Some(0), "{arguments:?} printed {output}{errors}");
@@ -91,7 +92,7 @@ fn names(object: &Value) -> Vec<&str> {
     names
 }
 
-/// A command that fails in this way; gives what it says on standard error.
+/// A command that fails in this way; returns what it says on standard error.
 fn refused(database: &Database, code: i32, arguments: &[&str]) -> String {
     let (seen, output, errors) = run(&mut trax(database, arguments));
     assert_eq!(seen, Some(code), "{arguments:?} printed {output}{errors}");

@@ -39,8 +39,8 @@ async fn everything(client: &Client) -> String {
     value(client, sql).await
 }
 
-/// Waits for the second attempt and checks that the first one's words count no more; gives how long after the end of
-/// the first one's lease it could be claimed, by the server's clock.
+/// Waits for the second attempt and checks that the first one's words count no more; returns how
+/// long after the end of the first one's lease it could be claimed, by the server's clock.
 async fn the_job_runs_again(client: &Client, job: JobId, stale: Uuid) -> Duration {
     let trax = Trax::new(client);
     let end = "select (extract(epoch from lease_expires_at) * 1000)::bigint from trax.lease";

@@ -69,7 +69,7 @@ async fn a_cycle_that_rolls_back_leaves_no_trace() {
     s.assert_healthy().await;
 }
 
-/// Ticks whenever `go` names a new round; gives how often it got the lock.
+/// Ticks whenever `go` names a new round; returns how often it got the lock.
 async fn tick_rounds(
     s: Session,
     mut go: tokio::sync::watch::Receiver<u32>,
@@ -342,8 +342,8 @@ async fn status_says_what_to_type() {
     assert_eq!(s.number(unhealthy).await, 0);
 }
 
-/// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an executing job 2, a
-/// completed job 3, a job 4 that failed for good, and the manifest `m`.
+/// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an
+/// executing job 2, a completed job 3, a job 4 that failed for good, and the manifest `m`.
 const BREAKAGES: [(&str, &str); 18] = [
     (
         "a job is in one place",

@@ -5,7 +5,7 @@ use harness::session::{Session, session};
 const LETTERS: &str = "select status, resolution_note, requeued_job_id, resolved_at is not null
     from trax.dead_letter order by id";
 
-/// A job that has failed for good; gives its id.
+/// A job that has failed for good; returns its id.
 async fn dead_job(s: &Session, options: &str) -> i64 {
     s.enqueue(&format!("'a', '[1]' {options}")).await;
     let job = s.claim_one("").await;

@@ -1,4 +1,5 @@
-//! What administrators add to the tables that every job goes through is honoured, though no statement writes their rows.
+//! What administrators add to the tables that every job goes through is honoured, though no
+//! statement writes their rows.
 
 use harness::session::{Session, session};
 use trax_client::testkit::Database;

@@ -1,4 +1,5 @@
-//! Which commits wait for the disk, seen with the WAL writer halted: then nothing but a commit that waits flushes.
+//! Which commits wait for the disk, seen with the WAL writer halted: then nothing but a commit that
+//! waits flushes.
 
 use std::time::Duration;
 
@@ -6,7 +7,8 @@ use harness::process::send_signal;
 use harness::session::Session;
 use trax_client::testkit::Server;
 
-/// The WAL writer of a server of the test, halted until this is dropped: a server with a halted process does not stop.
+/// The WAL writer of a server of the test, halted until this is dropped: a server with a halted
+/// process does not stop.
 struct Halted(i32);
 
 impl Halted {
@@ -67,7 +69,8 @@ async fn only_a_claim_or_a_heartbeat_alone_and_without_limits_does_not_wait_for_
         .await;
     let _writer = Halted::of(&s).await;
     let claim = "select from trax.claim_next(tasks => array['free'], lease => '1 h')";
-    // Its arguments are read before, and it has run before: a read that prunes a page writes, and makes the commit wait.
+    // Its arguments are read before, and it has run before: a read that prunes a page writes, and
+    // makes the commit wait.
     let held = "select format('array[%s], array[%L::uuid]', job_id, token) from trax.lease limit 1";
     let heartbeat = format!("select from trax.heartbeat({})", s.get(held).await);
     s.get(&heartbeat).await;

@@ -1,4 +1,5 @@
-//! Two schedulers by mistake: the unique index of scheduled entries is the guard under the cycle's lock.
+//! Two schedulers by mistake: the unique index of scheduled entries is the guard under the cycle's
+//! lock.
 
 use harness::manifest::{complete_one, due_since, waiting};
 use harness::session::{Session, session};

@@ -51,7 +51,8 @@ async fn started(starts: &mut mpsc::UnboundedReceiver<Instant>) -> Instant {
     start.expect("a job is started").expect("the worker lives")
 }
 
-/// Sessions of this database that wait as they should, then all that hold a snapshot or a transaction.
+/// Sessions of this database that wait as they should, then all that hold a snapshot or a
+/// transaction.
 const WAITING: &str = "
     select
         format('%s workers, %s listeners, %s waiters, %s loops, %s schedulers',
@@ -65,7 +66,8 @@ const WAITING: &str = "
     from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid()";
 
-/// Waits until all of `expected` wait and nobody holds anything; gives how many sessions there are.
+/// Waits until all of `expected` wait and nobody holds anything; returns how many sessions there
+/// are.
 async fn nobody_holds(s: &Session, expected: &str) {
     eventually("waits that hold nothing", PATIENCE, async || {
         let seen = s.get(WAITING).await;
@@ -139,8 +141,8 @@ async fn nothing_that_waits_holds_a_snapshot_and_vacuum_removes_what_died_meanwh
     .await;
 }
 
-/// The middle of the delays between the commit of an enqueue and the start of its job is short, also beside those of
-/// waking up by plain means that were measured in between.
+/// The middle of the delays between the commit of an enqueue and the start of its job is short,
+/// also beside those of waking up by plain means that were measured in between.
 fn assert_soon(what: &str, delays: Vec<Duration>, handovers: Vec<Duration>) {
     let (delay, handover) = (median(delays), median(handovers));
     println!("{what}: half start within {delay:?}, a handover takes {handover:?}");
@@ -150,7 +152,8 @@ fn assert_soon(what: &str, delays: Vec<Duration>, handovers: Vec<Duration>) {
     );
 }
 
-/// Waits until nothing waits or runs, and the sessions that claim have been asleep for longer than wake-ups are apart.
+/// Waits until nothing waits or runs, and the sessions that claim have been asleep for longer than
+/// wake-ups are apart.
 async fn is_idle(client: &Client, asleep: &str) {
     eventually("an idle database", PATIENCE, async || {
         let sql = format!(

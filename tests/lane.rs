@@ -20,7 +20,7 @@ async fn enqueue_names(s: &Session, count: i64, arguments: &str) {
     .await;
 }
 
-/// Claims by the thousand until nothing is left; gives the jobs in their order.
+/// Claims by the thousand until nothing is left; returns the jobs in their order.
 async fn claim_all(s: &Session) -> Vec<i64> {
     let mut all = Vec::new();
     loop {

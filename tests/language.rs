@@ -1,5 +1,5 @@
-//! Workers in other languages (`trax_client/examples`): their jobs end once, a heartbeat keeps them, signals end them,
-//! and what a killed one leaves behind is done by the next.
+//! Workers in other languages (`trax_client/examples`): their jobs end once, a heartbeat keeps
+//! them, signals end them, and what a killed one leaves behind is done by the next.
 
 use harness::process::{Process, send_signal};
 use harness::scheduler::{connect, execute, live_database, live_server, value, violations};

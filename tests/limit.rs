@@ -1,4 +1,5 @@
-//! Limits of the database, of groups and of concurrency keys: exact, live, and free for whoever is not limited.
+//! Limits of the database, of groups and of concurrency keys: exact, live, and free for whoever is
+//! not limited.
 
 mod cost;
 mod database;

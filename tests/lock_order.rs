@@ -1,4 +1,5 @@
-//! The order of locks: whoever locks several things does so in one order, and nobody is a victim of a deadlock.
+//! The order of locks: whoever locks several things does so in one order, and nobody is a victim of
+//! a deadlock.
 
 use harness::limit::waits_or_ends;
 use harness::session::{Refusal, Session, session};

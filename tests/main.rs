@@ -25,6 +25,7 @@ mod fair;
 mod far_ahead;
 mod group;
 mod guard;
+mod house;
 mod idle;
 mod inline;
 mod lane;

@@ -1,4 +1,5 @@
-//! Numbers for monitoring: what is counted, that what is undone is not, and that a long queue is not read.
+//! Numbers for monitoring: what is counted, that what is undone is not, and that a long queue is
+//! not read.
 
 use harness::scheduler::{connect, execute, live_database, value};
 use harness::session::Session;
@@ -7,8 +8,8 @@ use std::sync::OnceLock;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
-/// A session in a new database of these tests' own server: on one with hundreds of databases not every database and task
-/// has a place of its own in shared memory.
+/// A session in a new database of these tests' own server: on one with hundreds of databases not
+/// every database and task has a place of its own in shared memory.
 async fn session() -> (Database, Session) {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
@@ -329,7 +330,8 @@ async fn more_tasks_than_places_are_counted_together() {
     assert_eq!(s.get(seen).await, "201|250|50");
 }
 
-/// A name of a group costs six series for as long as anything of it is there; there may be any number of names.
+/// A name of a group costs six series for as long as anything of it is there; there may be any
+/// number of names.
 #[tokio::test]
 async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go() {
     let (_db, s) = session().await;

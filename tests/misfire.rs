@@ -15,7 +15,7 @@ async fn late(s: &Session, options: &str, since: i32) -> Hourly {
     hourly
 }
 
-/// Runs what is due until nothing more is, and gives which occurrences ran, the last one as 0.
+/// Runs what is due until nothing more is, and returns which occurrences ran, the last one as 0.
 async fn runs(s: &Session, hourly: &Hourly) -> String {
     for _ in 0..40 {
         if s.tick("queue_due").await == 0 {

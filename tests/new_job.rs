@@ -100,7 +100,8 @@ async fn a_hundred_thousand_jobs_of_one_copy_are_claimed_in_order_and_not_before
     other.assert_healthy().await;
 }
 
-/// Rows of which each differs from the one before in one column, or in its input alone: the bits of a Gray code.
+/// Rows of which each differs from the one before in one column, or in its input alone: the bits of
+/// a Gray code.
 const KINDS: &str = "'t' || (g & 1), to_jsonb(n), case when g & 2 > 0 then timestamptz '2099-01-01Z' end,
     'g' || (g >> 2 & 1), g >> 3 & 1, nullif(g >> 4 & 1, 0), case when g & 32 > 0 then interval '90 s' end,
     'k' || (g >> 6 & 1), case when g & 128 > 0 then to_jsonb('x'::text) end";

@@ -1,5 +1,6 @@
-//! Two sessions step past each other at one job, group or key: the first keeps its transaction open until
-//! `pg_stat_activity` shows that the second waits, or until the second has gone on without waiting. No sleeps.
+//! Two sessions step past each other at one job, group or key: the first keeps its transaction open
+//! until `pg_stat_activity` shows that the second waits, or until the second has gone on without
+//! waiting. No sleeps.
 //!
 //! Where each pair is, the first the one that holds:
 //!
@@ -37,8 +38,8 @@ impl Stage {
         Stage { db, first, look }
     }
 
-    /// The first runs `hold` in a transaction; the second waits for it with `then`; the first ends with `end`. Gives
-    /// what the two saw.
+    /// The first runs `hold` in a transaction; the second waits for it with `then`; the first ends
+    /// with `end`. Gives what the two saw.
     async fn waits(&self, hold: &str, then: &str, end: &str) -> (String, Result<String, Refusal>) {
         let second = Session::of(&self.db).await;
         self.first.get("begin").await;
@@ -51,7 +52,7 @@ impl Stage {
         (held, seen)
     }
 
-    /// As [`waits`](Self::waits); gives what the second saw.
+    /// As [`waits`](Self::waits); returns what the second saw.
     async fn after(&self, hold: &str, then: &str, end: &str) -> String {
         let (_, seen) = self.waits(hold, then, end).await;
         seen.unwrap_or_else(|refusal| panic!("{then} after {hold}: {refusal}"))

@@ -1,4 +1,5 @@
-//! What the hot statements cost, in buffers touched: the same however much waits, is blocked or has ended.
+//! What the hot statements cost, in buffers touched: the same however much waits, is blocked or has
+//! ended.
 
 use harness::session::{Claimed, Session, session};
 
@@ -36,7 +37,8 @@ async fn claim_cost(db: &trax_client::testkit::Database) -> (i64, i64) {
     claim_cost_with(db, "select 1").await
 }
 
-/// The same after `settings`. What earlier measurements left behind (dead entries, deeper trees) is removed first.
+/// The same after `settings`. What earlier measurements left behind (dead entries, deeper trees) is
+/// removed first.
 async fn claim_cost_with(db: &trax_client::testkit::Database, settings: &str) -> (i64, i64) {
     let s = Session::of(db).await;
     s.get("truncate trax.lease").await;
@@ -45,7 +47,8 @@ async fn claim_cost_with(db: &trax_client::testkit::Database, settings: &str) ->
     (typical(&s, CLAIM).await, typical(&s, CLAIM_MANY).await)
 }
 
-/// Adds waiting jobs to the lane of task `a`. `columns` are further columns and `values` their values.
+/// Adds waiting jobs to the lane of task `a`. `columns` are further columns and `values` their
+/// values.
 async fn load(s: &Session, count: i64, group: &str, columns: &str, values: &str) {
     s.get(&format!(
         "insert into trax.work_queue (lane_id, queued_at, run_at, task, group_name, input {columns})
@@ -107,7 +110,7 @@ async fn a_claim_costs_the_same_behind_delayed_and_disabled_jobs() {
     );
 }
 
-/// Completes this many jobs and gives the middle of what each touched.
+/// Completes this many jobs and returns the middle of what each touched.
 async fn completion_cost(s: &Session) -> i64 {
     let jobs: Vec<Claimed> = s.claim("max_jobs => 9").await;
     let mut seen = Vec::new();
@@ -188,7 +191,8 @@ async fn the_callers_planner_settings_are_put_back() {
     ))
     .await;
     assert_eq!(s.get(settings).await, before);
-    // An error inside one of our statements as well: the partition that the run would go to is gone.
+    // An error inside one of our statements as well: the partition that the run would go to is
+    // gone.
     s.enqueue("'a'").await;
     let job = s.claim_one("").await;
     s.get("alter table trax.run rename to walk").await;
@@ -197,8 +201,8 @@ async fn the_callers_planner_settings_are_put_back() {
     assert_eq!(s.get(settings).await, before);
 }
 
-/// What a cycle touches with a hundred manifests and then with a hundred thousand, none of them due; `settle` runs in
-/// between.
+/// What a cycle touches with a hundred manifests and then with a hundred thousand, none of them
+/// due; `settle` runs in between.
 async fn assert_idle_cycle_is_a_probe(settle: &str) {
     let (db, s) = session().await;
     let add = |from: i64, to: i64| {
@@ -278,7 +282,8 @@ async fn crowd(s: &Session) {
 /// What every statement about one job touches at most, whatever else there is.
 const ONE_JOB: i64 = 40;
 
-/// The life of a few jobs of a task of their own; gives each statement with the buffers that it touched.
+/// The life of a few jobs of a task of their own; returns each statement with the buffers that it
+/// touched.
 async fn one_job(s: &Session) -> Vec<(String, i64)> {
     let mut costs = Vec::new();
     let waiting = s.enqueue("'single', unique_key => 'waiting'").await;

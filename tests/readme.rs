@@ -1,5 +1,6 @@
-//! The README and the pages of `docs/`: their SQL and commands run and print what they show (the rule is in
-//! `harness::markdown`), their links lead somewhere, and the pages of reference say what the server has.
+//! The README and the pages of `docs/`: their SQL and commands run and print what they show (the
+//! rule is in `harness::markdown`), their links lead somewhere, and the pages of reference say what
+//! the server has.
 
 mod reference;
 

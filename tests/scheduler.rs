@@ -167,7 +167,8 @@ async fn a_new_launcher_keeps_the_schedulers_that_run() {
 
 #[tokio::test]
 async fn with_too_few_worker_slots_every_database_gets_its_turn_to_be_looked_at() {
-    // More databases than slots, most without the extension: looking at them must not starve the one that has it.
+    // More databases than slots, most without the extension: looking at them must not starve the
+    // one that has it.
     let server = Server::options()
         .fast()
         .setting("max_worker_processes", "4")

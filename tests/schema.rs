@@ -3,7 +3,8 @@
 use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
-/// The functions of the contract that exist, in its words: arguments in order with their defaults, and the result.
+/// The functions of the contract that exist, in its words: arguments in order with their defaults,
+/// and the result.
 const CONTRACT: &[&str] = &[
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
     "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
@@ -287,8 +288,8 @@ async fn every_security_definer_has_a_fixed_search_path() {
     let sql = "select p.proname from pg_proc p
                where p.pronamespace = 'trax'::regnamespace
                    and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)";
-    // They must be able to end their transaction, which neither kind may: one reads no table, the other takes both on
-    // for each of its steps.
+    // They must be able to end their transaction, which neither kind may: one reads no table, the
+    // other takes both on for each of its steps.
     assert_eq!(
         s.get(&format!("{sql} order by 1")).await,
         "await_token\nwait_for_work"
@@ -297,7 +298,7 @@ async fn every_security_definer_has_a_fixed_search_path() {
                        where p.pronamespace = 'trax'::regnamespace
                            and not p.prosecdef
                            and p.proname not in ('await_token', 'wait_for_work',
-                               -- They have to know who calls, and then take the rights of their owner.
+                               -- They must know who calls, and then take their owner's rights.
                                'activate', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many',
                                'limit_queue_time', 'run_now', 'trigger', 'waiting_tasks')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";

@@ -1,4 +1,5 @@
-//! The settings of a database change how statements are read, planned and printed, and nothing of what trax does.
+//! The settings of a database change how statements are read, planned and printed, and nothing of
+//! what trax does.
 
 use harness::scheduler::new_name;
 use harness::session::Session;
@@ -6,7 +7,8 @@ use harness::shared_server;
 use trax_client::testkit::Database;
 use trax_client::{ClaimOptions, Client, NewJob};
 
-/// Each turned from what it is by default. `odd` is a schema, a tablespace, an access method and an operator in it.
+/// Each turned from what it is by default. `odd` is a schema, a tablespace, an access method and an
+/// operator in it.
 const ODD: &[&str] = &[
     "standard_conforming_strings = off",
     "escape_string_warning = off",

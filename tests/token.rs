@@ -1,4 +1,5 @@
-//! Concurrency tokens: places, expiry, limits that change, and what mistakes say. Waiting is in `wait`, races in `race`.
+//! Concurrency tokens: places, expiry, limits that change, and what mistakes say. Waiting is in
+//! `wait`, races in `race`.
 
 mod client;
 mod lock;

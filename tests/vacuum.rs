@@ -181,7 +181,8 @@ async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums()
     assert!(!of_queue().await, "it would be due for ever");
 }
 
-/// A vacuum that is stuck in the middle: a cursor keeps a page of an index. Gives its process and the session of the cursor.
+/// A vacuum that is stuck in the middle: a cursor keeps a page of an index. Gives its process and
+/// the session of the cursor.
 async fn stuck(database: &Database, s: &Session) -> (i32, Session) {
     let name = database.name();
     s.get(MAKE).await;

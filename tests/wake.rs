@@ -15,7 +15,8 @@ async fn claim_all(client: &Client) {
     {}
 }
 
-/// Waits until the session with this process id waits, and checks that it holds neither a snapshot nor a table.
+/// Waits until the session with this process id waits, and checks that it holds neither a snapshot
+/// nor a table.
 async fn waits_without_a_snapshot(client: &Client, pid: i32) {
     eventually("a wait without a snapshot", PATIENCE, async || {
         let row = client

@@ -35,7 +35,8 @@ fn worker(database: &Database) -> Worker {
     worker_at(worker_config(database))
 }
 
-/// How a worker reaches a database: over the socket, or through a pooler when all these tests run behind one.
+/// How a worker reaches a database: over the socket, or through a pooler when all these tests run
+/// behind one.
 fn worker_config(database: &Database) -> Config {
     static PORTS: [OnceLock<u16>; 2] = [OnceLock::new(), OnceLock::new()];
     let mut config = database.config();

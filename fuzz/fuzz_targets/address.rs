@@ -1,7 +1,7 @@
 //! Any address: nothing panics, and no error shows the password.
 //!
-//! The input is the form of the address in one byte, the password and, behind a new line, the rest. Run it as the header
-//! of schedule.rs says, with `address` for `schedule`.
+//! The input is the form of the address in one byte, the password and, behind a new line, the rest.
+//! Run it as the header of schedule.rs says, with `address` for `schedule`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any crontab: nothing panics, each line is a job or has a reason why not, and what a job runs stood in its line.
+//! Any crontab: nothing panics, each line is a job or has a reason why not, and what a job runs
+//! stood in its line.
 //!
 //! Run it as the header of schedule.rs says, with `crontab` for `schedule`.
 #![no_main]

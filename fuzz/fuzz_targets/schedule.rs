@@ -36,7 +36,8 @@ impl Zone for Named {
     }
 }
 
-/// The work, which must be quick once within two seconds: what else the machine does is not counted.
+/// The work, which must be quick once within two seconds: what else the machine does is not
+/// counted.
 fn quick<T>(what: &str, work: impl Fn() -> T) -> T {
     let (begun, mut best) = (Instant::now(), Duration::MAX);
     while begun.elapsed() < Duration::from_secs(2) {

@@ -60,8 +60,9 @@ as 'MODULE_PATHNAME', 'trax_complete_and_claim';
 comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int) is
     'trax.complete_many and trax.claim_next in one round trip and one commit: first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
--- Neither security definer nor with settings of its own: either would make the call atomic, and it could not give up
--- its snapshot. It takes the rights of its owner and a fixed search_path by itself.
+-- Neither security definer nor with settings of its own: either would make the call atomic, and it
+-- could not give up its snapshot. It takes the rights of its owner and a fixed search_path by
+-- itself.
 create procedure trax.wait_for_work(
     timeout interval default '30 s'
 )

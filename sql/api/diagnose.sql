@@ -1,6 +1,7 @@
 -- Causes with fixes.
 --
--- What trax.status() finds unhealthy is a cause; the rest is what makes a healthy scheduler slow, or will stop it.
+-- What trax.status() finds unhealthy is a cause; the rest is what makes a healthy scheduler slow,
+-- or will stop it.
 
 create function trax.diagnose(
     patience interval default '5 min',

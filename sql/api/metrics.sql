@@ -1,7 +1,7 @@
 -- Numbers for monitoring.
 --
--- Nothing here reads history or all that waits: up to 1,000 pages of the queue are counted, of a larger one as many are
--- sampled, and the first jobs of each lane are counted in any.
+-- Nothing here reads history or all that waits: up to 1,000 pages of the queue are counted, of a
+-- larger one as many are sampled, and the first jobs of each lane are counted in any.
 
 create function trax.tallies()
 returns table (
@@ -80,7 +80,8 @@ with lane as materialized (
     select d.lane_id, d.group_name
     from sampled d
     union
-    -- Groups in which nothing waits have no jobs, rather than no number, while anything else knows them.
+    -- Groups in which nothing waits have no jobs, rather than no number, while anything else knows
+    -- them.
     select null, g.name
     from trax.manifest_group g
     union
@@ -150,7 +151,8 @@ with clock as materialized (
     ) o (at)
     where o.at < c.now
 ), place as materialized (
-    -- Names are anybody's: a hundred groups have series of their own, those with the most jobs first; the others share.
+    -- Names are anybody's: a hundred groups have series of their own, those with the most jobs
+    -- first; the others share.
     select p.group_name, case when p.place <= 100 then p.group_name else '(others)' end as label
     from (
         select g.group_name, row_number() over (order by sum(g.jobs) desc, g.group_name) as place

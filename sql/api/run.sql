@@ -1,4 +1,5 @@
--- run: partitions, and the view of all jobs. The functions are internal: the install script and the cycle call them.
+-- run: partitions, and the view of all jobs. The functions are internal: the install script and the
+-- cycle call them.
 
 create function trax.run_partitions()
 returns table (
@@ -56,7 +57,8 @@ begin
     );
     -- Default privileges may have given it to somebody.
     perform trax.withdraw_rights(relation => to_regclass('trax.' || quote_ident(partition_name)));
-    -- Never changed, only added to and dropped; what the default partition passes on is deleted there.
+    -- Never changed, only added to and dropped; what the default partition passes on is deleted
+    -- there.
     execute format('alter table trax.%I replica identity full', partition_name);
     select count(*)
     into waiting
@@ -145,8 +147,8 @@ begin
                 -- A reader holds the default partition: the other days would wait as long, each.
                 when lock_not_available then
                     return made;
-                -- The default partition holds too many rows of that day, which stays there. Or another session makes it
-                -- at this moment.
+                -- The default partition holds too many rows of that day, which stays there. Or
+                -- another session makes it at this moment.
                 when check_violation or duplicate_table or unique_violation or invalid_object_definition
                     or deadlock_detected then
                     null;

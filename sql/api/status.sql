@@ -87,7 +87,8 @@ with fact as materialized (
         h.holder,
         h.release
     from fact f
-    -- Whoever has called trax.tick() in a transaction that is still open keeps every other cycle out.
+    -- Whoever has called trax.tick() in a transaction that is still open keeps every other cycle
+    -- out.
     left join (
         select
             coalesce('process ' || l.pid, format('prepared transaction "%s"', p.gid)) as holder,
@@ -280,8 +281,9 @@ as $$
 with since as materialized (
     select coalesce(clock_timestamp() - $1, '-infinity') as moment
 ), several as materialized (
-    -- Jobs that may have more than one run: those with two of this time, and those that were there before it.
-    -- The sum keeps an index that is in this order from being walked, with a visit to a page for each of its rows.
+    -- Jobs that may have more than one run: those with two of this time, and those that were there
+    -- before it. The sum keeps an index that is in this order from being walked, with a visit to a
+    -- page for each of its rows.
     select r.job_id + 0 as job_id
     from trax.run r
     where r.finished_at >= (select s.moment from since s)

@@ -1,7 +1,7 @@
 -- Producing jobs.
 --
--- What a role may be limited to (sql/schema/access.sql) takes the rights of its owner by itself, rather than as security
--- definer, which would not say who calls.
+-- What a role may be limited to (sql/schema/access.sql) takes the rights of its owner by itself,
+-- rather than as security definer, which would not say who calls.
 
 create function trax.enqueue(
     task text,
@@ -62,8 +62,8 @@ as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
     'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, nobody can claim it before the limit is set.';
 
--- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions and enqueueing run no
--- statement.
+-- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions
+-- and enqueueing run no statement.
 create function trax.changed_by_hand()
 returns trigger
 language c

@@ -1,6 +1,8 @@
--- access: the tasks and groups that roles are limited to. What else a role may do is in the rights on our objects.
+-- access: the tasks and groups that roles are limited to. What else a role may do is in the rights
+-- on our objects.
 --
--- A row says something only of a role that may execute trax.limited_access(); grant_access writes both.
+-- A row says something only of a role that may execute trax.limited_access(); grant_access writes
+-- both.
 
 create table trax.access_scope (
     role text not null,

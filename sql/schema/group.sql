@@ -1,5 +1,6 @@
--- group: a named set of manifests and jobs that share priority, an on/off switch and a limit.
--- A group without a row has the defaults of this table, so that enqueueing into a new group writes nothing here.
+-- group: a named set of manifests and jobs that share priority, an on/off switch and a limit. A
+-- group without a row has the defaults of this table, so that enqueueing into a new group writes
+-- nothing here.
 
 create table trax.manifest_group (
     name text collate "C" not null,

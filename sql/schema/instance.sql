@@ -1,12 +1,13 @@
 -- instance: which server and database these tables belong to.
 --
--- Installing writes the row of this server and database, and the mark of adoption beside it. A copy (a restored dump,
--- a clone made from a template) brings the row of the place it came from and no mark, or another place's; trax then
--- refuses to run anything until somebody says trax.adopt().
--- A restore is told apart by what every dump sets first (trax.is_loading_dump): it gets neither of its own, so that
--- nothing runs while its tables are still being filled, and what it writes into an adopted database takes the mark away.
--- The row that a dump brings collides with none: two rows are a copy too. And our triggers are always enabled: one that
--- was disabled, as pg_restore --disable-triggers does to load unseen, is enabled less than that when it is enabled again.
+-- Installing writes the row of this server and database, and the mark of adoption beside it. A copy
+-- (a restored dump, a clone made from a template) brings the row of the place it came from and no
+-- mark, or another place's; trax then refuses to run anything until somebody says trax.adopt(). A
+-- restore is told apart by what every dump sets first (trax.is_loading_dump): it gets neither of
+-- its own, so that nothing runs while its tables are still being filled, and what it writes into an
+-- adopted database takes the mark away. The row that a dump brings collides with none: two rows are
+-- a copy too. And our triggers are always enabled: one that was disabled, as pg_restore
+-- --disable-triggers does to load unseen, is enabled less than that when it is enabled again.
 
 -- Nothing in this script is looked up anywhere else.
 set local search_path to pg_catalog, pg_temp;
@@ -22,7 +23,8 @@ begin
 end;
 $$;
 
--- Who owns the schema, or may create in it, can put functions beside ours that calls with defaults would find first.
+-- Who owns the schema, or may create in it, can put functions beside ours that calls with defaults
+-- would find first.
 do $$
 declare
     other text;

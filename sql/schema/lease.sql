@@ -1,8 +1,9 @@
 -- lease: the attempts that are being executed. Holds all that is needed to queue the job again.
 --
--- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index knows them, so the update stays HOT; the reaper
--- finds candidates by reap_at, which is never later than the true deadline and is only moved when the reaper looks; only
--- what is overdue and cannot end yet is put off.
+-- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index knows them,
+-- so the update stays HOT; the reaper finds candidates by reap_at, which is never later than the
+-- true deadline and is only moved when the reaper looks; only what is overdue and cannot end yet is
+-- put off.
 
 create table trax.lease (
     job_id bigint not null,
@@ -47,8 +48,8 @@ create table trax.lease (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index lease_reap_at on trax.lease (reap_at);
--- What counts towards a limit: leases of groups that have one, of concurrency keys and of manifests. By job, so that a
--- count can begin behind those that have ended.
+-- What counts towards a limit: leases of groups that have one, of concurrency keys and of
+-- manifests. By job, so that a count can begin behind those that have ended.
 create index lease_limited on trax.lease (group_name, job_id) where limited;
 create index lease_concurrency_key on trax.lease (concurrency_key, job_id) where concurrency_key is not null;
 create index lease_manifest on trax.lease (manifest_id, job_id) where manifest_id is not null;
@@ -86,8 +87,9 @@ comment on column trax.lease.concurrency_key is 'Jobs with the same key run one 
 comment on column trax.lease.input is 'Input for the task.';
 comment on column trax.lease.trace is 'Trace context of whoever enqueued it.';
 
--- A heartbeat waits for nobody: where another transaction has the lease's row (an outcome or a cancel that is not committed
--- yet) it adds a row here, which no other waits for either. The reaper reads them of a lease that seems to have run out.
+-- A heartbeat waits for nobody: where another transaction has the lease's row (an outcome or a
+-- cancel that is not committed yet) it adds a row here, which no other waits for either. The reaper
+-- reads them of a lease that seems to have run out.
 create table trax.lease_extension (
     job_id bigint not null,
     token uuid not null,

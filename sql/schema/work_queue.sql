@@ -39,15 +39,16 @@ create table trax.work_queue (
 -- The order in which a claim reads one lane, exactly.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;
 create index work_queue_delayed on trax.work_queue (run_at) where waits_for = 'time';
--- The jobs behind a concurrency key or behind their manifest, in the order in which they come out of each lane.
+-- The jobs behind a concurrency key or behind their manifest, in the order in which they come out
+-- of each lane.
 create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, priority desc, job_id)
     where waits_for = 'key';
 create index work_queue_blocked_by_manifest on trax.work_queue (manifest_id, lane_id, priority desc, job_id)
     where waits_for = 'manifest';
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;
 create index work_queue_manifest on trax.work_queue (manifest_id) where manifest_id is not null;
--- A second scheduled entry of one manifest is impossible, even without the cycle's lock. Triggers by hand, retries
--- and released jobs are exempt.
+-- A second scheduled entry of one manifest is impossible, even without the cycle's lock. Triggers
+-- by hand, retries and released jobs are exempt.
 create unique index work_queue_one_scheduled_entry on trax.work_queue (manifest_id) where scheduled;
 
 comment on table trax.work_queue is 'The jobs that wait; a row leaves when it is claimed or cancelled, and comes back for a retry.';
@@ -83,9 +84,9 @@ comment on table trax.unique_key is 'The unique keys of jobs that wait or run.';
 comment on column trax.unique_key.key is 'The key.';
 comment on column trax.unique_key.job_id is 'The job that keeps it alive.';
 
--- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities and switches of
--- groups choose lanes and never touch a waiting row. A lane is written nowhere: it is a hash of the two names, and there
--- while a row is.
+-- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities
+-- and switches of groups choose lanes and never touch a waiting row. A lane is written nowhere: it
+-- is a hash of the two names, and there while a row is.
 create function trax.lane_of(
     group_name text,
     task text

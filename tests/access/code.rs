@@ -1,4 +1,5 @@
-//! Code of others on our tables: it would run as the owner of the extension, a superuser, and never does.
+//! Code of others on our tables: it would run as the owner of the extension, a superuser, and never
+//! does.
 
 use harness::session::{Session, session};
 use trax_client::testkit::Database;

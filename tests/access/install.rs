@@ -1,5 +1,5 @@
-//! What is there before the extension, or beside it, gives nobody a right: default privileges, a schema that others may
-//! fill.
+//! What is there before the extension, or beside it, gives nobody a right: default privileges, a
+//! schema that others may fill.
 
 use harness::session::{Session, session};
 use harness::shared_server;

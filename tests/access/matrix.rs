@@ -1,10 +1,11 @@
-//! The matrix: what each level may do with each object of the schema. An object without a line here fails the test.
+//! The matrix: what each level may do with each object of the schema. An object without a line here
+//! fails the test.
 
 use super::role;
 use harness::session::{Session, session};
 
-/// Each object with the levels that may do something with it; what has `-` is for the owner alone. Columns that a level
-/// may not read are named after `but`. The partitions of a day are one line.
+/// Each object with the levels that may do something with it; what has `-` is for the owner alone.
+/// Columns that a level may not read are named after `but`. The partitions of a day are one line.
 const MATRIX: &str = include_str!("matrix.txt");
 
 const RIGHTS: &str = "

@@ -1,4 +1,5 @@
-//! Limits of a role to tasks and groups: what it queues, changes and claims, and that nothing goes around them.
+//! Limits of a role to tasks and groups: what it queues, changes and claims, and that nothing goes
+//! around them.
 
 use harness::process::{Scratch, run_quietly};
 use harness::session::{Refusal, Session, session};

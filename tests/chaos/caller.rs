@@ -1,5 +1,6 @@
-//! SQL callers who claim and complete by themselves, with transactions that stay open, come late, are rolled back, or
-//! whose session vanishes. Their work is a row in a table, committed with the completion: exactly once.
+//! SQL callers who claim and complete by themselves, with transactions that stay open, come late,
+//! are rolled back, or whose session vanishes. Their work is a row in a table, committed with the
+//! completion: exactly once.
 
 use crate::fact::Told;
 use crate::ground::{connect, now};

@@ -1,4 +1,5 @@
-//! One campaign: starts those who take part, strikes by the plan, heals, waits until all is done, and checks.
+//! One campaign: starts those who take part, strikes by the plan, heals, waits until all is done,
+//! and checks.
 
 use crate::caller;
 use crate::check::{Violation, violations};
@@ -23,11 +24,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How long all jobs may take to end once nothing more goes wrong, on a machine that others load too.
+/// How long all jobs may take to end once nothing more goes wrong, on a machine that others load
+/// too.
 const DRAIN: Duration = Duration::from_secs(240);
-/// How long the scheduler and each worker may take to do something again: as long as is promised, and as much more as a
-/// machine is slower that others load too. A scheduler is back in 6 s and sees settings and zone data within 10 s, the
-/// longest lease lasts 6 s, and what is due waits for a clock that went back by 15 s.
+/// How long the scheduler and each worker may take to do something again: as long as is promised,
+/// and as much more as a machine is slower that others load too. A scheduler is back in 6 s and
+/// sees settings and zone data within 10 s, the longest lease lasts 6 s, and what is due waits for
+/// a clock that went back by 15 s.
 const REVIVAL: Duration = Duration::from_secs(4 * (6 + 10 + 6 + 15));
 /// How long one act of the driver may take.
 const STUCK: Duration = Duration::from_secs(90);
@@ -302,7 +305,8 @@ async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String
     missed
 }
 
-/// Heals; returns the wound when that must be tried again, as what another wound holds was in its way.
+/// Heals; returns the wound when that must be tried again, as what another wound holds was in its
+/// way.
 async fn heal(striker: &mut Striker<'_>, wound: Wound, missed: &mut Vec<String>) -> Option<Wound> {
     let begun = Instant::now();
     let healed = tokio::time::timeout(STUCK, striker.heal(&wound)).await;

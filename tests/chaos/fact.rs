@@ -1,5 +1,6 @@
-//! What is known in the end: what clients were told, what handlers did, what the tables say. Checkers look at nothing
-//! else. Times are microseconds since 1970; everything runs on one machine and by one clock.
+//! What is known in the end: what clients were told, what handlers did, what the tables say.
+//! Checkers look at nothing else. Times are microseconds since 1970; everything runs on one machine
+//! and by one clock.
 
 use crate::holder::Hold;
 use harness::sweep::Change;
@@ -127,8 +128,9 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Whether the clock may have stepped between two times that it showed. Where it went back a time says no more what
-    /// came first; of two times of which only one is such a time it still does.
+    /// Whether the clock may have stepped between two times that it showed. Where it went back a
+    /// time says no more what came first; of two times of which only one is such a time it still
+    /// does.
     pub(crate) fn is_stepped(&self, from: i64, until: i64) -> bool {
         let touches = |(before, after): &(i64, i64)| {
             *before.min(after) <= until && from <= *before.max(after)

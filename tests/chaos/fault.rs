@@ -1,5 +1,5 @@
-//! What can go wrong, how often, and the plan of one campaign: which fault, when, for how long and at which target.
-//! The seed decides all of it beforehand.
+//! What can go wrong, how often, and the plan of one campaign: which fault, when, for how long and
+//! at which target. The seed decides all of it beforehand.
 
 use crate::random::Random;
 use std::time::Duration;
@@ -114,7 +114,8 @@ const KINDS: [(Fault, u64, u64, u64); 31] = [
 ];
 
 impl Fault {
-    /// How long a statement may stand still between its beginning and its effect because of one that lasts `hold`.
+    /// How long a statement may stand still between its beginning and its effect because of one
+    /// that lasts `hold`.
     pub(crate) fn lag(self, hold: Duration) -> Option<Duration> {
         match self {
             BackendFreeze | SchedulerFreeze | TableLock => Some(hold),
@@ -144,8 +145,8 @@ pub(crate) struct Strike {
     pub(crate) pick: u64,
 }
 
-/// The plan of a seed. `only` leaves the other kinds out; a synchronous standby excludes what makes a commit return
-/// before the standby has it.
+/// The plan of a seed. `only` leaves the other kinds out; a synchronous standby excludes what makes
+/// a commit return before the standby has it.
 pub(crate) fn plan(
     seed: u64,
     time: Duration,

@@ -1,5 +1,5 @@
-//! The worker processes of a campaign: three in Rust, one in Python, one that runs a program for each job, one of psql
-//! alone.
+//! The worker processes of a campaign: three in Rust, one in Python, one that runs a program for
+//! each job, one of psql alone.
 
 use crate::fact::Execution;
 use crate::ground::{Ground, OTHERS, POOLER};

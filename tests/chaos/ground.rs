@@ -1,4 +1,5 @@
-//! Where a campaign takes place: a server and its standby, routes to it, a pooler, roles, groups and manifests.
+//! Where a campaign takes place: a server and its standby, routes to it, a pooler, roles, groups
+//! and manifests.
 
 use crate::fact::{Kind, Schedule};
 use crate::wire::Wire;
@@ -13,7 +14,8 @@ pub(crate) const DATABASE: &str = "chaos";
 /// How long anything of the driver's own may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Routes to the server: of two workers, the pooler, the producers, the SQL callers, and the workers in other languages.
+/// Routes to the server: of two workers, the pooler, the producers, the SQL callers, and the
+/// workers in other languages.
 pub(crate) const ROUTES: usize = 6;
 pub(crate) const POOLER: usize = 1;
 pub(crate) const PRODUCERS: usize = 3;

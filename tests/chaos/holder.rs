@@ -1,5 +1,5 @@
-//! Those who hold tokens: they acquire or await one, extend it sometimes, release it or vanish. Each knows for how long it
-//! held one at least; never may more hold one at once than there are.
+//! Those who hold tokens: they acquire or await one, extend it sometimes, release it or vanish.
+//! Each knows for how long it held one at least; never may more hold one at once than there are.
 
 use crate::ground::{connect, now};
 use crate::journal::Journal;
@@ -76,7 +76,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// One token, from its acquisition to its end; false: the session vanishes, and the token expires.
+    /// One token, from its acquisition to its end; false: the session vanishes, and the token
+    /// expires.
     async fn act(&mut self, client: &Client) -> Result<bool> {
         let asked = now();
         let given = format!("'chaos', '{}', {HOLDERS}, '{TTL} s'", self.name);

@@ -1,4 +1,5 @@
-//! Faults of the machine, by way of the shim: its clock is set, its disk is full, its zone data is updated.
+//! Faults of the machine, by way of the shim: its clock is set, its disk is full, its zone data is
+//! updated.
 
 use crate::ground::{PATIENCE, now};
 use crate::shim::ZONE;
@@ -29,7 +30,8 @@ impl Striker<'_> {
         self.damage.steps.push(self.shim.step_to(offset));
     }
 
-    /// The disk of the primary is full; half of the time the log of its writes cannot go on either, which ends it.
+    /// The disk of the primary is full; half of the time the log of its writes cannot go on either,
+    /// which ends it.
     pub(crate) async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
         let client = self.ground.address.connect().await.map_err(told)?;
         let (since, panics) = (now(), panics_in(&self.ground.primary));

@@ -1,15 +1,16 @@
-//! Everything goes wrong, by the dice of a seed, while producers, workers and SQL callers go on; then all that was
-//! promised is checked against what clients were told and handlers did.
+//! Everything goes wrong, by the dice of a seed, while producers, workers and SQL callers go on;
+//! then all that was promised is checked against what clients were told and handlers did.
 //!
 //!     make chaos SEED=7 SECONDS=120
 //!     CHAOS_ONLY=Promote,Cut make chaos SEED=7        only these kinds of faults
 //!
-//! The seed decides the plan: which fault, when, for how long, at whom. What the kernel and the machine's load decide is
-//! not repeated; the plan is printed as it goes.
+//! The seed decides the plan: which fault, when, for how long, at whom. What the kernel and the
+//! machine's load decide is not repeated; the plan is printed as it goes.
 //!
-//! When the clock steps, all processes see it (`shim.c`). Leases, retries and schedules follow the clock: forwards, leases
-//! end early and what is due comes at once; backwards, both wait as much longer. All else stays promised and is checked:
-//! nothing is lost or completed twice, limits and unique keys hold, no occurrence runs twice and `fire_all` misses none.
+//! When the clock steps, all processes see it (`shim.c`). Leases, retries and schedules follow the
+//! clock: forwards, leases end early and what is due comes at once; backwards, both wait as much
+//! longer. All else stays promised and is checked: nothing is lost or completed twice, limits and
+//! unique keys hold, no occurrence runs twice and `fire_all` misses none.
 
 mod caller;
 mod campaign;

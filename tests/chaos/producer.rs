@@ -1,5 +1,5 @@
-//! Those who enqueue: one statement, many, COPY, in transactions that commit late or are rolled back. Whatever is
-//! acknowledged is written down.
+//! Those who enqueue: one statement, many, COPY, in transactions that commit late or are rolled
+//! back. Whatever is acknowledged is written down.
 
 use crate::fact::Told;
 use crate::ground::{connect, now};

@@ -5,7 +5,8 @@
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The stream called `name` of a seed: each part of a campaign has its own, so that none depends on how fast another is.
+    /// The stream called `name` of a seed: each part of a campaign has its own, so that none
+    /// depends on how fast another is.
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Random(name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, fold))

@@ -1,12 +1,13 @@
-//! Checkers that cannot fail prove nothing: each must name the act that breaks its rule, done here by hand in SQL, and
-//! say nothing of a history in which nothing was broken.
+//! Checkers that cannot fail prove nothing: each must name the act that breaks its rule, done here
+//! by hand in SQL, and say nothing of a history in which nothing was broken.
 
 use crate::check::violations;
 use crate::fact::{self, Execution, Facts, Kind, Schedule, Told};
 use crate::holder::Hold;
 use harness::session::{Session, session};
 
-/// A healthy history: jobs that completed, failed and wait, a limited group, a key, a manifest's occurrences, an effect.
+/// A healthy history: jobs that completed, failed and wait, a limited group, a key, a manifest's
+/// occurrences, an effect.
 const HISTORY: &str = "
     create table public.ledger (job_id bigint not null, nonce text not null);
     select trax.configure_group('two', max_active_jobs => 2);
@@ -179,7 +180,8 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         facts.executions.push(again);
     });
     let stolen = |facts: &mut Facts| {
-        // The second attempt began while the first went on, and nothing says that its lease was over.
+        // The second attempt began while the first went on, and nothing says that its lease was
+        // over.
         let retried = facts
             .executions
             .iter()

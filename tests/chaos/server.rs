@@ -1,4 +1,5 @@
-//! Faults of the server as a whole: it dies and comes back, the standby takes over, a dump is restored over it.
+//! Faults of the server as a whole: it dies and comes back, the standby takes over, a dump is
+//! restored over it.
 
 use crate::fault::Fault;
 use crate::ground::{PATIENCE, connect, now};

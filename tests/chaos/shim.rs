@@ -1,5 +1,5 @@
-//! One clock that can be stepped, a disk that can be full and zone data that can change, for every process of a
-//! campaign: `shim.c`, preloaded into this program and so into all that it starts.
+//! One clock that can be stepped, a disk that can be full and zone data that can change, for every
+//! process of a campaign: `shim.c`, preloaded into this program and so into all that it starts.
 
 use crate::ground::now;
 use std::ffi::CString;
@@ -18,7 +18,8 @@ const FULL: u64 = 8;
 const PATH: u64 = 16;
 const LENGTH: u64 = 4096;
 
-/// The zone whose data changes, and the zones whose data it gets in turn: two hours apart in winter, one in summer.
+/// The zone whose data changes, and the zones whose data it gets in turn: two hours apart in
+/// winter, one in summer.
 pub(crate) const ZONE: &str = "Europe/Berlin";
 const DATA: [&str; 2] = ["Europe/Berlin", "Europe/Moscow"];
 const ORIGINAL: &str = "/usr/share/zoneinfo";
@@ -81,7 +82,8 @@ impl Shim {
         panic!("this program cannot be run again: {error}");
     }
 
-    /// Steps the clock to so many microseconds from the true time; returns what it showed just before and just after.
+    /// Steps the clock to so many microseconds from the true time; returns what it showed just
+    /// before and just after.
     pub(crate) fn step_to(&mut self, offset: i64) -> (i64, i64) {
         let (before, begun) = (now(), Instant::now());
         self.write(OFFSET, &offset.to_ne_bytes());
@@ -107,7 +109,8 @@ impl Shim {
         self.write(FULL, &0_i32.to_ne_bytes());
     }
 
-    /// Gives the zone other data, as a package manager does: a new file in its place, and the directory changes.
+    /// Gives the zone other data, as a package manager does: a new file in its place, and the
+    /// directory changes.
     pub(crate) fn change_zone(&mut self) -> std::io::Result<&'static str> {
         self.data = (self.data + 1) % DATA.len();
         let data = DATA[self.data];

@@ -242,7 +242,8 @@ impl Striker<'_> {
                          for each row execute function public.looks()"
                 ))
                 .await?;
-                // PostgreSQL drops it from the partitions before it locks their parent: whoever adds a row would deadlock.
+                // PostgreSQL drops it from the partitions before it locks their parent: whoever
+                // adds a row would deadlock.
                 let undo = format!(
                     "begin; lock table {table} in access exclusive mode; drop trigger chaos on {table}; commit"
                 );
@@ -303,7 +304,8 @@ impl Striker<'_> {
         }
     }
 
-    /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows what became of it.
+    /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows
+    /// what became of it.
     async fn limit(&mut self, limit: i64) -> Result<()> {
         let (group, most) = CHANGED;
         let began = now();

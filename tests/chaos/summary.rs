@@ -79,7 +79,8 @@ const NEVER: [&str; 8] = [
 /// What begins another message of the log.
 const MESSAGE: [&str; 5] = ["ERROR: ", "LOG: ", "FATAL: ", "WARNING: ", "PANIC: "];
 
-/// Lines of the server's log that tell of a mistake of the extension's, with those that explain them.
+/// Lines of the server's log that tell of a mistake of the extension's, with those that explain
+/// them.
 pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let log = std::fs::read(server.log_file()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
@@ -87,7 +88,8 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let is_odd = |line: &str| NEVER.iter().any(|word| line.contains(word));
     // So ends a server that cannot write its log.
     let is_borne = |line: &str| line.contains("No space left on device");
-    // A restore over a database in use locks all of it in an order of its own, and one of the two has to repeat.
+    // A restore over a database in use locks all of it in an order of its own, and one of the two
+    // has to repeat.
     let is_restores = |text: &str| text.contains("deadlock detected") && text.contains(": DROP ");
     let odd = lines.iter().enumerate();
     odd.filter(|(_, line)| is_odd(line) && !is_borne(line))

@@ -1,5 +1,5 @@
-//! A TCP proxy with one listener for each route from clients to the server, which can be cut, stalled or made silent.
-//! Where the server is may change: a promotion moves all routes.
+//! A TCP proxy with one listener for each route from clients to the server, which can be cut,
+//! stalled or made silent. Where the server is may change: a promotion moves all routes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -79,7 +79,8 @@ impl Wire {
             .send_modify(|state| state.cuts += 1);
     }
 
-    /// Breaks the clients' side of a route's connections; the server's stays until the route is healed.
+    /// Breaks the clients' side of a route's connections; the server's stays until the route is
+    /// healed.
     pub(crate) fn halve(&self, route: usize) {
         self.routes[route]
             .state

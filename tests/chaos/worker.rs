@@ -1,4 +1,5 @@
-//! A worker in a process of its own, so that it can be killed and stopped: this program, called as `chaos worker`.
+//! A worker in a process of its own, so that it can be killed and stopped: this program, called as
+//! `chaos worker`.
 
 use crate::journal::Log;
 use serde_json::Value;

@@ -1,5 +1,6 @@
-//! Every command, one after the other against a real server: its help, its table, its JSON, `--quiet`, wrong arguments, no
-//! database, and its exit codes. What holds of each is a line of the table.
+//! Every command, one after the other against a real server: its help, its table, its JSON,
+//! `--quiet`, wrong arguments, no database, and its exit codes. What holds of each is a line of the
+//! table.
 
 mod commands;
 

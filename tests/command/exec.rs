@@ -1,16 +1,14 @@
 //! `trax worker --exec`: any program is a worker.
 
 use super::{bare, json, text, trax};
-use harness::process::{Orphan, Process, Scratch, children, is_alive, run, send_signal};
+use harness::process::{Scratch, run};
 use harness::scheduler::{connect, execute, new_name, value, violations};
-use harness::{PATIENCE, database, eventually, shared_server};
-use std::path::Path;
+use harness::{database, shared_server};
 use std::process::Command;
-use std::time::{Duration, Instant};
 use trax_client::testkit::Database;
 
 /// Writes an executable program.
-fn program(files: &Scratch, name: &str, body: &str) -> String {
+pub(super) fn program(files: &Scratch, name: &str, body: &str) -> String {
     let path = files.path().join(name);
     std::fs::write(&path, body).expect("a program can be written");
     format!("exec sh {}", path.display())
@@ -159,101 +157,6 @@ async fn a_worker_claims_only_what_its_filters_name() {
     assert_eq!(text(&client, done).await, "ax bx");
 }
 
-/// Waits until the program has written its process id.
-async fn program_in(file: &Path, worker: &Process) -> Orphan {
-    eventually("the program's process id", PATIENCE, async || {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        text.trim()
-            .parse::<i32>()
-            .map(Orphan)
-            .map_err(|_| format!("{text:?}; {}", worker.output()))
-    })
-    .await
-}
-
-async fn ends(program: &Orphan, limit: Duration) {
-    eventually("the end of the program", limit, async || {
-        if is_alive(program.0) {
-            Err(format!("{} is alive", program.0))
-        } else {
-            Ok(())
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_cancel_ends_the_program_first_kindly_then_by_force() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("cancel");
-    let body = r#"
-echo $$ > "$DIR/$TRAX_TASK.writing"
-if [ $TRAX_TASK = stubborn ]; then trap '' TERM; else trap 'echo bye > "$DIR/bye"; exit 1' TERM; fi
-mv "$DIR/$TRAX_TASK.writing" "$DIR/$TRAX_TASK"
-while true; do sleep 0.1; done"#;
-    let exec = program(&files, "worker.sh", body);
-    let mut command = trax(
-        &database,
-        &["worker", "--lease", "3", "--grace", "4", "--exec", &exec],
-    );
-    command.env("DIR", files.path());
-    execute(
-        &client,
-        "select trax.enqueue('kind'), trax.enqueue('stubborn')",
-    )
-    .await;
-    let worker = Process::start(command);
-    let kind = program_in(&files.path().join("kind"), &worker).await;
-    let stubborn = program_in(&files.path().join("stubborn"), &worker).await;
-    let begun = Instant::now();
-    execute(&client, "select trax.cancel(job_id) from trax.lease").await;
-    ends(&kind, PATIENCE).await;
-    assert!(
-        files.path().join("bye").exists(),
-        "it was asked before it was killed"
-    );
-    ends(&stubborn, PATIENCE).await;
-    assert!(
-        begun.elapsed() >= Duration::from_secs(4),
-        "the grace was not given"
-    );
-    eventually("two cancelled jobs", PATIENCE, async || {
-        let sql = "select coalesce(string_agg(task || ' ' || state, ', ' order by task), '') from trax.job";
-        let seen = text(&client, sql).await;
-        if seen == "kind cancelled, stubborn cancelled" { Ok(()) } else { Err(seen) }
-    })
-    .await;
-    assert_eq!(violations(&client).await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn sigterm_gives_a_program_its_grace_and_its_job_back_and_leaves_no_process() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("sigterm-exec");
-    let body = r#"
-trap '' TERM
-echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
-while true; do sleep 0.1; done"#;
-    let exec = program(&files, "worker.sh", body);
-    let mut command = trax(&database, &["worker", "--grace", "1", "--exec", &exec]);
-    command.env("DIR", files.path());
-    execute(&client, "select trax.enqueue('t')").await;
-    let mut worker = Process::start(command);
-    let running = program_in(&files.path().join("pid"), &worker).await;
-    send_signal("TERM", worker.id());
-    let status = worker.ends(PATIENCE).await;
-    assert_eq!(status.code(), Some(0), "{}", worker.output());
-    ends(&running, PATIENCE).await;
-    let sql = "select attempts || ' ' || (waits_for is null) from trax.work_queue";
-    assert_eq!(text(&client, sql).await, "0 true");
-    assert_eq!(
-        value::<i64>(&client, "select count(*) from trax.run").await,
-        0
-    );
-}
-
 #[tokio::test]
 async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     let database = database().await;
@@ -286,7 +189,7 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     assert!(errors.contains("trax.grant_access("), "{errors}");
 }
 
-/// A job that runs the program once; gives the worker's peak memory in KiB, and what it said.
+/// A job that runs the program once; returns the worker's peak memory in KiB, and what it said.
 async fn work_once(database: &Database, arguments: &[&str]) -> (u64, String) {
     let mut all = vec!["worker", "--until-empty"];
     all.extend(arguments);
@@ -545,86 +448,6 @@ async fn the_trace_of_who_enqueues_reaches_the_program_and_a_malformed_one_harms
 }
 
 #[tokio::test]
-async fn what_a_stopped_program_started_is_stopped_with_it() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("group");
-    let body = r#"
-sh -c 'trap "" TERM; echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"; while true; do sleep 0.1; done' &
-wait"#;
-    let exec = program(&files, "worker.sh", body);
-    let mut command = trax(
-        &database,
-        &["worker", "--lease", "5", "--grace", "1", "--exec", &exec],
-    );
-    command.env("DIR", files.path());
-    execute(&client, "select trax.enqueue('t', timeout => '4 s')").await;
-    let worker = Process::start(command);
-    let child = program_in(&files.path().join("pid"), &worker).await;
-    // Nobody ticks here: the timeout is this session's cycle.
-    eventually("the timeout", PATIENCE, async || {
-        execute(&client, "select trax.tick()").await;
-        if is_alive(child.0) {
-            Err(worker.output())
-        } else {
-            Ok(())
-        }
-    })
-    .await;
-    eventually("the failed attempt", PATIENCE, async || {
-        let seen = text(
-            &client,
-            "select coalesce(string_agg(failure_kind, ' '), '') from trax.run",
-        )
-        .await;
-        if seen == "timeout" { Ok(()) } else { Err(seen) }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn what_runs_behind_a_shell_has_the_grace_too() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("behind");
-    // The shell in front dies of SIGTERM at once; what it started cleans up for longer than anybody waits for pipes.
-    let body = r#"
-trap 'sleep 1.6; echo bye > "$DIR/bye"; exit' TERM
-echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
-while true; do sleep 0.1; done"#;
-    program(&files, "inner.sh", body);
-    let exec = format!("sh {}; true", files.path().join("inner.sh").display());
-    let mut command = trax(
-        &database,
-        &["worker", "--lease", "3", "--grace", "600", "--exec", &exec],
-    );
-    command.env("DIR", files.path());
-    execute(&client, "select trax.enqueue('t')").await;
-    let worker = Process::start(command);
-    let inner = program_in(&files.path().join("pid"), &worker).await;
-    let begun = Instant::now();
-    execute(&client, "select trax.cancel(job_id) from trax.lease").await;
-    eventually("the cancelled job", PATIENCE, async || {
-        let seen = text(&client, "select state from trax.job").await;
-        if seen == "cancelled" {
-            Ok(())
-        } else {
-            Err(seen)
-        }
-    })
-    .await;
-    assert!(
-        files.path().join("bye").exists(),
-        "it was killed while it cleaned up"
-    );
-    assert!(!is_alive(inner.0), "the job ended before its program");
-    assert!(
-        begun.elapsed() < 2 * PATIENCE,
-        "the whole grace was waited for"
-    );
-}
-
-#[tokio::test]
 async fn a_program_gets_no_credentials_unless_they_are_passed() {
     let database = database().await;
     let client = connect(&database).await;
@@ -660,132 +483,4 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(output.contains("OTHER=mine"), "{output}");
     assert!(!output.contains("PGPASSWORD"), "{output}");
-}
-
-/// Starts something that hears no SIGTERM, beside itself and in its own group.
-const WITH_CHILD: &str = r#"
-sh -c 'trap "" TERM; echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/child"; while true; do sleep 0.1; done' &
-echo $$ > "$DIR/own"; mv "$DIR/own" "$DIR/pid""#;
-
-#[tokio::test]
-async fn a_worker_that_is_killed_leaves_none_of_its_programs_beside_the_next_attempt() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("killed");
-    let body = format!("{WITH_CHILD}\nwhile true; do sleep 0.1; done");
-    let exec = program(&files, "worker.sh", &body);
-    execute(&client, "select trax.enqueue('t')").await;
-    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
-    command.env("DIR", files.path());
-    let mut worker = Process::start(command);
-    let program = program_in(&files.path().join("pid"), &worker).await;
-    let child = program_in(&files.path().join("child"), &worker).await;
-    send_signal("KILL", worker.id());
-    let killed = Instant::now();
-    worker.ends(PATIENCE).await;
-    ends(&program, PATIENCE).await;
-    ends(&child, PATIENCE).await;
-    let took = killed.elapsed();
-    println!("all have ended {took:?} after the worker");
-    let left = "select lease_expires_at > clock_timestamp() from trax.lease";
-    assert!(
-        value::<bool>(&client, left).await,
-        "the next attempt may run"
-    );
-}
-
-#[tokio::test]
-async fn what_a_program_leaves_running_in_its_group_ends_with_it() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("left");
-    // It ends when its child has begun and hears no SIGTERM any more.
-    let body = format!("{WITH_CHILD}\nwhile [ ! -e \"$DIR/child\" ]; do sleep 0.05; done\necho 7");
-    let exec = program(&files, "worker.sh", &body);
-    execute(&client, "select trax.enqueue('t')").await;
-    let mut command = trax(
-        &database,
-        &["worker", "--grace", "1", "--until-empty", "--exec", &exec],
-    );
-    command.env("DIR", files.path());
-    let mut worker = Process::start(command);
-    let child = program_in(&files.path().join("child"), &worker).await;
-    worker.ends(PATIENCE).await;
-    assert!(!is_alive(child.0), "{}", worker.output());
-    let run = "select concat_ws(' ', state, output) from trax.run";
-    assert_eq!(text(&client, run).await, "completed 7");
-}
-
-#[tokio::test]
-async fn a_lock_that_is_killed_or_whose_program_ends_leaves_nothing_running() {
-    let database = database().await;
-    let files = Scratch::new("lock-killed");
-    let body = format!("{WITH_CHILD}\nwhile [ ! -e \"$DIR/end\" ]; do sleep 0.1; done");
-    program(&files, "locked.sh", &body);
-    let script = files.path().join("locked.sh").display().to_string();
-    let arguments = [
-        "lock", "n", "--ttl", "6s", "--grace", "1s", "--", "sh", &script,
-    ];
-    for killed in [true, false] {
-        let mut command = trax(&database, &arguments);
-        command.env("DIR", files.path());
-        let mut lock = Process::start(command);
-        let program = program_in(&files.path().join("pid"), &lock).await;
-        let child = program_in(&files.path().join("child"), &lock).await;
-        if killed {
-            send_signal("KILL", lock.id());
-        } else {
-            std::fs::write(files.path().join("end"), "").expect("a file can be written");
-        }
-        let status = lock.ends(PATIENCE).await;
-        assert_eq!(status.success(), !killed, "{}", lock.output());
-        if !killed {
-            assert!(!is_alive(child.0), "the token was given back before");
-        }
-        ends(&program, PATIENCE).await;
-        ends(&child, PATIENCE).await;
-        std::fs::remove_file(files.path().join("pid")).expect("it is there");
-        std::fs::remove_file(files.path().join("child")).expect("it is there");
-    }
-}
-
-/// The guard of a worker process.
-async fn guard_of(worker: &Process) -> i32 {
-    eventually("a guard", PATIENCE, async || {
-        match children(worker.id(), "trax-guard")[..] {
-            [guard] => Ok(guard),
-            ref seen => Err(format!("{seen:?}")),
-        }
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_guard_that_stands_still_holds_up_no_job_and_is_replaced() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let files = Scratch::new("stopped-guard");
-    let body = "read input; [ \"$input\" = 0 ] && exit\necho $$ > \"$DIR/own\"; mv \"$DIR/own\" \"$DIR/pid\"
-while true; do sleep 0.1; done";
-    let exec = program(&files, "worker.sh", body);
-    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
-    command.env("DIR", files.path());
-    let mut worker = Process::start(command);
-    let stopped = guard_of(&worker).await;
-    send_signal("STOP", stopped);
-    let jobs = "select trax.enqueue_many('t', array_fill('0'::jsonb, array[300]))";
-    execute(&client, jobs).await;
-    eventually("300 completions", PATIENCE, async || {
-        match value::<i64>(&client, "select count(*) from trax.run").await {
-            300 => Ok(()),
-            seen => Err(seen.to_string()),
-        }
-    })
-    .await;
-    execute(&client, "select trax.enqueue('t', '1')").await;
-    let program = program_in(&files.path().join("pid"), &worker).await;
-    assert_ne!(guard_of(&worker).await, stopped);
-    send_signal("KILL", worker.id());
-    worker.ends(PATIENCE).await;
-    ends(&program, PATIENCE).await;
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use trax_client::testkit::Stop;
 
-/// Waits for a datagram that has this line; gives all of it.
+/// Waits for a datagram that has this line; returns all of it.
 async fn hears(manager: &UnixDatagram, line: &str) -> String {
     let heard = Mutex::new(Vec::new());
     eventually(&format!("the word {line:?}"), PATIENCE, async || {

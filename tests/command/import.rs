@@ -1,4 +1,5 @@
-//! `trax import crontab`: crontabs as Debian's packages have them, a page of hard ones; and a worker that runs them.
+//! `trax import crontab`: crontabs as Debian's packages have them, a page of hard ones; and a
+//! worker that runs them.
 
 use super::{bare, json, trax};
 use harness::database;
@@ -56,7 +57,8 @@ fn values(field: &str, low: u32, high: u32, names: &str) -> String {
     all.join(",")
 }
 
-/// The first minutes of UTC that a line of a crontab means, by the rule of its manual page, minute by minute.
+/// The first minutes of UTC that a line of a crontab means, by the rule of its manual page, minute
+/// by minute.
 async fn by_the_manual(client: &Client, schedule: &str, count: i32) -> String {
     let schedule = match schedule {
         "@hourly" => "0 * * * *",
@@ -103,7 +105,8 @@ async fn minutes(client: &Client) {
     .await;
 }
 
-/// Fails unless each proposal's next runs are those of the line by the manual; gives how many were looked at.
+/// Fails unless each proposal's next runs are those of the line by the manual; returns how many
+/// were looked at.
 async fn assert_next_runs(client: &Client, proposals: &[Value]) -> usize {
     let mut looked = 0;
     for proposal in proposals {

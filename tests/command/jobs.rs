@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 
-/// A job in every state; gives their ids: queued, in progress, completed, failed, cancelled.
+/// A job in every state; returns their ids: queued, in progress, completed, failed, cancelled.
 async fn in_every_state(s: &Session) -> [i64; 5] {
     let completed = s.enqueue("'done', '{\"n\": 1}'").await;
     let claimed = s.claim_one("worker => 'w1'").await;

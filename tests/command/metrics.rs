@@ -1,4 +1,5 @@
-//! `trax metrics`: what Prometheus' own tool says of it, the little HTTP server, and that dashboard and alert rules fit.
+//! `trax metrics`: what Prometheus' own tool says of it, the little HTTP server, and that dashboard
+//! and alert rules fit.
 
 use super::{bare, json, on, trax};
 use harness::http::ask;
@@ -200,7 +201,8 @@ async fn alert_rules_and_dashboard_are_valid_and_name_numbers_that_exist() {
         .filter_map(|panel| panel["id"].as_i64())
         .collect();
     assert_eq!(ids.len(), panels.len(), "each panel has an id of its own");
-    // Prometheus itself reads each expression, as a rule; Grafana puts values for its variables first.
+    // Prometheus itself reads each expression, as a rule; Grafana puts values for its variables
+    // first.
     let as_rules: Vec<String> = expressions
         .iter()
         .enumerate()

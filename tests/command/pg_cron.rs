@@ -32,8 +32,8 @@ async fn server() -> (Server, Database) {
     (server, database)
 }
 
-/// Jobs as pg_cron's own functions make them: with and without a name, elsewhere, as somebody else, changed, switched
-/// off, taken away.
+/// Jobs as pg_cron's own functions make them: with and without a name, elsewhere, as somebody else,
+/// changed, switched off, taken away.
 const JOBS: &str = r#"create role ada login;
     create extension pg_cron;
     select cron.schedule('nightly vacuum', '0 3 * * *', 'vacuum');

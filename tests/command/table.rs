@@ -93,7 +93,8 @@ async fn a_table_that_no_terminal_shows_is_not_cut() {
     assert!(!table.contains('…'), "{table}");
 }
 
-/// A command on a terminal of its own, with something typed; gives its exit code and all that the terminal shows.
+/// A command on a terminal of its own, with something typed; returns its exit code and all that the
+/// terminal shows.
 fn on_a_terminal(
     db: &Database,
     columns: u16,

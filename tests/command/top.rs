@@ -1,4 +1,5 @@
-//! `trax top`: one screen where there is no terminal, a live one where there is, and keys that change something.
+//! `trax top`: one screen where there is no terminal, a live one where there is, and keys that
+//! change something.
 
 use super::{on, trax};
 use harness::process::{run, trax_binary};
@@ -88,7 +89,8 @@ impl Live {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until the screen has said `text` `times` times; lines of another style are drawn whole.
+    /// Waits until the screen has said `text` `times` times; lines of another style are drawn
+    /// whole.
     async fn says(&self, text: &str, times: usize) {
         eventually(text, PATIENCE, async || {
             let screen = self.screen();

@@ -1,4 +1,5 @@
-//! What a waiting job waits for has words of its own wherever it is told: in SQL, by the commands, by the test kit.
+//! What a waiting job waits for has words of its own wherever it is told: in SQL, by the commands,
+//! by the test kit.
 
 use super::said;
 use harness::session::{Session, session};

@@ -4,7 +4,8 @@ use harness::manifest::complete;
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-/// A cycle by a backend that has not cleaned up yet: it does all that a cycle may do, and waits for nobody.
+/// A cycle by a backend that has not cleaned up yet: it does all that a cycle may do, and waits for
+/// nobody.
 async fn cycle(db: &Database) -> Session {
     let manager = Session::of(db).await;
     manager.get("set lock_timeout = '30 s'").await;

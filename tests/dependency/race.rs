@@ -26,7 +26,8 @@ async fn all_running(s: &Session) -> Vec<Claimed> {
     jobs
 }
 
-/// Each session runs its statements, which end with a commit where they are several, at the same time as the others; all must work.
+/// Each session runs its statements, which end with a commit where they are several, at the same
+/// time as the others; all must work.
 async fn at_once(sessions: Vec<Session>, statements: Vec<String>) -> Vec<Session> {
     let tasks: Vec<_> = sessions
         .into_iter()
@@ -75,7 +76,8 @@ async fn fifty_parents_that_complete_at_once_fire_a_child_of_any_once() {
     fan_in("any").await;
 }
 
-/// The first holds the child; all others wait in their own transactions, then all commit one after the other.
+/// The first holds the child; all others wait in their own transactions, then all commit one after
+/// the other.
 async fn fan_in_of_open_transactions(begin: &str) {
     let (db, s) = session().await;
     family(&s, PARENTS, "").await;

@@ -223,7 +223,8 @@ async fn a_database_that_freezing_does_not_keep_up_with_is_told() {
 
 #[tokio::test]
 async fn a_task_that_no_worker_takes_is_told() {
-    // A server of its own: on one with hundreds of databases not every task has a place of its own in shared memory.
+    // A server of its own: on one with hundreds of databases not every task has a place of its own
+    // in shared memory.
     let server = preloaded().start().expect("a server starts");
     let s = session_on(&server).await;
     s.get("select trax.enqueue_many('lonely', '{1, 2}')").await;

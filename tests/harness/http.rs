@@ -4,7 +4,7 @@ use crate::{PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends a request as it is; gives the status line and the body.
+/// Sends a request as it is; returns the status line and the body.
 pub async fn ask(port: u16, request: &str) -> Result<(String, String), String> {
     let told = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(("127.0.0.1", port))
@@ -30,7 +30,7 @@ pub async fn get(port: u16, path: &str) -> Result<(u16, String), String> {
     Ok((status.ok_or(line)?, body))
 }
 
-/// Waits until a path answers with this status; gives the body.
+/// Waits until a path answers with this status; returns the body.
 pub async fn status_becomes(port: u16, path: &str, wanted: u16) -> String {
     eventually(&format!("{path} {wanted}"), PATIENCE, async || {
         match get(port, path).await? {

@@ -1,4 +1,5 @@
-//! What the tests stand on: a shared server with one database a test, and waits that have a deadline.
+//! What the tests stand on: a shared server with one database a test, and waits that have a
+//! deadline.
 
 pub mod http;
 pub mod limit;
@@ -19,12 +20,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trax_client::testkit::{Database, Server};
 
-/// How long a wait may take before it fails, on a machine that others load too. Not a promise: where one is tested, what
-/// would happen without it takes far longer than this, or `prompt` measures it.
+/// How long a wait may take before it fails, on a machine that others load too. Not a promise:
+/// where one is tested, what would happen without it takes far longer than this, or `prompt`
+/// measures it.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The server that tests share which do not stop, crash or configure one. Its databases have no schedulers: the
-/// tests call `trax.tick()`.
+/// The server that tests share which do not stop, crash or configure one. Its databases have no
+/// schedulers: the tests call `trax.tick()`.
 pub fn shared_server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {

@@ -4,8 +4,8 @@ use crate::session::Session;
 use crate::{PATIENCE, eventually};
 use tokio::task::JoinHandle;
 
-/// The most attempts that ran at one instant by the server's clock, for each value of `by` (SQL over the columns that
-/// `trax.run` and `trax.lease` share): lines such as `g=2`.
+/// The most attempts that ran at one instant by the server's clock, for each value of `by` (SQL
+/// over the columns that `trax.run` and `trax.lease` share): lines such as `g=2`.
 pub async fn most_at_once(s: &Session, by: &str) -> String {
     s.get(&format!(
         "with span as (
@@ -49,7 +49,8 @@ pub async fn typical_buffers(s: &Session, sql: &str) -> i64 {
     seen[2]
 }
 
-/// Waits until the backend `pid`, which runs `task`, waits for a lock or has done its work without waiting.
+/// Waits until the backend `pid`, which runs `task`, waits for a lock or has done its work without
+/// waiting.
 pub async fn waits_or_ends<T>(s: &Session, pid: i32, task: &JoinHandle<T>) {
     let sql =
         format!("select state, wait_event_type, query from pg_stat_activity where pid = {pid}");

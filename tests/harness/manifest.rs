@@ -1,9 +1,10 @@
-//! Manifests of a test: schedules whose occurrences are known however late the hour, and what becomes of them.
+//! Manifests of a test: schedules whose occurrences are known however late the hour, and what
+//! becomes of them.
 
 use crate::session::{Claimed, Session};
 
-/// An hourly cron schedule in UTC whose last occurrence was half an hour ago: far from both ends, so that no test
-/// straddles one.
+/// An hourly cron schedule in UTC whose last occurrence was half an hour ago: far from both ends,
+/// so that no test straddles one.
 pub struct Hourly {
     last: String,
 }
@@ -23,7 +24,8 @@ impl Hourly {
         format!("cron => '{minute} * * * *'")
     }
 
-    /// The occurrence that lies this many before the last one, as SQL; negative ones are still to come.
+    /// The occurrence that lies this many before the last one, as SQL; negative ones are still to
+    /// come.
     pub fn ago(&self, count: i32) -> String {
         format!("(timestamptz '{}+00' - interval '{count} h')", self.last)
     }
@@ -89,8 +91,8 @@ pub async fn waiting(s: &Session, name: &str) -> i64 {
     .await
 }
 
-/// Stores manifests by plain SQL, as many as wanted, each with its own state; much quicker than one call each.
-/// `next_run_at` is SQL that may use `n`.
+/// Stores manifests by plain SQL, as many as wanted, each with its own state; much quicker than one
+/// call each. `next_run_at` is SQL that may use `n`.
 pub fn many(prefix: &str, group: &str, count: i64, next_run_at: &str) -> String {
     // Half a year away, each on one of many days and minutes.
     let month = "1 + (extract(month from now())::int + 5) % 12";

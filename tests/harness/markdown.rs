@@ -1,14 +1,17 @@
 //! The SQL and the commands of a document, and the output that it shows.
 //!
 //! The rule for documents that are run:
-//! - A fenced block whose info string is exactly `sql` is run by psql, one with `sh` by bash, which stops at the first
-//!   command that fails. `sql ignore`, any other word and indented code are not run.
-//! - A fenced block `text` that is the very next block after it is what it prints on standard output (`psql -X -q`, so
-//!   no `CREATE EXTENSION`), blanks at line ends and empty lines at the end aside. A line `...` stands for any number
-//!   of lines.
-//! - The blocks run in order, each in a session of its own, as superuser, in one database that is new and empty at
-//!   the first. It has no scheduler: what a cycle does must be asked for with `select * from trax.tick()`.
-//! - Commands run in one directory that is empty at the first, with `trax` in the path and that database in `PGDATABASE`.
+//! - A fenced block whose info string is exactly `sql` is run by psql, one with `sh` by bash, which
+//!   stops at the first command that fails. `sql ignore`, any other word and indented code are not
+//!   run.
+//! - A fenced block `text` that is the very next block after it is what it prints on standard
+//!   output (`psql -X -q`, so no `CREATE EXTENSION`), blanks at line ends and empty lines at the
+//!   end aside. A line `...` stands for any number of lines.
+//! - The blocks run in order, each in a session of its own, as superuser, in one database that is
+//!   new and empty at the first. It has no scheduler: what a cycle does must be asked for with
+//!   `select * from trax.tick()`.
+//! - Commands run in one directory that is empty at the first, with `trax` in the path and that
+//!   database in `PGDATABASE`.
 
 use crate::process::{Scratch, run};
 use std::process::Command;
@@ -82,8 +85,8 @@ fn fences(text: &str) -> Vec<(usize, &str, String)> {
     found
 }
 
-/// Runs a document's blocks; `command` makes a command of a program with its database. Panics at the first that fails or
-/// that prints something else than the document says.
+/// Runs a document's blocks; `command` makes a command of a program with its database. Panics at
+/// the first that fails or that prints something else than the document says.
 pub fn play(document: &str, blocks: &[Block], command: impl Fn(&str) -> Command) {
     let files = Scratch::new("document");
     for block in blocks {

@@ -56,7 +56,7 @@ impl Pooler {
         }
     }
 
-    /// One that lasts as long as this process; gives its port.
+    /// One that lasts as long as this process; returns its port.
     pub fn for_ever(server: &'static Server, connections: u32) -> u16 {
         let (tell, told) = std::sync::mpsc::channel();
         // The kernel ends the pooler when the thread that started it ends.

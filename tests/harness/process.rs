@@ -37,7 +37,7 @@ impl Process {
         String::from_utf8_lossy(&output).into_owned()
     }
 
-    /// Waits until it has written `text`; gives all that it has written.
+    /// Waits until it has written `text`; returns all that it has written.
     pub async fn says(&self, text: &str, limit: Duration) -> String {
         eventually(&format!("the output {text:?}"), limit, async || {
             let output = self.output();
@@ -132,7 +132,7 @@ impl Drop for Orphan {
     }
 }
 
-/// Runs a program to its end; gives its exit code, standard output and standard error.
+/// Runs a program to its end; returns its exit code, standard output and standard error.
 pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -146,7 +146,7 @@ pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// Runs a program that must succeed without a word of complaint; gives its standard output.
+/// Runs a program that must succeed without a word of complaint; returns its standard output.
 pub fn run_quietly(command: &mut Command) -> String {
     let (code, output, errors) = run(command);
     assert_eq!(
@@ -177,7 +177,8 @@ pub fn trax_binary() -> PathBuf {
     built
 }
 
-/// A directory for the files of one test, open to the servers' account too; it is removed with this value.
+/// A directory for the files of one test, open to the servers' account too; it is removed with this
+/// value.
 pub struct Scratch(PathBuf);
 
 impl Scratch {

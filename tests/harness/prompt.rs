@@ -1,5 +1,6 @@
-//! Promises about time, on a machine that others load: tried again when a try was slow, or measured beside what
-//! PostgreSQL itself does in the same moment. A product that is always slow keeps neither.
+//! Promises about time, on a machine that others load: tried again when a try was slow, or measured
+//! beside what PostgreSQL itself does in the same moment. A product that is always slow keeps
+//! neither.
 
 use crate::session::Session;
 use std::time::{Duration, Instant};
@@ -30,7 +31,8 @@ pub fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Two sessions of which one wakes the other by plain means, an advisory lock: how long waking up takes just now.
+/// Two sessions of which one wakes the other by plain means, an advisory lock: how long waking up
+/// takes just now.
 pub struct Handover {
     giver: Session,
     taker: Option<Session>,
@@ -46,7 +48,8 @@ impl Handover {
         }
     }
 
-    /// From the call that gives the lock back to the moment in which the other session knows that it has it.
+    /// From the call that gives the lock back to the moment in which the other session knows that
+    /// it has it.
     pub async fn time(&mut self) -> Duration {
         let taker = self.taker.take().expect("it comes back after each time");
         let key = self.giver.pid();

@@ -1,5 +1,6 @@
-//! What stands between a client and a server: a proxy that knows where the messages of the PostgreSQL protocol end, and
-//! cuts the connection there; one that freezes; and a host that swallows every packet.
+//! What stands between a client and a server: a proxy that knows where the messages of the
+//! PostgreSQL protocol end, and cuts the connection there; one that freezes; and a host that
+//! swallows every packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,8 +18,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Cuts the connection whose message is number `cut_at` of all, in either direction, in place of passing that
-    /// message on; from then on it passes everything.
+    /// Cuts the connection whose message is number `cut_at` of all, in either direction, in place
+    /// of passing that message on; from then on it passes everything.
     pub async fn before(server_port: u16, cut_at: i64) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
@@ -103,7 +104,8 @@ async fn pass(
     }
 }
 
-/// A proxy whose server can be frozen: connections are accepted and stay open, and nothing comes through.
+/// A proxy whose server can be frozen: connections are accepted and stay open, and nothing comes
+/// through.
 pub struct Freezer {
     port: u16,
     frozen: watch::Sender<bool>,

@@ -114,7 +114,8 @@ pub async fn no_scheduler_of(client: &Client, database: &str, limit: Duration) {
     .await;
 }
 
-/// Waits until the scheduler of a database has woken `times` times: chances to do what it should not.
+/// Waits until the scheduler of a database has woken `times` times: chances to do what it should
+/// not.
 pub async fn scheduler_wakes(client: &Client, database: &str, times: usize) {
     let sql = "select query_start::text from pg_stat_activity
         where backend_type = 'trax scheduler' and datname = $1 and query_start is not null";

@@ -1,5 +1,5 @@
-//! One connection of a test, and what tests ask of it: text as psql prints it, jobs that are claimed, errors with
-//! all their parts, and whether another session waits.
+//! One connection of a test, and what tests ask of it: text as psql prints it, jobs that are
+//! claimed, errors with all their parts, and whether another session waits.
 
 use std::fmt;
 use tokio::task::JoinHandle;
@@ -109,7 +109,8 @@ impl Session {
         self.pid
     }
 
-    /// Runs statements; gives the rows of all as `psql -At` prints them: columns joined by `|`, a line for each row.
+    /// Runs statements; returns the rows of all as `psql -At` prints them: columns joined by `|`, a
+    /// line for each row.
     pub async fn attempt(&self, sql: &str) -> Result<String, Refusal> {
         let messages = self
             .client
@@ -218,8 +219,8 @@ impl Session {
         .await;
     }
 
-    /// Everything that is stored in the tables of trax, as one text: the same before and after means that no row
-    /// changed.
+    /// Everything that is stored in the tables of trax, as one text: the same before and after
+    /// means that no row changed.
     pub async fn everything(&self) -> String {
         let sql = self
             .get(

@@ -13,7 +13,8 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Copies the server with `pg_basebackup` and starts the copy as its standby, with settings of its own.
+    /// Copies the server with `pg_basebackup` and starts the copy as its standby, with settings of
+    /// its own.
     pub async fn of(primary: &Server, settings: &[&str]) -> Self {
         let data = primary.socket_dir().join("standby");
         let mut backup = primary.command("pg_basebackup");
@@ -27,7 +28,8 @@ impl Standby {
             .arg(&data);
         run_quietly(&mut backup);
         let port = free_port().expect("a port is free");
-        // The kernel ends it also when this process is killed; the path of a program stays as it is.
+        // The kernel ends it also when this process is killed; the path of a program stays as it
+        // is.
         let mut command = primary.command("/usr/bin/setpriv");
         command
             .args(["--pdeathsig", "QUIT"])

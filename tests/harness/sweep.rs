@@ -1,5 +1,5 @@
-//! A sweep over recorded attempts by the server's clock: how many ran when one started, and how many were allowed to.
-//! Times are microseconds.
+//! A sweep over recorded attempts by the server's clock: how many ran when one started, and how
+//! many were allowed to. Times are microseconds.
 
 use crate::session::Session;
 use std::collections::BTreeMap;
@@ -55,8 +55,8 @@ pub struct Change {
     pub committed: i64,
 }
 
-/// The greatest limit that may have been in force at an instant: the last one committed before, or one whose call was
-/// under way. `changes` follow each other; before the first nothing was limited.
+/// The greatest limit that may have been in force at an instant: the last one committed before, or
+/// one whose call was under way. `changes` follow each other; before the first nothing was limited.
 pub fn limit_at(changes: &[Change], at: i64) -> i64 {
     let over = changes.partition_point(|change| change.committed < at);
     let last = match over {
@@ -69,8 +69,8 @@ pub fn limit_at(changes: &[Change], at: i64) -> i64 {
         .fold(last, |most, change| most.max(change.limit))
 }
 
-/// For each instant at which something started: how many ran then, those that started included and those that ended at
-/// that instant not.
+/// For each instant at which something started: how many ran then, those that started included and
+/// those that ended at that instant not.
 pub fn running_at_starts(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     // (ended, started) of each instant.
     let mut events: BTreeMap<i64, (i64, i64)> = BTreeMap::new();

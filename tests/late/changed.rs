@@ -1,11 +1,13 @@
-//! Waiting rows that are changed after the snapshot of who lets them in: they are let in all the same, and no other row is.
+//! Waiting rows that are changed after the snapshot of who lets them in: they are let in all the
+//! same, and no other row is.
 
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
 const WAITING: &str = "select count(*) from trax.work_queue where waits_for is not null";
 
-/// Lets statements on the queue of sessions that say so wait for a lock, after their snapshot and before their first row.
+/// Lets statements on the queue of sessions that say so wait for a lock, after their snapshot and
+/// before their first row.
 const SLOW: &str = "
     create function public.wait_for_it() returns trigger language plpgsql as $$
     begin
@@ -17,7 +19,8 @@ const SLOW: &str = "
     create trigger waits before update on trax.work_queue
         for each statement execute function public.wait_for_it()";
 
-/// Runs `sql` in a session of its own, and `meanwhile` in another while the first has its snapshot and not its rows.
+/// Runs `sql` in a session of its own, and `meanwhile` in another while the first has its snapshot
+/// and not its rows.
 async fn beside(db: &Database, s: &Session, prepare: &str, sql: &str, meanwhile: &[&str]) {
     s.get(SLOW).await;
     let (slow, other) = (Session::of(db).await, Session::of(db).await);

@@ -16,7 +16,8 @@ fn jobs() -> usize {
     })
 }
 
-/// Claims, and waits for work when that was not all, until `wanted` are claimed; gives how many claims found nothing.
+/// Claims, and waits for work when that was not all, until `wanted` are claimed; returns how many
+/// claims found nothing.
 async fn claim_all(client: &Client, mut wanted: Vec<i64>) -> usize {
     let mut vain = 0;
     while !wanted.is_empty() {

@@ -59,7 +59,8 @@ async fn leases_removed_by_hand_make_room_at_once() {
     assert_eq!(s.claim("").await.len(), 1);
 }
 
-/// A statement of ours is no statement by hand; what a trigger of somebody else writes because of it is.
+/// A statement of ours is no statement by hand; what a trigger of somebody else writes because of
+/// it is.
 #[tokio::test]
 async fn what_a_trigger_writes_because_of_our_statement_is_claimed_at_once() {
     let (db, s) = emptied().await;

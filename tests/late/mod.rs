@@ -1,5 +1,5 @@
-//! The head of the queue: a job that becomes claimable after many later ones have passed is found at once, whatever
-//! made it late, and so is the head after a crash, a restart and a promotion.
+//! The head of the queue: a job that becomes claimable after many later ones have passed is found
+//! at once, whatever made it late, and so is the head after a crash, a restart and a promotion.
 //!
 //! 20,000 later jobs pass, or as many as `TRAX_LATE_JOBS` says.
 
@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// How long what nobody announces may stay unseen: rows of transactions prepared before a restart, and restored rows. On
-/// an idle machine it is one second.
+/// How long what nobody announces may stay unseen: rows of transactions prepared before a restart,
+/// and restored rows. On an idle machine it is one second.
 const UNANNOUNCED: Duration = Duration::from_secs(20);
 /// Jobs enqueued and passed at once.
 const ROUND: usize = 5_000;

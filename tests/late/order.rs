@@ -1,4 +1,5 @@
-//! Old jobs that become claimable late, and looks at the queue that see less than there is: neither hides a job.
+//! Old jobs that become claimable late, and looks at the queue that see less than there is: neither
+//! hides a job.
 
 use super::{ROUND, UNANNOUNCED, pass, vacuum};
 use harness::session::{Session, session};

@@ -7,7 +7,8 @@ use tokio_postgres::Client;
 use trax_client::testkit::Stop;
 use uuid::Uuid;
 
-/// Jobs that wait behind many that have passed, oldest first, one of them committed late; and one that is executed.
+/// Jobs that wait behind many that have passed, oldest first, one of them committed late; and one
+/// that is executed.
 struct Head {
     waiting: Vec<i64>,
     running: (i64, Uuid),

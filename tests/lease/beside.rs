@@ -1,4 +1,5 @@
-//! Heartbeats of leases whose rows other transactions have: they wait for nobody, and what they say counts.
+//! Heartbeats of leases whose rows other transactions have: they wait for nobody, and what they say
+//! counts.
 
 use super::let_leases_expire;
 use harness::session::{Claimed, Session, session};

@@ -6,7 +6,8 @@ use harness::{PATIENCE, eventually};
 use std::time::Duration;
 use trax_client::testkit::{Server, Stop};
 
-/// A server whose databases have schedulers, with one database and one lease of so long that has been extended.
+/// A server whose databases have schedulers, with one database and one lease of so long that has
+/// been extended.
 async fn working(lease: &str) -> (Server, String, String) {
     let server = scheduling().start().expect("a server starts");
     let db = server.database("work").await.expect("a database is made");

@@ -3,7 +3,8 @@
 use super::let_leases_expire;
 use harness::session::{Claimed, Session, session};
 
-/// One session holds the lease's row with `first` in an open transaction, the other waits with `second`.
+/// One session holds the lease's row with `first` in an open transaction, the other waits with
+/// `second`.
 async fn race(first: &str, second: &str) -> (Session, Claimed, String) {
     let (db, a) = session().await;
     let (b, looker) = (Session::of(&db).await, Session::of(&db).await);

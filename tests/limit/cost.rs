@@ -69,7 +69,8 @@ async fn clear(s: &Session) {
     println!("{claims} claims cleared the lane in {:?}", began.elapsed());
 }
 
-/// What a claim touches without and with 100,000 jobs in front that have left their lane; `settle` runs after that.
+/// What a claim touches without and with 100,000 jobs in front that have left their lane; `settle`
+/// runs after that.
 async fn cost_behind_a_key(settle: &str) -> (i64, i64) {
     let (db, s) = with_free_jobs().await;
     s.enqueue("'a', concurrency_key => 'k', priority => 31")
@@ -191,7 +192,8 @@ async fn cost_of_a_sweep(count: i64) -> i64 {
         s.get(CLAIM).await;
     }
     s.get("vacuum analyze trax.work_queue").await;
-    // A backend sweeps in its first cycle; what it touches for the first time is told by the cycle of another.
+    // A backend sweeps in its first cycle; what it touches for the first time is told by the cycle
+    // of another.
     let manager = Session::of(&db).await;
     buffers(&manager, "select * from trax.tick()").await
 }

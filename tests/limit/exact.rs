@@ -1,4 +1,5 @@
-//! Many claimers under load: from what is recorded, never one too many at any instant, and everything ends.
+//! Many claimers under load: from what is recorded, never one too many at any instant, and
+//! everything ends.
 
 use harness::eventually;
 use harness::limit::most_at_once;
@@ -26,8 +27,8 @@ impl Dice {
     }
 }
 
-/// Two groups of limit 2, one whose limit is changed, keys of one at a time in the default group, keys of two at a
-/// time and a group that has both.
+/// Two groups of limit 2, one whose limit is changed, keys of one at a time in the default group,
+/// keys of two at a time and a group that has both.
 async fn load(s: &Session) {
     s.get(
         "select trax.configure_group('two', max_active_jobs => 2);
@@ -130,7 +131,8 @@ fn claimer(s: Session, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<()> {
     })
 }
 
-/// Looks at the leases again and again; gives the most of each group and key that one snapshot showed.
+/// Looks at the leases again and again; returns the most of each group and key that one snapshot
+/// showed.
 fn watcher(s: Session, done: Arc<AtomicBool>) -> JoinHandle<BTreeMap<String, i64>> {
     let sql = "select group_name || '=' || count(*) from trax.lease where group_name <> 'moving' group by group_name
                union all

@@ -1,4 +1,5 @@
-//! What a count costs while a snapshot is held somewhere: the same however many jobs have gone through what is limited.
+//! What a count costs while a snapshot is held somewhere: the same however many jobs have gone
+//! through what is limited.
 
 use harness::limit::buffers;
 use harness::session::{Claimed, Session, session};
@@ -162,7 +163,8 @@ async fn an_older_job_that_is_claimed_after_a_younger_one_counts() {
         s.get(prepare).await;
         let old = enqueue(&s, job, 0).await;
         enqueue(&s, job, 9).await;
-        // A manifest's jobs have one priority: there the older one waits until the younger has ended.
+        // A manifest's jobs have one priority: there the older one waits until the younger has
+        // ended.
         s.get(&format!(
             "update trax.work_queue set run_at = now() + interval '1 h', waits_for = 'time' where job_id = {old}"
         ))

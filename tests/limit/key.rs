@@ -1,5 +1,5 @@
-//! Limits of concurrency keys: one at a time unless the group says otherwise, in order, and nobody stands behind a
-//! key for ever.
+//! Limits of concurrency keys: one at a time unless the group says otherwise, in order, and nobody
+//! stands behind a key for ever.
 
 use harness::PATIENCE;
 use harness::manifest::complete;

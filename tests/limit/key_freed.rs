@@ -2,8 +2,8 @@
 
 use harness::session::{Claimed, Session, session};
 
-/// A job of a key runs; one waits behind it. Then `end` happens, with `$` for the key of its lease and `#` for its id:
-/// the other one can be claimed.
+/// A job of a key runs; one waits behind it. Then `end` happens, with `$` for the key of its lease
+/// and `#` for its id: the other one can be claimed.
 async fn assert_frees(end: &str) {
     let (_db, s) = session().await;
     let job = holder(&s).await;

@@ -24,7 +24,8 @@ async fn usual_server() -> (Server, Database) {
     (server, database)
 }
 
-/// Claims of up to a thousand jobs each on so many connections, all in open transactions; gives how many jobs each got.
+/// Claims of up to a thousand jobs each on so many connections, all in open transactions; returns
+/// how many jobs each got.
 async fn open_claims(db: &Database, count: usize) -> Vec<i64> {
     let mut sessions = Vec::new();
     let mut claimed = Vec::new();

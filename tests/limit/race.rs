@@ -1,4 +1,5 @@
-//! Outcomes of many keys, claims, changed limits and the cycle at once: nobody is a victim of a deadlock.
+//! Outcomes of many keys, claims, changed limits and the cycle at once: nobody is a victim of a
+//! deadlock.
 
 use harness::limit::waits_or_ends;
 use harness::session::{Session, session};
@@ -18,8 +19,8 @@ fn again(s: Session, sql: &'static str, done: Arc<AtomicBool>) -> JoinHandle<()>
     })
 }
 
-/// Claims up to eight jobs and completes them in one call, named from the last to the first or from the first to the
-/// last, until nothing is left.
+/// Claims up to eight jobs and completes them in one call, named from the last to the first or from
+/// the first to the last, until nothing is left.
 fn completer(s: Session, direction: &'static str, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
         while !done.load(Ordering::Relaxed) {

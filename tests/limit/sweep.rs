@@ -1,5 +1,6 @@
-//! A load with everything at once: claimers, some of whose connections are killed, changed limits, keys over groups.
-//! Afterwards a sweep over what is recorded: never one too many at any instant, and nothing starved.
+//! A load with everything at once: claimers, some of whose connections are killed, changed limits,
+//! keys over groups. Afterwards a sweep over what is recorded: never one too many at any instant,
+//! and nothing starved.
 //!
 //! It runs for 8 seconds, or for as many as `TRAX_SWEEP_SECONDS` says.
 
@@ -24,8 +25,8 @@ const KEYS: i64 = 200;
 const WORK: Duration = Duration::from_millis(2);
 /// Jobs that wait at most, so that a job waits long only when others are preferred to it.
 const BACKLOG: i64 = 600;
-/// How many others may start while a job waits, on a machine of any speed: those of the other groups while its own is
-/// down to one at a time, 5,000 in a minute's run.
+/// How many others may start while a job waits, on a machine of any speed: those of the other
+/// groups while its own is down to one at a time, 5,000 in a minute's run.
 const OVERTAKEN: usize = 15_000;
 /// Each limit changes once in as many of these as there are groups: every second.
 const CHANGE_EVERY: Duration = Duration::from_millis(250);
@@ -45,7 +46,8 @@ fn seconds() -> Duration {
 
 type Held = (Vec<i64>, Vec<Uuid>);
 
-/// Claims, works and completes until `done`; in turn by single calls, by `complete_and_claim` and with a failure.
+/// Claims, works and completes until `done`; in turn by single calls, by `complete_and_claim` and
+/// with a failure.
 async fn work(s: &Session, seed: u64, done: &AtomicBool) -> Result<(), Error> {
     let client = s.client();
     let worker = format!("worker {}", s.pid());
@@ -108,7 +110,7 @@ fn was_killed(error: &Error) -> bool {
     error.is_closed() || error.code() == Some(&SqlState::ADMIN_SHUTDOWN)
 }
 
-/// A claimer that connects again whenever it is killed; gives how often that was.
+/// A claimer that connects again whenever it is killed; returns how often that was.
 fn claimer(db: Database, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<usize> {
     tokio::spawn(async move {
         let mut killed = 0;
@@ -148,7 +150,7 @@ async fn now(s: &Session) -> i64 {
         .await
 }
 
-/// Sets the limit of a group; gives when.
+/// Sets the limit of a group; returns when.
 async fn set(s: &Session, group: usize, limit: i64) -> Change {
     let began = now(s).await;
     s.get(&format!(
@@ -162,7 +164,7 @@ async fn set(s: &Session, group: usize, limit: i64) -> Change {
     }
 }
 
-/// Changes the limits in turn; gives the changes of each group.
+/// Changes the limits in turn; returns the changes of each group.
 fn changer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<Vec<Vec<Change>>> {
     tokio::spawn(async move {
         let mut changes = vec![Vec::new(); GROUPS];
@@ -179,7 +181,7 @@ fn changer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<Vec<Vec<Change>>> {
     })
 }
 
-/// Keeps work waiting until `done`; gives how many jobs there were. Keys go over all groups.
+/// Keeps work waiting until `done`; returns how many jobs there were. Keys go over all groups.
 fn producer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<i64> {
     tokio::spawn(async move {
         let mut made = 0;
@@ -201,7 +203,8 @@ fn producer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<i64> {
     })
 }
 
-/// Looks at the leases, which are what limits count; gives the most of one key that a snapshot showed.
+/// Looks at the leases, which are what limits count; returns the most of one key that a snapshot
+/// showed.
 fn watcher(s: Session, done: Arc<AtomicBool>) -> JoinHandle<i64> {
     tokio::spawn(async move {
         let mut most = 0;

@@ -74,7 +74,8 @@ impl Model {
         all
     }
 
-    /// What an action makes of a state; `None` where it is not possible, has to wait, or changes nothing.
+    /// What an action makes of a state; `None` where it is not possible, has to wait, or changes
+    /// nothing.
     pub(super) fn step(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
         match action {
@@ -100,8 +101,9 @@ impl Model {
         Some(state)
     }
 
-    /// Under the locks of the group and the key, which are left alone when others have them, counts what has committed
-    /// and takes the first row that there is room for; rows behind the key leave their lane.
+    /// Under the locks of the group and the key, which are left alone when others have them, counts
+    /// what has committed and takes the first row that there is room for; rows behind the key leave
+    /// their lane.
     fn claim_next(&self, state: &mut State, worker: usize) -> Option<()> {
         if state.open[worker].is_some() || state.believes[worker].is_some() {
             return None;
@@ -141,7 +143,8 @@ impl Model {
         Some(())
     }
 
-    /// The lease goes when the fence lets the session through; else it is told, and holds nothing any more.
+    /// The lease goes when the fence lets the session through; else it is told, and holds nothing
+    /// any more.
     fn end(&self, state: &mut State, worker: usize, outcome: Outcome) -> Option<()> {
         let held = state.believes[worker]?;
         if state.open[worker].is_some() || state.is_locked(held.job, None) {
@@ -224,7 +227,8 @@ impl Model {
         if !self.rules.sweep || state.open[self.workers].is_some() || state.leases() > 0 {
             return None;
         }
-        // `distinct on` names the first whether or not it is locked; `skip locked` then leaves it out.
+        // `distinct on` names the first whether or not it is locked; `skip locked` then leaves it
+        // out.
         let first = state.jobs.iter().position(Job::is_blocked)?;
         if state.is_locked(first, None) {
             return None;
@@ -366,8 +370,8 @@ fn kill(state: &mut State, worker: usize) -> Option<()> {
     Some(())
 }
 
-/// The server's clock passes the end of a lease: sooner or later where nobody is left to extend it, as often as it is
-/// counted under a worker that is late.
+/// The server's clock passes the end of a lease: sooner or later where nobody is left to extend it,
+/// as often as it is counted under a worker that is late.
 fn lease_expires(state: &mut State, number: usize) -> Option<()> {
     let Place::Lease { expired, token, .. } = &mut state.jobs[number].place else {
         return None;

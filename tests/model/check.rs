@@ -111,8 +111,8 @@ impl Model {
         if self.keyed { 1 } else { widest }
     }
 
-    /// Holds in every state that can be reached, and every path comes to an end: with no dead end, where all jobs have
-    /// ended.
+    /// Holds in every state that can be reached, and every path comes to an end: with no dead end,
+    /// where all jobs have ended.
     fn holds(self) {
         self.assert_no_circle();
         let explored = self.checker().threads(2).symmetry().spawn_dfs().join();

@@ -1,12 +1,13 @@
 //! A model of claims, leases, heartbeats, the reaper, limits and outcomes, explored to its end.
 //!
-//! Words: a *session* is a worker's connection; what it *believes* to hold is what its last claim gave it; a worker that
-//! is paused takes no step, which costs nothing here; one that is *killed* loses its open transaction and its belief,
-//! and starts again.
+//! Words: a *session* is a worker's connection; what it *believes* to hold is what its last claim
+//! gave it; a worker that is paused takes no step, which costs nothing here; one that is *killed*
+//! loses its open transaction and its belief, and starts again.
 //!
-//! Every action is named after the function that it models, and does what these functions of `trax_pg` and statements of
-//! `sql/query` do under the locks that they take. What a transaction has done is seen by others after its `Commit`; a row that it
-//! has locked is stepped over (`skip locked`) or waited for, which here is an action that is not possible yet.
+//! Every action is named after the function that it models, and does what these functions of
+//! `trax_pg` and statements of `sql/query` do under the locks that they take. What a transaction
+//! has done is seen by others after its `Commit`; a row that it has locked is stepped over (`skip
+//! locked`) or waited for, which here is an action that is not possible yet.
 //!
 //! | action | functions, statements | locks |
 //! |---|---|---|
@@ -22,12 +23,13 @@
 //! | `Commit` | the end of any of these transactions | |
 //! | `Kill`, `LeaseExpires` | what the world does | |
 //!
-//! All jobs are of one lane, one group with a limit and one concurrency key or none. What the world may do is counted, so
-//! that every path ends; a path may end only where all jobs have ended.
+//! All jobs are of one lane, one group with a limit and one concurrency key or none. What the world
+//! may do is counted, so that every path ends; a path may end only where all jobs have ended.
 //!
-//! Each rule can be left out (`Rules`), and the checker then finds what it is for (`check.rs`). An outcome deletes the
-//! lease in the statement that records it, so without the token alone a stale worker ends somebody else's attempt, and
-//! with no look at the lease at all a job completes twice: the token and the delete are the fence together.
+//! Each rule can be left out (`Rules`), and the checker then finds what it is for (`check.rs`). An
+//! outcome deletes the lease in the statement that records it, so without the token alone a stale
+//! worker ends somebody else's attempt, and with no look at the lease at all a job completes twice:
+//! the token and the delete are the fence together.
 
 mod action;
 mod check;
@@ -131,7 +133,8 @@ struct Held {
     token: u8,
 }
 
-/// The rows that a transaction has changed and the locks that it keeps until it ends. Sets of jobs are bits.
+/// The rows that a transaction has changed and the locks that it keeps until it ends. Sets of jobs
+/// are bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Transaction {
     /// Jobs that get a lease.
@@ -164,8 +167,8 @@ struct State {
     expiries: u8,
     failures: u8,
     releases: u8,
-    /// What must never be true: a claim exceeded a limit in force at its commit, or an outcome was recorded for
-    /// somebody who did not hold the lease.
+    /// What must never be true: a claim exceeded a limit in force at its commit, or an outcome was
+    /// recorded for somebody who did not hold the lease.
     over_limit: bool,
     over_key: bool,
     usurped: bool,
@@ -215,8 +218,8 @@ impl State {
     }
 }
 
-/// Sessions are interchangeable, and of a token only counts whether it is that of the lease: of all states that differ
-/// in these alone one is explored.
+/// Sessions are interchangeable, and of a token only counts whether it is that of the lease: of all
+/// states that differ in these alone one is explored.
 impl Representative for State {
     fn representative(&self) -> State {
         let mut state = self.clone();

@@ -126,7 +126,8 @@ async fn complete_many_records_live_tokens_and_leaves_stale_ones() {
         j[1].key()
     ))
     .await;
-    // In disorder; the second is done, the fourth has the fifth's token, the first is named twice, the fifth is left out.
+    // In disorder; the second is done, the fourth has the fifth's token, the first is named twice,
+    // the fifth is left out.
     let sql = format!(
         "select string_agg(c::text, ',' order by c) from trax.complete_many(
              array[{}, {}, {}, {}, {}], array['{}', '{}', '{}', '{}', '{}']::uuid[],
@@ -169,7 +170,8 @@ async fn complete_many_finds_its_leases_whatever_stands_between_them() {
     s.get("select trax.complete(job_id, token) from trax.lease where job_id % 5 = 0")
         .await;
     for seed in ["0.1", "0.5", "0.9"] {
-        // In any order: true tokens, some of them twice, wrong ones, jobs that have none and never had.
+        // In any order: true tokens, some of them twice, wrong ones, jobs that have none and never
+        // had.
         s.get(&format!("select setseed({seed})")).await;
         s.get(
             "create temp table asked as
@@ -280,7 +282,7 @@ async fn an_old_job_that_was_released_is_claimed_before_younger_ones() {
     assert_eq!(s.claim_ids("").await, [old]);
 }
 
-/// Calls one statement again and again with its jobs in this order; gives what it must not see.
+/// Calls one statement again and again with its jobs in this order; returns what it must not see.
 async fn keep_calling(s: Session, sql: String, rounds: usize) -> Vec<String> {
     let mut refusals = Vec::new();
     for _ in 0..rounds {

@@ -1,13 +1,13 @@
-//! The pages of reference, compared with the server: `functions.md` is written from the comments of the functions,
-//! `settings.md` has a row with the default of each setting.
+//! The pages of reference, compared with the server: `functions.md` is written from the comments of
+//! the functions, `settings.md` has a row with the default of each setting.
 
 use super::{root, text};
 use harness::database;
 use harness::scheduler::{connect, execute};
 use tokio_postgres::Client;
 
-/// The functions of the contract, in the order of the page. One that is called by nobody but trax says "Internal." in
-/// its comment, and has no place here.
+/// The functions of the contract, in the order of the page. One that is called by nobody but trax
+/// says "Internal." in its comment, and has no place here.
 const CONTRACT: [(&str, &str); 7] = [
     (
         "Produce",

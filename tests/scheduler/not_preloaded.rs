@@ -1,4 +1,5 @@
-//! The library without `shared_preload_libraries`: everything works, and status says what is missing.
+//! The library without `shared_preload_libraries`: everything works, and status says what is
+//! missing.
 
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, no_scheduler_of, scheduler_of, status,

@@ -11,8 +11,8 @@ use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use trax_client::testkit::Stop;
 
-/// What a fast shutdown takes once the scheduler of this database does what `prepare` has made it do: `busy` is its wait
-/// event then, of the kind `what`.
+/// What a fast shutdown takes once the scheduler of this database does what `prepare` has made it
+/// do: `busy` is its wait event then, of the kind `what`.
 async fn shutdown_while(name: &str, prepare: &str, what: &str, busy: &str) -> Duration {
     let mut server = scheduling().start().expect("a server starts");
     let database = server.database(name).await.expect("a database is made");
@@ -123,7 +123,8 @@ async fn switching_trax_off_in_the_file_ends_the_schedulers_and_on_brings_them_b
 
 /// From the promotion of a standby to its first cycle.
 async fn promotion() -> Duration {
-    // The primary's launcher leaves the database alone, so that the work is still there for the standby.
+    // The primary's launcher leaves the database alone, so that the work is still there for the
+    // standby.
     let server = scheduling()
         .setting("trax.databases", "no_such")
         .start()

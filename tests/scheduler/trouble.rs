@@ -81,7 +81,8 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         made.map(|_| ()).ok_or("it is not there".to_owned())
     })
     .await;
-    // It may have seen the first of the settings alone and connected again for the others, but it did not fail.
+    // It may have seen the first of the settings alone and connected again for the others, but it
+    // did not fail.
     assert!(
         schedulers(&client, database.name())
             .await

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use trax_client::testkit::{Database, Server};
 
-/// A waiter that a bell wakes is served within this time on an idle machine; without it the next look is up to a second
-/// away.
+/// A waiter that a bell wakes is served within this time on an idle machine; without it the next
+/// look is up to a second away.
 const PROMPT: Duration = Duration::from_millis(250);
 
 /// A session that waits, seen in the queue and in its sleep.
@@ -78,8 +78,8 @@ async fn preloaded() -> (Server, Database, Session) {
     (server, database, session)
 }
 
-/// Five waiters are served in the order in which they came, each when the one before gives its token back; gives how long
-/// it took at most.
+/// Five waiters are served in the order in which they came, each when the one before gives its
+/// token back; returns how long it took at most.
 async fn in_order(db: &Database, s: &Session) -> Duration {
     let first = take(s, "n", 1).await.expect("granted");
     let waiting = five_waiters(db, s).await;
@@ -213,7 +213,7 @@ async fn assert_forgotten(how: &str) {
     takes_less_than(PROMPT, "serving the second", serving).await;
 }
 
-/// The same once; gives how long the second waited.
+/// The same once; returns how long the second waited.
 async fn forgotten(db: &Database, s: &Session, how: &str) -> Duration {
     let first = take(s, "n", 1).await.expect("granted");
     let gone = Waiting::begin(db, s, &wait_for("n", 1, "10 min"), 0).await;

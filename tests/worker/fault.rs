@@ -1,6 +1,8 @@
-//! What breaks while a worker works: the connection at each message, signals at any moment, the server, the handler.
+//! What breaks while a worker works: the connection at each message, signals at any moment, the
+//! server, the handler.
 //!
-//! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; without it a part of them is tried.
+//! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; without it a part of them is
+//! tried.
 
 use super::signal::child_worker;
 use super::{enqueue, run, runs, start, worker, worker_at};
@@ -49,7 +51,8 @@ pub(super) async fn all_complete(client: &Client, jobs: i64) {
     assert_eq!(violations(client).await, Vec::<String>::new());
 }
 
-/// A worker whose connections are cut before message `cut_at` passes; gives whether there were so many.
+/// A worker whose connections are cut before message `cut_at` passes; returns whether there were so
+/// many.
 async fn cut_before(cut_at: i64) -> bool {
     let database = live_database().await;
     let client = connect(&database).await;
@@ -81,7 +84,8 @@ async fn cut_before(cut_at: i64) -> bool {
     let cut = proxy.has_cut();
     running.drain().await;
     all_complete(&client, 4).await;
-    // Its scheduler holds one of the server's places for workers, and there are more cuts than places.
+    // Its scheduler holds one of the server's places for workers, and there are more cuts than
+    // places.
     drop(client);
     let elsewhere = connect(&live_server().existing("postgres")).await;
     execute(

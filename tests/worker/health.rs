@@ -12,7 +12,8 @@ use trax_client::{Context, Error, Event, HandlerResult, JobError, Worker};
 
 /// How long a loop may stand still where that is tested.
 const STALL: Duration = Duration::from_millis(600);
-/// The same where a loop that does not must be seen alive, on a machine that is busy with other things.
+/// The same where a loop that does not must be seen alive, on a machine that is busy with other
+/// things.
 const LONG_STALL: Duration = Duration::from_secs(3);
 
 /// A worker that serves its health, and the port when it does.

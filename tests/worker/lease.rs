@@ -10,8 +10,8 @@ use trax_client::{
     Cancelled, Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJob, Reason,
 };
 
-/// The lease of the tests below: a worker that a busy machine holds up for less than two seconds keeps it. Schedulers
-/// reap 60 times in it.
+/// The lease of the tests below: a worker that a busy machine holds up for less than two seconds
+/// keeps it. Schedulers reap 60 times in it.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn hasty_database() -> Database {
@@ -46,7 +46,8 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_the_lease() {
     let database = hasty_database().await;
     let client = connect(&database).await;
     let job = enqueue(&client, "block", 1).await;
-    // This test's runtime has one thread: while it is blocked, nothing else of the worker runs on it.
+    // This test's runtime has one thread: while it is blocked, nothing else of the worker runs on
+    // it.
     let block = |_: u32, _: Context| async {
         std::thread::sleep(LEASE * 3);
         Ok::<_, JobError>(())

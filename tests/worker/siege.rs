@@ -1,7 +1,9 @@
-//! A worker process under siege: the server restarts again and again, sessions are ended, others hold connections.
+//! A worker process under siege: the server restarts again and again, sessions are ended, others
+//! hold connections.
 //!
-//! In the end all work is done, nobody had to help, and the process has not grown. `TRAX_FAULTS=whole` is the long form:
-//! ten restarts, a minute of five ended sessions a second, 300 idle connections.
+//! In the end all work is done, nobody had to help, and the process has not grown.
+//! `TRAX_FAULTS=whole` is the long form: ten restarts, a minute of five ended sessions a second,
+//! 300 idle connections.
 
 use super::fault::{all_complete, hasty, whole};
 use super::signal::child_of;

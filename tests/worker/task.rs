@@ -1,4 +1,5 @@
-//! Tasks as types, extractors, schedules beside their handlers, progress, and what a worker says at its start.
+//! Tasks as types, extractors, schedules beside their handlers, progress, and what a worker says at
+//! its start.
 
 use super::{run, start, state_becomes, worker, worker_config};
 use harness::scheduler::{connect, execute, value};

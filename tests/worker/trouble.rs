@@ -1,4 +1,5 @@
-//! A server that has no time, no lock or no room at the moment of an outcome: finished work is told again until it is kept.
+//! A server that has no time, no lock or no room at the moment of an outcome: finished work is told
+//! again until it is kept.
 
 use super::{enqueue, run, runs, start, worker, worker_at};
 use harness::scheduler::{connect, execute, value};

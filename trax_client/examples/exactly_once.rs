@@ -1,10 +1,11 @@
 //! A transfer of money that happens once, whatever breaks.
 //!
-//! A job may be executed more than once: its worker may die between the work and the word that it is done. Here both
-//! are one transaction. It commits, and the job is over; or it does not, and the next attempt finds nothing done.
+//! A job may be executed more than once: its worker may die between the work and the word that it
+//! is done. Here both are one transaction. It commits, and the job is over; or it does not, and the
+//! next attempt finds nothing done.
 //!
-//! `DATABASE_URL` names the database; `BREAK_AFTER=debit` or `BREAK_AFTER=complete` kills the process there, once the
-//! first attempt has come that far.
+//! `DATABASE_URL` names the database; `BREAK_AFTER=debit` or `BREAK_AFTER=complete` kills the
+//! process there, once the first attempt has come that far.
 
 use serde::{Deserialize, Serialize};
 use trax_client::{
@@ -37,7 +38,8 @@ async fn transfer(
     tx.execute(add, &[&order.from, &-order.amount]).await?;
     break_after("debit", &ctx);
     tx.execute(add, &[&order.to, &order.amount]).await?;
-    // Says whether the lease is still ours. If not, another attempt does the transfer: undo this one.
+    // Says whether the lease is still ours. If not, another attempt does the transfer: undo this
+    // one.
     let ours = Client::new(&tx)
         .complete(ctx.job_id(), ctx.token(), &order.amount)
         .await?;

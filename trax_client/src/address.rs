@@ -1,7 +1,8 @@
 //! Where the database is, and how the way there is protected.
 //!
-//! Words: an *address* is a connection string of libpq, as a URL or as `key=value` pairs. The driver knows all of it but
-//! what TLS needs beyond on and off; that is taken out here and kept beside its `Config`.
+//! Words: an *address* is a connection string of libpq, as a URL or as `key=value` pairs. The
+//! driver knows all of it but what TLS needs beyond on and off; that is taken out here and kept
+//! beside its `Config`.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -27,7 +28,8 @@ pub enum SslMode {
     Allow,
     /// TLS when the server offers it, and none when it fails. The default.
     Prefer,
-    /// TLS, or no connection. The certificate is verified only when `sslrootcert` is there, as `VerifyCa` does.
+    /// TLS, or no connection. The certificate is verified only when `sslrootcert` is there, as
+    /// `VerifyCa` does.
     Require,
     /// The certificate must be signed by a CA of `sslrootcert`.
     VerifyCa,
@@ -68,7 +70,8 @@ impl FromStr for SslMode {
     }
 }
 
-/// What an address says of TLS, by parameter, each as libpq accepts it; what it does not say has libpq's default.
+/// What an address says of TLS, by parameter, each as libpq accepts it; what it does not say has
+/// libpq's default.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tls(BTreeMap<&'static str, String>);
 
@@ -130,25 +133,27 @@ impl Tls {
     }
 }
 
-/// Where the database is: the driver's `Config`, which it is otherwise used as, and libpq's parameters for TLS:
-/// `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslcrl`, `sslcrldir`, `sslsni`, `ssl_min_protocol_version`,
-/// `ssl_max_protocol_version` and `channel_binding`.
+/// Where the database is: the driver's `Config`, which it is otherwise used as, and libpq's
+/// parameters for TLS: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslcrl`, `sslcrldir`,
+/// `sslsni`, `ssl_min_protocol_version`, `ssl_max_protocol_version` and `channel_binding`.
 ///
 /// ```
 /// use trax_client::{Address, SslMode};
 ///
-/// let address: Address = "postgres://app@db.example.org/app?sslmode=verify-full&sslrootcert=/etc/ca.pem".parse()?;
+/// let address: Address =
+/// "postgres://app@db.example.org/app?sslmode=verify-full&sslrootcert=/etc/ca.pem".parse()?;
 /// assert_eq!(address.sslmode(), SslMode::VerifyFull);
 /// assert_eq!(address.get_dbname(), Some("app"));
 /// # Ok::<(), trax_client::Error>(())
 /// ```
 ///
-/// TLS needs the cargo feature `tls`; without it every mode from `require` on is refused when connecting. The files are
-/// read anew for each connection, so a certificate can be renewed under a running worker. `sslrootcert=system` means the
-/// CAs of the machine, and `verify-full`. Files that are not named are looked for in `~/.postgresql`, as libpq does.
-/// Through the socket of the same machine no TLS is used. Unlike libpq, a list of revoked certificates that is named and
-/// cannot be read is an error, a key with a passphrase cannot be read, and a server's certificate of X.509 version 1
-/// that a CA has signed cannot be verified.
+/// TLS needs the cargo feature `tls`; without it every mode from `require` on is refused when
+/// connecting. The files are read anew for each connection, so a certificate can be renewed under a
+/// running worker. `sslrootcert=system` means the CAs of the machine, and `verify-full`. Files that
+/// are not named are looked for in `~/.postgresql`, as libpq does. Through the socket of the same
+/// machine no TLS is used. Unlike libpq, a list of revoked certificates that is named and cannot be
+/// read is an error, a key with a passphrase cannot be read, and a server's certificate of X.509
+/// version 1 that a CA has signed cannot be verified.
 #[derive(Clone, Debug)]
 pub struct Address {
     config: Config,
@@ -183,7 +188,8 @@ impl FromStr for Address {
                 );
             }
             Error::Address(match text.as_str() {
-                // The driver's words for any text that it cannot begin with, or that stops too early.
+                // The driver's words for any text that it cannot begin with, or that stops too
+                // early.
                 "unexpected EOF" => {
                     "it is neither postgres://host/database nor parameters such as \
                                      host=/socket/dir dbname=x"
@@ -200,8 +206,8 @@ impl FromStr for Address {
     }
 }
 
-/// An `@` in a password that is not written as %40 would make the rest of it part of the host's name, which errors
-/// print.
+/// An `@` in a password that is not written as %40 would make the rest of it part of the host's
+/// name, which errors print.
 fn refuse_open_at(text: &str) -> Result<()> {
     let behind = text.split_once("://").map_or("", |(_, behind)| behind);
     let host = behind.split_once('@').map_or("", |(_, host)| host);
@@ -240,8 +246,9 @@ pub(crate) type Opened = (Client, Driver);
 type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
 impl Address {
-    /// What the address does not say of TLS is what libpq's variables say: PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY,
-    /// PGSSLCRL, PGSSLCRLDIR, PGSSLSNI, PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
+    /// What the address does not say of TLS is what libpq's variables say: PGSSLMODE,
+    /// PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, PGSSLCRL, PGSSLCRLDIR, PGSSLSNI,
+    /// PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
     ///
     /// # Errors
     /// [`Error::Address`] when one of them has a value that libpq does not know.
@@ -282,12 +289,12 @@ impl Address {
 
     /// A new connection, driven by a task of its own until the client is dropped.
     ///
-    /// Each host may take `connect_timeout`, the handshake included, or 10 s. One that is silent holds up the next for a
-    /// quarter of a second at most: from then on both are tried.
+    /// Each host may take `connect_timeout`, the handshake included, or 10 s. One that is silent
+    /// holds up the next for a quarter of a second at most: from then on both are tried.
     ///
     /// # Errors
-    /// [`Error::Tls`] when the server or its certificate is not what the address asks for, [`Error::Connection`] when it
-    /// cannot be reached, or what the server says.
+    /// [`Error::Tls`] when the server or its certificate is not what the address asks for,
+    /// [`Error::Connection`] when it cannot be reached, or what the server says.
     pub async fn connect(&self) -> Result<Client> {
         let (client, connection) = self.open().await?;
         tokio::spawn(async move {
@@ -297,7 +304,8 @@ impl Address {
         Ok(client)
     }
 
-    /// The same over a stream that is open already, a tunnel or a proxy, to the server of this name.
+    /// The same over a stream that is open already, a tunnel or a proxy, to the server of this
+    /// name.
     pub async fn connect_over<S>(&self, stream: S, host: &str) -> Result<Client>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -305,7 +313,8 @@ impl Address {
         let mut connector = connector(self)?;
         let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
             .map_err(|error| Error::Tls(error.to_string()))?;
-        // The host is not in the address, and the stream may lead anywhere: no socket of this machine is taken for granted.
+        // The host is not in the address, and the stream may lead anywhere: no socket of this
+        // machine is taken for granted.
         let way = match self.sslmode() {
             SslMode::Disable | SslMode::Allow => DriverMode::Disable,
             SslMode::Prefer => DriverMode::Prefer,
@@ -346,7 +355,8 @@ impl Address {
         Ok(self.driver_config(way).connect(connector).await?)
     }
 
-    /// What the driver is to do about TLS, and what else when that is refused: libpq's `allow` and `prefer` try both.
+    /// What the driver is to do about TLS, and what else when that is refused: libpq's `allow` and
+    /// `prefer` try both.
     fn ways(&self) -> &'static [DriverMode] {
         let is_socket = |host: &Host| matches!(host, Host::Unix(_));
         let hosts = self.get_hosts();

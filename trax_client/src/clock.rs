@@ -1,6 +1,8 @@
-//! Time as the server's goes on, also while this machine sleeps: what leases and tokens are measured by.
+//! Time as the server's goes on, also while this machine sleeps: what leases and tokens are
+//! measured by.
 //!
-//! `Instant` stands still in suspend, and so do all timers: whoever waits for a moment looks at least once in [`LOOK`].
+//! `Instant` stands still in suspend, and so do all timers: whoever waits for a moment looks at
+//! least once in [`LOOK`].
 
 use std::ops::Add;
 #[cfg(feature = "testkit")]

@@ -1,8 +1,9 @@
 //! Which of several hosts answers, and for how long each may be silent.
 //!
-//! Enters: an address, whose hosts may have several addresses each. Leaves: a connection that is ready for calls, its
-//! handshake included, or the most telling of the errors. Holds: no host delays another for longer than a `stagger`, and
-//! none is waited for longer than its limit. The first that stands in the address is preferred while it answers.
+//! Enters: an address, whose hosts may have several addresses each. Leaves: a connection that is
+//! ready for calls, its handshake included, or the most telling of the errors. Holds: no host
+//! delays another for longer than a `stagger`, and none is waited for longer than its limit. The
+//! first that stands in the address is preferred while it answers.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -169,7 +170,8 @@ async fn bounded<T>(limit: Duration, opening: impl Future<Output = Result<T>>) -
     }
 }
 
-/// The first that succeeds; each begins when the one before has failed, or has been silent for a `stagger`.
+/// The first that succeeds; each begins when the one before has failed, or has been silent for a
+/// `stagger`.
 async fn race<T, F>(tries: Vec<impl FnOnce() -> F>, stagger: Duration) -> Result<T>
 where
     T: Send + 'static,

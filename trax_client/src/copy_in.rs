@@ -34,8 +34,8 @@ const TYPES: [Type; 10] = [
 
 /// A COPY into the queue that has begun, of [`Client::copy_in`](crate::Client::copy_in).
 ///
-/// It begins a transaction where none is open, and [`finish`](Self::finish) commits that. Dropped before, it queues
-/// nothing, and the transaction that it is part of fails.
+/// It begins a transaction where none is open, and [`finish`](Self::finish) commits that. Dropped
+/// before, it queues nothing, and the transaction that it is part of fails.
 pub struct CopyIn<'a> {
     writer: Pin<Box<BinaryCopyInWriter>>,
     rollback: Rollback<'a>,
@@ -45,7 +45,8 @@ pub struct CopyIn<'a> {
     input: Vec<u8>,
 }
 
-/// Whether a transaction is open: by itself a statement begins one at the time of its own beginning.
+/// Whether a transaction is open: by itself a statement begins one at the time of its own
+/// beginning.
 async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
     let sql = "select pg_catalog.statement_timestamp() operator(pg_catalog.<>) pg_catalog.transaction_timestamp()";
     let messages = db.simple_query(sql).await?;
@@ -54,8 +55,9 @@ async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
 }
 
 impl<'a> CopyIn<'a> {
-    /// The end of a COPY by itself is acknowledged before it commits, and the driver reads no further: what then becomes
-    /// of the commit nobody would hear. So a transaction is begun where there is none.
+    /// The end of a COPY by itself is acknowledged before it commits, and the driver reads no
+    /// further: what then becomes of the commit nobody would hear. So a transaction is begun where
+    /// there is none.
     pub(crate) async fn begin(db: &'a tokio_postgres::Client) -> Result<Self> {
         let is_own = !is_in_transaction(db).await?;
         let rollback = Rollback { db, is_due: is_own };
@@ -96,8 +98,8 @@ impl<'a> CopyIn<'a> {
         Ok(self.writer.as_mut().write(&row).await?)
     }
 
-    /// Ends the statement; gives how many jobs the server took, those included whose unique key is alive, which queued
-    /// nothing.
+    /// Ends the statement; returns how many jobs the server took, those included whose unique key
+    /// is alive, which queued nothing.
     ///
     /// # Errors
     /// A mistake in one job, which the message names by its row, leaves none of them.
@@ -125,7 +127,8 @@ impl Drop for Rollback<'_> {
         if !self.is_due {
             return;
         }
-        // The first poll sends it. Nobody waits for the answer: what comes next over this connection comes after it.
+        // The first poll sends it. Nobody waits for the answer: what comes next over this
+        // connection comes after it.
         let rollback = pin!(self.db.batch_execute("rollback"));
         if rollback
             .poll(&mut Context::from_waker(Waker::noop()))

@@ -51,12 +51,13 @@ pub enum Error {
     WrongState(Report),
     /// 40001, 40P01, 23505: lost against a concurrent transaction; doing it again may succeed.
     Conflict(Report),
-    /// 57014, 55P03 and the classes 53 and 58: the server had no time, no room or no lock for it; the same call may
-    /// succeed in a moment.
+    /// 57014, 55P03 and the classes 53 and 58: the server had no time, no room or no lock for it;
+    /// the same call may succeed in a moment.
     Busy(Report),
     /// 42501: this role may not do that; `trax.grant_access` gives the right.
     NotPermitted(Report),
-    /// 42883, 3F000, 42P01: the extension, or this function or table of it, is not in this database.
+    /// 42883, 3F000, 42P01: the extension, or this function or table of it, is not in this
+    /// database.
     NotInstalled(Report),
     /// 0A000: a part of the contract that this version does not have yet.
     Unsupported(Report),
@@ -66,7 +67,8 @@ pub enum Error {
     Connection(Box<dyn std::error::Error + Send + Sync>),
     /// The address of the database is not one; says what is wrong.
     Address(String),
-    /// The server offers no TLS, its certificate is not to be trusted, or a certificate of this side cannot be read.
+    /// The server offers no TLS, its certificate is not to be trusted, or a certificate of this
+    /// side cannot be read.
     Tls(String),
     /// The worker was put together wrong; says what to do.
     Setup(String),
@@ -118,8 +120,8 @@ impl Error {
         Error::Connection(Box::new(Unanswered(limit)))
     }
 
-    /// What was sent is refused, now and always: an output that is too large, a number beyond what the server stores, a
-    /// constraint or a trigger that says no.
+    /// What was sent is refused, now and always: an output that is too large, a number beyond what
+    /// the server stores, a constraint or a trigger that says no.
     pub(crate) fn is_of_the_values(&self) -> bool {
         match self {
             Error::InvalidArgument(_) | Error::TooLarge(_) | Error::Conversion(_) => true,
@@ -174,7 +176,8 @@ pub(crate) enum Blame {
 /// The one place that knows which SQLSTATE means what.
 fn blame(sqlstate: &str) -> Blame {
     match sqlstate {
-        // Shutting down, crashed, starting, dropped, idle or too long in a transaction; full; a standby.
+        // Shutting down, crashed, starting, dropped, idle or too long in a transaction; full; a
+        // standby.
         "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" | "53300" | "25006" => {
             Blame::Connection
         }
@@ -217,7 +220,8 @@ impl From<tokio_postgres::Error> for Error {
         if let Some(db) = error.as_db_error() {
             return Error::from_report(db.code(), Report::from(db));
         }
-        // Only these two kinds of the driver are not about the connection, and it names them in text.
+        // Only these two kinds of the driver are not about the connection, and it names them in
+        // text.
         let text = error.to_string();
         if text.contains("serializing parameter") || text.contains("deserializing column") {
             return Error::Conversion(error.into());

@@ -1,8 +1,9 @@
 //! As much of an HTTP server as a probe or a scraper needs.
 //!
-//! Enters: GET and HEAD requests, one on each connection. Leaves: the page that a function gives for the path.
-//! Holds: a client that says nothing, or too much, holds up nobody else: of those that have not said yet what they want
-//! the oldest is left when there are too many, or when its patience is over.
+//! Enters: GET and HEAD requests, one on each connection. Leaves: the page that a function gives
+//! for the path. Holds: a client that says nothing, or too much, holds up nobody else: of those
+//! that have not said yet what they want the oldest is left when there are too many, or when its
+//! patience is over.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -66,7 +67,8 @@ pub fn listen(address: &str) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Answers with what `page` gives for a path, until it is dropped. `trouble` hears of connections that cannot be accepted.
+/// Answers with what `page` gives for a path, until it is dropped. `trouble` hears of connections
+/// that cannot be accepted.
 ///
 /// # Errors
 /// When the listener is not one of this runtime's kind.

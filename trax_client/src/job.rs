@@ -75,13 +75,15 @@ impl JobOptions {
         self
     }
 
-    /// What travels with every attempt of the job, for tracing. A W3C trace context has [`JobOptions::trace_context`].
+    /// What travels with every attempt of the job, for tracing. A W3C trace context has
+    /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: Value) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// The span that enqueues the job. With the feature `opentelemetry` it is the current one unless this says otherwise.
+    /// The span that enqueues the job. With the feature `opentelemetry` it is the current one
+    /// unless this says otherwise.
     pub fn trace_context(self, context: &TraceContext) -> Self {
         self.trace(context.to_json())
     }
@@ -193,8 +195,8 @@ impl ClaimOptions {
         self
     }
 
-    /// How many of the jobs begin at once, the first ones; those behind them are fetched ahead, and spend no attempt when
-    /// they are lost before the next heartbeat.
+    /// How many of the jobs begin at once, the first ones; those behind them are fetched ahead, and
+    /// spend no attempt when they are lost before the next heartbeat.
     pub fn places(mut self, places: i32) -> Self {
         self.places = Some(places);
         self

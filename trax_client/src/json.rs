@@ -1,4 +1,5 @@
-//! JSON as the text that it is: no number loses a digit, and what a job holds is read only by who wants it.
+//! JSON as the text that it is: no number loses a digit, and what a job holds is read only by who
+//! wants it.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,8 +14,8 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// A JSON value as its text: the input of a job, or its output.
 ///
-/// As the input type of a handler it takes every job as it is. `serde_json::Value` and other types hold no more digits
-/// than they have room for.
+/// As the input type of a handler it takes every job as it is. `serde_json::Value` and other types
+/// hold no more digits than they have room for.
 ///
 /// ```
 /// use trax_client::Json;

@@ -12,7 +12,8 @@
 //!
 //! # Logs
 //!
-//! What handlers log by [`tracing`](https://docs.rs/tracing) shows job, attempt, task and group; failures, trouble and its
+//! What handlers log by [`tracing`](https://docs.rs/tracing) shows job, attempt, task and group;
+//! failures, trouble and its
 //! end are logged by the worker itself, under the target `trax`. To see all of it:
 //!
 //! ```text
@@ -21,15 +22,19 @@
 //! RUST_LOG=info,trax=debug ./my-worker         // with debug also each job that went well
 //! ```
 //!
-//! A program without a subscriber gets the worker's own messages on standard error. [`Worker::on_event`] takes them
+//! A program without a subscriber gets the worker's own messages on standard error.
+//! [`Worker::on_event`] takes them
 //! instead, and `default-features = false` leaves `tracing` out.
 //!
 //! # Traces
 //!
-//! A job carries the W3C trace context of whoever enqueued it to every attempt: [`JobOptions::trace_context`] gives it,
+//! A job carries the W3C trace context of whoever enqueued it to every attempt:
+//! [`JobOptions::trace_context`] gives it,
 //! [`Context::trace_context`] has it, and other languages find it in the column `trace` as
-//! `{"traceparent": "..", "tracestate": ".."}`. With the feature `opentelemetry` it is the current span's by itself,
-//! enqueueing and execution are spans as OpenTelemetry's conventions for messaging want them, and the execution is linked
+//! `{"traceparent": "..", "tracestate": ".."}`. With the feature `opentelemetry` it is the current
+//! span's by itself,
+//! enqueueing and execution are spans as OpenTelemetry's conventions for messaging want them, and
+//! the execution is linked
 //! to the enqueueing:
 //!
 #![cfg_attr(feature = "opentelemetry", doc = "```no_run")]
@@ -50,8 +55,10 @@
 //!
 //! # Around handlers, and their tests
 //!
-//! [`Worker::middleware`] runs a function around every execution. With the feature `testkit` the module of that name has
-//! `Worker::run_one`, which runs one job inline, and what a test of a handler needs beside it; its page is such a test.
+//! [`Worker::middleware`] runs a function around every execution. With the feature `testkit` the
+//! module of that name has
+//! `Worker::run_one`, which runs one job inline, and what a test of a handler needs beside it; its
+//! page is such a test.
 //!
 //! # How often
 //!

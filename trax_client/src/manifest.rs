@@ -190,7 +190,8 @@ impl Manifest {
         self
     }
 
-    /// When it does not run: days of the week, dates, ranges, windows, in the words of `trax.schedule`.
+    /// When it does not run: days of the week, dates, ranges, windows, in the words of
+    /// `trax.schedule`.
     pub fn exclusions(mut self, exclusions: Value) -> Self {
         self.exclusions = Some(exclusions);
         self

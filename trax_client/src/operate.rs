@@ -108,12 +108,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.arg("delay", &delay).value(self.db()).await?))
     }
 
-    /// Queues a job of every manifest of a group that is switched on; gives how many.
+    /// Queues a job of every manifest of a group that is switched on; returns how many.
     pub async fn trigger_group(&self, group: &str) -> Result<i64> {
         self.count("trigger_group", "group_name", group).await
     }
 
-    /// Queues a dormant manifest from inside the run of a parent, and gives the job.
+    /// Queues a dormant manifest from inside the run of a parent, and returns the job.
     pub async fn activate(&self, name: &str, input: Option<Value>) -> Result<JobId> {
         let call = Call::new("activate")
             .arg("name", &name)
@@ -121,17 +121,17 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.value(self.db()).await?))
     }
 
-    /// Cancels what waits of a manifest, and asks what runs to stop; gives how many.
+    /// Cancels what waits of a manifest, and asks what runs to stop; returns how many.
     pub async fn cancel_manifest(&self, name: &str) -> Result<i64> {
         self.count("cancel_manifest", "name", name).await
     }
 
-    /// Cancels what waits in a group, and asks what runs to stop; gives how many.
+    /// Cancels what waits in a group, and asks what runs to stop; returns how many.
     pub async fn cancel_group(&self, group: &str) -> Result<i64> {
         self.count("cancel_group", "name", group).await
     }
 
-    /// Queues the work of many dead letters again; gives how many.
+    /// Queues the work of many dead letters again; returns how many.
     pub async fn requeue_dead_letters(&self, which: &DeadLetters) -> Result<i64> {
         Call::new("requeue_dead_letters")
             .option("task", &which.task)
@@ -143,8 +143,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Makes groups and manifests what one document says: see `trax.apply`. `prune` removes what an earlier document
-    /// had; with `dry_run` it only tells.
+    /// Makes groups and manifests what one document says: see `trax.apply`. `prune` removes what an
+    /// earlier document had; with `dry_run` it only tells.
     pub async fn apply(&self, document: &Value, prune: bool, dry_run: bool) -> Result<Vec<Change>> {
         let rows = Call::new("apply")
             .arg("document", document)

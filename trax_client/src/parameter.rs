@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 type Parameters = Vec<(String, String)>;
 
-/// The text without the parameters of these names, and those in the order in which they stand there.
+/// The text without the parameters of these names, and those in the order in which they stand
+/// there.
 pub(crate) fn take_out(text: &str, names: &[&str]) -> (String, Parameters) {
     let is_url = ["postgres://", "postgresql://"]
         .iter()
@@ -65,7 +66,8 @@ fn percent_decoded(text: &str) -> String {
     }
 }
 
-/// Follows the driver's grammar; where the text breaks it, the rest stays for the driver to complain of.
+/// Follows the driver's grammar; where the text breaks it, the rest stays for the driver to
+/// complain of.
 fn from_pairs(text: &str, names: &[&str]) -> (String, Parameters) {
     let (mut kept, mut taken) = (String::new(), Vec::new());
     let mut rest = text;

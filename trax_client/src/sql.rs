@@ -128,8 +128,9 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// `trax.f(a => $1, b => $2)`: only names written in this crate, never a value. A lock timeout is set by what the first
-    /// argument is computed from, and so before the function begins: in the same statement, for its transaction alone.
+    /// `trax.f(a => $1, b => $2)`: only names written in this crate, never a value. A lock timeout
+    /// is set by what the first argument is computed from, and so before the function begins: in
+    /// the same statement, for its transaction alone.
     fn text(&self) -> String {
         let before = usize::from(self.has_lock_timeout);
         let argument = |(i, name): (usize, &&str)| match (i, before) {

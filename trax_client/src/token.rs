@@ -18,7 +18,8 @@ use crate::worker::connection::{Backoff, Connection, hardened, open};
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How much longer than the server a client waits for its turn.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// A connection is asked for signs of life as if its lease were no longer than this, four times as often.
+/// A connection is asked for signs of life as if its lease were no longer than this, four times as
+/// often.
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 /// The shortest length that a guard can keep over a network.
 const SHORTEST_TTL: Duration = Duration::from_millis(30);
@@ -83,8 +84,8 @@ impl TokenRequest {
     }
 }
 
-/// Holds a token: extends it every third of its length, on a connection and a thread of its own, so that a program that
-/// blocks does not lose it by that.
+/// Holds a token: extends it every third of its length, on a connection and a thread of its own, so
+/// that a program that blocks does not lose it by that.
 ///
 /// ```no_run
 /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
@@ -106,8 +107,8 @@ impl TokenRequest {
 /// # async fn import() {}
 /// ```
 ///
-/// Dropping it gives the token back in the background, as well as that can be done; a program that ends at once calls
-/// [`TokenGuard::release`].
+/// Dropping it gives the token back in the background, as well as that can be done; a program that
+/// ends at once calls [`TokenGuard::release`].
 #[derive(Debug)]
 pub struct TokenGuard {
     grant: Grant,
@@ -125,7 +126,8 @@ impl TokenGuard {
         Self::begin(address.into(), request, None).await
     }
 
-    /// Waits for a token, first come, first served; `None` when the time is up. Dropping the future leaves the queue.
+    /// Waits for a token, first come, first served; `None` when the time is up. Dropping the future
+    /// leaves the queue.
     pub async fn wait(
         address: impl Into<Address>,
         request: TokenRequest,
@@ -179,7 +181,8 @@ impl TokenGuard {
         *self.lost.borrow()
     }
 
-    /// Returns when the token is lost: the server said so, or could not be asked until its time had passed.
+    /// Returns when the token is lost: the server said so, or could not be asked until its time had
+    /// passed.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
         // A thread that ended without a word extends no more.

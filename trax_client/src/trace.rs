@@ -1,9 +1,10 @@
 //! W3C trace context: which span of a distributed trace enqueued a job.
 //!
-//! It travels in the argument `trace` of `trax.enqueue` under the names of the two HTTP headers, so that a worker in any
-//! language can read and write it: `{"traceparent": "00-<trace>-<span>-01", "tracestate": "vendor=value"}`. Every attempt
-//! of the job has the same one. Enters: those two texts. Leaves: a [`TraceContext`] that is right by
-//! <https://www.w3.org/TR/trace-context>, or why it is not one.
+//! It travels in the argument `trace` of `trax.enqueue` under the names of the two HTTP headers, so
+//! that a worker in any language can read and write it: `{"traceparent": "00-<trace>-<span>-01",
+//! "tracestate": "vendor=value"}`. Every attempt of the job has the same one. Enters: those two
+//! texts. Leaves: a [`TraceContext`] that is right by <https://www.w3.org/TR/trace-context>, or why
+//! it is not one.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -154,8 +155,8 @@ impl TraceContext {
     }
 }
 
-/// What came with a job, and what of it had to be dropped. A `trace` that names no `traceparent` is the program's own
-/// affair: neither.
+/// What came with a job, and what of it had to be dropped. A `trace` that names no `traceparent` is
+/// the program's own affair: neither.
 pub(crate) fn received(trace: Option<&Value>) -> (Option<TraceContext>, Option<MalformedTrace>) {
     let Some(parent) = trace.and_then(|trace| trace.get(TRACEPARENT)) else {
         return (None, None);

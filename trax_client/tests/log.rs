@@ -1,6 +1,7 @@
 //! What a worker and its handlers log by `tracing`.
 //!
-//! One test, because of what a thread without a subscriber does to those that have one of their own.
+//! One test, because of what a thread without a subscriber does to those that have one of their
+//! own.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! A machine that sleeps: what a worker and a token hold then ends meanwhile. Alone in its process, whose clock it turns.
+//! A machine that sleeps: what a worker and a token hold then ends meanwhile. Alone in its process,
+//! whose clock it turns.
 
 use std::error::Error;
 use std::time::Duration;

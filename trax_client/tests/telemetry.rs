@@ -19,7 +19,8 @@ use trax_client::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// A server, and a collector of all that this thread traces; the runtimes of these tests have no other.
+/// A server, and a collector of all that this thread traces; the runtimes of these tests have no
+/// other.
 struct Scene {
     spans: InMemorySpanExporter,
     connection: Connection,

@@ -145,7 +145,8 @@ async fn a_handler_that_blocks_the_runtime_keeps_its_lease() -> Result {
     Ok(())
 }
 
-/// Runs cycles from a runtime of its own until the only attempt is three leases old, by the server's clock.
+/// Runs cycles from a runtime of its own until the only attempt is three leases old, by the
+/// server's clock.
 fn tick_for_three_leases(database: &Database) -> std::result::Result<(), String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| told(&error))?;

@@ -1,9 +1,11 @@
-//! Changes: what a transaction reports to shared memory when it ends, so that claims need not read what cannot be claimed.
+//! Changes: what a transaction reports to shared memory when it ends, so that claims need not read
+//! what cannot be claimed.
 //!
-//! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of running jobs changed or that
-//! were configured. Leaves: bounds lowered (`memory/lane.rs`) and gates opened, after the commit and before anybody is
-//! woken; what a note says is checked when it is taken, for after the commit nothing may fail. What belongs to a transaction
-//! that is undone is forgotten, apart from gates: a claim that was undone makes room.
+//! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of
+//! running jobs changed or that were configured. Leaves: bounds lowered (`memory/lane.rs`) and
+//! gates opened, after the commit and before anybody is woken; what a note says is checked when it
+//! is taken, for after the commit nothing may fail. What belongs to a transaction that is undone is
+//! forgotten, apart from gates: a claim that was undone makes room.
 
 use crate::columns::HIGHEST_PRIORITY;
 use crate::memory;
@@ -43,8 +45,9 @@ fn note(what: u32, write: impl FnOnce(&mut Notes)) {
     }
 }
 
-/// A row of a lane is claimable from the commit on. One with a priority that no bound stands for (written by hand, without
-/// the constraint) makes what is known void: at the commit nothing may fail any more.
+/// A row of a lane is claimable from the commit on. One with a priority that no bound stands for
+/// (written by hand, without the constraint) makes what is known void: at the commit nothing may
+/// fail any more.
 pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
     note(wake::WORK, |notes| {
@@ -58,7 +61,7 @@ pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     });
 }
 
-/// Rows are claimable from the commit on: columns lane, priority and job. Gives how many.
+/// Rows are claimable from the commit on: columns lane, priority and job. Returns how many.
 pub(crate) fn rows_claimable(rows: &SpiRows) -> usize {
     for row in rows.iter() {
         claimable(row.must(1), row.must(2), row.must(3));
@@ -90,12 +93,14 @@ pub(crate) fn has_written_by_hand() -> bool {
     NOTES.with_borrow(|notes| notes.by_hand)
 }
 
-/// The first job of each section that this transaction has made claimable; nobody else knows of them yet.
+/// The first job of each section that this transaction has made claimable; nobody else knows of
+/// them yet.
 pub(crate) fn own_claimable() -> HashMap<Section, i64> {
     NOTES.with_borrow(|notes| notes.claimable.clone())
 }
 
-/// Rows of the queue are taken: until it ends this transaction sees less than others may find again.
+/// Rows of the queue are taken: until it ends this transaction sees less than others may find
+/// again.
 pub(crate) fn taken() {
     note(wake::CLAIMED, |notes| notes.taken = true);
 }
@@ -116,7 +121,8 @@ pub(crate) fn granted_beside_limit() {
     note(0, |notes| notes.beside_limit = true);
 }
 
-/// The first job whose lease may count that this transaction does not see, at most `first`; `None` when that is not known.
+/// The first job whose lease may count that this transaction does not see, at most `first`; `None`
+/// when that is not known.
 pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
     NOTES.with_borrow(|notes| {
         let ended = notes.ended.unwrap_or(i64::MAX);

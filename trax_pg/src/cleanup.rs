@@ -1,8 +1,10 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers that are gone, expired tokens forgotten.
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers
+//! that are gone, expired tokens forgotten.
 //!
-//! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row too, is left for the next
-//! cycle. A *step* that fails undoes only itself and stops no other: `trax.failed_step` has its words until it works
-//! again, for `trax.status()`, and the log has them once.
+//! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row
+//! too, is left for the next cycle. A *step* that fails undoes only itself and stops no other:
+//! `trax.failed_step` has its words until it works again, for `trax.status()`, and the log has them
+//! once.
 
 use crate::error::{Error, Result};
 use crate::manifest::{far_ahead, zone_update};
@@ -37,9 +39,11 @@ statement!(
 );
 statement!(STEP_WORKS, "cleanup/step_works.sql", TEXTOID);
 
-/// When this backend last looked after everything: a hint that spares the catalog lookups of most cycles.
+/// When this backend last looked after everything: a hint that spares the catalog lookups of most
+/// cycles.
 static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
-/// How many partitions there were and how long runs were kept when this backend last looked after them.
+/// How many partitions there were and how long runs were kept when this backend last looked after
+/// them.
 static PARTITIONS: AtomicI64 = AtomicI64::new(-1);
 static RETENTION: AtomicI64 = AtomicI64::new(-1);
 /// Whether that failed: then it has a minute's time.
@@ -62,7 +66,8 @@ pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
     }
 }
 
-/// Lets go what has been kept long enough, and once a minute in each backend looks after everything else.
+/// Lets go what has been kept long enough, and once a minute in each backend looks after everything
+/// else.
 pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
     let same_day = last.is_finite() && last.unix_day() == now.unix_day();
@@ -110,8 +115,8 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     });
 }
 
-/// Runs a step so that its failure undoes only its own changes; `None` when it failed. One that `says` so clears what was
-/// noted of an earlier failure.
+/// Runs a step so that its failure undoes only its own changes; `None` when it failed. One that
+/// `says` so clears what was noted of an earlier failure.
 fn isolated<T>(
     spi: &Spi,
     now: Timestamp,
@@ -149,8 +154,8 @@ fn log_failure(step: &str, error: &Error) {
     pgrx::warning!("trax: a step of the cleanup failed ({step}): {message}");
 }
 
-/// History and resolved dead letters. Each cycle asks whether their time is over; partitions are looked at again when
-/// their number or their retention is another than before.
+/// History and resolved dead letters. Each cycle asks whether their time is over; partitions are
+/// looked at again when their number or their retention is another than before.
 fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     let retention = micros(setting::run_retention());
     let runs_before = now.plus(-retention);
@@ -184,7 +189,7 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     Ok(cleaned)
 }
 
-/// Makes partitions ahead and drops those before a time; gives how many.
+/// Makes partitions ahead and drops those before a time; returns how many.
 fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> (i64, i64) {
     let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
     let row = rows

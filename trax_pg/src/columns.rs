@@ -1,4 +1,5 @@
-//! The columns of the tables that are read and written without statements, and the values in them that rules know.
+//! The columns of the tables that are read and written without statements, and the values in them
+//! that rules know.
 
 use crate::server::table::columns;
 

@@ -1,10 +1,10 @@
 //! The cycle: one pass of the manager, `trax.tick()`.
 //!
-//! Enters: the clock. Leaves: what each step did.
-//! Holds: one cycle at a time in a database, by an advisory lock that ends with the transaction; who does not get it
-//! returns at once. A cycle is one transaction: all or nothing. Its cost follows what is due, not what there is.
-//! With 1,000,000 manifests and none due a cycle takes 0.07 ms and touches 18 buffers; 100,000 that are due at one time
-//! are queued in 1.9 s when `trax.max_entries_per_cycle` is 0.
+//! Enters: the clock. Leaves: what each step did. Holds: one cycle at a time in a database, by an
+//! advisory lock that ends with the transaction; who does not get it returns at once. A cycle is
+//! one transaction: all or nothing. Its cost follows what is due, not what there is. With 1,000,000
+//! manifests and none due a cycle takes 0.07 ms and touches 18 buffers; 100,000 that are due at one
+//! time are queued in 1.9 s when `trax.max_entries_per_cycle` is 0.
 
 use crate::columns::Leased;
 use crate::error::Result;
@@ -41,7 +41,8 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
 
 /// What one cycle did.
 struct Report {
-    /// Each step with the number of rows it touched, in order; cleaning up only when it touched any.
+    /// Each step with the number of rows it touched, in order; cleaning up only when it touched
+    /// any.
     steps: Vec<(&'static str, i64)>,
     /// A step stopped at its limit: the next cycle should follow at once.
     more: bool,
@@ -87,15 +88,16 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     })
 }
 
-/// What the scheduler of a database does when it wakes, inside a transaction of its own; gives how long it may
-/// sleep. Paused, or in a copy that nobody has adopted, it does nothing.
+/// What the scheduler of a database does when it wakes, inside a transaction of its own; returns
+/// how long it may sleep. Paused, or in a copy that nobody has adopted, it does nothing.
 pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected_anyhow(|spi| {
         if instance::state(spi) != State::Running {
             return Ok(interval);
         }
-        // A wait for the table is a time in which no heartbeat came through: it lies before `now`, and is seen.
+        // A wait for the table is a time in which no heartbeat came through: it lies before `now`,
+        // and is seen.
         let leases = Table::open(Leased::TABLE, Leased::ALL);
         let now = Timestamp::now();
         leases.close();

@@ -1,8 +1,9 @@
 //! Dead letters: jobs that failed for good and wait for a person.
 //!
-//! Enters: a job whose attempts are spent (written by the outcome that spends them; the cycle is the net under it).
-//! Leaves: a fresh job in its place, or a note that nothing more is to be done.
-//! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is resolved stays so.
+//! Enters: a job whose attempts are spent (written by the outcome that spends them; the cycle is
+//! the net under it). Leaves: a fresh job in its place, or a note that nothing more is to be done.
+//! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is
+//! resolved stays so.
 
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
@@ -160,8 +161,8 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
     Ok(requeue_row(spi, resolution, &row))
 }
 
-/// Requeues those of a list that are still open; gives how many. Unique keys are taken before manifests, and manifests
-/// all at once: outcomes of several jobs take them in this order.
+/// Requeues those of a list that are still open; returns how many. Unique keys are taken before
+/// manifests, and manifests all at once: outcomes of several jobs take them in this order.
 fn requeue_all(spi: &Spi, listed: &SpiRows) -> i64 {
     let key = |row: &SpiRow| row.get::<String>(3);
     let (mut keyed, others): (Vec<SpiRow>, Vec<SpiRow>) =
@@ -259,11 +260,12 @@ fn unknown(id: i64) -> Error {
         )
 }
 
-/// When this backend last cast the net: a hint that keeps a cycle from looking at the same failures again.
+/// When this backend last cast the net: a hint that keeps a cycle from looking at the same failures
+/// again.
 static LAST_NET: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Gives a dead letter to failed jobs that have none. Gives how many there are of them and of the jobs that this cycle
-/// has just found spent.
+/// Gives a dead letter to failed jobs that have none. Returns how many there are of them and of the
+/// jobs that this cycle has just found spent.
 pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     let at_once = if spent.is_empty() {
         0
@@ -276,12 +278,13 @@ pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     } else {
         now.plus(-FIRST_NET_MICROS)
     };
-    // A dead letter that was resolved and forgotten is not missed: its run is older than the retention.
+    // A dead letter that was resolved and forgotten is not missed: its run is older than the
+    // retention.
     let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
     at_once + spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
 }
 
-/// Deletes dead letters that were resolved before `before`; gives how many.
+/// Deletes dead letters that were resolved before `before`; returns how many.
 pub(crate) fn forget_resolved(spi: &Spi, before: Timestamp) -> usize {
     let at_most: Option<pg_sys::Datum> = arg(FORGET_AT_MOST);
     spi.execute(&DEAD_LETTER_FORGET, &[arg(before), at_most])

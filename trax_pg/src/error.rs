@@ -1,7 +1,8 @@
-//! Errors: one type that carries a standard SQLSTATE, the message, DETAIL and HINT up to the SQL entry point.
+//! Errors: one type that carries a standard SQLSTATE, the message, DETAIL and HINT up to the SQL
+//! entry point.
 //!
-//! What enters: a mistake found by any stage. What leaves: one `ERROR` report. Situations that normal life
-//! produces (a lost lease, nothing to claim) are values and never pass through here.
+//! What enters: a mistake found by any stage. What leaves: one `ERROR` report. Situations that
+//! normal life produces (a lost lease, nothing to claim) are values and never pass through here.
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
@@ -54,8 +55,8 @@ impl Error {
         &self.message
     }
 
-    /// Whether it tells of the server's trouble (no disk, no memory, a deadlock, a lock not had in time), which passes or
-    /// is mended there, and says nothing of the data that met it.
+    /// Whether it tells of the server's trouble (no disk, no memory, a deadlock, a lock not had in
+    /// time), which passes or is mended there, and says nothing of the data that met it.
     pub(crate) fn is_of_the_server(&self) -> bool {
         use PgSqlErrorCode as Code;
         const CLASSES: [PgSqlErrorCode; 5] = [

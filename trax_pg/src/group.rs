@@ -1,8 +1,9 @@
 //! Groups: named sets of jobs that share a priority, a switch and a limit.
 //!
-//! A claim holds a shared lock on each group it takes jobs from, or one on all groups when they are many; configuring a
-//! group takes its lock alone, and a part of that on all. So when a pause has committed, no claim that began before it can
-//! still commit. The locks live in memory only: a row lock would write WAL for every claim.
+//! A claim holds a shared lock on each group it takes jobs from, or one on all groups when they are
+//! many; configuring a group takes its lock alone, and a part of that on all. So when a pause has
+//! committed, no claim that began before it can still commit. The locks live in memory only: a row
+//! lock would write WAL for every claim.
 
 use crate::columns::{Group, HIGHEST_PRIORITY};
 use crate::error::{Error, Result};
@@ -99,7 +100,8 @@ impl Settings {
     }
 }
 
-/// Waits until no claim of these groups is under way, and keeps others from beginning. Several must be taken at once.
+/// Waits until no claim of these groups is under way, and keeps others from beginning. Several must
+/// be taken at once.
 pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
     let names: BTreeSet<&str> = names.into_iter().collect();
     if !names.is_empty() {
@@ -138,8 +140,9 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     );
 }
 
-/// What follows for the jobs of groups whose settings were written: what runs counts towards a limit, what waits behind a
-/// key may be let in. The leases of all groups that a transaction changes are locked at once.
+/// What follows for the jobs of groups whose settings were written: what runs counts towards a
+/// limit, what waits behind a key may be let in. The leases of all groups that a transaction
+/// changes are locked at once.
 pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
     let limited: Vec<String> = groups
         .iter()
@@ -226,9 +229,9 @@ impl Kept {
     }
 }
 
-/// How many jobs of this group a claim may take now; none when it is switched off. What it says holds until the
-/// transaction ends, or until [`let_go`] where it is a number. `limited` is whether the group had a limit when the claim
-/// looked at the lanes.
+/// How many jobs of this group a claim may take now; none when it is switched off. What it says
+/// holds until the transaction ends, or until [`let_go`] where it is a number. `limited` is whether
+/// the group had a limit when the claim looked at the lanes.
 pub(crate) fn room(
     counter: &Counter,
     kept: &mut Kept,
@@ -238,8 +241,8 @@ pub(crate) fn room(
 ) -> Room {
     let gate = changes::gate(group);
     let changes = gate.changes();
-    // The lock comes first: only a snapshot taken under it is sure to see what has committed. Claims of a group with a
-    // limit follow each other; others go side by side.
+    // The lock comes first: only a snapshot taken under it is sure to see what has committed.
+    // Claims of a group with a limit follow each other; others go side by side.
     let is_kept = if limited {
         Lock::Group(group).take_if_free(Mode::Alone)
     } else {
@@ -253,7 +256,8 @@ pub(crate) fn room(
         if limited && room != Room::Busy {
             gate.close(changes, now.0);
         }
-        // Nothing is taken of it. A claim may meet more full groups than the server's lock table has room for.
+        // Nothing is taken of it. A claim may meet more full groups than the server's lock table
+        // has room for.
         if limited {
             let_go(group);
         } else {

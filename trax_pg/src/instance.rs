@@ -1,14 +1,17 @@
-//! The instance: which server and database the tables belong to, and whether their scheduler is paused.
+//! The instance: which server and database the tables belong to, and whether their scheduler is
+//! paused.
 //!
-//! Words: the *mark* is the row of `trax.adoption`, which install and `trax.adopt()` write and no dump carries; a *copy*
-//! is tables without the mark of this place: restored, also over the same database, or cloned. What is loaded into an
-//! adopted database makes a copy of it: our triggers take the mark away, and where they were disabled that shows. A
-//! database that was adopted under a `trax.home` is a copy on every server with another one.
-//! Holds: of a copy nothing is queued by a cycle, claimed or reaped until somebody adopts it. Outcomes and heartbeats of
-//! what was claimed before are taken: they start nothing.
+//! Words: the *mark* is the row of `trax.adoption`, which install and `trax.adopt()` write and no
+//! dump carries; a *copy* is tables without the mark of this place: restored, also over the same
+//! database, or cloned. What is loaded into an adopted database makes a copy of it: our triggers
+//! take the mark away, and where they were disabled that shows. A database that was adopted under a
+//! `trax.home` is a copy on every server with another one. Holds: of a copy nothing is queued by a
+//! cycle, claimed or reaped until somebody adopts it. Outcomes and heartbeats of what was claimed
+//! before are taken: they start nothing.
 //!
-//! A session reads the mark once and keeps what it found until the relation cache entry of a table that it rests on is
-//! invalidated, which adopting, restoring, disabling a trigger and dropping do: a claim pays for one comparison.
+//! A session reads the mark once and keeps what it found until the relation cache entry of a table
+//! that it rests on is invalidated, which adopting, restoring, disabling a trigger and dropping do:
+//! a claim pays for one comparison.
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
@@ -133,7 +136,8 @@ thread_local! {
     static MARK: RefCell<Mark> = const { RefCell::new(Mark { fits: false, home: None }) };
 }
 
-/// The tables that the mark rests on: its own, and those with triggers that a load would have to disable.
+/// The tables that the mark rests on: its own, and those with triggers that a load would have to
+/// disable.
 const TABLES: [&CStr; 4] = [c"adoption", c"instance", c"manifest_state", c"work_queue"];
 
 thread_local! {
@@ -165,7 +169,8 @@ fn read_mark(spi: &Spi) {
             pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
         }
     }
-    // Before the mark is read: an invalidation that comes meanwhile makes the next caller read again. So does an error.
+    // Before the mark is read: an invalidation that comes meanwhile makes the next caller read
+    // again. So does an error.
     READ_FROM.set(Some(TABLES.map(relation)));
     let unread = Unread;
     let rows = spi.query_latest(&INSTANCE_PLACE, &here());
@@ -205,8 +210,8 @@ fn relation(name: &CStr) -> pg_sys::Oid {
     }
 }
 
-/// Rows of the queue or of manifests are written by hand. What a restore writes into an adopted database makes a copy of
-/// that.
+/// Rows of the queue or of manifests are written by hand. What a restore writes into an adopted
+/// database makes a copy of that.
 pub(crate) fn restored_by_hand() -> Result<()> {
     spi::connected_anyhow(|spi| {
         let rows = spi.query(&INSTANCE_LOADING, &[]);

@@ -1,20 +1,23 @@
-//! Limits: how many jobs may run at once, of the database, of a group, of a manifest, of a concurrency key.
+//! Limits: how many jobs may run at once, of the database, of a group, of a manifest, of a
+//! concurrency key.
 //!
-//! A lease is the token: it is there exactly while the job runs, it goes with the outcome or with the reaper, and it
-//! crashes with the transaction. A claim counts the leases that have committed while it holds a lock on what is limited,
-//! which it keeps until it commits; so limits are exact under any number of claimers, and changing one is changing a
-//! number: growing counts at once, shrinking lets nothing new in until enough have ended.
+//! A lease is the token: it is there exactly while the job runs, it goes with the outcome or with
+//! the reaper, and it crashes with the transaction. A claim counts the leases that have committed
+//! while it holds a lock on what is limited, which it keeps until it commits; so limits are exact
+//! under any number of claimers, and changing one is changing a number: growing counts at once,
+//! shrinking lets nothing new in until enough have ended.
 //!
-//! Departs from rows of tokens: a row for each slot would be written twice for each job and retired when a limit
-//! shrinks. The price is that claims of one limited group follow each other, commit by commit; one that finds the lock
-//! taken steps over the group.
+//! Departs from rows of tokens: a row for each slot would be written twice for each job and retired
+//! when a limit shrinks. The price is that claims of one limited group follow each other, commit by
+//! commit; one that finds the lock taken steps over the group.
 //!
-//! A count begins at the floor of what it counts (`memory/floor.rs`), so that it does not read leases that have ended while a
-//! snapshot is held somewhere: after 5,000 jobs of one group a claim touches 16 buffers, and 158 without floors.
+//! A count begins at the floor of what it counts (`memory/floor.rs`), so that it does not read
+//! leases that have ended while a snapshot is held somewhere: after 5,000 jobs of one group a claim
+//! touches 16 buffers, and 158 without floors.
 //!
-//! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key or its
-//! manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the outcome that makes room lets
-//! the next one in.
+//! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key
+//! or its manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the
+//! outcome that makes room lets the next one in.
 
 use crate::columns::Group;
 use crate::columns::Leased;
@@ -128,11 +131,12 @@ impl Room {
     }
 }
 
-/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it whenever it wakes,
-/// every two seconds at least.
+/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it
+/// whenever it wakes, every two seconds at least.
 const SAID_MICROS: i64 = 15_000_000;
 
-/// The scheduler says what the limit of its database is, for sessions that were connected before it was changed.
+/// The scheduler says what the limit of its database is, for sessions that were connected before it
+/// was changed.
 pub(crate) fn say_limit_of_database() {
     if let Some(bell) = memory::bell()
         && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
@@ -163,8 +167,8 @@ pub(crate) fn room_in_database(counter: &Counter) -> Room {
     Room::For(limit - counter.of_database(limit))
 }
 
-/// What limits and what counts towards them, open for reading. What it says is what has committed until now: it holds
-/// until the transaction ends where the caller has locked what it asks about.
+/// What limits and what counts towards them, open for reading. What it says is what has committed
+/// until now: it holds until the transaction ends where the caller has locked what it asks about.
 pub(crate) struct Counter {
     groups: Table,
     group_by_name: Index,
@@ -228,8 +232,8 @@ impl Counter {
         }
     }
 
-    /// Counts what is at `what` in an index whose last column is the job, from the floor on, and raises that. The caller
-    /// has the lock under which such leases are granted.
+    /// Counts what is at `what` in an index whose last column is the job, from the floor on, and
+    /// raises that. The caller has the lock under which such leases are granted.
     fn count<const N: usize>(
         index: &Index,
         floor: Floor,
@@ -302,12 +306,13 @@ pub(crate) fn database_takes(job_id: i64) {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Held {
     pub(crate) count: i64,
-    /// Some of them are being ended: who ends them has waited for the claims before us, and not for this one.
+    /// Some of them are being ended: who ends them has waited for the claims before us, and not for
+    /// this one.
     pub(crate) may_end: bool,
 }
 
-/// The jobs that run and share this. What it says holds until the transaction ends; `None` when another transaction is
-/// claiming such jobs.
+/// The jobs that run and share this. What it says holds until the transaction ends; `None` when
+/// another transaction is claiming such jobs.
 pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
     let is_free = shared.lock().take_if_free(Mode::Alone);
     is_free.then(|| counter.of_shared(shared))
@@ -361,13 +366,14 @@ fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
 /// What jobs share that this backend's cycle has ended, and that a claim had locked.
 static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
 
-/// Lets the next jobs in after leases of jobs have ended with which they share something, as many as have ended of each
-/// lane: the next of one lane may be held back by its group, or wanted by nobody; claims sort out what is too many.
+/// Lets the next jobs in after leases of jobs have ended with which they share something, as many
+/// as have ended of each lane: the next of one lane may be held back by its group, or wanted by
+/// nobody; claims sort out what is too many.
 ///
-/// A claim that has counted these leases may be blocking jobs behind them. It holds the lock: we wait for it, so that what
-/// it has blocked is seen. The lock is not kept: later claims see that the leases are being deleted, and block nothing
-/// behind them. With `patient` false what is locked is left to the next cycle: it must not wait for a worker's open
-/// transaction.
+/// A claim that has counted these leases may be blocking jobs behind them. It holds the lock: we
+/// wait for it, so that what it has blocked is seen. The lock is not kept: later claims see that
+/// the leases are being deleted, and block nothing behind them. With `patient` false what is locked
+/// is left to the next cycle: it must not wait for a worker's open transaction.
 pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
     for (shared, count) in counted(ended) {
         // A claim that saw the end coming has left such jobs where they are.
@@ -402,8 +408,8 @@ pub(crate) fn has_left() -> bool {
         .is_empty()
 }
 
-/// Lets the next jobs in after jobs that waited have ended: one of them may have been the one that was let in. A claim
-/// blocks behind leases only, so there is none to be waited for.
+/// Lets the next jobs in after jobs that waited have ended: one of them may have been the one that
+/// was let in. A claim blocks behind leases only, so there is none to be waited for.
 pub(crate) fn hand_on(spi: &Spi, ended: impl Iterator<Item = Shared>) {
     for (shared, count) in counted(ended) {
         unblock(spi, &shared, Some(count));
@@ -429,7 +435,8 @@ pub(crate) fn unblock_group(spi: &Spi, group: &str) {
     changes::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
 }
 
-/// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and their lanes.
+/// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and
+/// their lanes.
 static SWEPT_KEYS: Mutex<Option<(String, i64)>> = Mutex::new(None);
 static SWEPT_MANIFESTS: Mutex<Option<(i64, i64)>> = Mutex::new(None);
 

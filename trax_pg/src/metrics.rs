@@ -1,11 +1,11 @@
 //! Tallies: counts what transactions did, for `trax.metrics()`.
 //!
-//! Enters: a line from each place where something ends. Leaves: counters in shared memory, raised when the transaction
-//! commits.
-//! Holds: what is undone is not counted; counting takes no lock on the way and never fails; nothing decides by it. A
-//! transaction that is prepared, and a server that does not preload the library, count nothing.
-//! Cost, beside a library that counts nothing: none to be told from noise for a claim (248 µs) or a completion (193 µs) of
-//! 100 jobs, half a microsecond for a completion of one (6 µs).
+//! Enters: a line from each place where something ends. Leaves: counters in shared memory, raised
+//! when the transaction commits. Holds: what is undone is not counted; counting takes no lock on
+//! the way and never fails; nothing decides by it. A transaction that is prepared, and a server
+//! that does not preload the library, count nothing. Cost, beside a library that counts nothing:
+//! none to be told from noise for a claim (248 µs) or a completion (193 µs) of 100 jobs, half a
+//! microsecond for a completion of one (6 µs).
 
 use crate::columns::Leased;
 use crate::columns::Waiting;
@@ -371,7 +371,7 @@ impl DatabaseDelta {
     }
 }
 
-/// Gives each thing, with what this transaction did to its task, to `count`.
+/// Returns each thing, with what this transaction did to its task, to `count`.
 fn each<'a, T: 'a>(
     things: impl ExactSizeIterator<Item = &'a T>,
     task: impl Fn(&'a T) -> &'a str,
@@ -449,7 +449,8 @@ pub(crate) fn committed() {
     });
 }
 
-/// Forgets what is undone: this subtransaction and those inside it, which have greater numbers; 0 is all.
+/// Forgets what is undone: this subtransaction and those inside it, which have greater numbers; 0
+/// is all.
 pub(crate) fn undone(level: pg_sys::SubTransactionId) {
     LOCAL.with_borrow_mut(|local| {
         local.tasks.retain(|delta| delta.level < level);

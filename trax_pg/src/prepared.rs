@@ -1,10 +1,12 @@
 //! Prepared transactions: who ends one tells what it could not tell when it was prepared.
 //!
-//! The session that prepares forgets all marks and hints, and the one that commits or rolls back knows none of them. So
-//! shared memory remembers by name which prepared transactions changed something of ours and what they make claimable;
-//! when such a one ends, that is looked at again, and everybody who waits looks. A restart, and a crash of any process,
-//! forgets the names: while a transaction is left that was prepared before it, the end of one that nobody knows makes all hints void. A scheduler
-//! looks when it begins whether there is one; where none does it is taken for granted.
+//! The session that prepares forgets all marks and hints, and the one that commits or rolls back
+//! knows none of them. So shared memory remembers by name which prepared transactions changed
+//! something of ours and what they make claimable; when such a one ends, that is looked at again,
+//! and everybody who waits looks. A restart, and a crash of any process, forgets the names: while a
+//! transaction is left that was prepared before it, the end of one that nobody knows makes all
+//! hints void. A scheduler looks when it begins whether there is one; where none does it is taken
+//! for granted.
 
 use crate::changes;
 use crate::memory;
@@ -20,7 +22,8 @@ statement!(PREPARED_FIRST, "prepared/first.sql");
 /// The prepared transaction that this session's last such statement was about, as a hash.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
-/// Looks whether transactions of this database are left that were prepared before shared memory began.
+/// Looks whether transactions of this database are left that were prepared before shared memory
+/// began.
 pub(crate) fn look_for_older(spi: &Spi) {
     if let Some(bell) = memory::bell() {
         bell.say_older_prepared(spi.query(&PREPARED_FIRST, &[]).len() > 0);
@@ -47,7 +50,8 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
         NAMED.store(hash, Ordering::Relaxed);
     }
     if ends {
-        // What it did counts as soon as it is seen. An error ends that with this session's transaction.
+        // What it did counts as soon as it is seen. An error ends that with this session's
+        // transaction.
         wake::mark(0);
         memory::unsettle_floors();
     }

@@ -1,9 +1,9 @@
 //! Progress: what an attempt says of how far it is, for others to see while it runs.
 //!
-//! Enters: a lease and a small document. Leaves: one row of `trax.progress` a reporting job, which `trax.job` shows while
-//! that lease is held.
-//! Holds: a job that reports nothing costs nothing; a report waits for no heartbeat and no outcome, and none waits for it.
-//! A row whose lease is over says nothing, and is forgotten within a minute or two.
+//! Enters: a lease and a small document. Leaves: one row of `trax.progress` a reporting job, which
+//! `trax.job` shows while that lease is held. Holds: a job that reports nothing costs nothing; a
+//! report waits for no heartbeat and no outcome, and none waits for it. A row whose lease is over
+//! says nothing, and is forgotten within a minute or two.
 
 use crate::error::Error;
 use crate::server::call::sql_function;

@@ -1,13 +1,14 @@
 //! Scopes: the tasks and groups that a role may queue jobs of, or claim.
 //!
-//! Words: a role is *limited* when `trax.grant_access` named tasks or groups; its *scope* is what it named, a row of
-//! `trax.access_scope`. The mark of a limited role is that it may execute `trax.limited_access`: it travels with dumps and
-//! renamed roles, so a role whose row is lost may do nothing, rather than everything.
-//! Holds: a right is as wide as the roles that give it. Of a member of several, each with the right to make this call, one
-//! without a scope makes it unlimited.
+//! Words: a role is *limited* when `trax.grant_access` named tasks or groups; its *scope* is what
+//! it named, a row of `trax.access_scope`. The mark of a limited role is that it may execute
+//! `trax.limited_access`: it travels with dumps and renamed roles, so a role whose row is lost may
+//! do nothing, rather than everything. Holds: a right is as wide as the roles that give it. Of a
+//! member of several, each with the right to make this call, one without a scope makes it
+//! unlimited.
 //!
-//! A session keeps what it has found until a function of ours is granted or revoked, or a role or a membership changes.
-//! With no limited role in the database a call pays for reading one flag.
+//! A session keeps what it has found until a function of ours is granted or revoked, or a role or a
+//! membership changes. With no limited role in the database a call pays for reading one flag.
 
 use crate::error::{Error, Result};
 use crate::server::rights;
@@ -74,8 +75,8 @@ impl Scope {
         Err(self.refusal(Some(task), Some(group)))
     }
 
-    /// Refuses what was done to a job of others; an error takes it back. Looking before would miss one that commits
-    /// in between.
+    /// Refuses what was done to a job of others; an error takes it back. Looking before would miss
+    /// one that commits in between.
     pub(crate) fn require_job(&self, spi: &Spi, job_id: i64) -> Result<()> {
         if !self.is_limited() {
             return Ok(());
@@ -86,7 +87,8 @@ impl Scope {
         }
     }
 
-    /// Refuses names that a claim asks for and can never have; those that it leaves out are narrowed by [`Self::allows`].
+    /// Refuses names that a claim asks for and can never have; those that it leaves out are
+    /// narrowed by [`Self::allows`].
     pub(crate) fn require_filter(
         &self,
         tasks: Option<&[String]>,
@@ -246,7 +248,8 @@ fn known<T>(read: impl FnOnce(&Known) -> Option<T>) -> Option<T> {
     KNOWN.with_borrow(|known| (known.changes == changes).then(|| read(known)).flatten())
 }
 
-/// Keeps what was read when as many changes were known; dropped when there have been others meanwhile.
+/// Keeps what was read when as many changes were known; dropped when there have been others
+/// meanwhile.
 fn keep(changes: u64, keep: impl FnOnce(&mut Known)) {
     KNOWN.with_borrow_mut(|known| {
         if known.changes != changes {

@@ -1,8 +1,9 @@
-//! Settings: every `trax.*` parameter, each with its definition and the getter that gives a real type.
+//! Settings: every `trax.*` parameter, each with its definition and the getter that gives a real
+//! type.
 //!
-//! All but `trax.databases` and `trax.home` may stand in the configuration file, in `alter system` and in
-//! `alter database ... set` (a superuser's doing). The scheduler of a database takes a change up
-//! within ten seconds.
+//! All but `trax.databases` and `trax.home` may stand in the configuration file, in `alter system`
+//! and in `alter database ... set` (a superuser's doing). The scheduler of a database takes a
+//! change up within ten seconds.
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys;
@@ -172,10 +173,11 @@ int_setting! {
     c"0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
 }
 
-/// Whether this session or its role has chosen the database's limit itself: not the configuration file, nor
-/// `alter database`, which reaches no session that is connected.
+/// Whether this session or its role has chosen the database's limit itself: not the configuration
+/// file, nor `alter database`, which reaches no session that is connected.
 pub(crate) fn chose_max_active_jobs() -> bool {
-    // SAFETY: settings are defined when the library is loaded, and their records stay where they are.
+    // SAFETY: settings are defined when the library is loaded, and their records stay where they
+    // are.
     unsafe { source_of(c"trax.max_active_jobs") > pg_sys::GucSource::PGC_S_DATABASE }
 }
 

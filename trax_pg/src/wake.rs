@@ -1,12 +1,12 @@
 //! Wake-ups: who waits for work hears of it when the transaction that made it has committed.
 //!
-//! Words: a *bell* is the place in shared memory where one database says that something happened; it is *rung* once for
-//! a transaction, after it has committed, however many jobs it made.
+//! Words: a *bell* is the place in shared memory where one database says that something happened;
+//! it is *rung* once for a transaction, after it has committed, however many jobs it made.
 //!
-//! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work` woken at once; the
-//! scheduler woken, which sends one notification for all that rang meanwhile (`NOTIFY` in the producing transaction
-//! would serialize the commits of the whole server).
-//! Holds: hints only. Without shared memory and in a database beyond the last bell, waiters poll.
+//! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work`
+//! woken at once; the scheduler woken, which sends one notification for all that rang meanwhile
+//! (`NOTIFY` in the producing transaction would serialize the commits of the whole server). Holds:
+//! hints only. Without shared memory and in a database beyond the last bell, waiters poll.
 
 use crate::error::Error;
 use crate::memory;
@@ -28,14 +28,17 @@ pub(crate) const DUE: u32 = 2;
 /// A job no longer runs: who found the database full may find room.
 pub(crate) const ENDED: u32 = 4;
 
-/// Jobs are taken or blocked: if that is undone they are claimable again, and somebody may have stepped over them.
+/// Jobs are taken or blocked: if that is undone they are claimable again, and somebody may have
+/// stepped over them.
 pub(crate) const CLAIMED: u32 = 8;
 
 /// How often a waiter looks where nobody can wake it.
 const POLL: Duration = Duration::from_millis(500);
-/// How long a session waits at most that left something to another transaction, whose end rings no bell.
+/// How long a session waits at most that left something to another transaction, whose end rings no
+/// bell.
 const STAND_BACK: Duration = Duration::from_millis(10);
-/// How long a session waits at most that was told of work and has not looked: somebody else may look for it.
+/// How long a session waits at most that was told of work and has not looked: somebody else may
+/// look for it.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What this transaction has marked.
@@ -46,12 +49,14 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 static STOOD_BACK: AtomicBool = AtomicBool::new(false);
 /// Whether that look was for some tasks or groups only.
 static FILTERED: AtomicBool = AtomicBool::new(false);
-/// The state of the bell, plus one, when a wait last ended because of work that such a look had not been for.
+/// The state of the bell, plus one, when a wait last ended because of work that such a look had not
+/// been for.
 static TOLD_OF_OTHERS: AtomicU64 = AtomicU64::new(0);
 /// Whether a wait has ended since this session last looked.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Classes of names, a bit for each, of whose tokens this transaction has given some back, or taken some.
+/// Classes of names, a bit for each, of whose tokens this transaction has given some back, or taken
+/// some.
 static TOKENS_FREED: AtomicU64 = AtomicU64::new(0);
 static TOKENS_TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -149,7 +154,8 @@ pub(crate) fn all() {
     }
 }
 
-/// Says, before counting, that a claim may find the database full; the next end of a job then rings.
+/// Says, before counting, that a claim may find the database full; the next end of a job then
+/// rings.
 pub(crate) fn may_be_full() {
     if let Some(bell) = memory::bell() {
         bell.may_be_full();
@@ -172,7 +178,8 @@ pub(crate) enum Look {
     Part,
 }
 
-/// Remembers what a look for work found, for the next wait; `filtered` is whether it was for some tasks or groups only.
+/// Remembers what a look for work found, for the next wait; `filtered` is whether it was for some
+/// tasks or groups only.
 pub(crate) fn looked(look: Look, filtered: bool) {
     let (seen, stood_back) = match look {
         Look::All(state) => (state + 1, false),
@@ -195,8 +202,8 @@ pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
     .hint(format!("Commit first, then type: call {example}"))
 }
 
-/// Returns when work may exist that this session has not looked for, or when the time is up. `may_find` is whether there is
-/// something that a claim may find; it leaves no snapshot.
+/// Returns when work may exist that this session has not looked for, or when the time is up.
+/// `may_find` is whether there is something that a claim may find; it leaves no snapshot.
 pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
     let seen = SEEN.load(Ordering::Relaxed);
     // Before the look: what comes after it rings.
@@ -252,13 +259,13 @@ pub(crate) fn drop_snapshots() {
             pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
         )
     };
-    // That of a REPEATABLE READ transaction goes with the transaction only. What a caller's loop has written is its own
-    // to commit.
+    // That of a REPEATABLE READ transaction goes with the transaction only. What a caller's loop
+    // has written is its own to commit.
     if of_transaction && !wrote {
         spi::commit();
     }
-    // SAFETY: outside a transaction block nothing after the CALL needs them; this is what COMMIT in a procedure does, so
-    // that portals know that theirs is gone.
+    // SAFETY: outside a transaction block nothing after the CALL needs them; this is what COMMIT in
+    // a procedure does, so that portals know that theirs is gone.
     unsafe {
         pg_sys::ForgetPortalSnapshots();
         pg_sys::InvalidateCatalogSnapshot();

@@ -1,10 +1,11 @@
 //! The work queue: the jobs that wait.
 //!
-//! Words: a *lane* is one task in one group, and what a claim picks from; its number is a hash of the two names. A *delayed* job waits for its time and is
-//! in no lane until then.
+//! Words: a *lane* is one task in one group, and what a claim picks from; its number is a hash of
+//! the two names. A *delayed* job waits for its time and is in no lane until then.
 //!
-//! Enters: jobs by hand (`trax.enqueue`), from the cycle, retries. Leaves: what a claim takes or a person cancels.
-//! Holds: a waiting row is claimable exactly when `waits_for` is null; a unique key that is alive has one job.
+//! Enters: jobs by hand (`trax.enqueue`), from the cycle, retries. Leaves: what a claim takes or a
+//! person cancels. Holds: a waiting row is claimable exactly when `waits_for` is null; a unique key
+//! that is alive has one job.
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
@@ -193,8 +194,8 @@ impl NewJob {
     }
 }
 
-/// [`enqueue`] for a caller who may queue jobs of this task in this group. The id of a job of others, which keeps a key
-/// alive, is not for one who is limited.
+/// [`enqueue`] for a caller who may queue jobs of this task in this group. The id of a job of
+/// others, which keeps a key alive, is not for one who is limited.
 pub(crate) fn enqueue_within(
     spi: &Spi,
     scope: &Scope,
@@ -209,8 +210,8 @@ pub(crate) fn enqueue_within(
     Ok(ids)
 }
 
-/// Queues one job for each input and gives their ids in order. With a unique key that is alive nothing is queued
-/// and every id is that of the job which keeps it alive.
+/// Queues one job for each input and returns their ids in order. With a unique key that is alive
+/// nothing is queued and every id is that of the job which keeps it alive.
 pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
     match &job.unique_key {
         None => insert(job, inputs),
@@ -218,9 +219,9 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
     }
 }
 
-/// A key found alive ends the loop; so does a key that we take. Between the two another transaction may take the
-/// key or release it, and we look again. What has committed counts, also where the transaction's snapshot is older: the
-/// job of a key may have ended since.
+/// A key found alive ends the loop; so does a key that we take. Between the two another transaction
+/// may take the key or release it, and we look again. What has committed counts, also where the
+/// transaction's snapshot is older: the job of a key may have ended since.
 fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
     loop {
         if let Some(row) = spi.query_latest(&UNIQUE_KEY_FIND, &[arg(key)]).first() {
@@ -245,7 +246,8 @@ pub(crate) struct Alike {
     pub(crate) inputs: Vec<Option<pg_sys::Datum>>,
 }
 
-/// Queues jobs of any kinds in their order. One whose unique key is alive, or is that of one before, is left out.
+/// Queues jobs of any kinds in their order. One whose unique key is alive, or is that of one
+/// before, is left out.
 pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
     let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
     let ids = table::next_ids(c"work_queue_job_id_seq", count);
@@ -375,9 +377,10 @@ sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
     Ok(call.value(lane(&group, &task)))
 });
 
-/// The lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended by a zero byte. Stored in
-/// rows: must never change. Nobody finds a task whose lane is that of another's without 2^63 tries. A claim that met two
-/// lanes with one number would still go by the names in each row, and might leave some of them to the next.
+/// The lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended by a
+/// zero byte. Stored in rows: must never change. Nobody finds a task whose lane is that of
+/// another's without 2^63 tries. A claim that met two lanes with one number would still go by the
+/// names in each row, and might leave some of them to the next.
 pub(crate) fn lane(group: &str, task: &str) -> i64 {
     let names = (group.to_owned(), task.to_owned());
     LANES.with_borrow_mut(|lanes| {
@@ -398,7 +401,7 @@ pub(crate) fn lane(group: &str, task: &str) -> i64 {
     })
 }
 
-/// Makes delayed jobs claimable whose time has come; gives how many.
+/// Makes delayed jobs claimable whose time has come; returns how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
     changes::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
 }
@@ -406,7 +409,7 @@ pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
 /// How often a job is looked for: it may go from one place to another while we look.
 pub(crate) const LOOKS: usize = 5;
 
-/// Makes a job claimable that waits for its time; gives where it is now.
+/// Makes a job claimable that waits for its time; returns where it is now.
 fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
     for _ in 0..LOOKS {
         if changes::rows_claimable(&spi.query(&QUEUE_HASTEN, &[arg(job_id), arg(now)])) == 1 {
@@ -427,7 +430,8 @@ pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
         .and_then(|row| row.get(1))
 }
 
-/// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it. `what` names it.
+/// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it. `what`
+/// names it.
 pub(crate) fn check_size(what: &str, value: pg_sys::Datum) -> Result<()> {
     let (bytes, limit) = (value_bytes(value), setting::max_input_bytes());
     if bytes > limit {

@@ -1,7 +1,8 @@
 //! The registry of workers: who claims, and since when.
 //!
-//! Enters: the name that a claim gives. Leaves: a row of `trax.worker`, refreshed twice a minute at most by each session.
-//! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing.
+//! Enters: the name that a claim gives. Leaves: a row of `trax.worker`, refreshed twice a minute at
+//! most by each session. Holds: registering never makes a claim wait, and a claim that takes
+//! nothing registers nothing.
 
 use crate::server::clock::Timestamp;
 use crate::server::hash::name_hash;
@@ -56,7 +57,7 @@ fn forget_noted() {
     NOTED_AT.store(i64::MIN, Ordering::Relaxed);
 }
 
-/// Forgets workers that are gone; gives how many.
+/// Forgets workers that are gone; returns how many.
 pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(&WORKER_FORGET, &[arg(now.plus(-FORGET_MICROS))])
 }

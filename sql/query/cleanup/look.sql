@@ -1,6 +1,7 @@
--- Whether history that found no partition and resolved dead letters are there that have been kept long enough, and how
--- many partitions there are. $1 runs that ended before, $2 dead letters resolved before
--- The default partition is empty but for mishaps; a full one is looked at once a minute.
+-- Whether history that found no partition and resolved dead letters are there that have been kept
+-- long enough, and how many partitions there are. $1 runs that ended before, $2 dead letters
+-- resolved before The default partition is empty but for mishaps; a full one is looked at once a
+-- minute.
 select
     exists (
         select

@@ -1,4 +1,5 @@
--- Unresolved dead letters, the oldest first; null filters nothing. $1 task, $2 manifest, $3 group, $4 since, $5 at most
+-- Unresolved dead letters, the oldest first; null filters nothing. $1 task, $2 manifest, $3 group,
+-- $4 since, $5 at most
 select d.id, d.manifest_id, d.unique_key
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'

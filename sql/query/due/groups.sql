@@ -1,4 +1,5 @@
--- The groups that have due manifests, with their priority, how many are due, up to $2, and since when. $1 now
+-- The groups that have due manifests, with their priority, how many are due, up to $2, and since
+-- when. $1 now
 with recursive groups as (
     (
         select s.group_name

@@ -1,6 +1,6 @@
--- Queues the scheduled entries of due manifests. Side by side: $1 manifests, $2 occurrences, $3 lanes. $4 now,
--- $5 what dependents get on top of their priority.
--- The unique index of scheduled entries is the guard under the cycle's lock.
+-- Queues the scheduled entries of due manifests. Side by side: $1 manifests, $2 occurrences, $3
+-- lanes. $4 now, $5 what dependents get on top of their priority. The unique index of scheduled
+-- entries is the guard under the cycle's lock.
 insert into trax.work_queue (
     lane_id, queued_at, run_at, scheduled_for, scheduled, manifest_id, max_retries, priority, task, group_name,
     manifest, timeout, retry_delay, input

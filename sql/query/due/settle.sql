@@ -1,6 +1,7 @@
--- Stores what the cycle decided for due manifests. Side by side: $1 manifests, $2 next run, $3 the occurrence it stands
--- for, $4 parked on, $5 the occurrence to look at again, $6 the occurrence that was queued, $7 the occurrence that was
--- dropped, $8 how many were made up for in a row, $9 what went wrong, $10 how often in a row by its own fault. $11 now
+-- Stores what the cycle decided for due manifests. Side by side: $1 manifests, $2 next run, $3 the
+-- occurrence it stands for, $4 parked on, $5 the occurrence to look at again, $6 the occurrence
+-- that was queued, $7 the occurrence that was dropped, $8 how many were made up for in a row, $9
+-- what went wrong, $10 how often in a row by its own fault. $11 now
 update trax.manifest_state s
 set
     next_run_at = d.next_run_at,

@@ -1,4 +1,5 @@
--- Counts the leases of groups towards the limits they have from now on; locks them in the order of outcomes. $1 groups
+-- Counts the leases of groups towards the limits they have from now on; locks them in the order of
+-- outcomes. $1 groups
 update trax.lease l
 set limited = true
 from (

@@ -1,5 +1,5 @@
--- Whether a group has these settings already; null keeps. $1 name, $2 limit (0 is none), $3 priority, $4 enabled, $5 jobs
--- per key
+-- Whether a group has these settings already; null keeps. $1 name, $2 limit (0 is none), $3
+-- priority, $4 enabled, $5 jobs per key
 select
 from trax.manifest_group g
 where g.name = $1

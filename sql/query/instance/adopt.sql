@@ -1,5 +1,6 @@
--- Makes these tables this server's and this database's own. $1 system identifier, $2 database, $3 now, $4 home
--- Whether the zone data here is that of before is not known: next runs are computed anew.
+-- Makes these tables this server's and this database's own. $1 system identifier, $2 database, $3
+-- now, $4 home Whether the zone data here is that of before is not known: next runs are computed
+-- anew.
 with places as (
     delete from trax.instance i
     returning i.system_identifier = $1 and i.database_oid = $2 as is_here, i.paused_at, i.pause_reason

@@ -1,4 +1,5 @@
--- Whether these tables are this place's own, and the home they were adopted under. $1 system identifier, $2 database
+-- Whether these tables are this place's own, and the home they were adopted under. $1 system
+-- identifier, $2 database
 select
     (
         select count(*) = 1 and bool_and(i.system_identifier = $1 and i.database_oid = $2)

@@ -1,6 +1,6 @@
--- Sets until when leases last and when the reaper looks at them again. Side by side: $1 jobs, $2 when they were extended,
--- $3 until when they last, $4 when to look, $5 whether they have not begun. $6 the default timeout, which counts from when
--- it is known that one has begun
+-- Sets until when leases last and when the reaper looks at them again. Side by side: $1 jobs, $2
+-- when they were extended, $3 until when they last, $4 when to look, $5 whether they have not
+-- begun. $6 the default timeout, which counts from when it is known that one has begun
 update trax.lease l
 set extended_at = n.extended_at,
     lease_expires_at = n.lease_expires_at,

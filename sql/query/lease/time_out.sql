@@ -1,4 +1,5 @@
--- Asks attempts that run too long to stop, and notes when; those that have not begun run no time. $1 now, $2 where to begin
+-- Asks attempts that run too long to stop, and notes when; those that have not begun run no time.
+-- $1 now, $2 where to begin
 update trax.lease l
 set cancel_requested = true, timed_out = true, timeout_at = $1
 where l.ctid = any (array(

@@ -1,5 +1,5 @@
--- Lets the next jobs of a concurrency key into their lanes, up to $2 of each lane. $1 key
--- The lanes that have such jobs are found one after the other: there may be ten thousand that have none.
+-- Lets the next jobs of a concurrency key into their lanes, up to $2 of each lane. $1 key The lanes
+-- that have such jobs are found one after the other: there may be ten thousand that have none.
 with recursive blocked_lane as (
     (
         select b.lane_id
@@ -24,7 +24,8 @@ with recursive blocked_lane as (
 )
 update trax.work_queue q
 set waits_for = null
--- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+-- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it
+-- was.
 where q.job_id = any (array(
     select n.job_id
     from blocked_lane l

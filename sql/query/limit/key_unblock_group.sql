@@ -1,8 +1,9 @@
--- Lets all jobs of a group into their lanes that are behind a concurrency key; claims sort them out anew. One that is
--- locked is being cancelled or let in. $1 group
+-- Lets all jobs of a group into their lanes that are behind a concurrency key; claims sort them out
+-- anew. One that is locked is being cancelled or let in. $1 group
 update trax.work_queue q
 set waits_for = null
--- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+-- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it
+-- was.
 where q.job_id = any (array(
     select b.job_id
     from trax.work_queue b

@@ -1,6 +1,7 @@
--- The net under the outcomes: of each manifest that has room the first job of each lane goes into it. Looks at $3 lanes of
--- manifests, those that follow ($1 manifest, $2 lane), one after the other: behind one manifest a million jobs may wait.
--- Gives the jobs, and beside them or alone where it stopped and at how many it looked
+-- The net under the outcomes: of each manifest that has room the first job of each lane goes into
+-- it. Looks at $3 lanes of manifests, those that follow ($1 manifest, $2 lane), one after the
+-- other: behind one manifest a million jobs may wait. Gives the jobs, and beside them or alone
+-- where it stopped and at how many it looked
 with recursive place as (
     select $1 as manifest_id, $2 as lane_id, 0 as number
     union all
@@ -36,7 +37,8 @@ with recursive place as (
 ), let_in as (
     update trax.work_queue q
     set waits_for = null
-    -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+    -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as
+    -- it was.
     where q.job_id = any (array(
         select o.job_id
         from trax.work_queue o

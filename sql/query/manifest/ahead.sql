@@ -1,4 +1,5 @@
--- The manifests that follow $2 and are due after $1, with what their next run follows from. $3 at most
+-- The manifests that follow $2 and are due after $1, with what their next run follows from. $3 at
+-- most
 select
     s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at),
     greatest(s.last_scheduled_for, s.last_skipped_for), s.last_success_at,

@@ -1,9 +1,9 @@
--- Creates or changes a manifest. What is null keeps its value, or with $15 takes its default; with $16 the kind of
--- schedule is replaced.
--- $1 name, $2 task, $3 input, $4 group, $5 cron, $6 every, $7 run at, $8 zone, $9 priority, $10 retries,
--- $11 retry delay, $12 timeout, $13 starts at, $14 ends at, $17 enabled, $18 now, $19 depends mode, $20 dormant,
--- $21 misfire, $22 misfire threshold, $23 misfire limit, $24 overlap, $25 max concurrency, $26 variance,
--- $27 exclusions, $28 created by trax.apply()
+-- Creates or changes a manifest. What is null keeps its value, or with $15 takes its default; with
+-- $16 the kind of schedule is replaced. $1 name, $2 task, $3 input, $4 group, $5 cron, $6 every, $7
+-- run at, $8 zone, $9 priority, $10 retries, $11 retry delay, $12 timeout, $13 starts at, $14 ends
+-- at, $17 enabled, $18 now, $19 depends mode, $20 dormant, $21 misfire, $22 misfire threshold, $23
+-- misfire limit, $24 overlap, $25 max concurrency, $26 variance, $27 exclusions, $28 created by
+-- trax.apply()
 insert into trax.manifest as m (
     name, task, input, group_name, cron, every, run_at, timezone, priority, max_retries, retry_delay, timeout,
     starts_at, ends_at, enabled, created_at, updated_at, depends_mode, dormant, misfire, misfire_threshold,

@@ -1,5 +1,5 @@
--- Sets when a manifest is due, or what it is parked on. $1 manifest, $2 group, $3 next run, $4 the occurrence it stands
--- for, $5 parked on, $6 now
+-- Sets when a manifest is due, or what it is parked on. $1 manifest, $2 group, $3 next run, $4 the
+-- occurrence it stands for, $5 parked on, $6 now
 insert into trax.manifest_state as s (
     manifest_id, group_name, next_run_at, next_scheduled_for, parked_on, parked_since, decided_at
 )

@@ -1,5 +1,6 @@
--- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. $1 manifest, $2 now
--- The reason is no condition of the row: a cycle that is about to park it must be waited for.
+-- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. $1
+-- manifest, $2 now The reason is no condition of the row: a cycle that is about to park it must be
+-- waited for.
 update trax.manifest_state s
 set
     parked_on = case

@@ -1,4 +1,5 @@
--- A manifest that runs once and waits for the outcome of that run, with no job of it left. $1 manifest
+-- A manifest that runs once and waits for the outcome of that run, with no job of it left. $1
+-- manifest
 select s.manifest_id
 from trax.manifest_state s
 join trax.manifest m on m.manifest_id = s.manifest_id

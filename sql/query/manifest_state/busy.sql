@@ -1,5 +1,5 @@
--- Locks what the end of a job changes in its manifest, without waiting: gives the manifests that another transaction
--- holds. $1 manifests
+-- Locks what the end of a job changes in its manifest, without waiting: gives the manifests that
+-- another transaction holds. $1 manifests
 with definitions as materialized (
     select m.manifest_id
     from trax.manifest m

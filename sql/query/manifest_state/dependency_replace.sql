@@ -1,4 +1,5 @@
--- Sets whose success a manifest waits for; edges that stay keep what they know. $1 child, $2 parents
+-- Sets whose success a manifest waits for; edges that stay keep what they know. $1 child, $2
+-- parents
 with gone as (
     delete from trax.manifest_dependency d
     where d.child_id = $1

@@ -1,5 +1,5 @@
--- Moves next runs that nobody holds or has moved meanwhile. Side by side: $1 manifests, $2 the next run that was, $3 the
--- next run, $4 the occurrence it stands for. $5 now
+-- Moves next runs that nobody holds or has moved meanwhile. Side by side: $1 manifests, $2 the next
+-- run that was, $3 the next run, $4 the occurrence it stands for. $5 now
 update trax.manifest_state s
 set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence, decided_at = $5
 from (

@@ -1,7 +1,7 @@
--- What the end of a job means for its manifest. Side by side: $1 manifests, $2 whether a job completed, $3 whether the
--- occurrence is done (completed or cancelled; false is a dead letter). $4 now. One that runs once has had that run when
--- no job of its occurrence is left: another may have been triggered by hand.
--- Gives the manifests that have had their one run.
+-- What the end of a job means for its manifest. Side by side: $1 manifests, $2 whether a job
+-- completed, $3 whether the occurrence is done (completed or cancelled; false is a dead letter). $4
+-- now. One that runs once has had that run when no job of its occurrence is left: another may have
+-- been triggered by hand. Gives the manifests that have had their one run.
 update trax.manifest_state s
 set
     last_success_at = case when o.succeeded then $4 else s.last_success_at end,

@@ -1,4 +1,5 @@
--- The net under the events: looks again at manifests that have been parked since before $1. $2 at most
+-- The net under the events: looks again at manifests that have been parked since before $1. $2 at
+-- most
 update trax.manifest_state s
 set
     next_run_at = case

@@ -1,5 +1,6 @@
--- Ends jobs that waited longer than they may, but those of a manifest that another transaction holds: what their end
--- changes there must not wait for it. They are stepped over, and hide no other. $1 now, $2 at most
+-- Ends jobs that waited longer than they may, but those of a manifest that another transaction
+-- holds: what their end changes there must not wait for it. They are stepped over, and hide no
+-- other. $1 now, $2 at most
 with due as materialized (
     select o.ctid
     from trax.work_queue o

@@ -1,6 +1,7 @@
--- Records attempts that did not complete, whose leases are locked; queues again those with a time, buries the rest.
--- Side by side: $1 jobs, $2 states, $3 failure kinds, $4 errors, $5 details, $6 retry times or null, $7 reasons for
--- a dead letter or null, $9 whether the attempt began: one that did not is not spent. $8 now. Gives what can be claimed again at once.
+-- Records attempts that did not complete, whose leases are locked; queues again those with a time,
+-- buries the rest. Side by side: $1 jobs, $2 states, $3 failure kinds, $4 errors, $5 details, $6
+-- retry times or null, $7 reasons for a dead letter or null, $9 whether the attempt began: one that
+-- did not is not spent. $8 now. Gives what can be claimed again at once.
 with ended as (
     delete from trax.lease l
     using unnest($1, $2, $3, $4, $5, $6, $7, $9)

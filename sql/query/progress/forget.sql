@@ -1,5 +1,5 @@
--- Forgets what attempts said that are over. $1 a time before which the cycle's snapshot surely knew of the lease: a
--- report that comes while this runs is of a lease that the snapshot may not see
+-- Forgets what attempts said that are over. $1 a time before which the cycle's snapshot surely knew
+-- of the lease: a report that comes while this runs is of a lease that the snapshot may not see
 delete from trax.progress p
 where p.ctid = any (array(
     select o.ctid

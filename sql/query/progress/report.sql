@@ -1,5 +1,5 @@
--- Keeps what an attempt says, if its lease is still held; neither waits for the lease's row nor locks it. $1 job,
--- $2 token, $3 progress, $4 now
+-- Keeps what an attempt says, if its lease is still held; neither waits for the lease's row nor
+-- locks it. $1 job, $2 token, $3 progress, $4 now
 insert into trax.progress as p (job_id, token, reported_at, progress)
 select l.job_id, l.token, $4, $3
 from trax.lease l

@@ -1,5 +1,5 @@
--- What gives a role the right to call a function, or to insert into a table: a row for each role that has it and whose
--- rights reach this one. $1 role, $2 function, $3 table
+-- What gives a role the right to call a function, or to insert into a table: a row for each role
+-- that has it and whose rights reach this one. $1 role, $2 function, $3 table
 select
     x.rolname::text,
     exists (

@@ -1,5 +1,5 @@
--- The functions that these objects call, those of operators too; the server notes no dependency on its own, and of
--- ours none counts. $1 classes, $2 objects
+-- The functions that these objects call, those of operators too; the server notes no dependency on
+-- its own, and of ours none counts. $1 classes, $2 objects
 select distinct f.oid
 from unnest($1, $2) o (class, oid)
 join pg_depend d on d.classid = o.class and d.objid = o.oid

@@ -1,6 +1,7 @@
--- The functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers,
--- constraints, defaults and generated columns, indexes, rules and policies. Trusted when a superuser or the table's
--- owner has them. The server notes no dependency on its own functions, so that it knows of none of those here.
+-- The functions that are not ours and run, with the rights of our owner, when our tables are
+-- written: of triggers, constraints, defaults and generated columns, indexes, rules and policies.
+-- Trusted when a superuser or the table's owner has them. The server notes no dependency on its own
+-- functions, so that it knows of none of those here.
 with recursive family (oid) as (
     select c.oid
     from pg_class c

@@ -1,4 +1,5 @@
--- The tables whose triggers, constraints, indexes, defaults, rules and policies run when ours are written.
+-- The tables whose triggers, constraints, indexes, defaults, rules and policies run when ours are
+-- written.
 with recursive family (oid) as (
     select c.oid
     from pg_class c

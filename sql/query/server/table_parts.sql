@@ -1,5 +1,5 @@
--- What runs when tables are written: triggers, constraints, defaults and generated columns, indexes with expressions,
--- rules and policies, as rows of their catalogs. $1 the tables
+-- What runs when tables are written: triggers, constraints, defaults and generated columns, indexes
+-- with expressions, rules and policies, as rows of their catalogs. $1 the tables
 select 'pg_trigger'::regclass::oid as class, t.oid
 from pg_trigger t
 where t.tgrelid = any($1)

@@ -1,4 +1,5 @@
--- Extends a token that is held, and says whether it now ends earlier. $1 name, $2 token, $3 now, $4 expires at
+-- Extends a token that is held, and says whether it now ends earlier. $1 name, $2 token, $3 now, $4
+-- expires at
 update trax.concurrency_token t
 set expires_at = $4
 from (

@@ -1,4 +1,5 @@
--- Removes tokens that expired before $1, of those that follow ($2 name, $3 slot), and says where it stopped. $4 at most
+-- Removes tokens that expired before $1, of those that follow ($2 name, $3 slot), and says where it
+-- stopped. $4 at most
 with looked as (
     select t.name, t.slot, t.expires_at
     from trax.concurrency_token t

@@ -1,7 +1,8 @@
 -- Makes waiting jobs claimable whose time has come. $1 now, $2 at most
 update trax.work_queue q
 set waits_for = null
--- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it was.
+-- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it
+-- was.
 where q.job_id = any (array(
     select d.job_id
     from trax.work_queue d

@@ -1,5 +1,6 @@
--- The queue and the leases: whether what is dead is worth a vacuum, and whether one is under way. $1 dead rows that are.
--- A crash makes the server forget what is dead: what is large then is vacuumed once, where the server counts and notes that.
+-- The queue and the leases: whether what is dead is worth a vacuum, and whether one is under way.
+-- $1 dead rows that are. A crash makes the server forget what is dead: what is large then is
+-- vacuumed once, where the server counts and notes that.
 select
     c.relname::text,
     pg_catalog.pg_stat_get_dead_tuples(c.oid) >= $1 + pg_catalog.pg_stat_get_live_tuples(c.oid) / 5

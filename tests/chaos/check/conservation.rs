@@ -4,12 +4,15 @@ use super::{Violation, by};
 use crate::fact::{Attempt, Facts, Job};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `trax.check()` says of an attempt during which the clock went back; [`an_attempt_ends_after_it_began`] is exact.
+/// What `trax.check()` says of an attempt during which the clock went back;
+/// [`an_attempt_ends_after_it_began`] is exact.
 const BY_THE_CLOCK: &str = "an attempt ends after it began";
-/// How long a statement takes from its beginning to the unique key, on a machine that others load too, in microseconds.
+/// How long a statement takes from its beginning to the unique key, on a machine that others load
+/// too, in microseconds.
 const BEFORE_A_KEY: i64 = 2_000_000;
 
-/// Every acknowledged job is in the tables; where a unique key was given, perhaps as the job that had it.
+/// Every acknowledged job is in the tables; where a unique key was given, perhaps as the job that
+/// had it.
 pub(crate) fn nothing_acknowledged_is_lost(facts: &Facts) -> Vec<Violation> {
     let nonces: BTreeSet<_> = facts
         .jobs
@@ -109,7 +112,8 @@ pub(crate) fn an_acknowledged_completion_stays(facts: &Facts) -> Vec<Violation> 
         .collect()
 }
 
-/// Effects that are committed with a completion exist once where the job is completed, and nowhere else.
+/// Effects that are committed with a completion exist once where the job is completed, and nowhere
+/// else.
 pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation> {
     let mut effects: BTreeMap<i64, usize> = BTreeMap::new();
     for (job, _) in &facts.ledger {
@@ -145,8 +149,8 @@ pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation
     found
 }
 
-/// Two jobs with one unique key are never alive at once. A statement begins a moment before it takes the key: so much
-/// later than it says is a job surely alive.
+/// Two jobs with one unique key are never alive at once. A statement begins a moment before it
+/// takes the key: so much later than it says is a job surely alive.
 pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
     let taken = |job: &Job| {
         let lags = |(from, until): &&(i64, i64)| (*from..=*until).contains(&job.queued_at);

@@ -20,7 +20,8 @@ fn sweep(
     too_many(facts, rule, what, attempts.iter().filter_map(span), limits)
 }
 
-/// The first starts that were one too many. Where the clock went back it does not say what ran at once.
+/// The first starts that were one too many. Where the clock went back it does not say what ran at
+/// once.
 fn too_many(
     facts: &Facts,
     rule: &'static str,
@@ -98,8 +99,8 @@ pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec
     found
 }
 
-/// Tokens have no more holders than there are. One that was lost with a promotion is given to another; one whose time the
-/// clock stepped over may be.
+/// Tokens have no more holders than there are. One that was lost with a promotion is given to
+/// another; one whose time the clock stepped over may be.
 pub(crate) fn tokens_are_held_by_few(facts: &Facts) -> Vec<Violation> {
     let is_sure = |hold: &&Hold| {
         let lost = |(from, until): &(i64, i64)| *from <= hold.until && hold.asked <= *until;

@@ -4,7 +4,8 @@ use super::{Violation, by};
 use crate::fact::{Attempt, Execution, Facts};
 use std::collections::BTreeMap;
 
-/// A claim that a crash undid may have been made so long before it: handlers begin a moment after the claim.
+/// A claim that a crash undid may have been made so long before it: handlers begin a moment after
+/// the claim.
 const BEFORE_A_CRASH: i64 = 10_000_000;
 /// Tasks whose handlers keep a log.
 const LOGGED: [&str; 2] = ["work", "tick"];
@@ -33,7 +34,8 @@ fn was_undone(facts: &Facts, first: &Execution, second: &Execution) -> bool {
     facts.crashes.iter().any(crashed) || facts.losses.iter().any(lost)
 }
 
-/// The same attempt of a job begins again only when a crash undid its claim, or when it was given back.
+/// The same attempt of a job begins again only when a crash undid its claim, or when it was given
+/// back.
 pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     for ((job, attempt), mut executions) in
@@ -57,7 +59,8 @@ pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// An execution begins when that of the attempt before has ended, or when its lease has: the history says when.
+/// An execution begins when that of the attempt before has ended, or when its lease has: the
+/// history says when.
 pub(crate) fn no_two_executions_at_once(facts: &Facts) -> Vec<Violation> {
     let recorded = recorded(facts);
     let mut found = Vec::new();
@@ -128,8 +131,8 @@ pub(crate) fn spent_without_a_beginning(facts: &Facts) -> Vec<&Attempt> {
     facts.attempts.iter().filter(never_began).collect()
 }
 
-/// A worker that is lost takes with it what its claim was to begin at once, and nothing that it had fetched ahead, unless
-/// that was lost so often that it may be what ends workers.
+/// A worker that is lost takes with it what its claim was to begin at once, and nothing that it had
+/// fetched ahead, unless that was lost so often that it may be what ends workers.
 pub(crate) fn what_never_began_is_not_spent(facts: &Facts) -> Vec<Violation> {
     let is_free = |attempt: &&Attempt| {
         attempt.kind.as_deref() == Some("lease_expired") && attempt.started_at.is_none()

@@ -20,7 +20,8 @@ pub(crate) fn an_occurrence_runs_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// Cron runs at its times, `fire_all` at each of them, `every` after the last one's end, dependents after parents.
+/// Cron runs at its times, `fire_all` at each of them, `every` after the last one's end, dependents
+/// after parents.
 pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violation> {
     let manifests = by(&facts.attempts, |attempt| attempt.manifest.as_deref());
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! A barrier before the start: a lock on the queue that every session waits for.
 //!
-//! The clock starts when all connections are open and the first claims are sent, so that neither loading nor connecting
-//! is measured.
+//! The clock starts when all connections are open and the first claims are sent, so that neither
+//! loading nor connecting is measured.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! The fresh database that a scenario runs in: connections, loading by sets, and the order of rounds.
+//! The fresh database that a scenario runs in: connections, loading by sets, and the order of
+//! rounds.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -102,8 +103,9 @@ impl BenchDatabase {
         Ok(rounds)
     }
 
-    /// No job anywhere; and what was before leaves no trace in the WAL of what follows: after a checkpoint every
-    /// page is new, so that full page images do not fall on one round and not on the other.
+    /// No job anywhere; and what was before leaves no trace in the WAL of what follows: after a
+    /// checkpoint every page is new, so that full page images do not fall on one round and not on
+    /// the other.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         // One by one: the scheduler's cycle may be on its way through several of them.
         for table in CLEARED {
@@ -122,8 +124,8 @@ impl BenchDatabase {
         Ok(self.hand.query_typed_one(sql, &[]).await?.try_get(0)?)
     }
 
-    /// Queues jobs by sets. `options` are further arguments of `trax.enqueue_many` that may use `b`, the
-    /// number of the set.
+    /// Queues jobs by sets. `options` are further arguments of `trax.enqueue_many` that may use
+    /// `b`, the number of the set.
     pub(crate) async fn load(&self, jobs: i64, options: &str) -> Result<(), Failure> {
         self.load_by(jobs, LOAD_BATCH, options).await
     }

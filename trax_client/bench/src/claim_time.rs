@@ -1,7 +1,7 @@
 //! How long one claim takes, whatever else waits.
 //!
-//! Times of single round trips of `trax.claim_next`, without waiting for the disk (synchronous_commit off): what is asked
-//! is how much a claim looks at.
+//! Times of single round trips of `trax.claim_next`, without waiting for the disk
+//! (synchronous_commit off): what is asked is how much a claim looks at.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,16 @@ use super::bench_database::{BenchDatabase, TASK, figure};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
-/// How many jobs wait at the shallow end, and behind what is blocked, beside those that will be claimed.
+/// How many jobs wait at the shallow end, and behind what is blocked, beside those that will be
+/// claimed.
 const SHALLOW: i64 = 1000;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Claims of a new connection that do not count.
 const WARM_UP: u32 = 20;
 
 pub(crate) async fn depth(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    // A deep queue takes long to fill: it is measured once, with the shallow one before and after it.
+    // A deep queue takes long to fill: it is measured once, with the shallow one before and after
+    // it.
     bench.step(&format!("{SHALLOW} jobs wait"));
     let before = at_depth(bench, SHALLOW).await?;
     bench.step(&format!("{} jobs wait", bench.sizes.deep));

@@ -1,6 +1,7 @@
 //! What a cycle costs: with manifests that are not due, and with those that are.
 //!
-//! The scheduler of the database is paused; every cycle here is a call of `trax.tick()` by one session.
+//! The scheduler of the database is paused; every cycle here is a call of `trax.tick()` by one
+//! session.
 
 use std::time::Instant;
 

@@ -18,7 +18,8 @@ use super::meter::Cost;
 use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
 
-/// How many handlers of one worker run at once, and how many jobs wait in it: tuned for jobs that do nothing.
+/// How many handlers of one worker run at once, and how many jobs wait in it: tuned for jobs that
+/// do nothing.
 const CONCURRENCY: usize = 200;
 const PREFETCH: usize = 300;
 

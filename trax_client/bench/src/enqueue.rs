@@ -1,4 +1,5 @@
-//! Queueing in bulk: `trax.enqueue_many`, and COPY into `trax.new_job`, beside COPY into a table of the same shape.
+//! Queueing in bulk: `trax.enqueue_many`, and COPY into `trax.new_job`, beside COPY into a table of
+//! the same shape.
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::Client as Connection;

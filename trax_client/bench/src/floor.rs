@@ -1,6 +1,7 @@
 //! The floor: what PostgreSQL itself can do, with neither lease, nor retry, nor history, nor limit.
 //!
-//! Measured from Rust, over as many connections as trax gets and with prepared statements; not with pgbench.
+//! Measured from Rust, over as many connections as trax gets and with prepared statements; not with
+//! pgbench.
 
 use std::fmt::Write;
 use std::pin::pin;
@@ -17,6 +18,7 @@ use super::meter::Cost;
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
+pub(crate) const COMMITTERS: i64 = 8;
 /// How many connections drain, and how many jobs each takes at once.
 pub(crate) const DRAINERS: i64 = 2;
 pub(crate) const DRAIN_BATCH: i64 = 100;
@@ -44,7 +46,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
         bench.step(&format!("round {number} of {}", bench.sizes.rounds));
         let taken = self::drain(bench).await?;
         let copied = self::copy(bench).await?;
-        let committed = self::commit(bench, super::single::CONNECTIONS).await?;
+        let committed = self::commit(bench, COMMITTERS).await?;
         if number > 0 {
             for (rounds, measured) in [
                 (&mut drain, taken),
@@ -85,7 +87,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
             Unit::TransactionsPerSecond,
             format!(
                 "{} connections that each insert one row and commit",
-                super::single::CONNECTIONS
+                COMMITTERS
             ),
             commit,
         ),

@@ -1,8 +1,8 @@
 //! How soon a job begins on a system that has nothing else to do.
 //!
-//! The time begins when the COMMIT of the enqueueing transaction is sent and ends where the handler begins. That
-//! transaction does not wait for the disk (synchronous_commit off): so the flush of the producer, which
-//! is no part of waking anybody, is not counted; the one of the claim is.
+//! The time begins when the COMMIT of the enqueueing transaction is sent and ends where the handler
+//! begins. That transaction does not wait for the disk (synchronous_commit off): so the flush of
+//! the producer, which is no part of waking anybody, is not counted; the one of the claim is.
 
 use std::time::{Duration, Instant};
 

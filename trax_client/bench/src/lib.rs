@@ -1,9 +1,10 @@
 //! `trax bench`: what trax costs on this server, beside what PostgreSQL itself can do there.
 //!
-//! Words: a *scenario* is one question; a *figure* is one line of its answer; the *floor* is the least that
-//! the server could do for the same end, measured in the same run. Rounds of floor and measurement
-//! alternate, after one of each that warms up and does not count; a figure is the median of its rounds.
-//! Everything happens in a database of its own, made anew for each scenario and dropped at the end.
+//! Words: a *scenario* is one question; a *figure* is one line of its answer; the *floor* is the
+//! least that the server could do for the same end, measured in the same run. Rounds of floor and
+//! measurement alternate, after one of each that warms up and does not count; a figure is the
+//! median of its rounds. Everything happens in a database of its own, made anew for each scenario
+//! and dropped at the end.
 
 mod barrier;
 mod bench_database;

@@ -110,7 +110,8 @@ impl Numbers {
         }
     }
 
-    /// Of every number its median; of the ratio too, which so is one of two that were taken side by side.
+    /// Of every number its median; of the ratio too, which so is one of two that were taken side by
+    /// side.
     fn median(rounds: &[Numbers]) -> Self {
         let of = |number: fn(&Numbers) -> Option<f64>| {
             median(rounds.iter().filter_map(number).collect())

@@ -13,7 +13,8 @@ use trax_terminal::address;
 
 /// The first part of the name of every database that a bench makes.
 pub(crate) const PREFIX: &str = "trax_bench_";
-/// How long a new database may take: until it is there, and until a preloaded server has started its scheduler.
+/// How long a new database may take: until it is there, and until a preloaded server has started
+/// its scheduler.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server, and the name of a database there that is the bench's own.

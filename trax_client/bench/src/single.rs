@@ -10,21 +10,19 @@ use uuid::Uuid;
 
 use super::barrier::Barrier;
 use super::bench_database::{BenchDatabase, expect, figure, join, spawn};
-use super::floor;
+use super::floor::{self, COMMITTERS};
 use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
-
-pub(crate) const CONNECTIONS: i64 = 8;
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let rounds = bench
         .rounds(
-            async || floor::commit(bench, CONNECTIONS).await,
+            async || floor::commit(bench, COMMITTERS).await,
             async || measure(bench).await,
         )
         .await?;
     let what = format!(
-        "{} jobs, {CONNECTIONS} connections, each trax.claim_next of one job and then trax.complete: two commits a job",
+        "{} jobs, {COMMITTERS} connections, each trax.claim_next of one job and then trax.complete: two commits a job",
         jobs(bench)
     );
     let floor = "one commit of one inserted row a job, over as many connections";
@@ -33,7 +31,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
 
 /// A tenth of what bulk gets: each is so much slower.
 fn jobs(bench: &BenchDatabase) -> i64 {
-    (bench.sizes.jobs / 10).max(CONNECTIONS)
+    (bench.sizes.jobs / 10).max(COMMITTERS)
 }
 
 async fn measure(bench: &BenchDatabase) -> Result<Sample, Failure> {
@@ -44,7 +42,7 @@ async fn measure(bench: &BenchDatabase) -> Result<Sample, Failure> {
     let line = Barrier::raise(bench, "trax.work_queue").await?;
     let done = Arc::new(AtomicI64::new(0));
     let mut hands = Vec::new();
-    for number in 0..CONNECTIONS {
+    for number in 0..COMMITTERS {
         let connection = bench.connect().await?;
         hands.push(spawn(take_each(
             connection,
@@ -53,7 +51,7 @@ async fn measure(bench: &BenchDatabase) -> Result<Sample, Failure> {
             Arc::clone(&done),
         )));
     }
-    let begun = line.go(bench, CONNECTIONS).await?;
+    let begun = line.go(bench, COMMITTERS).await?;
     join(hands).await?;
     let cost = bench.meter.end(begun).await?;
     bench.expect_completed(jobs).await?;

@@ -1,6 +1,7 @@
 //! Credentials: what of this program's environment is not for the programs that it starts.
 //!
-//! With them a job could do whatever its worker may: end other jobs, or, with the password of an administrator, all.
+//! With them a job could do whatever its worker may: end other jobs, or, with the password of an
+//! administrator, all.
 
 /// What libpq and this program take a password, or the place of one, from.
 const OURS: [&str; 7] = [
@@ -16,8 +17,9 @@ const OURS: [&str; 7] = [
 /// What programs that are started get beyond the rest of the environment; part of the arguments.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Passed {
-    /// Let the program have this variable too, one of DATABASE_URL, PGPASSWORD, PGPASSFILE, PGSERVICE, PGSERVICEFILE,
-    /// PGSSLCERT and PGSSLKEY, which are withheld from it otherwise; may be repeated
+    /// Let the program have this variable too, one of DATABASE_URL, PGPASSWORD, PGPASSFILE,
+    /// PGSERVICE, PGSERVICEFILE, PGSSLCERT and PGSSLKEY, which are withheld from it otherwise; may
+    /// be repeated
     #[arg(long = "pass-env", value_name = "NAME")]
     names: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! `trax cron explain`: what a cron expression says, and when it fires.
 //!
-//! The server reads the expression and computes its times, so that this shows what a manifest would do. Only the
-//! sentence is made here, by the server's own parser.
+//! The server reads the expression and computes its times, so that this shows what a manifest would
+//! do. Only the sentence is made here, by the server's own parser.
 
 use std::process::ExitCode;
 
@@ -22,8 +22,8 @@ commands! {
 
 #[derive(clap::Args)]
 pub(crate) struct Explain {
-    /// Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or @daily and
-    /// the like
+    /// Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or
+    /// @daily and the like
     expression: String,
     /// The zone it is read in, an IANA name
     #[arg(long, short = 'z', value_name = "ZONE", default_value = "UTC")]

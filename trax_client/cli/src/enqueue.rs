@@ -1,7 +1,8 @@
 //! `trax enqueue`: queue one job, or one a line.
 //!
-//! Lines are read and parsed beside the calls that queue them, a batch ahead. Each batch is a transaction of its own:
-//! what was queued before a line that is not JSON stays queued, and its ids were printed.
+//! Lines are read and parsed beside the calls that queue them, a batch ahead. Each batch is a
+//! transaction of its own: what was queued before a line that is not JSON stays queued, and its ids
+//! were printed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, stdout};
@@ -37,7 +38,8 @@ pub(crate) struct Arguments {
     /// Read one JSON value a line from this file and queue a job each
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     file: Option<String>,
-    /// Not claimable before this time, as PostgreSQL reads it ('2030-01-01 10:00', 'tomorrow'), in your zone
+    /// Not claimable before this time, as PostgreSQL reads it ('2030-01-01 10:00', 'tomorrow'), in
+    /// your zone
     #[arg(long, value_name = "TIME")]
     run_at: Option<String>,
     /// The group
@@ -128,8 +130,8 @@ async fn lines(
 
 type Batches = mpsc::Sender<Result<Vec<Json>, Failure>>;
 
-/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has been read does not
-/// wait for lines that may come later.
+/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has
+/// been read does not wait for lines that may come later.
 fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut reader = BufReader::with_capacity(1 << 20, source);
@@ -290,8 +292,8 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     })
 }
 
-/// The span that this command runs in, as OpenTelemetry puts it into the environment. A malformed one is worth a line, and
-/// not the job.
+/// The span that this command runs in, as OpenTelemetry puts it into the environment. A malformed
+/// one is worth a line, and not the job.
 fn caller() -> Option<TraceContext> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let malformed = |error| print::log("trax", &format!("ignored, malformed: {error}"));

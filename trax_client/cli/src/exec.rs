@@ -1,16 +1,17 @@
 //! Running a program as a handler.
 //!
-//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and,
-//! when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970) in
-//! the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it, and TRAX_INPUT_FROM,
-//! `manifest` when the input is what the job's manifest stores; no credentials. Leaves: the exit code
-//! as the outcome, standard output as the output (of a failure: as its detail) when it is JSON, the
-//! tail of standard error as the error. A failing program that prints {"retry_in": SECONDS} says when
-//! it is run again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
-//! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is told. A cancelled,
-//! late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process group. What a
-//! program leaves running in its group ends after it in the same way, so that nothing runs beside the next attempt. No
-//! program outlives the worker, however that ends.
+//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP
+//! and, when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since
+//! 1970) in the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it, and
+//! TRAX_INPUT_FROM, `manifest` when the input is what the job's manifest stores; no credentials.
+//! Leaves: the exit code as the outcome, standard output as the output (of a failure: as its
+//! detail) when it is JSON, the tail of standard error as the error. A failing program that prints
+//! {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives the
+//! attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in
+//! memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the
+//! grace, as a whole process group. What a program leaves running in its group ends after it in the
+//! same way, so that nothing runs beside the next attempt. No program outlives the worker, however
+//! that ends.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -48,8 +49,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// A command for sh -c, how long it may go on after SIGTERM, and when it is run again after a temporary
-    /// failure, in place of the job's own delay; what it gets of the environment; who knows what manifests store.
+    /// A command for sh -c, how long it may go on after SIGTERM, and when it is run again after a
+    /// temporary failure, in place of the job's own delay; what it gets of the environment; who
+    /// knows what manifests store.
     pub(crate) fn new(
         command: String,
         grace: Duration,
@@ -96,14 +98,16 @@ impl Program {
                     _ = &mut pipes, if open => open = false,
                     status = child.wait(), if ended.is_none() => {
                         ended = Some(status?);
-                        // What it started has the same grace, also when a shell in front of it has gone.
+                        // What it started has the same grace, also when a shell in front of it has
+                        // gone.
                         if kill_at.is_none() {
                             group.signal(libc::SIGTERM);
                             kill_at = Some(Instant::now() + self.grace);
                         }
                     }
                     () = group.gone(), if ended.is_some() => killed = true,
-                    // The worker stops: what the program did is told, and what it left has no more time.
+                    // The worker stops: what the program did is told, and what it left has no more
+                    // time.
                     _ = ctx.cancelled(), if ended.is_some() && !asked && !killed => {
                         group.signal(libc::SIGKILL);
                         (killed, hurried) = (true, true);
@@ -306,7 +310,8 @@ fn output(out: &[u8]) -> Json {
         .unwrap_or_default()
 }
 
-/// JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a surrogate pair.
+/// JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a surrogate
+/// pair.
 fn cleaned(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,11 +1,12 @@
 //! A process beside this one that ends its programs when it is gone, also when it was killed.
 //!
-//! Words: the *guard* is this binary under another name. It hears over a socket which process groups run, from the
-//! programs themselves before they begin, so that none is missed. The socket's end is this process's: what still runs
-//! then gets SIGTERM, and SIGKILL after the grace. It ends with them, and at once when nothing runs.
+//! Words: the *guard* is this binary under another name. It hears over a socket which process
+//! groups run, from the programs themselves before they begin, so that none is missed. The socket's
+//! end is this process's: what still runs then gets SIGTERM, and SIGKILL after the grace. It ends
+//! with them, and at once when nothing runs.
 //!
-//! Nobody waits for it. One that stands still takes no more after some hundred messages, and is replaced like one that was
-//! ended.
+//! Nobody waits for it. One that stands still takes no more after some hundred messages, and is
+//! replaced like one that was ended.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use crate::signal::{is_there, signal};
 
-/// What the guard is called in the list of processes; its one argument is the grace in milliseconds.
+/// What the guard is called in the list of processes; its one argument is the grace in
+/// milliseconds.
 const NAME: &str = "trax-guard";
 /// How often it looks whether what it asked to end has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -35,7 +37,8 @@ fn message(kind: u8, group: i32) -> [u8; 5] {
 /// Says it if there is room for it at once; whether there was.
 fn say(socket: &UnixStream, said: &[u8]) -> bool {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: a plain system call, allowed between fork and exec; the bytes and the socket live as long as it takes.
+    // SAFETY: a plain system call, allowed between fork and exec; the bytes and the socket live as
+    // long as it takes.
     let taken = unsafe { libc::send(socket.as_raw_fd(), said.as_ptr().cast(), said.len(), flags) };
     usize::try_from(taken).is_ok_and(|taken| taken == said.len())
 }
@@ -83,13 +86,14 @@ impl Guard {
         }
     }
 
-    /// Before its socket ends: it would end what it heard of, which may have gone and be another's by now.
+    /// Before its socket ends: it would end what it heard of, which may have gone and be another's
+    /// by now.
     fn dismiss(mut self) {
         if self.process.kill().is_ok() && self.process.wait().is_err() {}
     }
 
-    /// What a program does before it begins: says which group it is, the one of its own that it has just been given. Heard
-    /// also when nobody lives to say [`Guard::begins`].
+    /// What a program does before it begins: says which group it is, the one of its own that it has
+    /// just been given. Heard also when nobody lives to say [`Guard::begins`].
     pub(crate) fn announcement(
         &self,
     ) -> impl FnMut() -> std::io::Result<()> + Send + Sync + 'static {
@@ -132,7 +136,8 @@ pub(crate) fn run_if_named() -> Option<ExitCode> {
         return None;
     }
     let grace = arguments.next()?.parse().ok()?;
-    // Whoever ends a whole group or session of processes ends the guarded; the guard has to see to its end.
+    // Whoever ends a whole group or session of processes ends the guarded; the guard has to see to
+    // its end.
     for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: plain system call; nothing is interrupted by it.
         unsafe { libc::signal(number, libc::SIG_IGN) };

@@ -1,10 +1,11 @@
 //! `trax lock`: a program that runs while a token is held.
 //!
-//! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a process group of its own
-//! (on a terminal the one in front), and no credentials of ours. Signals to `trax lock` go to that group. When the token
-//! is lost the group gets SIGTERM, and SIGKILL after the grace: somebody else may hold it now. The same ends
-//! what the program leaves running in its group, before the token is given back (at once when it is lost meanwhile), and
-//! the program of a `trax lock` that was killed.
+//! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a
+//! process group of its own (on a terminal the one in front), and no credentials of ours. Signals
+//! to `trax lock` go to that group. When the token is lost the group gets SIGTERM, and SIGKILL
+//! after the grace: somebody else may hold it now. The same ends what the program leaves running in
+//! its group, before the token is given back (at once when it is lost meanwhile), and the program
+//! of a `trax lock` that was killed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -48,7 +49,8 @@ pub(crate) struct Arguments {
     /// How many may hold it at once; the last call of all counts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
     max_holders: i32,
-    /// How long it stays held when this program dies or loses the database; extended every third of it
+    /// How long it stays held when this program dies or loses the database; extended every third of
+    /// it
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = at_least_a_second)]
     ttl: Duration,
     /// How long to wait for it, as 500ms, 30s, 5m or 2h; otherwise as long as it takes
@@ -65,8 +67,8 @@ pub(crate) struct Arguments {
     grace: Duration,
     #[command(flatten)]
     passed: Passed,
-    /// One JSON array of an object at the end, for programs: what became of it; the standard output of COMMAND goes to
-    /// standard error
+    /// One JSON array of an object at the end, for programs: what became of it; the standard output
+    /// of COMMAND goes to standard error
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Do not say when others held it all the time: the exit code does
@@ -238,7 +240,8 @@ fn start(
     })
 }
 
-/// Waits for the end of the program; gives how it ended, and whether it was stopped because the token was lost.
+/// Waits for the end of the program; returns how it ended, and whether it was stopped because the
+/// token was lost.
 async fn attend(
     mut child: tokio::process::Child,
     group: Group<'_>,
@@ -266,7 +269,8 @@ async fn attend(
         }
     };
     drop(terminal);
-    // Nothing of it goes on without the token. What it left has the grace, unless the token is lost.
+    // Nothing of it goes on without the token. What it left has the grace, unless the token is
+    // lost.
     if !lost {
         group.signal(libc::SIGTERM);
     }
@@ -342,7 +346,8 @@ struct Terminal;
 impl Terminal {
     fn give_to(group: &Group<'_>) -> Option<Self> {
         let id = group.id().filter(|_| std::io::stdin().is_terminal())?;
-        // SAFETY: plain system calls; without ignoring SIGTTOU, asking for the terminal back would stop us.
+        // SAFETY: plain system calls; without ignoring SIGTTOU, asking for the terminal back would
+        // stop us.
         unsafe {
             // In the background there is nothing to give.
             if libc::tcgetpgrp(libc::STDIN_FILENO) != libc::getpgrp() {

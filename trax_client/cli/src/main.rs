@@ -1,6 +1,7 @@
 //! `trax`: the command line. One file a command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock` are told there.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock`
+//! are told there.
 
 mod check;
 mod command;

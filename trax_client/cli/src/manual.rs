@@ -1,4 +1,5 @@
-//! `trax completions` and `trax man`: what a package installs beside the binary. No database is asked.
+//! `trax completions` and `trax man`: what a package installs beside the binary. No database is
+//! asked.
 
 use std::fs::create_dir_all;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Programs that run here, each in a process group of its own, so that what a program starts goes with it. None outlives
-//! this process, however it ends: see `guard`.
+//! Programs that run here, each in a process group of its own, so that what a program starts goes
+//! with it. None outlives this process, however it ends: see `guard`.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -131,8 +131,8 @@ impl Drop for Group<'_> {
     }
 }
 
-/// Takes note of the ends of what became this process's child because its parent had ended: as the first process of a
-/// container. The program itself, whose end is waited for elsewhere, has ended.
+/// Takes note of the ends of what became this process's child because its parent had ended: as the
+/// first process of a container. The program itself, whose end is waited for elsewhere, has ended.
 fn reap(group: i32) {
     // SAFETY: it waits for nothing, and writes no status.
     while unsafe { libc::waitpid(-group, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}

@@ -69,7 +69,8 @@ impl Session {
             .try_get(0)?)
     }
 
-    /// A time as PostgreSQL reads it, in the zone of whoever typed it: '2030-01-01 10:00', 'tomorrow'.
+    /// A time as PostgreSQL reads it, in the zone of whoever typed it: '2030-01-01 10:00',
+    /// 'tomorrow'.
     pub(crate) async fn time(&self, text: &str) -> Result<SystemTime, Failure> {
         self.time_or(text, "give a time: '2030-01-01 10:00', 'tomorrow 10:00'")
             .await
@@ -77,7 +78,8 @@ impl Session {
 
     /// The same; the hint says what is right when this is none.
     async fn time_or(&self, text: &str, hint: &str) -> Result<SystemTime, Failure> {
-        // The zone holds for this transaction alone: behind a pooler the next one is somebody else's.
+        // The zone holds for this transaction alone: behind a pooler the next one is somebody
+        // else's.
         self.connection.batch_execute("begin").await?;
         let read = self.read_time(text).await;
         let end = if read.is_ok() { "commit" } else { "rollback" };

@@ -1,7 +1,9 @@
-//! Whether a job is what its manifest stores: asked for each job of a manifest before its program starts.
+//! Whether a job is what its manifest stores: asked for each job of a manifest before its program
+//! starts.
 //!
-//! Everybody who may enqueue, trigger or activate chooses an input; what a manifest stores, only who may change manifests.
-//! A program that does whatever its input says, as `trax import run` does, needs to know which of them it got.
+//! Everybody who may enqueue, trigger or activate chooses an input; what a manifest stores, only
+//! who may change manifests. A program that does whatever its input says, as `trax import run`
+//! does, needs to know which of them it got.
 
 use std::time::Duration;
 

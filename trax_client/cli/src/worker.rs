@@ -84,8 +84,8 @@ pub(crate) struct Arguments {
     /// Stop when the queue is empty
     #[arg(long)]
     until_empty: bool,
-    /// One JSON array of an object at the end, for programs: how it stopped and the counts; the log stays on standard
-    /// error
+    /// One JSON array of an object at the end, for programs: how it stopped and the counts; the log
+    /// stays on standard error
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Log only what goes wrong
@@ -98,8 +98,9 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
-    // The worker itself waits for a server; a person at a prompt wants to know at once, who watches its health asks.
-    // What this role may not do the first claim tells: no other right than the worker's is needed.
+    // The worker itself waits for a server; a person at a prompt wants to know at once, who watches
+    // its health asks. What this role may not do the first claim tells: no other right than the
+    // worker's is needed.
     if arguments.health.is_none() && std::env::var_os("NOTIFY_SOCKET").is_none() {
         drop(address::connect(&config).await?);
     }

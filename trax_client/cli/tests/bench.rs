@@ -1,4 +1,5 @@
-//! `trax bench` as a shell meets it, at tiny sizes: what it says, and that it leaves nothing behind.
+//! `trax bench` as a shell meets it, at tiny sizes: what it says, and that it leaves nothing
+//! behind.
 
 use std::error::Error;
 use std::process::{Child, Command, Output, Stdio};

@@ -13,7 +13,7 @@ use crate::manifest::{Group, Manifest};
 use crate::sql::Call;
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Creates or changes a manifest and gives its number.
+    /// Creates or changes a manifest and returns its number.
     pub async fn schedule(&self, manifest: &Manifest) -> Result<i64> {
         manifest.store(self.db).await
     }
@@ -26,7 +26,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was off.
+    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was
+    /// off.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)
@@ -132,7 +133,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(DeadLetter::from_row).collect()
     }
 
-    /// Queues the work of a dead letter again and gives the new job's id.
+    /// Queues the work of a dead letter again and returns the new job's id.
     pub async fn requeue_dead_letter(&self, id: i64, note: Option<&str>) -> Result<JobId> {
         let call = Call::new("requeue_dead_letter")
             .arg("id", &id)

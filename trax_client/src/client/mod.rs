@@ -44,8 +44,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Lets claims, outcomes and reports of progress, each in a transaction of its own, wait no longer
-    /// than this for a lock.
+    /// Lets claims, outcomes and reports of progress, each in a transaction of its own, wait no
+    /// longer than this for a lock.
     pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
         self
@@ -60,7 +60,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         self.db
     }
 
-    /// Queues one job and gives its id.
+    /// Queues one job and returns its id.
     ///
     /// With a unique key that is alive it gives that job's id and queues nothing.
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
@@ -92,11 +92,13 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
     }
 
-    /// Queues any number of jobs in one statement, all or none, each with options of its own; gives how many the server
-    /// took, those included whose unique key is alive, which queue nothing.
+    /// Queues any number of jobs in one statement, all or none, each with options of its own;
+    /// returns how many the server took, those included whose unique key is alive, which queue
+    /// nothing.
     ///
-    /// They are read one by one and kept nowhere, so that millions need no more memory than one. In a transaction they
-    /// become claimable with its commit. Behind a pooler that changes servers between transactions it must be in one.
+    /// They are read one by one and kept nowhere, so that millions need no more memory than one. In
+    /// a transaction they become claimable with its commit. Behind a pooler that changes servers
+    /// between transactions it must be in one.
     ///
     /// ```no_run
     /// # async fn example(db: &tokio_postgres::Client) -> trax_client::Result<()> {
@@ -160,8 +162,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends as failed. `None` takes
-    /// the limit away. False when the job does not wait.
+    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends
+    /// as failed. `None` takes the limit away. False when the job does not wait.
     pub async fn limit_queue_time(
         &self,
         job_id: JobId,

@@ -11,7 +11,8 @@ use crate::sql::{Call, Interval};
 use crate::token::{Grant, TokenRequest};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Takes the lowest free place of a name; `None` when all are held, or wanted by those who wait. Commit at once.
+    /// Takes the lowest free place of a name; `None` when all are held, or wanted by those who
+    /// wait. Commit at once.
     pub async fn acquire_token(&self, request: &TokenRequest) -> Result<Option<Grant>> {
         let ttl = Interval(request.ttl);
         let rows = Call::new("acquire_token")
@@ -26,8 +27,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// Waits for a place of a name, first come, first served; `None` when the time is up.
     ///
-    /// Every other call on the connection waits behind it. The server notices within about a second when the connection
-    /// ends, and serves the next one.
+    /// Every other call on the connection waits behind it. The server notices within about a second
+    /// when the connection ends, and serves the next one.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.

@@ -73,7 +73,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         self.heartbeat_ahead(leases, lease, &[]).await
     }
 
-    /// The same of a worker that fetches jobs ahead (`ClaimOptions::places`): those of `ahead` have not begun yet.
+    /// The same of a worker that fetches jobs ahead (`ClaimOptions::places`): those of `ahead` have
+    /// not begun yet.
     pub async fn heartbeat_ahead(
         &self,
         leases: &[(JobId, Token)],
@@ -103,8 +104,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .collect()
     }
 
-    /// Says how far an attempt is: a number, a text or a small document, which `trax.job` shows until the lease ends.
-    /// False when the lease was lost.
+    /// Says how far an attempt is: a number, a text or a small document, which `trax.job` shows
+    /// until the lease ends. False when the lease was lost.
     pub async fn report_progress<T: Serialize>(
         &self,
         job_id: JobId,
@@ -146,7 +147,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Records many completions in one commit, and gives the ids of those recorded.
+    /// Records many completions in one commit, and returns the ids of those recorded.
     pub async fn complete_many(
         &self,
         leases: &[(JobId, Token)],
@@ -209,8 +210,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Ends the job of an attempt as cancelled because its worker finds it not worth doing any more; false when the
-    /// lease was lost.
+    /// Ends the job of an attempt as cancelled because its worker finds it not worth doing any
+    /// more; false when the lease was lost.
     pub async fn cancel_own(
         &self,
         job_id: JobId,

@@ -1,4 +1,5 @@
-//! What tracing systems see of jobs: a span around each execution and, with OpenTelemetry, one around each enqueueing.
+//! What tracing systems see of jobs: a span around each execution and, with OpenTelemetry, one
+//! around each enqueueing.
 //!
 //! The rest of the crate calls these two whatever its features are; without them they do nothing.
 

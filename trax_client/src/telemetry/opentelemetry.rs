@@ -1,7 +1,9 @@
-//! Jobs as OpenTelemetry's conventions for messaging have them: enqueueing sends a message, an execution processes it.
+//! Jobs as OpenTelemetry's conventions for messaging have them: enqueueing sends a message, an
+//! execution processes it.
 //!
-//! <https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans>. The execution is linked to the span that
-//! enqueued the job and is no child of it: hours, and many attempts, may lie between them.
+//! <https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans>. The execution is linked
+//! to the span that enqueued the job and is no child of it: hours, and many attempts, may lie
+//! between them.
 
 use ::opentelemetry::Context as Current;
 use ::opentelemetry::trace::{
@@ -59,7 +61,8 @@ fn describe(span: &Span, kind: &'static str, operation: &'static str, task: Opti
     }
 }
 
-/// What travels with jobs that this span enqueues; the caller's own span when nobody records this one.
+/// What travels with jobs that this span enqueues; the caller's own span when nobody records this
+/// one.
 pub(super) fn outgoing(span: &Span) -> Option<Value> {
     let own = span.context().span().span_context().clone();
     let sender = if own.is_valid() {

@@ -133,7 +133,7 @@ pub async fn enqueued<T: Task + DeserializeOwned>(
         .collect()
 }
 
-/// Gives the oldest waiting job of the task of `T` for which `wanted` is true.
+/// Returns the oldest waiting job of the task of `T` for which `wanted` is true.
 ///
 /// # Panics
 /// When there is none; the message shows what waits instead.

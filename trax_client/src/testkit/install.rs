@@ -187,7 +187,7 @@ fn account(name: &str) -> Result<(u32, u32), Error> {
         })
 }
 
-/// Runs a command to its end and gives its standard output.
+/// Runs a command to its end and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(Error::of(&program))?;

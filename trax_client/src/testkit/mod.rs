@@ -1,4 +1,5 @@
-//! For tests: throw-away servers, one job run inline, assertions on what was enqueued, time that passes at once.
+//! For tests: throw-away servers, one job run inline, assertions on what was enqueued, time that
+//! passes at once.
 //!
 //! A whole unit test of a handler:
 //!
@@ -6,16 +7,21 @@
 #![doc = include_str!("../../tests/handler.rs")]
 //! ```
 //!
-//! [`Worker::run_one`](crate::Worker::run_one) claims and executes exactly one job, with the middleware around it and
-//! nothing beside it. Its connection may be a transaction that is rolled back at the end, so that tests can share a
-//! database. With [`pass_time`] a retry need not be waited for; where time is a question of the handler, let it take
-//! [`Context::scheduled_for`](crate::Context::scheduled_for) for the time that its schedule meant, or sleep on Tokio's
+//! [`Worker::run_one`](crate::Worker::run_one) claims and executes exactly one job, with the
+//! middleware around it and
+//! nothing beside it. Its connection may be a transaction that is rolled back at the end, so that
+//! tests can share a
+//! database. With [`pass_time`] a retry need not be waited for; where time is a question of the
+//! handler, let it take
+//! [`Context::scheduled_for`](crate::Context::scheduled_for) for the time that its schedule meant,
+//! or sleep on Tokio's
 //! clock, which `#[tokio::test(start_paused = true)]` turns forward by itself.
 //!
 //! # Servers
 //!
 //! `initdb` runs once per PostgreSQL version; every [`Server`] is a copy of that template with its
-//! own directory, port and socket. It stops and removes itself on drop, and dies with its owner even
+//! own directory, port and socket. It stops and removes itself on drop, and dies with its owner
+//! even
 //! if that is killed.
 //!
 //! ```no_run

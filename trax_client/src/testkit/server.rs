@@ -187,7 +187,7 @@ impl Server {
         last.iter().any(|line| line.contains("shared memory block"))
     }
 
-    /// Stops it and gives how long that took.
+    /// Stops it and returns how long that took.
     pub fn stop(&mut self, how: Stop) -> Result<Duration, Error> {
         let number = match how {
             Stop::Fast => libc::SIGINT,

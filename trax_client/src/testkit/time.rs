@@ -22,10 +22,11 @@ const PASS: &str = "with waiting as (
     )
     update trax.concurrency_token set acquired_at = acquired_at - $1, expires_at = expires_at - $1";
 
-/// Lets so much time pass for what waits and what runs, and then runs one cycle: jobs that were due later are ready, as
-/// are retries, leases have expired, timeouts have come.
+/// Lets so much time pass for what waits and what runs, and then runs one cycle: jobs that were due
+/// later are ready, as are retries, leases have expired, timeouts have come.
 ///
-/// Schedules do not move. [`Client::preview_after`] says when they run, for any time, and [`Client::trigger`] runs one.
+/// Schedules do not move. [`Client::preview_after`] says when they run, for any time, and
+/// [`Client::trigger`] runs one.
 ///
 /// # Errors
 /// When the role is not the owner of the tables: this is for databases of tests.
@@ -36,8 +37,9 @@ pub async fn pass_time<C: GenericClient + Sync>(db: &C, time: Duration) -> Resul
     Ok(())
 }
 
-/// To every worker and token of this process it is as if the machine had slept so long: their timers have stood still, and
-/// leases and tokens have gone on. The server has not noticed anything.
+/// To every worker and token of this process it is as if the machine had slept so long: their
+/// timers have stood still, and leases and tokens have gone on. The server has not noticed
+/// anything.
 pub fn machine_slept(length: Duration) {
     let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     SLEPT.fetch_add(millis, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The driver's way to TLS: by rustls with the feature `tls`, and without it a refusal of what needs TLS.
+//! The driver's way to TLS: by rustls with the feature `tls`, and without it a refusal of what
+//! needs TLS.
 
 #[cfg(feature = "tls")]
 mod rustls;

@@ -67,8 +67,8 @@ fn versions(address: &Address) -> Result<Vec<&'static SupportedProtocolVersion>>
     Ok(allowed)
 }
 
-/// Whom to trust and how strictly; none when nothing is verified. A CA that is there counts in every mode, as libpq
-/// has it.
+/// Whom to trust and how strictly; none when nothing is verified. A CA that is there counts in
+/// every mode, as libpq has it.
 fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Trust>> {
     let mode = address.sslmode();
     let named = address.tls.get("sslrootcert");
@@ -127,8 +127,8 @@ fn of_file(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)>
     Ok((roots, known))
 }
 
-/// The lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A named one that cannot be
-/// read is an error; libpq goes on without it.
+/// The lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A named
+/// one that cannot be read is an error; libpq goes on without it.
 fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDer<'static>>> {
     let file = address.tls.get("sslcrl").map(PathBuf::from);
     let dir = address.tls.get("sslcrldir").map(PathBuf::from);
@@ -210,7 +210,8 @@ fn identity(address: &Address) -> Result<Option<Identity>> {
     Ok(Some((chain, private_key(&key)?)))
 }
 
-/// A key that others than its owner could have read is refused, as libpq does; one of root's may be its group's too.
+/// A key that others than its owner could have read is refused, as libpq does; one of root's may be
+/// its group's too.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let wrong = |cause: String| Error::Tls(format!("sslkey {}: {cause}", path.display()));
     let found = path.metadata().map_err(|error| wrong(error.to_string()))?;

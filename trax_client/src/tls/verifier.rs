@@ -1,9 +1,10 @@
 //! Whether the server's certificate is the one to talk to, as libpq decides it.
 //!
-//! The chain is verified by webpki. Three things are OpenSSL's rules and not webpki's, and live here: a certificate
-//! that is signed by itself and stands in `sslrootcert` is trusted, also when it is marked as a CA's; one without a
-//! name of the right kind in its subjectAltName is known by its common name; and a certificate of X.509 version 1
-//! may prove that it has its key, where nothing else is asked of it.
+//! The chain is verified by webpki. Three things are OpenSSL's rules and not webpki's, and live
+//! here: a certificate that is signed by itself and stands in `sslrootcert` is trusted, also when
+//! it is marked as a CA's; one without a name of the right kind in its subjectAltName is known by
+//! its common name; and a certificate of X.509 version 1 may prove that it has its key, where
+//! nothing else is asked of it.
 
 use std::io;
 use std::net::IpAddr;
@@ -85,7 +86,8 @@ impl ServerCertVerifier for Verifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    // That the other side has the certificate's key is verified always: channel binding stands on it.
+    // That the other side has the certificate's key is verified always: channel binding stands on
+    // it.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -173,8 +175,8 @@ fn check_time(validity: &Validity, now: UnixTime) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the certificate is that of this host: by its subjectAltName, or by its common name when that has no name
-/// of the same kind, a host's or an address.
+/// Whether the certificate is that of this host: by its subjectAltName, or by its common name when
+/// that has no name of the same kind, a host's or an address.
 fn check_name(cert: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), Error> {
     let by_alternative =
         ParsedCertificate::try_from(cert).and_then(|cert| verify_server_name(&cert, host));

@@ -1,4 +1,5 @@
-//! Opening connections, hearing their notifications, bounding calls, and waiting before the next try.
+//! Opening connections, hearing their notifications, bounding calls, and waiting before the next
+//! try.
 
 use std::collections::hash_map::RandomState;
 use std::future::{Future, poll_fn};
@@ -37,8 +38,8 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
         let limit = TCP_USER_TIMEOUT.min(lease / 2);
         address.tcp_user_timeout(limit.max(Duration::from_secs(1)));
     }
-    // A connection whose other end is gone is known to be broken before the lease is over. The driver's own first probe
-    // comes after two hours; whoever set another time keeps it.
+    // A connection whose other end is gone is known to be broken before the lease is over. The
+    // driver's own first probe comes after two hours; whoever set another time keeps it.
     if address.get_keepalives_idle() == Config::new().get_keepalives_idle() {
         let probe = (lease / 4).max(Duration::from_secs(1));
         address
@@ -116,7 +117,8 @@ async fn driven(address: &Address) -> Result<(Connection, Notices)> {
 
 /// The answer to a call, if it comes within `limit`; otherwise the connection is no good any more.
 ///
-/// The server is not asked to give the call up: PgBouncer 1.18 ends when a client does that as the driver does.
+/// The server is not asked to give the call up: PgBouncer 1.18 ends when a client does that as the
+/// driver does.
 pub(crate) async fn answered<T>(
     limit: Duration,
     call: impl Future<Output = Result<T>>,
@@ -179,7 +181,8 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     const BASE: Duration = Duration::from_millis(100);
-    /// The most that lies between two tries of a server: back for at most so long it is found again.
+    /// The most that lies between two tries of a server: back for at most so long it is found
+    /// again.
     const CAP: Duration = Duration::from_secs(1);
     /// How far the delay grows while a server says that it is about to start.
     const WAKING: u32 = 2;

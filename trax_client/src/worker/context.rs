@@ -103,7 +103,8 @@ impl<S> Context<S> {
         self.attempt.deadline
     }
 
-    /// The span that enqueued the job, the same for every attempt; none when it named none that is well-formed.
+    /// The span that enqueued the job, the same for every attempt; none when it named none that is
+    /// well-formed.
     pub fn trace_context(&self) -> Option<TraceContext> {
         trace::received(self.trace()).0
     }
@@ -123,9 +124,9 @@ impl<S> Context<S> {
         &self.cancellation
     }
 
-    /// Says how far the job is, for everybody to see in `trax.job` while it runs: a number, a text or a small document
-    /// (8 KiB). Costs nothing here: the worker sends the last word of each job at most twice a second, over the
-    /// connection of its heartbeats.
+    /// Says how far the job is, for everybody to see in `trax.job` while it runs: a number, a text
+    /// or a small document (8 KiB). Costs nothing here: the worker sends the last word of each job
+    /// at most twice a second, over the connection of its heartbeats.
     ///
     /// # Errors
     /// Only when `progress` cannot be written as JSON.

@@ -1,4 +1,5 @@
-//! The worker's one loop: starts what was claimed, gathers what ended, exchanges both with the server.
+//! The worker's one loop: starts what was claimed, gathers what ended, exchanges both with the
+//! server.
 //!
 //! A claimed job is here in one of three places: `waiting` (not started), `running`, or `outbox`
 //! (ended, the server does not know yet). It leaves when the server answered. `Held` has it from
@@ -35,7 +36,8 @@ use crate::trace;
 /// A job fetched ahead goes back when it was not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// With so many outcomes that the server takes none of, or twice as many as run at once, nothing more is claimed.
+/// With so many outcomes that the server takes none of, or twice as many as run at once, nothing
+/// more is claimed.
 const UNTOLD_AT_MOST: usize = 1000;
 
 /// The longest pause before an outcome is told again in a stop, which waits ten seconds for it.
@@ -240,7 +242,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.pace.summon(self.silent_until);
         }
         if !reply.later.is_empty() {
-            // The pause is what others have the line for; what waits already is not put off by what is added.
+            // The pause is what others have the line for; what waits already is not put off by what
+            // is added.
             let pause = match self.shutdown.phase() {
                 Phase::Running => reply.later_in,
                 Phase::Draining | Phase::Releasing => reply.later_in.min(LAST_PAUSE),

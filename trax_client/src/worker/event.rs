@@ -68,7 +68,8 @@ pub enum Event {
         /// Why.
         error: String,
     },
-    /// What was given for tracing at enqueueing is no W3C trace context, or a part of it is not: that part is ignored.
+    /// What was given for tracing at enqueueing is no W3C trace context, or a part of it is not:
+    /// that part is ignored.
     TraceDropped {
         /// The job.
         job_id: JobId,

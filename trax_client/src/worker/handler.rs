@@ -139,7 +139,8 @@ where
     })
 }
 
-/// Runs one attempt to its verdict. A handler that does not obey a stop within `patience` is dropped.
+/// Runs one attempt to its verdict. A handler that does not obey a stop within `patience` is
+/// dropped.
 pub(crate) async fn attempt<S>(
     handler: Handler<S>,
     input: Json,

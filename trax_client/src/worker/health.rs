@@ -1,8 +1,9 @@
 //! Whether a worker lives, and whether it is ready, for those who watch over it.
 //!
-//! Words: it *lives* while both of its loops (claims, heartbeats) come round within the stall limit; it is *ready* when,
-//! besides, it has reached the database, no call is failing or unanswered for so long, and no stop has begun.
-//! Enters: each round of a loop, each success and failure of a call. Leaves: yes, or one line that says why not.
+//! Words: it *lives* while both of its loops (claims, heartbeats) come round within the stall
+//! limit; it is *ready* when, besides, it has reached the database, no call is failing or
+//! unanswered for so long, and no stop has begun. Enters: each round of a loop, each success and
+//! failure of a call. Leaves: yes, or one line that says why not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,9 +13,11 @@ use tokio::sync::Notify;
 use super::event::brief;
 use super::shutdown::{Phase, Shutdown};
 
-/// What a worker says of itself, from any thread: also while the runtime that it works on is blocked.
+/// What a worker says of itself, from any thread: also while the runtime that it works on is
+/// blocked.
 ///
-/// [`Worker::health_address`](super::Worker::health_address) serves the same as `/livez` and `/readyz`.
+/// [`Worker::health_address`](super::Worker::health_address) serves the same as `/livez` and
+/// `/readyz`.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<Shared>);
 
@@ -82,7 +85,8 @@ impl Health {
         }))
     }
 
-    /// Whether the worker's loops turn. One whose loops stand still claims nothing and tells nothing: restart it.
+    /// Whether the worker's loops turn. One whose loops stand still claims nothing and tells
+    /// nothing: restart it.
     ///
     /// # Errors
     /// One line that says which loop stands still, or that the worker has ended.

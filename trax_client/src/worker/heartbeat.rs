@@ -1,8 +1,8 @@
 //! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
 //! the caller's runtime does not lose its lease by that.
 //!
-//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing. What handlers say of
-//! their progress goes the same way, twice a second at most.
+//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing.
+//! What handlers say of their progress goes the same way, twice a second at most.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -158,7 +158,8 @@ impl Heart {
         }
     }
 
-    /// Tells what handlers reported, if that is done before the next heartbeat; false when something is left to tell.
+    /// Tells what handlers reported, if that is done before the next heartbeat; false when
+    /// something is left to tell.
     async fn report(&mut self, limit: Duration) -> bool {
         let reports = self.held.take_reports();
         let told = tokio::time::timeout(limit, self.tell(&reports)).await;
@@ -211,7 +212,8 @@ impl Heart {
         Ok(())
     }
 
-    /// How long a call may be unanswered: on another connection there is time for a second one before the lease ends.
+    /// How long a call may be unanswered: on another connection there is time for a second one
+    /// before the lease ends.
     fn limit(&self) -> Duration {
         (self.lease / 6).max(SHORTEST_LIMIT).min(self.lease / 3)
     }

@@ -1,8 +1,8 @@
 //! The leases that this process holds, from the claim to the acknowledged outcome.
 //!
 //! Shared between the dispatcher and the heartbeat thread. A lease that was not extended for its
-//! length, by a clock that goes on while this machine sleeps (`clock`) from before the call, counts as lost: another worker
-//! may have it, whatever the network says later.
+//! length, by a clock that goes on while this machine sleeps (`clock`) from before the call, counts
+//! as lost: another worker may have it, whatever the network says later.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -116,8 +116,8 @@ impl Held {
         self.lock().values().map(|lease| lease.valid_until).min()
     }
 
-    /// What the server said to a heartbeat that was sent at `sent`, side by side with what was `asked`. A job may have
-    /// been claimed anew meanwhile: the answer is not about that lease.
+    /// What the server said to a heartbeat that was sent at `sent`, side by side with what was
+    /// `asked`. A job may have been claimed anew meanwhile: the answer is not about that lease.
     pub(crate) fn note(
         &self,
         asked: &[(JobId, Token)],

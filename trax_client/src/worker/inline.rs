@@ -1,4 +1,5 @@
-//! One job, executed where the caller stands: no loop, no thread, no heartbeat. For tests of handlers.
+//! One job, executed where the caller stands: no loop, no thread, no heartbeat. For tests of
+//! handlers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,15 +21,16 @@ use crate::json::Json;
 use crate::testkit::{self, Ended, Ran};
 
 impl<S: Send + Sync + 'static> Worker<S> {
-    /// Claims one job of `task`, executes it with everything that is around its handler, and tells its outcome: all of it
-    /// here and now, over `db`, which may be a transaction.
+    /// Claims one job of `task`, executes it with everything that is around its handler, and tells
+    /// its outcome: all of it here and now, over `db`, which may be a transaction.
     ///
-    /// The address of the worker is not used, and nothing runs beside the handler: no heartbeat extends the lease, and no
-    /// timeout or cancellation is heard of ([`Worker::run_one_until`] brings one about).
+    /// The address of the worker is not used, and nothing runs beside the handler: no heartbeat
+    /// extends the lease, and no timeout or cancellation is heard of ([`Worker::run_one_until`]
+    /// brings one about).
     ///
     /// # Errors
-    /// When no job of the task is ready: the text shows what waits instead. What a handler does wrong is no error here,
-    /// but in [`Ran`].
+    /// When no job of the task is ready: the text shows what waits instead. What a handler does
+    /// wrong is no error here, but in [`Ran`].
     pub async fn run_one<C: GenericClient + Sync>(
         &self,
         db: &C,
@@ -92,7 +94,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 }
 
-/// The output and the error of a verdict; the output of a handler that told it itself is in the run.
+/// The output and the error of a verdict; the output of a handler that told it itself is in the
+/// run.
 async fn result<C: GenericClient + Sync>(
     client: &Client<'_, C>,
     claimed: &Claimed,

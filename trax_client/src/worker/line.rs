@@ -1,4 +1,5 @@
-//! The link, either at rest or in an exchange that goes on while the worker's loop does other things.
+//! The link, either at rest or in an exchange that goes on while the worker's loop does other
+//! things.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +29,8 @@ impl Line {
         matches!(self, Line::Idle(_))
     }
 
-    /// Begins to tell `outbox` and to claim up to `want` jobs, for so many free places; only on an idle line.
+    /// Begins to tell `outbox` and to claim up to `want` jobs, for so many free places; only on an
+    /// idle line.
     pub(crate) fn begin(&mut self, outbox: Vec<Settled>, want: usize, places: usize) {
         if let Line::Idle(mut link) = std::mem::replace(self, Line::Gone) {
             let telling = outbox.len() as u64;

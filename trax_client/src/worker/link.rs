@@ -1,12 +1,13 @@
 //! The claim connection: outcomes go out, jobs come in.
 //!
-//! One *exchange* tells the server the gathered outcomes (`telling`) and then claims; completions and the claim
-//! are one call. The connection also listens for work while it is idle. Enters: settled leases and
-//! how many jobs are wanted. Leaves: an answer for every outcome that was told, those that were not,
-//! and claimed jobs.
+//! One *exchange* tells the server the gathered outcomes (`telling`) and then claims; completions
+//! and the claim are one call. The connection also listens for work while it is idle. Enters:
+//! settled leases and how many jobs are wanted. Leaves: an answer for every outcome that was told,
+//! those that were not, and claimed jobs.
 //!
-//! No call waits long for a lock: the server gives it up and rolls it back. One that was given up here alone would go on
-//! waiting there, with the locks of all that it had told before, and its neighbours behind it.
+//! No call waits long for a lock: the server gives it up and rolls it back. One that was given up
+//! here alone would go on waiting there, with the locks of all that it had told before, and its
+//! neighbours behind it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -63,8 +64,8 @@ impl Reply {
 
 /// The least time that a call may be unanswered.
 const LEAST_LIMIT: Duration = Duration::from_secs(2);
-/// The least time that an outcome which is told again waits for a lock, and which part of the pause before it and of a
-/// call's limit: whatever is locked, the line is free most of the time.
+/// The least time that an outcome which is told again waits for a lock, and which part of the pause
+/// before it and of a call's limit: whatever is locked, the line is free most of the time.
 const LEAST_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const LOCK_TIMEOUT_PART: u32 = 5;
 
@@ -93,7 +94,8 @@ pub(crate) struct State {
     backoff: Backoff,
     /// Before the next try of outcomes that the server had no time for.
     pause: Duration,
-    /// How many completions go into one call, and jobs into one claim: fewer after a call that did not come through.
+    /// How many completions go into one call, and jobs into one claim: fewer after a call that did
+    /// not come through.
     batch: usize,
     claims: usize,
 }
@@ -124,8 +126,8 @@ impl Link {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With nothing to do it only mends a
-    /// broken connection.
+    /// Tells the outbox and claims up to `want` jobs, of which `places` begin at once. With nothing
+    /// to do it only mends a broken connection.
     ///
     /// # Errors
     /// Only before the first claim that succeeded: what the server refuses.
@@ -167,7 +169,8 @@ impl Link {
                 }
                 match error.blame() {
                     Blame::Connection => reply.silent_for = Some(retry_in),
-                    // Nothing can be told either: a password, a certificate or the database is wrong.
+                    // Nothing can be told either: a password, a certificate or the database is
+                    // wrong.
                     _ if unopened => reply.silent_for = Some(retry_in),
                     Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
                 }

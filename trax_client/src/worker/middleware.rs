@@ -1,8 +1,9 @@
 //! What is done around every execution: timed, logged, looked at, refused.
 //!
-//! Enters: functions of the [`Context`] and of what comes [`Next`]. Leaves: one handler in which each is wrapped around
-//! those after it. Holds: those of the worker are outside of those of a task, each in the order in which it was added,
-//! and the handler is the innermost; a panic anywhere is the failure of this attempt.
+//! Enters: functions of the [`Context`] and of what comes [`Next`]. Leaves: one handler in which
+//! each is wrapped around those after it. Holds: those of the worker are outside of those of a
+//! task, each in the order in which it was added, and the handler is the innermost; a panic
+//! anywhere is the failure of this attempt.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -19,8 +20,8 @@ pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + S
 
 /// The rest of an execution: the middleware that was added later, and the handler.
 ///
-/// What does not run it refuses the job: with `Ok(Outcome::Snooze(..))`, `Err(JobError::permanent(..))` or any other
-/// outcome.
+/// What does not run it refuses the job: with `Ok(Outcome::Snooze(..))`,
+/// `Err(JobError::permanent(..))` or any other outcome.
 pub struct Next<S = ()> {
     inner: Handler<S>,
     input: Json,
@@ -33,7 +34,8 @@ impl<S> Next<S> {
         &self.input
     }
 
-    /// Runs the rest, and gives its outcome. A panic in it is an error for which [`JobError::is_panic`] is true.
+    /// Runs the rest, and returns its outcome. A panic in it is an error for which
+    /// [`JobError::is_panic`] is true.
     pub async fn run(self) -> HandlerResult<Outcome> {
         let Next { inner, input, ctx } = self;
         caught(move || inner(input, ctx)).await

@@ -79,15 +79,18 @@ pub(crate) struct Setup<S> {
 /// Claims jobs and runs handlers until it is told to stop.
 ///
 /// What a handler does to itself it does to no other:
-/// - One that **panics** fails its attempt with the panic's text; the job is retried as after any error.
-/// - One that **blocks its thread** keeps its lease, for heartbeats have a thread of their own, and others run on the
-///   runtime's other threads. When every thread is blocked (a runtime of one thread has one), claims, other handlers and
-///   the end of the worker wait, and after the stall limit [`Health`] says so: run such code under
-///   `tokio::task::block_in_place` or `spawn_blocking`.
-/// - One that **ignores its cancellation** is dropped at its next await after [`Worker::cancel_patience`]; at a stop one
-///   that cannot be dropped is left behind. Its job ends as if it had obeyed.
-/// - One whose **output is too large** (`trax.max_input_bytes`, 1 MB) fails its attempt with SQLSTATE 54000, and holds up
-///   no other outcome.
+/// - One that **panics** fails its attempt with the panic's text; the job is retried as after any
+///   error.
+/// - One that **blocks its thread** keeps its lease, for heartbeats have a thread of their own, and
+///   others run on the runtime's other threads. When every thread is blocked (a runtime of one
+///   thread has one), claims, other handlers and the end of the worker wait, and after the stall
+///   limit [`Health`] says so: run such code under `tokio::task::block_in_place` or
+///   `spawn_blocking`.
+/// - One that **ignores its cancellation** is dropped at its next await after
+///   [`Worker::cancel_patience`]; at a stop one that cannot be dropped is left behind. Its job ends
+///   as if it had obeyed.
+/// - One whose **output is too large** (`trax.max_input_bytes`, 1 MB) fails its attempt with
+///   SQLSTATE 54000, and holds up no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
@@ -167,7 +170,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs an async function for every job of the [`Task`] that its first argument is; the others are extractors.
+    /// Runs an async function for every job of the [`Task`] that its first argument is; the others
+    /// are extractors.
     ///
     /// ```no_run
     /// # use serde::Deserialize;
@@ -182,7 +186,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     ///     const NAME: &str = "mail.send";
     /// }
     ///
-    /// async fn send_mail(mail: SendMail, State(mailer): State<Mailer>) -> Result<(), std::io::Error> {
+    /// async fn send_mail(mail: SendMail, State(mailer): State<Mailer>) -> Result<(),
+    /// std::io::Error> {
     ///     mailer.send(&mail.to).await
     /// }
     ///
@@ -197,8 +202,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` around every execution: it sees the job, runs the rest with [`Next::run`] or refuses to, and sees
-    /// and gives the outcome. The first that is added is the outermost.
+    /// Runs `function` around every execution: it sees the job, runs the rest with [`Next::run`] or
+    /// refuses to, and sees and returns the outcome. The first that is added is the outermost.
     ///
     /// ```no_run
     /// # use trax_client::{Context, HandlerResult, Next, Outcome, Worker};
@@ -224,7 +229,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` around the executions of one task, inside of the [`Worker::middleware`] of all.
+    /// Runs `function` around the executions of one task, inside of the [`Worker::middleware`] of
+    /// all.
     pub fn middleware_for<F, Fut>(mut self, task: impl Into<String>, function: F) -> Self
     where
         F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
@@ -235,8 +241,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// A manifest that is stored when the worker starts, so that a schedule can stand beside its handler. Its task must
-    /// have a handler in this worker, and the worker's role the level `admin`. Storing it again moves no run.
+    /// A manifest that is stored when the worker starts, so that a schedule can stand beside its
+    /// handler. Its task must have a handler in this worker, and the worker's role the level
+    /// `admin`. Storing it again moves no run.
     pub fn schedule(mut self, manifest: Manifest) -> Self {
         self.schedules.push(manifest);
         self
@@ -268,9 +275,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Lets tasks take turns: while jobs of several wait, each gets an equal share of this worker.
     ///
-    /// Otherwise the oldest job of the highest priority is next, whatever its task: none starves, but a job waits behind
-    /// all that are older, and a long backlog of one task is in front of the young jobs of every other. With turns age and
-    /// priority count within a task. Without effect on [`Worker::handle_any`], which has no list of tasks.
+    /// Otherwise the oldest job of the highest priority is next, whatever its task: none starves,
+    /// but a job waits behind all that are older, and a long backlog of one task is in front of the
+    /// young jobs of every other. With turns age and priority count within a task. Without effect
+    /// on [`Worker::handle_any`], which has no list of tasks.
     pub fn take_turns(mut self) -> Self {
         self.turns = true;
         self
@@ -282,8 +290,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How often to ask an empty queue (200 ms). Up to five times slower when idle for long, and up to 25 times while
-    /// the server's notifications announce work.
+    /// How often to ask an empty queue (200 ms). Up to five times slower when idle for long, and up
+    /// to 25 times while the server's notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.setup.poll_interval = interval.max(Duration::from_millis(1));
         self
@@ -301,22 +309,23 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is one of this machine only): 200, or 503
-    /// and one line that says why not. What they mean is told at [`Health`].
+    /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is one of this
+    /// machine only): 200, or 503 and one line that says why not. What they mean is told at
+    /// [`Health`].
     pub fn health_address(mut self, address: impl Into<String>) -> Self {
         self.watchers.address = Some(address.into());
         self
     }
 
-    /// Tells systemd of readiness, status and stop, and feeds its watchdog while the worker lives; without a manager that
-    /// wants to hear (`Type=notify`) nothing.
+    /// Tells systemd of readiness, status and stop, and feeds its watchdog while the worker lives;
+    /// without a manager that wants to hear (`Type=notify`) nothing.
     pub fn notify_systemd(mut self) -> Self {
         self.watchers.systemd = true;
         self
     }
 
-    /// How long a loop may stand still, or the database be silent, before [`Health`] says so (30 s). Longer than what
-    /// handlers block their threads for.
+    /// How long a loop may stand still, or the database be silent, before [`Health`] says so (30
+    /// s). Longer than what handlers block their threads for.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.setup.stall_limit = limit.max(Duration::from_millis(100));
         self
@@ -334,7 +343,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Where events go, in place of the program's `tracing` subscriber, or of standard error if it has none.
+    /// Where events go, in place of the program's `tracing` subscriber, or of standard error if it
+    /// has none.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::new(listener);
         self
@@ -355,8 +365,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// A server that cannot be reached is waited for, at the start too.
     ///
     /// # Errors
-    /// At the start only: [`Error::Setup`] when it was put together wrong or cannot serve its health, and what the server refuses of the schedules
-    /// and of the first claim (no extension, no right, a bad filter).
+    /// At the start only: [`Error::Setup`] when it was put together wrong or cannot serve its
+    /// health, and what the server refuses of the schedules and of the first claim (no extension,
+    /// no right, a bad filter).
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,

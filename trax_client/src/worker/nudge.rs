@@ -1,9 +1,10 @@
 //! Keeps the caller's runtime looking at its connections while a handler blocks one of its threads.
 //!
-//! Of tokio's threads one waits for the operating system. When it comes back with a single task it wakes no other to wait
-//! in its place; if that task blocks, every connection of the runtime stands still, however many threads are idle. A task
-//! from outside wakes one, which then waits. Without it 7 of 10 runs of the test
-//! `a_handler_that_blocks_its_thread_holds_up_nobody_who_has_another` stood still until the handler ended.
+//! Of tokio's threads one waits for the operating system. When it comes back with a single task it
+//! wakes no other to wait in its place; if that task blocks, every connection of the runtime stands
+//! still, however many threads are idle. A task from outside wakes one, which then waits. Without
+//! it 7 of 10 runs of the test `a_handler_that_blocks_its_thread_holds_up_nobody_who_has_another`
+//! stood still until the handler ended.
 
 use std::time::Duration;
 

@@ -24,7 +24,8 @@ pub enum Outcome {
     Recorded,
     /// Not now: back to the queue for this long, without spending an attempt.
     Snooze(Duration),
-    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a dead letter.
+    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a
+    /// dead letter.
     Cancelled(String),
 }
 
@@ -89,7 +90,8 @@ impl JobError {
         }
     }
 
-    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a dead letter.
+    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a
+    /// dead letter.
     pub fn cancelled(reason: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(reason),

@@ -254,7 +254,7 @@ mod tests {
         pace.claimed(false, 0, now);
     }
 
-    /// Polls an empty queue until the interval grows no more, and gives it.
+    /// Polls an empty queue until the interval grows no more, and returns it.
     fn settled_interval(pace: &mut Pace, now: Instant) -> Duration {
         let later = now + LONG_IDLE + POLL;
         for _ in 0..10 {

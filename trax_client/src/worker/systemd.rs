@@ -1,7 +1,9 @@
-//! systemd's protocol for services (`sd_notify(3)`): readiness, a line of status, the stop, and the watchdog.
+//! systemd's protocol for services (`sd_notify(3)`): readiness, a line of status, the stop, and the
+//! watchdog.
 //!
-//! Enters: the worker's health. Leaves: datagrams to the socket that NOTIFY_SOCKET names. The watchdog is fed at half of
-//! its time, and only while the worker lives, so that systemd restarts one that stands still.
+//! Enters: the worker's health. Leaves: datagrams to the socket that NOTIFY_SOCKET names. The
+//! watchdog is fed at half of its time, and only while the worker lives, so that systemd restarts
+//! one that stands still.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -13,7 +15,8 @@ use super::event::{Event, Events};
 use super::health::Health;
 use super::shutdown::{Phase, Shutdown};
 
-/// How often the status is looked at when nothing tells of a change: stalls come with the time alone.
+/// How often the status is looked at when nothing tells of a change: stalls come with the time
+/// alone.
 const LOOK: Duration = Duration::from_secs(1);
 
 const STOPPING: &str = "STOPPING=1";

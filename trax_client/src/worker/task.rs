@@ -1,8 +1,8 @@
 //! Handlers as people like to write them: an async function of its input and of what else it needs.
 //!
-//! Enters: a function whose first argument is a [`Task`], the type of its input, and whose others are extractors
-//! ([`FromContext`]). Leaves: a handler under the task's name. A mistake is an error of the compiler that says what a
-//! handler looks like.
+//! Enters: a function whose first argument is a [`Task`], the type of its input, and whose others
+//! are extractors ([`FromContext`]). Leaves: a handler under the task's name. A mistake is an error
+//! of the compiler that says what a handler looks like.
 
 use std::future::Future;
 
@@ -43,7 +43,8 @@ pub trait Task {
     /// The name of the task, in the database.
     const NAME: &'static str;
 
-    /// How its jobs are queued unless the producer says otherwise: group, priority, retries, timeout.
+    /// How its jobs are queued unless the producer says otherwise: group, priority, retries,
+    /// timeout.
     fn options() -> JobOptions {
         JobOptions::new()
     }
@@ -82,7 +83,8 @@ impl<S> FromContext<S> for JobId {
 #[derive(Clone, Copy, Debug)]
 pub struct State<T>(pub T);
 
-/// A part of the shared state `S`, cheap to clone (a pool, an `Arc`). The whole state is a part of itself.
+/// A part of the shared state `S`, cheap to clone (a pool, an `Arc`). The whole state is a part of
+/// itself.
 pub trait FromState<S> {
     /// Takes the part.
     fn from_state(state: &S) -> Self;
@@ -102,8 +104,9 @@ impl<S, T: FromState<S>> FromContext<S> for State<T> {
 
 /// An async function that can run the jobs of a task.
 ///
-/// Its first argument is the input, a [`Task`]; up to five others are extractors. It gives `Result<T, E>`: `T` is
-/// written as the output, or is an [`Outcome`]; every `std::error::Error` is an `E`.
+/// Its first argument is the input, a [`Task`]; up to five others are extractors. It gives
+/// `Result<T, E>`: `T` is written as the output, or is an [`Outcome`]; every `std::error::Error` is
+/// an `E`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of this worker",
     note = "a handler is `async fn(input: T, ...) -> Result<R, JobError>`: `T` implements `Task` and `Deserialize`, the \

@@ -1,10 +1,11 @@
 //! Telling outcomes to the server, until each is recorded or refused for what it says.
 //!
-//! Completions go together, everything else and what is told *again* one by one. An outcome is told again when the
-//! connection broke, when the server had no time, no lock or no room for it, and when nobody answered; one that had
-//! arrived before answers "lost" then, and changes nothing. What stands in the way of one outcome is found by telling
-//! one by one what was refused together, and ever fewer at once when the connection broke or nobody answered. One that
-//! breaks the connection by itself again and again ends as failed.
+//! Completions go together, everything else and what is told *again* one by one. An outcome is told
+//! again when the connection broke, when the server had no time, no lock or no room for it, and
+//! when nobody answered; one that had arrived before answers "lost" then, and changes nothing. What
+//! stands in the way of one outcome is found by telling one by one what was refused together, and
+//! ever fewer at once when the connection broke or nobody answered. One that breaks the connection
+//! by itself again and again ends as failed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -22,9 +23,11 @@ use crate::json::Json;
 
 /// The most text of the completions of one call: a slow network takes it in time.
 const BATCH_BYTES: usize = 4 << 20;
-/// After so many outcomes in a row of an exchange that the server had no time for, the rest is told later.
+/// After so many outcomes in a row of an exchange that the server had no time for, the rest is told
+/// later.
 const ENOUGH: usize = 2;
-/// So often may one outcome alone end the connection, or if it is large be unanswered, before it ends as failed.
+/// So often may one outcome alone end the connection, or if it is large be unanswered, before it
+/// ends as failed.
 const BREAKS_AT_MOST: u32 = 5;
 
 /// An ended attempt that the server does not know of yet.
@@ -78,8 +81,8 @@ pub(crate) enum Answer {
     Untold,
 }
 
-/// Telling the outcomes of one exchange: those of `reply.untold` become answers, or come `later`. An error is one of the
-/// connection.
+/// Telling the outcomes of one exchange: those of `reply.untold` become answers, or come `later`.
+/// An error is one of the connection.
 pub(crate) struct Telling<'a> {
     pub(super) call: Calling<'a>,
     /// For what is told again.
@@ -144,8 +147,8 @@ impl Telling<'_> {
         }
     }
 
-    /// After a call that told several in vain: one by one they say which of them it was. When that is not found soon the
-    /// rest is told later.
+    /// After a call that told several in vain: one by one they say which of them it was. When that
+    /// is not found soon the rest is told later.
     async fn apart(&mut self, mut chunk: Vec<Settled>, error: Error) -> Result<()> {
         match error.blame() {
             Blame::Connection => return Err(self.broken(chunk, error)),
@@ -162,7 +165,8 @@ impl Telling<'_> {
         Ok(())
     }
 
-    /// One by one; false when the server had no time for several and the rest comes later, before those.
+    /// One by one; false when the server had no time for several and the rest comes later, before
+    /// those.
     async fn each(&mut self, all: Vec<Settled>) -> Result<bool> {
         let (mut left, mut failures) = (VecDeque::from(all), 0);
         while let Some(settled) = left.pop_front() {

@@ -1,9 +1,10 @@
 //! Whose turn it is: equal shares for the tasks of one worker.
 //!
-//! Enters: how many jobs are wanted, and how many a claim brought. Leaves: what the next claim asks for, and of which
-//! task. Holds: while more than one task has jobs that wait, each gets a claim of the same size in its turn. A task that
-//! had nothing sits some turns out; when no task has more than it was asked for, one claim is for all of them, as
-//! without turns, and so an idle worker sends no more claims than others.
+//! Enters: how many jobs are wanted, and how many a claim brought. Leaves: what the next claim asks
+//! for, and of which task. Holds: while more than one task has jobs that wait, each gets a claim of
+//! the same size in its turn. A task that had nothing sits some turns out; when no task has more
+//! than it was asked for, one claim is for all of them, as without turns, and so an idle worker
+//! sends no more claims than others.
 
 /// The most turns in a row that a task without jobs sits out.
 const LONGEST_PAUSE: u32 = 15;
@@ -64,7 +65,8 @@ impl Turns {
         }
     }
 
-    /// After that claim brought so many of the jobs it asked for: whether another one is to follow at once.
+    /// After that claim brought so many of the jobs it asked for: whether another one is to follow
+    /// at once.
     pub(crate) fn took(&mut self, ask: &Ask, got: usize) -> bool {
         let short = got < ask.jobs;
         if ask.task.is_none() {

@@ -61,7 +61,7 @@ impl Failure {
         self
     }
 
-    /// Prints it and gives the exit code.
+    /// Prints it and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if !self.is_silent() {
             print::log("trax", &self.message);

@@ -1,5 +1,5 @@
-//! What every program of trax shares that a person starts from a shell: where the database is, how a command fails, and
-//! text that cannot steer the terminal.
+//! What every program of trax shares that a person starts from a shell: where the database is, how
+//! a command fails, and text that cannot steer the terminal.
 
 pub mod address;
 mod failure;

@@ -7,8 +7,8 @@ use crate::text::one_line;
 /// How wide a line for people is at most.
 const WIDTH: usize = 80;
 
-/// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it. Whatever the text is made
-/// of, it is one line, and steers nothing.
+/// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it.
+/// Whatever the text is made of, it is one line, and steers nothing.
 ///
 /// That nobody reads it any more is no reason to stop working.
 pub fn log(label: &str, text: &str) {

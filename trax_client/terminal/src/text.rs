@@ -58,8 +58,8 @@ pub fn paint(text: &str, tone: Tone) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Whether a character steers what shows it: moves the cursor, changes colours, ends a line, or turns the order in which
-/// the text around it is read.
+/// Whether a character steers what shows it: moves the cursor, changes colours, ends a line, or
+/// turns the order in which the text around it is read.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -69,7 +69,8 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
 }
 
-/// A text from the database without what would steer the terminal; its lines stay, for places that indent them.
+/// A text from the database without what would steer the terminal; its lines stay, for places that
+/// indent them.
 pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -86,7 +87,8 @@ pub fn one_line(text: &str) -> String {
     plain(text).replace('\n', " ")
 }
 
-/// What may go to standard output: lines, our own colours where they are shown, and nothing else that steers.
+/// What may go to standard output: lines, our own colours where they are shown, and nothing else
+/// that steers.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,25 +1,25 @@
-//! The cron rules against another reader of cron, the `croner` crate: random texts of the dialect in
-//! random zones, from random times.
+//! The cron rules against another reader of cron, the `croner` crate: random texts of the dialect
+//! in random zones, from random times.
 //!
 //! Where the two differ it is for one of these reasons; anything else fails the test:
 //!
 //! - [`Kind::LastWeekday`]: `LW` is read here and refused there.
-//! - [`Kind::NeverFires`]: a date that no month has, such as `31W` in April, is refused here when it
-//!   is read; there it only fails to have a next time.
+//! - [`Kind::NeverFires`]: a date that no month has, such as `31W` in April, is refused here when
+//!   it is read; there it only fails to have a next time.
 //! - [`Kind::Wraps`]: a range that wraps (`22-4`, `SAT-SUN`, `NOV-FEB`) is read here and refused
 //!   there.
 //! - [`Kind::StarInList`]: `*` among other items is read here and refused there.
-//! - [`Kind::StepFromDay`]: a step from a day of the week (`1/2`) goes on to Saturday here, to Sunday
-//!   as 7 there.
+//! - [`Kind::StepFromDay`]: a step from a day of the week (`1/2`) goes on to Saturday here, to
+//!   Sunday as 7 there.
 //! - [`Kind::StepOfOne`]: `*/1` in a day field is `*` here; there it restricts the days, to all of
 //!   them, and either field matches.
 //! - [`Kind::LastSunday`]: `7L` is `0L` here; there it has no next time, which takes 36 ms to say.
-//! - [`Kind::SecondPass`]: asked from the first pass of a repeat, times with a wildcard or a step run
-//!   in the second pass here; there some of them are dropped.
+//! - [`Kind::SecondPass`]: asked from the first pass of a repeat, times with a wildcard or a step
+//!   run in the second pass here; there some of them are dropped.
 //! - [`Kind::Gap`]: times in a list or a range that a gap skips run here when the gap ends, as a
 //!   single one does; there they are dropped.
-//! - [`Kind::ExtraAtGap`]: on the day of a gap a fixed time that the gap does not skip runs here as on
-//!   any day; there it may run again at the end of the gap.
+//! - [`Kind::ExtraAtGap`]: on the day of a gap a fixed time that the gap does not skip runs here as
+//!   on any day; there it may run again at the end of the gap.
 
 use std::collections::HashMap;
 

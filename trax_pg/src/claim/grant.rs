@@ -30,7 +30,7 @@ const SAME: [(Leased, Waiting); 16] = [
     (Leased::ConcurrencyKey, Waiting::ConcurrencyKey),
 ];
 
-/// Adds a lease for each job and gives its row, as `trax.claim_next` returns it, to `push`.
+/// Adds a lease for each job and returns its row, as `trax.claim_next` returns it, to `push`.
 pub(super) fn grant(
     request: &Request,
     picked: &[Picked],

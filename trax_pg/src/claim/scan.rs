@@ -1,11 +1,11 @@
 //! The scan behind a pick: the best rows of many lanes, in the order of claiming.
 //!
-//! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready`, in order of age. A *head* is
-//! the next row of a section that has been looked at.
+//! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready`, in
+//! order of age. A *head* is the next row of a section that has been looked at.
 //!
-//! Sections wait in a list of the session (`lane.rs`), by the best place that a row of theirs may have. The best one is
-//! looked at when it comes up, and its head waits in a heap with its true place: so a claim reads the index for no more
-//! sections than may have what it takes.
+//! Sections wait in a list of the session (`lane.rs`), by the best place that a row of theirs may
+//! have. The best one is looked at when it comes up, and its head waits in a heap with its true
+//! place: so a claim reads the index for no more sections than may have what it takes.
 
 use super::lane::{self, Lane, List};
 use crate::changes;
@@ -31,8 +31,8 @@ const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 /// Where a job stands in the order of claiming.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it, past 31 into the next
-    /// higher group.
+    /// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it,
+    /// past 31 into the next higher group.
     rank: Reverse<i32>,
     job_id: i64,
 }
@@ -65,7 +65,8 @@ pub(super) struct Queue {
     index: Index,
     pub(super) view: View,
     list: List,
-    /// What shared memory knew before the snapshot; `None` when this claim reads all sections from the index by itself.
+    /// What shared memory knew before the snapshot; `None` when this claim reads all sections from
+    /// the index by itself.
     state: Option<LanesState>,
     /// What this transaction has made claimable, the first job of each section.
     own: HashMap<Section, i64>,
@@ -96,7 +97,8 @@ impl Looked {
 impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
-        // What is known is read before the snapshot is taken, so that findings can be told from news.
+        // What is known is read before the snapshot is taken, so that findings can be told from
+        // news.
         let state = memory::lanes().filter(|_| !changes::has_written_by_hand());
         let own = changes::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
@@ -269,8 +271,8 @@ impl Queue {
         }
     }
 
-    /// Goes to the first row from the one that `scan` shows on that the claim may take, and gives its lane. That is
-    /// another than `lane` only where the names of two lanes have the same hash.
+    /// Goes to the first row from the one that `scan` shows on that the claim may take, and returns
+    /// its lane. That is another than `lane` only where the names of two lanes have the same hash.
     fn first_wanted(&self, scan: &Scan, lane: &Rc<Lane>) -> Option<Rc<Lane>> {
         loop {
             pgrx::check_for_interrupts!();
@@ -300,7 +302,8 @@ impl Queue {
         Place::new(self.list.priority(lane), section.priority, job_id).lifted(steps)
     }
 
-    /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction sees less than others.
+    /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction
+    /// sees less than others.
     pub(super) fn close(mut self, selfish: bool) {
         for scan in self.heads.into_iter().filter_map(|head| head.scan) {
             scan.end();
@@ -328,7 +331,8 @@ impl Queue {
     }
 }
 
-/// Reads from the index which sections there are. One session reads for all others, where they all have places.
+/// Reads from the index which sections there are. One session reads for all others, where they all
+/// have places.
 fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     let is_alone = Lock::Sections.take_if_free(Mode::Alone);
     if !is_alone && !state.crowded && may_wait() {
@@ -358,7 +362,8 @@ fn may_wait() -> bool {
     unsafe { pg_sys::LockTimeout == 0 }
 }
 
-/// Reads some sections from their beginning that come after one, and looks whether some that have places have rows.
+/// Reads some sections from their beginning that come after one, and looks whether some that have
+/// places have rows.
 fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section, now: Timestamp) {
     let began = Instant::now();
     let view = View::latest();
@@ -383,7 +388,8 @@ fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section
     memory::looked_again(stopped, now.0, began.elapsed().as_micros() as i64);
 }
 
-/// The sections after one that have rows, each with its first job, up to `at_most`; and where that stopped, if it did.
+/// The sections after one that have rows, each with its first job, up to `at_most`; and where that
+/// stopped, if it did.
 fn sections(
     index: &Index,
     view: &View,

@@ -1,7 +1,7 @@
 //! Waiting for work: `trax.wait_for_work`.
 //!
-//! A session that has claimed all there was for it waits for the bell (`wake`). One that does not know looks first: it
-//! waits only while nothing is in a lane.
+//! A session that has claimed all there was for it waits for the bell (`wake`). One that does not
+//! know looks first: it waits only while nothing is in a lane.
 
 use super::lane::List;
 use super::scan::Queue;
@@ -41,7 +41,8 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
     Ok(call.null())
 });
 
-/// Whether a row is in a lane that a claim may pick from, or nobody can tell. Leaves no lock and no snapshot.
+/// Whether a row is in a lane that a claim may pick from, or nobody can tell. Leaves no lock and no
+/// snapshot.
 fn may_find(procedure: &Procedure) -> bool {
     // SAFETY: plain values of the server and of this backend.
     let (standby, wrote) = unsafe {

@@ -10,8 +10,8 @@ use crate::timing::{Every, Kind, Plan, Timing};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How long a manifest rests that could not be queued, in microseconds: as long as it has failed already, which doubles
-/// the time from one try to the next, within these bounds.
+/// How long a manifest rests that could not be queued, in microseconds: as long as it has failed
+/// already, which doubles the time from one try to the next, within these bounds.
 const SHORTEST_REST_MICROS: i64 = 1_000_000;
 const LONGEST_REST_MICROS: i64 = 60 * 1_000_000;
 
@@ -74,7 +74,8 @@ pub(super) struct Failure {
 }
 
 impl Decision {
-    /// It could not be queued: it rests, and the same occurrence is tried again. Others' trouble does not count against it.
+    /// It could not be queued: it rests, and the same occurrence is tried again. Others' trouble
+    /// does not count against it.
     pub(super) fn fail(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
         self.rest(due, error, is_own, false, now);
     }
@@ -181,7 +182,8 @@ impl Due {
         match plans.get(&self.timing) {
             Ok(plan) => self.fire(&plan, now, &mut decision),
             Err(error) => {
-                // A zone was known when the manifest was scheduled: its file is missing or cannot be read.
+                // A zone was known when the manifest was scheduled: its file is missing or cannot
+                // be read.
                 let is_known = ServerZone::named(&self.timing.timezone).is_ok();
                 let is_own = is_known && !error.is_of_the_server();
                 decision.rest(self, &error, is_own, true, now);

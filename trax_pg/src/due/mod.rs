@@ -1,11 +1,12 @@
 //! Due manifests become work-queue entries.
 //!
-//! Enters: manifests whose `next_run_at` has come. Leaves: a scheduled entry in the work queue, or the manifest
-//! parked on what keeps it from being queued; in both cases its next time.
-//! Holds: an occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that cannot be
-//! evaluated or queued does not stop the others, and is switched off when its own fault keeps it from it again and
-//! again; the trouble of others only delays it: of the server (no disk, a lock not had in time, a zone file that is missing),
-//! of what somebody added to the queue (a trigger, a rule, row security), and whatever keeps all manifests from it.
+//! Enters: manifests whose `next_run_at` has come. Leaves: a scheduled entry in the work queue, or
+//! the manifest parked on what keeps it from being queued; in both cases its next time. Holds: an
+//! occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that
+//! cannot be evaluated or queued does not stop the others, and is switched off when its own fault
+//! keeps it from it again and again; the trouble of others only delays it: of the server (no disk,
+//! a lock not had in time, a zone file that is missing), of what somebody added to the queue (a
+//! trigger, a rule, row security), and whatever keeps all manifests from it.
 
 mod decide;
 mod share;
@@ -26,10 +27,12 @@ use std::collections::HashSet;
 
 /// Groups looked at closely in one cycle see at most this many of their due manifests between them.
 const LOOK_AT_MOST: i64 = 100_000;
-/// A manifest that fails by its own fault this often in a row, and for so many microseconds, is switched off.
+/// A manifest that fails by its own fault this often in a row, and for so many microseconds, is
+/// switched off.
 const FAILURES_AT_MOST: i32 = 5;
 const FAILING_AT_MOST_MICROS: i64 = 10 * 60 * 1_000_000;
-/// So many entries in a row that meet the trouble of others show that it lasts: the rest of a cycle is spared it.
+/// So many entries in a row that meet the trouble of others show that it lasts: the rest of a cycle
+/// is spared it.
 const TROUBLES_AT_MOST: usize = 8;
 
 statement!(
@@ -81,7 +84,7 @@ statement!(
     TIMESTAMPTZOID
 );
 
-/// Queues due manifests; gives how many were queued, and whether more are due.
+/// Queues due manifests; returns how many were queued, and whether more are due.
 pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let allowed = setting::max_entries_per_cycle().map(|limit| limit as i64);
     let mut locked = match (count(spi, allowed.unwrap_or(0) + 1, now), allowed) {
@@ -122,8 +125,8 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
     spi.execute(&MANIFEST_FORGET_STATES, &[arg(orphans)]);
 }
 
-/// Whether it can be decided now. A group that is just being configured may be on again before we commit, and would not
-/// wake what we park: its manifests wait for the next cycle.
+/// Whether it can be decided now. A group that is just being configured may be on again before we
+/// commit, and would not wake what we park: its manifests wait for the next cycle.
 fn is_settled(due: &Due, kept: &mut group::Kept) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
@@ -134,8 +137,8 @@ fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
     rows.first().expect("an aggregate gives one row").must(1)
 }
 
-/// Locks each group's share when more is due than one cycle queues. Costs a probe for each group that has a manifest,
-/// which only a backlog is worth.
+/// Locks each group's share when more is due than one cycle queues. Costs a probe for each group
+/// that has a manifest, which only a backlog is worth.
 fn lock_shares(spi: &Spi, allowed: i64, now: Timestamp) -> Vec<i64> {
     let rows = spi.query(&DUE_GROUPS, &[arg(now), arg(allowed.min(LOOK_AT_MOST))]);
     let groups: Vec<DueGroup> = rows
@@ -156,7 +159,7 @@ fn ids(rows: SpiRows) -> Vec<i64> {
     rows.iter().map(|row| row.must(1)).collect()
 }
 
-/// Queues what was decided; gives how many entries there are.
+/// Queues what was decided; returns how many entries there are.
 fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> usize {
     let firing: Vec<usize> = (0..decisions.len())
         .filter(|&index| decisions[index].queue_for.is_some())
@@ -196,8 +199,9 @@ struct Entry {
     lane_id: i64,
 }
 
-/// All entries in one statement; if that fails, each by itself, so that one bad row fails alone. While others are in
-/// trouble a few tell that of all: other ones each time, so that none hides the rest.
+/// All entries in one statement; if that fails, each by itself, so that one bad row fails alone.
+/// While others are in trouble a few tell that of all: other ones each time, so that none hides the
+/// rest.
 fn queue_entries(
     spi: &Spi,
     due: &[Due],
@@ -251,8 +255,8 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
     })
 }
 
-/// Switches off manifests that have failed often enough by their own fault. That one cannot be queued is its own only if
-/// others could be since it began.
+/// Switches off manifests that have failed often enough by their own fault. That one cannot be
+/// queued is its own only if others could be since it began.
 fn disable_broken(
     spi: &Spi,
     due: &[Due],

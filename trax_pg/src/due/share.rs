@@ -1,7 +1,8 @@
 //! Fair shares: how many due manifests of each group one cycle queues.
 //!
-//! With L entries allowed and G groups due, each group gets L/G; what is left over, and what small groups do not use,
-//! goes to groups by priority, among equals to the one that has waited longest. Pure.
+//! With L entries allowed and G groups due, each group gets L/G; what is left over, and what small
+//! groups do not use, goes to groups by priority, among equals to the one that has waited longest.
+//! Pure.
 
 use std::cmp::Reverse;
 

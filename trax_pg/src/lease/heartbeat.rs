@@ -1,13 +1,15 @@
 //! Heartbeats: leases extended, all those of a worker at once and without waiting for anybody.
 //!
-//! A lease whose row another transaction has (an outcome or a cancel that is not committed yet, a completion that waits for a
-//! standby, a prepared transaction, the reaper) is held as far as anybody can know: its extension becomes a row of
-//! `trax.lease_extension`, which nobody else touches. The reaper, which cannot take such a lease while its row is locked,
-//! reads that before it takes it afterwards. So no other lease of the worker runs out meanwhile, and as a heartbeat waits
-//! for no lock it is part of no deadlock.
+//! A lease whose row another transaction has (an outcome or a cancel that is not committed yet, a
+//! completion that waits for a standby, a prepared transaction, the reaper) is held as far as
+//! anybody can know: its extension becomes a row of `trax.lease_extension`, which nobody else
+//! touches. The reaper, which cannot take such a lease while its row is locked, reads that before
+//! it takes it afterwards. So no other lease of the worker runs out meanwhile, and as a heartbeat
+//! waits for no lock it is part of no deadlock.
 //!
-//! Cost of one heartbeat for 1,000 leases with warm caches: 5,200 buffers, 5 a lease: the index is walked, and each row is
-//! read, locked and changed, HOT where its page has room. One statement that joins and updates took 8,300, and waited.
+//! Cost of one heartbeat for 1,000 leases with warm caches: 5,200 buffers, 5 a lease: the index is
+//! walked, and each row is read, locked and changed, HOT where its page has room. One statement
+//! that joins and updates took 8,300, and waited.
 
 use super::{Held, Walk, timeout_from};
 use crate::columns::{Extension, Leased};
@@ -25,8 +27,8 @@ pub(super) struct Beat {
     pub(super) expires_at: Timestamp,
 }
 
-/// Extends the leases that are still held until `until`, never to an earlier time; gives them by job. Those of `ahead`
-/// have not begun.
+/// Extends the leases that are still held until `until`, never to an earlier time; returns them by
+/// job. Those of `ahead` have not begun.
 pub(super) fn extend(
     held: &Held,
     ahead: &HashSet<i64>,

@@ -1,13 +1,15 @@
 //! Leases: the right of one worker to execute one attempt until a time.
 //!
-//! Enters: leases granted by a claim. Leaves: a lease extended, given back, asked to stop, or found overdue.
-//! Holds: only the token changes a lease; `reap_at` is never later than the first deadline that applies, so that
-//! the reaper's index probe misses nothing although a heartbeat does not touch the index; a heartbeat waits for nobody.
+//! Enters: leases granted by a claim. Leaves: a lease extended, given back, asked to stop, or found
+//! overdue. Holds: only the token changes a lease; `reap_at` is never later than the first deadline
+//! that applies, so that the reaper's index probe misses nothing although a heartbeat does not
+//! touch the index; a heartbeat waits for nobody.
 //!
-//! A job *fetched ahead* is one that its worker claimed and does not begin at once: it says so with the claim (`places`), by
-//! order and at no cost, and takes it back with the first heartbeat that does not name the job as `ahead`. Lost before that
-//! it spends no attempt, but [`FREE_LOSSES`] times in a row at most, so that a job that ends its worker before any
-//! heartbeat comes to its end too. Its timeout counts from that heartbeat. A worker that says nothing of places begins
+//! A job *fetched ahead* is one that its worker claimed and does not begin at once: it says so with
+//! the claim (`places`), by order and at no cost, and takes it back with the first heartbeat that
+//! does not name the job as `ahead`. Lost before that it spends no attempt, but [`FREE_LOSSES`]
+//! times in a row at most, so that a job that ends its worker before any heartbeat comes to its end
+//! too. Its timeout counts from that heartbeat. A worker that says nothing of places begins
 //! everything at once.
 
 mod heartbeat;
@@ -33,7 +35,8 @@ use pgrx::pg_sys;
 use std::collections::HashSet;
 pub(crate) use walk::Walk;
 
-/// How often in a row a job that was fetched ahead may be lost before it begins, without spending an attempt.
+/// How often in a row a job that was fetched ahead may be lost before it begins, without spending
+/// an attempt.
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LEASE_TAKE, "lease/take.sql", INT8OID, UUIDOID);
@@ -51,15 +54,17 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
     spi::connected(|_| {
-        // The time comes after a wait for the table, or what is extended would have run out by then.
+        // The time comes after a wait for the table, or what is extended would have run out by
+        // then.
         let leases = Table::open(Leased::TABLE, Leased::ALL);
         let now = Timestamp::now();
         leases.close();
         let beats = heartbeat::extend(&held, &ahead, now, now.plus(lease))?;
         let stale = held.job_ids.len().saturating_sub(beats.len());
         metrics::stale(Stale::Heartbeat, stale);
-        // One row for each lease that was asked about, in the order of asking: a worker may ask about two of one job, of
-        // an attempt that it has lost and of the next, which it has claimed too.
+        // One row for each lease that was asked about, in the order of asking: a worker may ask
+        // about two of one job, of an attempt that it has lost and of the next, which it has
+        // claimed too.
         for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {
             let row = match beats.get(job_id).filter(|beat| beat.token == *token) {
                 Some(beat) => [
@@ -80,7 +85,8 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     Ok(rows.end())
 });
 
-// Our own statements keep `reap_at` right themselves; a row that is changed by hand has a trigger for that.
+// Our own statements keep `reap_at` right themselves; a row that is changed by hand has a trigger
+// for that.
 sql_function!(
     trax_deadline_changed_by_hand,
     pg_finfo_trax_deadline_changed_by_hand,
@@ -183,7 +189,7 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
         .map(|row| Locked::read(&row))
 }
 
-/// Asks the workers of jobs to stop; gives how many are executed.
+/// Asks the workers of jobs to stop; returns how many are executed.
 pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
     spi.execute(&LEASE_CANCEL, &[arg(job_ids.to_vec())])
 }

@@ -1,18 +1,22 @@
 //! The reaper: leases whose time is over.
 //!
-//! A lease that seems to have run out lasts as long as the last heartbeat says that came while another transaction had its
-//! row (`trax.lease_extension`). One that nobody has extended since the cycle *came back* lasts one lease from then: while
-//! the server was down, or stood still, no worker could say that it lives. The cycle comes back with the server, with the
-//! scheduler's process (a standby was promoted), and when that has not looked for [`STALL_MICROS`] longer than it meant to
-//! (paused, stopped, or on a machine that was suspended).
+//! A lease that seems to have run out lasts as long as the last heartbeat says that came while
+//! another transaction had its row (`trax.lease_extension`). One that nobody has extended since the
+//! cycle *came back* lasts one lease from then: while the server was down, or stood still, no
+//! worker could say that it lives. The cycle comes back with the server, with the scheduler's
+//! process (a standby was promoted), and when that has not looked for [`STALL_MICROS`] longer than
+//! it meant to (paused, stopped, or on a machine that was suspended).
 //!
-//! How long a dead lease lasts at most. Its end alone cannot bound that: an outage may last longer than any lease, and who
-//! could not speak must not lose. So only the time counts in which cycles look, and each *grace* is half as long as the one
-//! before, until the owner speaks again: a lease L gains less than L + L/2 + L/4 + ... = 2 L of that time, whatever
-//! restarts. A lease of 30 s in a crash loop of 5 s is reaped after four returns, one of 24 h beside nightly restarts on
-//! the second day. The row keeps it: `extended_at` of a grace lies so far before its end as the next one is long.
+//! How long a dead lease lasts at most. Its end alone cannot bound that: an outage may last longer
+//! than any lease, and who could not speak must not lose. So only the time counts in which cycles
+//! look, and each *grace* is half as long as the one before, until the owner speaks again: a lease
+//! L gains less than L + L/2 + L/4 + ... = 2 L of that time, whatever restarts. A lease of 30 s in
+//! a crash loop of 5 s is reaped after four returns, one of 24 h beside nightly restarts on the
+//! second day. The row keeps it: `extended_at` of a grace lies so far before its end as the next
+//! one is long.
 //!
-//! A lease whose manifest another transaction holds cannot end now: it is *put off*, so that it hides no other.
+//! A lease whose manifest another transaction holds cannot end now: it is *put off*, so that it
+//! hides no other.
 
 use super::Locked;
 use crate::server::clock::{Timestamp, micros};
@@ -24,9 +28,11 @@ use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at once.
+/// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at
+/// once.
 const OVERDUE_AT_MOST: i64 = 1000;
-/// How often a scheduler looks at leases from the beginning, and the share of the time that this may take, as its inverse.
+/// How often a scheduler looks at leases from the beginning, and the share of the time that this
+/// may take, as its inverse.
 const LOOK_AGAIN_MICROS: i64 = 1_000_000;
 const LOOK_SHARE: i64 = 100;
 /// How long ago a heartbeat beside a lease must have run out before it is forgotten.
@@ -78,10 +84,10 @@ statement!(
 
 /// Where the reaper begins to look.
 ///
-/// Leases that have ended leave dead entries at the head of `lease_reap_at` until a vacuum, all those of a long load
-/// while a snapshot is held somewhere. A scheduler remembers where the first live lease was, as its own hint: a lease
-/// whose claim was committed late is found because it begins at the beginning once a second, or less often when that
-/// takes long.
+/// Leases that have ended leave dead entries at the head of `lease_reap_at` until a vacuum, all
+/// those of a long load while a snapshot is held somewhere. A scheduler remembers where the first
+/// live lease was, as its own hint: a lease whose claim was committed late is found because it
+/// begins at the beginning once a second, or less often when that takes long.
 #[derive(Clone, Copy)]
 pub(crate) struct ReapFrom {
     from: Timestamp,
@@ -114,7 +120,8 @@ impl ReapFrom {
         }
     }
 
-    /// Where to begin now, and where next time. Before the cycle takes leases away: it may be undone.
+    /// Where to begin now, and where next time. Before the cycle takes leases away: it may be
+    /// undone.
     pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
         // A clock that was set back must not put the look off.
         let soon = now.plus(3600 * LOOK_AGAIN_MICROS);
@@ -157,8 +164,8 @@ impl ReapFrom {
     }
 }
 
-/// Asks attempts that run longer than their timeout to stop; gives how many. From then on the row says when it was asked:
-/// a cycle that comes late leaves it the whole grace.
+/// Asks attempts that run longer than their timeout to stop; returns how many. From then on the row
+/// says when it was asked: a cycle that comes late leaves it the whole grace.
 pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
     spi.execute(&LEASE_TIME_OUT, &[arg(now), arg(from.from)])
 }
@@ -187,8 +194,8 @@ struct Term {
 }
 
 impl Term {
-    /// What it becomes when the cycle came back at `back_at`, if it was not extended since: it lasts one lease from then,
-    /// and the next time half of that.
+    /// What it becomes when the cycle came back at `back_at`, if it was not extended since: it
+    /// lasts one lease from then, and the next time half of that.
     fn graced(self, back_at: Timestamp) -> Option<Self> {
         let grace = self.expires_at.0.saturating_sub(self.extended_at.0);
         if self.extended_at >= back_at || grace <= 0 {
@@ -244,8 +251,9 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         } = met;
         let graced = met.term.graced(from.back_at);
         let term = graced.unwrap_or(met.term);
-        // Before the timeout was announced the next look is at the timeout, afterwards at the end of the grace. A worker
-        // that has not spoken since, and could not while the cycle was away, is told first.
+        // Before the timeout was announced the next look is at the timeout, afterwards at the end
+        // of the grace. A worker that has not spoken since, and could not while the cycle was away,
+        // is told first.
         let deadline = if met.untimed {
             Timestamp(i64::MAX)
         } else if !lease.timed_out {
@@ -281,8 +289,8 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     look
 }
 
-/// What heartbeats said of those that seem to have run out. After the rows are locked, and whatever the transaction's
-/// snapshot is: one that came before is seen.
+/// What heartbeats said of those that seem to have run out. After the rows are locked, and whatever
+/// the transaction's snapshot is: one that came before is seen.
 fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
     let expired = met.iter().filter(|met| met.term.expires_at <= now);
     let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) =

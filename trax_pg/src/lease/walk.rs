@@ -8,7 +8,8 @@ use pgrx::Uuid;
 /// Jobs that are at most so far apart are found by walking on instead of a new descent.
 const CLOSE: i64 = 4;
 
-/// A walk over leases in ascending order of their jobs, one descent of the index for jobs that stand close together.
+/// A walk over leases in ascending order of their jobs, one descent of the index for jobs that
+/// stand close together.
 pub(crate) struct Walk {
     scan: Scan,
     shown: Shown,
@@ -33,8 +34,8 @@ impl Walk {
         }
     }
 
-    /// Goes to the lease at a place of `held`, which is not before the last one asked for; false when it is lost. `later`
-    /// are the places that will be asked for.
+    /// Goes to the lease at a place of `held`, which is not before the last one asked for; false
+    /// when it is lost. `later` are the places that will be asked for.
     pub(crate) fn finds(&mut self, held: &Held, place: usize, later: &[usize]) -> bool {
         let later = later.iter().map(|&at| held.job_ids[at]);
         self.goes_to(held.job_ids[place], later)
@@ -50,8 +51,8 @@ impl Walk {
         self.scan.end();
     }
 
-    /// Goes to the lease of a job that is not before the one it was at; false if there is none. `later` are those that
-    /// will be asked for.
+    /// Goes to the lease of a job that is not before the one it was at; false if there is none.
+    /// `later` are those that will be asked for.
     fn goes_to(&mut self, job_id: i64, later: impl Iterator<Item = i64>) -> bool {
         if self.last.is_none_or(|last| last < job_id) {
             let last = later

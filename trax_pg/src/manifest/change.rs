@@ -237,8 +237,8 @@ impl Change {
         }
     }
 
-    /// Whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest that trax switched off after
-    /// its one run.
+    /// Whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest that trax
+    /// switched off after its one run.
     fn enabled_after(&self, before: Option<&Definition>) -> Option<bool> {
         match before {
             Some(before) if self.enabled.is_none() && before.has_had_its_run() => {
@@ -272,7 +272,8 @@ impl Change {
         self.dormant.or(kept)
     }
 
-    /// Several at once without a word about overlap means that they may overlap, unless another policy was chosen.
+    /// Several at once without a word about overlap means that they may overlap, unless another
+    /// policy was chosen.
     fn implied_overlap(&self, before: Option<&Definition>) -> Option<&'static str> {
         let chosen = match before {
             Some(before) if !self.replace => before.chose_overlap(),
@@ -281,7 +282,7 @@ impl Change {
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
     }
 
-    /// Writes the definition and gives its id.
+    /// Writes the definition and returns its id.
     pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) -> i64 {
         let enabled = self.enabled_after(before);
         let overlap = self.overlap.as_deref().or(self.implied_overlap(before));

@@ -12,7 +12,8 @@ use crate::work_queue::NewJob;
 statement!(MANIFEST_FIND, "manifest/find.sql", TEXTOID);
 statement!(MANIFEST_LOCK, "manifest/lock.sql", TEXTOID);
 
-/// One manifest with its columns for [`Definition::read`]; 3 is the input, 7 the retry delay, 8 the timeout.
+/// One manifest with its columns for [`Definition::read`]; 3 is the input, 7 the retry delay, 8 the
+/// timeout.
 pub(super) fn find_row<'spi>(spi: &'spi Spi, name: &str) -> SpiRows<'spi> {
     spi.query(&MANIFEST_FIND, &[arg(name)])
 }

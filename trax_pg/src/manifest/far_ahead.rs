@@ -1,11 +1,12 @@
 //! Next runs that a clock has decided which was ahead of now, left behind when it was set right.
 //!
-//! Enters: states whose next run is to come. Leaves: those that were decided later than now computed anew from the clock of
-//! now, and a word in the log.
-//! Holds: `decided_at` explains a time, not what it is: a next run that somebody sets by hand stays, however far ahead.
-//! What is less than [`TOLERANCE_MICROS`] further ahead than its schedule says comes by itself.
+//! Enters: states whose next run is to come. Leaves: those that were decided later than now
+//! computed anew from the clock of now, and a word in the log. Holds: `decided_at` explains a time,
+//! not what it is: a next run that somebody sets by hand stays, however far ahead. What is less
+//! than [`TOLERANCE_MICROS`] further ahead than its schedule says comes by itself.
 //!
-//! A sweep looks at the next [`LOOK_AT_MOST`] manifests, and at all of them when this backend sees the clock go back.
+//! A sweep looks at the next [`LOOK_AT_MOST`] manifests, and at all of them when this backend sees
+//! the clock go back.
 
 use crate::manifest::zone_update;
 use crate::manifest_state::{Move, move_next_runs, random};
@@ -37,7 +38,8 @@ statement!(
     TIMESTAMPTZOID
 );
 
-/// Puts right what lies too far ahead; `everything` looks at all manifests. Gives how many were moved.
+/// Puts right what lies too far ahead; `everything` looks at all manifests. Returns how many were
+/// moved.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
     let latest = now.plus(TOLERANCE_MICROS);
     spi.execute(&MANIFEST_PARKED_AHEAD, &[arg(latest), arg(now)]);
@@ -127,8 +129,9 @@ fn put_right(row: &SpiRow, now: Timestamp) -> Option<Move> {
     })
 }
 
-/// The occurrence after now and after the last one that was handled, if that lies in no wrong future. One so near to that
-/// as an update of the zone data moves them may be the same: then the one after it.
+/// The occurrence after now and after the last one that was handled, if that lies in no wrong
+/// future. One so near to that as an update of the zone data moves them may be the same: then the
+/// one after it.
 fn next_of_cron(plan: &Plan, last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let handled = last.filter(|&last| last <= now.plus(TOLERANCE_MICROS));
     let from = handled.map_or(now, |last| last.max(now));

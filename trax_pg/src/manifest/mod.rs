@@ -1,10 +1,10 @@
 //! Manifests: stored definitions of what runs and when.
 //!
 //! Enters: what a person says with `trax.schedule` and its companions. Leaves: a definition, and in
-//! `trax.manifest_state` the time of its next run; a job when it is triggered by hand.
-//! Holds: a definition that is stored can be evaluated; what is not given keeps its value; a schedule that did not
-//! change keeps its next run. A change counts from now on: what waits or runs keeps what it was queued with, and the
-//! new schedule owes nothing to occurrences or runs of the old one.
+//! `trax.manifest_state` the time of its next run; a job when it is triggered by hand. Holds: a
+//! definition that is stored can be evaluated; what is not given keeps its value; a schedule that
+//! did not change keeps its next run. A change counts from now on: what waits or runs keeps what it
+//! was queued with, and the new schedule owes nothing to occurrences or runs of the old one.
 
 mod apply;
 mod change;
@@ -129,7 +129,7 @@ sql_function!(
     }
 );
 
-/// Creates or changes a manifest and gives its id.
+/// Creates or changes a manifest and returns its id.
 fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     let had_parents =
         find(spi, &change.name).is_some_and(|definition| !definition.parents.is_empty());
@@ -181,7 +181,8 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
 
 /// Forgets the definition and cancels what waits; what runs goes on, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
-    // What waits is locked first, as outcomes do: one that is being claimed may complete in the same transaction.
+    // What waits is locked first, as outcomes do: one that is being claimed may complete in the
+    // same transaction.
     let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
     lock_waiting(spi, vec![found.id]);
     let definition = must_lock(spi, name)?;
@@ -198,11 +199,13 @@ fn lock_waiting(spi: &Spi, ids: Vec<i64>) {
 /// Forgets a manifest whose waiting jobs and whose definition are locked.
 fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     dependency::refuse_with_dependents(spi, id, name)?;
-    // Waits for a cycle that is about to queue this manifest; then no other can. The state goes before the edges.
+    // Waits for a cycle that is about to queue this manifest; then no other can. The state goes
+    // before the edges.
     manifest_state::hold(spi, vec![id]);
     spi.execute(&MANIFEST_REMOVE, &[arg(id)]);
-    // What was locked before and what that cycle queued. A row that another transaction has locked is being claimed or
-    // cancelled; waiting for it here, after the state, would be against the order of locks.
+    // What was locked before and what that cycle queued. A row that another transaction has locked
+    // is being claimed or cancelled; waiting for it here, after the state, would be against the
+    // order of locks.
     let rows = spi.query(&MANIFEST_LOCK_FREE, &[arg(id)]);
     let waiting: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
     outcome::cancel_queued(spi, &waiting, now);
@@ -231,8 +234,9 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     turn(spi, &definition, now)
 }
 
-/// Arms a manifest that has been switched on, or parks one that has been switched off. An occurrence that came
-/// meanwhile is due when it is on again, and late, as while its group was off; its misfire policy says what becomes of it.
+/// Arms a manifest that has been switched on, or parks one that has been switched off. An
+/// occurrence that came meanwhile is due when it is on again, and late, as while its group was off;
+/// its misfire policy says what becomes of it.
 fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
     // A parent that is being completed now fires it, or is seen by us.
     manifest_state::hold(spi, vec![definition.id]);
@@ -252,7 +256,8 @@ fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Queues a job of a manifest by hand; its schedule is not touched, and nothing but the queue holds it back.
+/// Queues a job of a manifest by hand; its schedule is not touched, and nothing but the queue holds
+/// it back.
 fn trigger(
     spi: &Spi,
     scope: &Scope,
@@ -273,7 +278,7 @@ fn trigger(
     Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
 }
 
-/// Triggers the enabled manifests of a group, dormant ones left out; gives how many.
+/// Triggers the enabled manifests of a group, dormant ones left out; returns how many.
 fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
     group::require_known(spi, name)?;
     let rows = spi.query(&GROUP_MANIFESTS, &[arg(name)]);

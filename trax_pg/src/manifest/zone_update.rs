@@ -1,14 +1,14 @@
 //! The server's zone data: noticed when it is updated, and next runs computed anew.
 //!
-//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the zones it has loaded
-//! until it ends; it is *stale* when the data has changed since.
+//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the
+//! zones it has loaded until it ends; it is *stale* when the data has changed since.
 //!
-//! Enters: an update of the data on disk, or `trax.adopt()`, after which nobody knows what data there was. Leaves: the
-//! scheduler connects again, and the next cycle of a backend that has read the new data corrects the next run of every
-//! cron manifest in a zone.
-//! Holds: the occurrence that was to come, or has come and is not queued yet, is moved, not replaced. It becomes the nearest
-//! of the new ones, also one that has just passed: a shift drops no day and runs none twice. So the first cycle of a backend
-//! corrects before it queues.
+//! Enters: an update of the data on disk, or `trax.adopt()`, after which nobody knows what data
+//! there was. Leaves: the scheduler connects again, and the next cycle of a backend that has read
+//! the new data corrects the next run of every cron manifest in a zone. Holds: the occurrence that
+//! was to come, or has come and is not queued yet, is moved, not replaced. It becomes the nearest
+//! of the new ones, also one that has just passed: a shift drops no day and runs none twice. So the
+//! first cycle of a backend corrects before it queues.
 
 use crate::error::Result;
 use crate::manifest_state::{Move, move_next_runs};
@@ -25,7 +25,8 @@ statement!(ZONE_DATA_KNOWN, "manifest/zone_data_known.sql");
 statement!(ZONE_DATA_STORE, "manifest/zone_data_store.sql", TEXTOID);
 statement!(ZONE_SELECT, "manifest/zone_select.sql", TIMESTAMPTZOID);
 
-/// How far an update moves an occurrence at most, in microseconds: beyond it another one would be taken for it.
+/// How far an update moves an occurrence at most, in microseconds: beyond it another one would be
+/// taken for it.
 pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 
 /// This backend has seen that nothing is left to correct.
@@ -41,8 +42,9 @@ pub(crate) fn is_settled() -> bool {
     SETTLED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
 }
 
-/// Before a cycle queues what is due: corrects until that has committed, once in each backend, which keeps its data. While
-/// others hold what is to be corrected it rests for a hundred times as long as it took.
+/// Before a cycle queues what is due: corrects until that has committed, once in each backend,
+/// which keeps its data. While others hold what is to be corrected it rests for a hundred times as
+/// long as it took.
 pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
     let began = Instant::now();
     zone::note();
@@ -56,8 +58,8 @@ pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Computes next runs anew if they were computed with other data than there is now; gives how many were corrected. A
-/// stale backend leaves it to one that is not.
+/// Computes next runs anew if they were computed with other data than there is now; returns how
+/// many were corrected. A stale backend leaves it to one that is not.
 pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     zone::note();
     let Some(current) = zone::fingerprint() else {
@@ -82,7 +84,7 @@ fn known(spi: &Spi) -> Option<String> {
     rows.first().and_then(|row| row.get(1))
 }
 
-/// Gives how many were corrected, and whether none is left that another transaction holds.
+/// Returns how many were corrected, and whether none is left that another transaction holds.
 fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let rows = spi.query(&ZONE_SELECT, &[arg(now)]);
     let mut moves = Vec::new();
@@ -96,7 +98,8 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
             continue;
         }
         let moved = nearest(&plan, planned).or_else(|| {
-            // One that has come keeps its occurrence, and the misfire policy says what becomes of it.
+            // One that has come keeps its occurrence, and the misfire policy says what becomes of
+            // it.
             let next = plan.after(now).filter(|_| planned > now);
             next.map(|occurrence| occurrence.at)
         });

@@ -1,11 +1,12 @@
 //! Dependencies: manifests that run when others have succeeded.
 //!
-//! Words: an *edge* leads from a dependent (child) to a parent. It is *satisfied* by a success of the parent and
-//! *consumed* when the child is queued. A *dormant* dependent is queued only by its running parent.
+//! Words: an *edge* leads from a dependent (child) to a parent. It is *satisfied* by a success of
+//! the parent and *consumed* when the child is queued. A *dormant* dependent is queued only by its
+//! running parent.
 //!
-//! Holds: completing the last parent that is needed and making the child due is one commit; of many parents that
-//! complete at once, each waits for the lock on the child's state and sees the edges of those before it, so that
-//! exactly one of them fires the child; edges form no circle.
+//! Holds: completing the last parent that is needed and making the child due is one commit; of many
+//! parents that complete at once, each waits for the lock on the child's state and sees the edges
+//! of those before it, so that exactly one of them fires the child; edges form no circle.
 
 use crate::error::{Error, Result};
 use crate::manifest_state;
@@ -80,8 +81,8 @@ pub(crate) fn children(spi: &Spi, parents: &[i64]) -> Vec<i64> {
     rows.iter().map(|row| row.must(1)).collect()
 }
 
-/// Satisfies the edges to parents that have succeeded, and makes the children due that need no more. The states of the
-/// children are locked by the caller.
+/// Satisfies the edges to parents that have succeeded, and makes the children due that need no
+/// more. The states of the children are locked by the caller.
 pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now: Timestamp) {
     if children.is_empty() {
         return;
@@ -92,7 +93,8 @@ pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now
         &DEPENDENCY_SATISFY,
         &[arg(parents), arg(jobs), arg(now), arg(children.to_vec())],
     );
-    // Under the locks of the children's states, whatever the isolation level: the parents before us have committed.
+    // Under the locks of the children's states, whatever the isolation level: the parents before us
+    // have committed.
     let rows = spi.query_latest(&DEPENDENCY_READY, &[arg(children.to_vec())]);
     let ready: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
     if !ready.is_empty() {
@@ -114,7 +116,8 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
         .is_some_and(|row| row.get(1).unwrap_or(false))
 }
 
-/// Sets the parents of a manifest. Refuses unknown names (42704) and circles (22023, with the path).
+/// Sets the parents of a manifest. Refuses unknown names (42704) and circles (22023, with the
+/// path).
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
     // The state of a child is locked before its edges, as a parent's completion does.
@@ -136,8 +139,8 @@ pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String
     Ok(())
 }
 
-/// The shortest way up from one of `parents` to `wanted`, both included. Each manifest is visited once, in rounds of
-/// one statement, so that a wide and deep net costs no more than its edges.
+/// The shortest way up from one of `parents` to `wanted`, both included. Each manifest is visited
+/// once, in rounds of one statement, so that a wide and deep net costs no more than its edges.
 fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
     let mut came_from: HashMap<i64, Option<i64>> =
         parents.iter().map(|&parent| (parent, None)).collect();

@@ -1,4 +1,5 @@
-//! What the end of jobs means to their manifests: the next run, and the runs of those that depend on them.
+//! What the end of jobs means to their manifests: the next run, and the runs of those that depend
+//! on them.
 
 use crate::manifest_state::dependency;
 use crate::server::clock::Timestamp;
@@ -75,8 +76,9 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
     dependency::satisfy(spi, &succeeded, &children, now);
 }
 
-/// Locks the states of manifests and of the children of those that succeeded, all in one ascending order, and gives
-/// the children. What is read afterwards is what the holders of these locks have committed.
+/// Locks the states of manifests and of the children of those that succeeded, all in one ascending
+/// order, and gives the children. What is read afterwards is what the holders of these locks have
+/// committed.
 fn lock_states(
     spi: &Spi,
     manifests: &BTreeMap<i64, (bool, bool)>,

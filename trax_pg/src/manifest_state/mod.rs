@@ -1,7 +1,8 @@
 //! When each manifest is due next, or what it is parked on.
 //!
-//! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing. Whatever ends the
-//! reason makes it due again, and the next cycle judges it anew, so that an event need not know every reason.
+//! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing.
+//! Whatever ends the reason makes it due again, and the next cycle judges it anew, so that an event
+//! need not know every reason.
 
 pub(crate) mod dependency;
 pub(crate) mod job_ended;
@@ -138,7 +139,8 @@ impl ParkedOn {
 /// When a manifest runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextRun {
-    /// At the first time, for the occurrence of the second; they differ by the random part of a variance.
+    /// At the first time, for the occurrence of the second; they differ by the random part of a
+    /// variance.
     At(Timestamp, Timestamp),
     /// Only when triggered.
     Never,
@@ -232,8 +234,8 @@ pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
     spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(manifests.to_vec())]);
 }
 
-/// Makes manifests due again that have long been parked, in case the end of the reason was missed (a row deleted by
-/// hand); the next cycle parks again those whose reason holds. Gives how many.
+/// Makes manifests due again that have long been parked, in case the end of the reason was missed
+/// (a row deleted by hand); the next cycle parks again those whose reason holds. Returns how many.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(
         &MANIFEST_SWEEP,
@@ -270,7 +272,8 @@ pub(crate) struct Move {
     pub(crate) occurrence: Timestamp,
 }
 
-/// Moves next runs; those that another transaction holds, or has moved, stay. Gives how many were moved.
+/// Moves next runs; those that another transaction holds, or has moved, stay. Returns how many were
+/// moved.
 pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize {
     if moves.is_empty() {
         return 0;

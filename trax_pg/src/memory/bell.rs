@@ -1,4 +1,5 @@
-//! Bells: how the sessions of one database tell each other and its scheduler that something happened.
+//! Bells: how the sessions of one database tell each other and its scheduler that something
+//! happened.
 
 use super::{available, lane};
 use pgrx::pg_sys;
@@ -20,10 +21,12 @@ pub(crate) struct Bell {
     configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
     full: AtomicBool,
-    /// How many jobs may run in the database, 0 for any number, and when the scheduler said so; 0 is never.
+    /// How many jobs may run in the database, 0 for any number, and when the scheduler said so; 0
+    /// is never.
     limit: AtomicI64,
     limit_said_at: AtomicI64,
-    /// The latch of the database's scheduler, which is in shared memory and never freed; null while there is none.
+    /// The latch of the database's scheduler, which is in shared memory and never freed; null while
+    /// there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
     work: Sleepers,
     /// How often tokens of a class of names came free, or waiters of them went.
@@ -37,7 +40,8 @@ pub(crate) struct Bell {
 pub(crate) const WORK: u32 = 1;
 /// How many databases can have a bell.
 pub(super) const BELLS_AT_MOST: usize = 1024;
-/// Names of tokens share this many counts: who waits for another name of the class wakes for nothing.
+/// Names of tokens share this many counts: who waits for another name of the class wakes for
+/// nothing.
 pub(crate) const TOKEN_CLASSES: usize = 64;
 
 /// The bells, by number: a bell once given to a database stays its own until that is gone.
@@ -114,7 +118,8 @@ pub(super) fn databases() -> Vec<u32> {
         .collect()
 }
 
-/// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these any more.
+/// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these
+/// any more.
 pub(super) fn free(gone: &[u32]) {
     let is_gone = |bell: &Bell| gone.contains(&bell.database.load(Ordering::Relaxed));
     let numbers: Vec<usize> = {
@@ -159,7 +164,8 @@ impl Bell {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Wakes the waiters if there is work, and the scheduler if it has not been woken since it last looked.
+    /// Wakes the waiters if there is work, and the scheduler if it has not been woken since it last
+    /// looked.
     pub(crate) fn ring(&self, what: u32) {
         if what & WORK != 0 {
             self.count.fetch_add(1, Ordering::SeqCst);
@@ -168,7 +174,8 @@ impl Bell {
         let before = self.rung.fetch_or(what, Ordering::SeqCst);
         let scheduler = self.scheduler.load(Ordering::SeqCst);
         if before & what != what && !scheduler.is_null() {
-            // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for nothing.
+            // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for
+            // nothing.
             unsafe { pg_sys::SetLatch(scheduler) };
         }
     }
@@ -188,7 +195,8 @@ impl Bell {
         self.older_prepared.load(Ordering::SeqCst)
     }
 
-    /// The scheduler has looked whether there may be some that were prepared before this memory began.
+    /// The scheduler has looked whether there may be some that were prepared before this memory
+    /// began.
     pub(crate) fn say_older_prepared(&self, are_there: bool) {
         self.older_prepared.store(are_there, Ordering::SeqCst);
     }
@@ -203,7 +211,8 @@ impl Bell {
         self.full.swap(false, Ordering::SeqCst)
     }
 
-    /// The scheduler says how many jobs may run in the database; true when that is more or fewer than before.
+    /// The scheduler says how many jobs may run in the database; true when that is more or fewer
+    /// than before.
     pub(crate) fn say_limit(&self, limit: Option<usize>, now: i64) -> bool {
         let limit = limit.map_or(0, |limit| limit as i64);
         let before = self.limit.swap(limit, Ordering::SeqCst);
@@ -230,7 +239,8 @@ impl Bell {
         self.rung.swap(0, Ordering::SeqCst)
     }
 
-    /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it with an error.
+    /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it
+    /// with an error.
     pub(crate) fn wait_while(&self, count: u64, timeout: Duration) {
         self.work.wait_while(|| self.count() == count, timeout);
     }
@@ -250,8 +260,8 @@ impl Bell {
         self.token.wake();
     }
 
-    /// Waits while the bell has rung `count` times for a class of names, at most for `timeout`. An interrupt ends it with
-    /// an error.
+    /// Waits while the bell has rung `count` times for a class of names, at most for `timeout`. An
+    /// interrupt ends it with an error.
     pub(crate) fn wait_for_token(&self, class: usize, count: u64, timeout: Duration) {
         self.token
             .wait_while(|| self.token_count(class) == count, timeout);
@@ -314,8 +324,8 @@ impl Sleepers {
     }
 }
 
-/// Counts a waiter for as long as it lives, also while an error unwinds: outside a transaction nothing else would end
-/// its sleep.
+/// Counts a waiter for as long as it lives, also while an error unwinds: outside a transaction
+/// nothing else would end its sleep.
 struct Waiting;
 
 /// Where this process is counted as a waiter, in shared memory.

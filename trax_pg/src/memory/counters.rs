@@ -1,8 +1,9 @@
 //! Tallies: what happened since the server started, by database and by task.
 //!
-//! Hints for `trax.metrics()`: they begin again at zero with the server, and nothing decides by them. Who may enqueue chooses
-//! names of tasks, so no database takes more places than remain for the others, and what has none is counted together: of
-//! that each database has one count of its own. A place once given to a database stays its own until that is gone.
+//! Hints for `trax.metrics()`: they begin again at zero with the server, and nothing decides by
+//! them. Who may enqueue chooses names of tasks, so no database takes more places than remain for
+//! the others, and what has none is counted together: of that each database has one count of its
+//! own. A place once given to a database stays its own until that is gone.
 
 use super::{SLOTS, available, forget_dropped};
 use pgrx::pg_sys;
@@ -184,7 +185,8 @@ fn my_database() -> u32 {
     unsafe { pg_sys::MyDatabaseId }.to_u32()
 }
 
-/// The tally of this process's database; `None` without shared memory and when all are given. Inside a transaction only.
+/// The tally of this process's database; `None` without shared memory and when all are given.
+/// Inside a transaction only.
 pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
     if !available() {
         return None;
@@ -209,8 +211,8 @@ fn take_database() -> Option<()> {
     Some(())
 }
 
-/// The tally of a task of this process's database, by place: its own, or that of all tasks without one. `None` when
-/// not even that can be had. Inside a transaction only.
+/// The tally of a task of this process's database, by place: its own, or that of all tasks without
+/// one. `None` when not even that can be had. Inside a transaction only.
 pub(crate) fn task_place(task: &str) -> Option<usize> {
     // An empty name would be that of the others.
     if !available() || task.is_empty() {
@@ -333,8 +335,8 @@ pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
         all = std::ptr::from_ref(&*TALLIES.share()).cast_mut();
         ALL.store(all, Ordering::Relaxed);
     }
-    // SAFETY: in shared memory, which lives as long as the server; all that changes in it is atomic, but for the names, which
-    // nobody reads before their places are found.
+    // SAFETY: in shared memory, which lives as long as the server; all that changes in it is
+    // atomic, but for the names, which nobody reads before their places are found.
     unsafe { &*all }.at(place)
 }
 

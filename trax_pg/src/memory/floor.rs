@@ -1,21 +1,24 @@
 //! Floors: where the live leases of what is limited begin.
 //!
-//! Words: a *floor* says, of one group, concurrency key, manifest or database, that no lease towards its limit has a
-//! smaller job. Leases that have ended leave dead entries in the index, before the live ones, for as long as a snapshot is
-//! held somewhere: a count that begins at the floor does not read them.
+//! Words: a *floor* says, of one group, concurrency key, manifest or database, that no lease
+//! towards its limit has a smaller job. Leases that have ended leave dead entries in the index,
+//! before the live ones, for as long as a snapshot is held somewhere: a count that begins at the
+//! floor does not read them.
 //!
 //! Holds: a count that begins at a floor misses no lease that counts.
-//! - A floor is raised to the first lease that a count sees, by whoever holds the lock under which such leases are granted,
-//!   and not past what its own transaction has ended.
+//! - A floor is raised to the first lease that a count sees, by whoever holds the lock under which
+//!   such leases are granted, and not past what its own transaction has ended.
 //! - A claim lowers it to what it takes, under the same lock and before it adds the lease.
-//! - What is not under that lock (leases written by hand, the end of a prepared transaction, a claim beside the database's
-//!   limit) *unsettles* floors before its commit can be seen, and settles them after. Each floor carries how often that
-//!   had begun when its count did: so one from before is void, and none is raised meanwhile. A count looks again after it
-//!   has taken its snapshot: whatever commit that snapshot sees had unsettled the floor by then, and if it has, the count
-//!   begins again without a floor.
+//! - What is not under that lock (leases written by hand, the end of a prepared transaction, a
+//!   claim beside the database's limit) *unsettles* floors before its commit can be seen, and
+//!   settles them after. Each floor carries how often that had begun when its count did: so one
+//!   from before is void, and none is raised meanwhile. A count looks again after it has taken its
+//!   snapshot: whatever commit that snapshot sees had unsettled the floor by then, and if it has,
+//!   the count begins again without a floor.
 //! - Who sets a limit for what runs has the lock until it commits: it makes the floor void at once.
 //!
-//! A floor that another has taken the place of, or that a restart has lost, is absent: leases are read from the beginning.
+//! A floor that another has taken the place of, or that a restart has lost, is absent: leases are
+//! read from the beginning.
 
 use super::available;
 use pgrx::PgSharedMemoryInitialization;
@@ -25,7 +28,8 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// How many floors there are, of all databases; 16 bytes each.
 const FLOORS: usize = 65_536;
-/// Counts of what unsettles floors, by hash: those of all floors of a database, of its limit, and of one thing.
+/// Counts of what unsettles floors, by hash: those of all floors of a database, of its limit, and
+/// of one thing.
 const VOIDS: usize = 256;
 const OF_DATABASE: usize = 64;
 const OF_LIMIT: usize = 128;
@@ -37,7 +41,8 @@ struct Memory {
     begun: [AtomicU64; VOIDS],
     ended: [AtomicU64; VOIDS],
     job_id: [AtomicI64; FLOORS],
-    /// Of whom it is, as [`Floor::check`] makes it: two that write to one place at once leave what is nobody's.
+    /// Of whom it is, as [`Floor::check`] makes it: two that write to one place at once leave what
+    /// is nobody's.
     check: [AtomicU64; FLOORS],
 }
 
@@ -56,7 +61,8 @@ impl PgSharedMemoryInitialization for Place {
 
     unsafe fn on_shmem_startup(&'static self, _value: ()) {
         let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid, empty memory.
+        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid,
+        // empty memory.
         unsafe {
             let memory = pg_sys::ShmemInitStruct(
                 c"trax floors".as_ptr(),
@@ -185,7 +191,8 @@ impl Floor {
         }
     }
 
-    /// Whether a count that began there sees all that its snapshot does, which it has taken meanwhile.
+    /// Whether a count that began there sees all that its snapshot does, which it has taken
+    /// meanwhile.
     pub(crate) fn holds(self, known: Known) -> bool {
         memory().is_none_or(|memory| self.holds_in(memory, known))
     }
@@ -194,7 +201,8 @@ impl Floor {
         known.from == i64::MIN || self.voids(memory) == known.voids
     }
 
-    /// Raises it to what a count has found since `known`. The caller holds the lock of what is counted.
+    /// Raises it to what a count has found since `known`. The caller holds the lock of what is
+    /// counted.
     pub(crate) fn raise(self, known: Known, job_id: i64) {
         if job_id != known.from
             && let Some(memory) = memory()
@@ -253,7 +261,8 @@ fn unsettle(what: usize) {
     }
 }
 
-/// Makes all floors of this database void, before what this session commits can be seen and until [`settle`].
+/// Makes all floors of this database void, before what this session commits can be seen and until
+/// [`settle`].
 pub(crate) fn unsettle_all() {
     unsettle(of_this_database());
 }

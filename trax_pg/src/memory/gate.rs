@@ -1,8 +1,9 @@
-//! Gates: a *gate* says that a group was full when somebody counted under its lock, until something changes.
+//! Gates: a *gate* says that a group was full when somebody counted under its lock, until something
+//! changes.
 //!
-//! The last openings are remembered in their order, so that a session looks again at what waits behind those and not at
-//! all that waits. An opening counts before it is remembered: who looked at the gate before, and so remembers it as
-//! closed, reads of it later.
+//! The last openings are remembered in their order, so that a session looks again at what waits
+//! behind those and not at all that waits. An opening counts before it is remembered: who looked at
+//! the gate before, and so remembers it as closed, reads of it later.
 
 use super::available;
 use pgrx::PgSharedMemoryInitialization;
@@ -20,7 +21,8 @@ const OPENINGS: usize = 4096;
 /// All zero is open.
 #[repr(C)]
 struct Memory {
-    /// How often a gate was opened, and which by that number: it and one, and the place of the gate.
+    /// How often a gate was opened, and which by that number: it and one, and the place of the
+    /// gate.
     opened: AtomicU64,
     openings: [AtomicU64; OPENINGS],
     changes: [AtomicU64; GATES],
@@ -44,7 +46,8 @@ impl PgSharedMemoryInitialization for Place {
 
     unsafe fn on_shmem_startup(&'static self, _value: ()) {
         let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid, empty memory.
+        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid,
+        // empty memory.
         unsafe {
             let memory = pg_sys::ShmemInitStruct(
                 c"trax gates".as_ptr(),
@@ -96,8 +99,8 @@ pub(crate) fn openings() -> u64 {
     memory().map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
 }
 
-/// The places of the gates that were opened since there had been so many openings, which it brings up to date; `None` when
-/// these are not known: it may have been any.
+/// The places of the gates that were opened since there had been so many openings, which it brings
+/// up to date; `None` when these are not known: it may have been any.
 pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     let memory = memory()?;
     let (from, to) = (*openings, memory.opened.load(Ordering::SeqCst));

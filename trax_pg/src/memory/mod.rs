@@ -1,4 +1,5 @@
-//! Shared memory: which database has which scheduler, now; bells; which lanes have rows and where they begin.
+//! Shared memory: which database has which scheduler, now; bells; which lanes have rows and where
+//! they begin.
 //!
 //! Only hints that the launcher can rebuild, and only when the library is preloaded: see
 //! [`available`]. A *slot* stands for one database that has a scheduler, or that somebody *holds*
@@ -72,8 +73,8 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
-    /// The process that vacuums, or 0: it says so before it connects, and leaves at its end, whatever that is; after a
-    /// crash this memory begins anew.
+    /// The process that vacuums, or 0: it says so before it connects, and leaves at its end,
+    /// whatever that is; after a crash this memory begins anew.
     vacuum: i32,
     /// The process whose statement needs the database without a scheduler, or 0.
     held_by: i32,
@@ -103,7 +104,8 @@ static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax") };
 /// Set in the postmaster by `_PG_init` and inherited by every process it forks.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the library is being loaded by `shared_preload_libraries`, the only time to ask for shared memory.
+/// Whether the library is being loaded by `shared_preload_libraries`, the only time to ask for
+/// shared memory.
 pub(crate) fn can_be_requested() -> bool {
     // SAFETY: a plain flag of the server, read by its only thread.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
@@ -220,14 +222,15 @@ pub(crate) enum Reservation {
     Full,
 }
 
-/// Nothing is known any more of the lanes of this database, nor whether groups have room. Floors of what runs are
-/// unsettled before the commit that makes it so.
+/// Nothing is known any more of the lanes of this database, nor whether groups have room. Floors of
+/// what runs are unsettled before the commit that makes it so.
 pub(crate) fn forget() {
     lane::forget();
     open_gates();
 }
 
-/// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction only.
+/// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction
+/// only.
 pub(crate) fn forget_dropped() {
     let mut databases = counters::databases();
     databases.extend(bell::databases());
@@ -309,7 +312,8 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
     wake_launcher();
 }
 
-/// A vacuum says that it is there, before it connects; false when the database is held or another one is there.
+/// A vacuum says that it is there, before it connects; false when the database is held or another
+/// one is there.
 pub(crate) fn vacuum_enters(database: Oid, pid: i32) -> bool {
     BOARD.exclusive().vacuum_enters(database, pid)
 }
@@ -326,7 +330,8 @@ pub(crate) fn is_served(database: Oid) -> bool {
         .any(|slot| slot.database == database && (slot.pid().is_some() || slot.vacuum != 0))
 }
 
-/// Sends SIGTERM to the scheduler of a database and to its vacuum; gives the scheduler's process if there is one.
+/// Sends SIGTERM to the scheduler of a database and to its vacuum; returns the scheduler's process
+/// if there is one.
 pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
     let mut board = BOARD.exclusive();
     let slot = board.find(database)?;

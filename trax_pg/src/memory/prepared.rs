@@ -1,4 +1,5 @@
-//! Prepared transactions that changed something of ours, until they end: what it was, for the session that ends them.
+//! Prepared transactions that changed something of ours, until they end: what it was, for the
+//! session that ends them.
 
 use super::{Section, available};
 use pgrx::pg_sys;
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Of a transaction with more sections only that is remembered.
 const SECTIONS: usize = 8;
 
-/// What a prepared transaction makes claimable: sections, from these jobs on; `None` when there are more than have room, or
-/// nobody knows which.
+/// What a prepared transaction makes claimable: sections, from these jobs on; `None` when there are
+/// more than have room, or nobody knows which.
 pub(crate) type Claimable = Option<[Option<(Section, i64)>; SECTIONS]>;
 
 /// What these rows say of it.
@@ -28,7 +29,8 @@ pub(crate) struct Prepared {
     pub(crate) configured: bool,
 }
 
-/// The places, as many as the server has for prepared transactions; found by the postmaster and inherited.
+/// The places, as many as the server has for prepared transactions; found by the postmaster and
+/// inherited.
 struct Places(AtomicPtr<Option<Prepared>>);
 
 static PLACES: Places = Places(AtomicPtr::new(std::ptr::null_mut()));

@@ -1,14 +1,16 @@
-//! New jobs as rows: the foreign table `trax.new_job` takes what the server's COPY and INSERT can read, and its rows
-//! become jobs.
+//! New jobs as rows: the foreign table `trax.new_job` takes what the server's COPY and INSERT can
+//! read, and its rows become jobs.
 //!
-//! Enters: a row for each job, whose columns are the arguments of `trax.enqueue`; a null is an argument that is left out.
-//! Leaves: jobs that wait, in the order of the rows, as `trax.enqueue` would have queued them.
-//! Holds: a row is checked when it comes, so that a mistake names it; at most [`JOBS_AT_ONCE`] rows and about
-//! [`BYTES_AT_ONCE`] wait here; all are in the queue when the statement ends.
+//! Enters: a row for each job, whose columns are the arguments of `trax.enqueue`; a null is an
+//! argument that is left out. Leaves: jobs that wait, in the order of the rows, as `trax.enqueue`
+//! would have queued them. Holds: a row is checked when it comes, so that a mistake names it; at
+//! most [`JOBS_AT_ONCE`] rows and about [`BYTES_AT_ONCE`] wait here; all are in the queue when the
+//! statement ends.
 //!
-//! Cost of a row, CPU of the backend in one COPY of 200,000 on a busy machine, median of three (beside COPY into a table
-//! with the columns and indexes of the work queue): text 3.1 µs (3.7), binary 3.3 µs (3.3), each with a concurrency key of
-//! its own 4.0 µs (3.5), with a unique key 9.0 µs.
+//! Cost of a row, CPU of the backend in one COPY of 200,000 on a busy machine, median of three
+//! (beside COPY into a table with the columns and indexes of the work queue): text 3.1 µs (3.7),
+//! binary 3.3 µs (3.3), each with a concurrency key of its own 4.0 µs (3.5), with a unique key 9.0
+//! µs.
 
 mod wrapper;
 
@@ -188,7 +190,8 @@ impl Gathered {
 }
 
 fn in_memory<T>(memory: pg_sys::MemoryContext, work: impl FnOnce() -> T) -> T {
-    // SAFETY: the context is alive; an error leaves it to the abort to put another one in its place.
+    // SAFETY: the context is alive; an error leaves it to the abort to put another one in its
+    // place.
     unsafe {
         let before = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = memory;
@@ -198,7 +201,8 @@ fn in_memory<T>(memory: pg_sys::MemoryContext, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// A copy in the current memory context, and its size. Nothing of it is stored elsewhere or compressed.
+/// A copy in the current memory context, and its size. Nothing of it is stored elsewhere or
+/// compressed.
 fn copied(value: pg_sys::Datum, passed: Passed) -> (pg_sys::Datum, usize) {
     // SAFETY: the value is of a type that is passed so.
     unsafe {

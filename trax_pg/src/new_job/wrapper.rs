@@ -89,8 +89,8 @@ unsafe fn begin(
     statement: *mut pg_sys::ModifyTableState,
     target: *mut pg_sys::ResultRelInfo,
 ) -> Result<()> {
-    // SAFETY: the server gives a statement and an open relation; COPY has no plan. The rows are dropped with the memory
-    // of the statement, also after an error.
+    // SAFETY: the server gives a statement and an open relation; COPY has no plan. The rows are
+    // dropped with the memory of the statement, also after an error.
     unsafe {
         let plan = (*statement).ps.plan.cast::<pg_sys::ModifyTable>();
         if !plan.is_null() {
@@ -170,7 +170,8 @@ unsafe fn refuse_clauses(plan: *const pg_sys::ModifyTable) -> Result<()> {
     Ok(())
 }
 
-/// The table must be as this library knows it: a superuser can make others with our wrapper, or alter it.
+/// The table must be as this library knows it: a superuser can make others with our wrapper, or
+/// alter it.
 unsafe fn require_columns(relation: pg_sys::Relation) -> Result<()> {
     // SAFETY: the descriptor of an open relation has as many attributes as it says.
     let is_as_known = unsafe {

@@ -87,7 +87,8 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
     Ok(call.value(count))
 });
 
-/// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or was not asked.
+/// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or
+/// was not asked.
 pub(crate) fn acknowledge_cancel(
     spi: &Spi,
     job_id: i64,
@@ -129,14 +130,14 @@ fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
     "unknown"
 }
 
-/// Cancels jobs wherever they are; gives how many were cancelled or asked to stop.
+/// Cancels jobs wherever they are; returns how many were cancelled or asked to stop.
 pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     let cancelled = cancel_queued(spi, job_ids, now);
     // Leases are looked at later: what was claimed since is asked to stop.
     cancelled + lease::request_cancel(spi, job_ids)
 }
 
-/// Cancels those of the jobs that wait; gives how many.
+/// Cancels those of the jobs that wait; returns how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     changes::taken();
     let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);

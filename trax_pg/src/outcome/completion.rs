@@ -1,7 +1,8 @@
 //! Completions: leases that become runs, a batch at once and without a statement.
 //!
-//! Leases are taken in ascending order of their jobs, as every outcome does. One that another transaction is changing is
-//! waited for: afterwards it is gone, and lost, or only extended, and still ours.
+//! Leases are taken in ascending order of their jobs, as every outcome does. One that another
+//! transaction is changing is waited for: afterwards it is gone, and lost, or only extended, and
+//! still ours.
 
 use crate::columns::{Leased, Run};
 use crate::error::{Error, Result};
@@ -28,7 +29,8 @@ const SAME: [(Run, Leased); 13] = [
     (Run::Input, Leased::Input),
 ];
 
-/// Moves the leases that are still held into `trax.run`; gives their rows in ascending order of jobs.
+/// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of
+/// jobs.
 pub(super) fn record(
     held: &Held,
     outputs: &[Option<pg_sys::Datum>],

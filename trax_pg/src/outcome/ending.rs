@@ -81,7 +81,8 @@ impl Ending {
     }
 
     pub(super) fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
-        // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the attempt.
+        // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the
+        // attempt.
         if lease.cancelled {
             return Self {
                 detail: failure.detail,

@@ -1,15 +1,15 @@
 //! Outcomes: how attempts end.
 //!
-//! Enters: a lease and what became of it (completed, failed, cancelled, overdue), or a waiting job that is given
-//! up. Leaves: one row of `trax.run` an attempt; for a retry a row of the work queue; for a job that failed for
-//! good a dead letter; for a manifest the time of its next run.
-//! Holds: an attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing; all
-//! that follows from an outcome commits with it.
+//! Enters: a lease and what became of it (completed, failed, cancelled, overdue), or a waiting job
+//! that is given up. Leaves: one row of `trax.run` an attempt; for a retry a row of the work queue;
+//! for a job that failed for good a dead letter; for a manifest the time of its next run. Holds: an
+//! attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing;
+//! all that follows from an outcome commits with it.
 //!
 //! Rows are locked in the order that `lock.rs` says.
 //!
-//! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of `lease_pkey` for each, and the
-//! rows and the one index entry of each in the partition of the day.
+//! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of
+//! `lease_pkey` for each, and the rows and the one index entry of each in the partition of the day.
 
 mod cancel;
 mod completion;
@@ -145,7 +145,7 @@ pub(crate) fn outputs(
     Ok(outputs)
 }
 
-/// Records completions; gives the jobs whose lease was still held.
+/// Records completions; returns the jobs whose lease was still held.
 pub(crate) fn complete(
     spi: &Spi,
     held: &Held,
@@ -197,8 +197,8 @@ pub(crate) struct Reaped {
     pub(crate) more: bool,
 }
 
-/// Takes overdue leases away: their attempts have failed. Looks again at once when those that cannot end now may have
-/// hidden others.
+/// Takes overdue leases away: their attempts have failed. Looks again at once when those that
+/// cannot end now may have hidden others.
 pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> Reaped {
     let mut reaped = Reaped {
         count: 0,
@@ -214,10 +214,11 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
     reaped
 }
 
-/// One look of the reaper; gives how many were put off.
+/// One look of the reaper; returns how many were put off.
 fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize {
     let lease::Look { overdue, full } = lease::take_overdue(spi, now, from);
-    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease waits for a later one.
+    // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
+    // waits for a later one.
     let manifests = overdue
         .iter()
         .filter_map(|(lease, _)| lease.manifest_id)
@@ -243,7 +244,8 @@ fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize
     waiting.len()
 }
 
-/// A job that was fetched ahead and lost so often in a row counts as begun: it may be what ends its workers.
+/// A job that was fetched ahead and lost so often in a row counts as begun: it may be what ends its
+/// workers.
 fn spend_what_is_lost_too_often(
     spi: &Spi,
     mut overdue: Vec<(Locked, Overdue)>,
@@ -271,7 +273,7 @@ fn spend_what_is_lost_too_often(
     overdue
 }
 
-/// Ends jobs that waited longer than they may; gives how many.
+/// Ends jobs that waited longer than they may; returns how many.
 pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     changes::taken();
     let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
@@ -370,8 +372,9 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     settle(spi, ended, now);
 }
 
-/// What follows when jobs no longer run: others may that were held back by a limit. Before manifests are locked: a claim
-/// is waited for whose transaction may go on to complete a job of one.
+/// What follows when jobs no longer run: others may that were held back by a limit. Before
+/// manifests are locked: a claim is waited for whose transaction may go on to complete a job of
+/// one.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {

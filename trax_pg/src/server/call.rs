@@ -1,7 +1,8 @@
-//! SQL entry points: how a SQL function of ours reads its arguments and gives its results.
+//! SQL entry points: how a SQL function of ours reads its arguments and returns its results.
 //!
-//! Every function is declared in `sql/api`; [`sql_function!`] makes the C symbol behind it. Null arguments are
-//! seen here, so that a null where a value is needed is an error that names the argument.
+//! Every function is declared in `sql/api`; [`sql_function!`] makes the C symbol behind it. Null
+//! arguments are seen here, so that a null where a value is needed is an error that names the
+//! argument.
 
 use crate::error::{Error, Result};
 use crate::server::clock::interval_micros;
@@ -77,7 +78,8 @@ impl Call {
 
     /// The argument at `index`, from 0; `None` when it is null.
     pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
-        // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests call each one.
+        // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests
+        // call each one.
         unsafe { pgrx::fcinfo::pg_getarg(self.fcinfo, index) }
     }
 
@@ -210,7 +212,8 @@ impl Call {
 
     /// Whether the call may not end its transaction: it is no CALL of its own.
     pub(crate) fn is_atomic(&self) -> bool {
-        // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is another or null.
+        // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is
+        // another or null.
         unsafe {
             let context = (*self.fcinfo).context;
             context.is_null()
@@ -240,7 +243,8 @@ impl Call {
             .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
             .collect();
         let mut shape: pg_sys::TupleDesc = std::ptr::null_mut();
-        // SAFETY: the declaration has OUT arguments; one value and one flag for each, as is checked.
+        // SAFETY: the declaration has OUT arguments; one value and one flag for each, as is
+        // checked.
         unsafe {
             pg_sys::get_call_result_type(self.fcinfo, std::ptr::null_mut(), &raw mut shape);
             assert!(
@@ -264,8 +268,8 @@ impl Call {
 
     /// Begins a result of many rows; the call then returns what [`Rows::end`] gives.
     pub(crate) fn rows(&self) -> Rows {
-        // SAFETY: the function is declared `returns table` or `returns setof`; the server refuses a caller that
-        // does not accept a set.
+        // SAFETY: the function is declared `returns table` or `returns setof`; the server refuses a
+        // caller that does not accept a set.
         unsafe {
             pg_sys::InitMaterializedSRF(self.fcinfo, USE_EXPECTED_DESC);
             let info = (*self.fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();

@@ -14,8 +14,8 @@ pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 pub(crate) struct Timestamp(pub(crate) i64);
 
 impl Timestamp {
-    /// The server's clock now, not the start of the transaction: a lease granted late in a long transaction must
-    /// not be over before it begins.
+    /// The server's clock now, not the start of the transaction: a lease granted late in a long
+    /// transaction must not be over before it begins.
     pub(crate) fn now() -> Self {
         // SAFETY: reads the system clock.
         Self(unsafe { pg_sys::GetCurrentTimestamp() })

@@ -1,8 +1,9 @@
 //! Deadlocks: the server's log names the statements that met.
 //!
-//! The server says them in a part of its report that is for the log only. An error that passes through Rust loses this part;
-//! here it is said again, when the report of a deadlock without it is about to be written. The victim still holds its locks
-//! then, and the others are still where they met.
+//! The server says them in a part of its report that is for the log only. An error that passes
+//! through Rust loses this part; here it is said again, when the report of a deadlock without it is
+//! about to be written. The victim still holds its locks then, and the others are still where they
+//! met.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::{CStr, c_char};
@@ -33,7 +34,8 @@ unsafe extern "C-unwind" fn tell(report: *mut pg_sys::ErrorData) {
     }
 }
 
-/// The detail, which names a process first in each of its lines, with the statement of each; null when there is no memory.
+/// The detail, which names a process first in each of its lines, with the statement of each; null
+/// when there is no memory.
 unsafe fn with_statements(detail: &CStr) -> *mut c_char {
     let mut text = detail.to_bytes().to_vec();
     for line in detail.to_bytes().split(|&byte| byte == b'\n') {
@@ -65,6 +67,7 @@ unsafe fn with_statements(detail: &CStr) -> *mut c_char {
 }
 
 unsafe fn activity(pid: i32) -> *const c_char {
-    // SAFETY: looks the process up among the backends; for the log, so that whose it is does not matter.
+    // SAFETY: looks the process up among the backends; for the log, so that whose it is does not
+    // matter.
     unsafe { pg_sys::pgstat_get_backend_current_activity(pid, false) }
 }

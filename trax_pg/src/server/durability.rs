@@ -1,12 +1,14 @@
 //! Durability: which commits need not wait for the disk.
 //!
-//! A claim or a heartbeat that a crash of the server undoes costs nothing but time: the job waits again, and the worker's
-//! token, which is random, holds no lease. So a transaction that has done nothing else is committed as with
-//! `synchronous_commit = off`; its WAL is flushed by the next commit that waits, the completion of its jobs for
-//! instance, or within three times `wal_writer_delay`.
+//! A claim or a heartbeat that a crash of the server undoes costs nothing but time: the job waits
+//! again, and the worker's token, which is random, holds no lease. So a transaction that has done
+//! nothing else is committed as with `synchronous_commit = off`; its WAL is flushed by the next
+//! commit that waits, the completion of its jobs for instance, or within three times
+//! `wal_writer_delay`.
 //!
-//! Holds: nothing of anybody else's is committed so. The WAL of such a transaction begins and ends with ours, which is
-//! seen from where its last record ends; a caller's transaction block is left alone.
+//! Holds: nothing of anybody else's is committed so. The WAL of such a transaction begins and ends
+//! with ours, which is seen from where its last record ends; a caller's transaction block is left
+//! alone.
 
 use crate::server::transaction;
 use crate::server::transaction::End;
@@ -36,8 +38,8 @@ pub(crate) fn may_be_lost() {
 }
 
 pub(crate) fn ended(end: End) {
-    // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after `Committing`, and put
-    // back by the next.
+    // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after
+    // `Committing`, and put back by the next.
     unsafe {
         match end {
             End::Committing => {

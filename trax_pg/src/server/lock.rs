@@ -1,7 +1,8 @@
 //! Advisory locks, and the order in which everything of ours is locked.
 //!
-//! Every function waits for what it locks in this order, and for things of one kind in the order of the last column. What
-//! is taken only if it is free (`if_free`, `skip locked`) is never waited for and may come at any place.
+//! Every function waits for what it locks in this order, and for things of one kind in the order of
+//! the last column. What is taken only if it is free (`if_free`, `skip locked`) is never waited for
+//! and may come at any place.
 //!
 //! | | what | in the order of |
 //! |---|---|---|
@@ -16,32 +17,38 @@
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
 //! | 10 | rows of `dead_letter` | unique key, then those without one by age |
 //!
-//! A claim waits for nothing but for who is reading which sections of lanes there are (`Lock::Sections`, milliseconds), who
-//! waits for nobody and gives it back at once. Its locks on groups, keys and manifests are taken if they are free and kept until it
-//! commits; [`AT_MOST`] and [`GROUPS_AT_MOST`] say how many they can be.
+//! A claim waits for nothing but for who is reading which sections of lanes there are
+//! (`Lock::Sections`, milliseconds), who waits for nobody and gives it back at once. Its locks on
+//! groups, keys and manifests are taken if they are free and kept until it commits; [`AT_MOST`] and
+//! [`GROUPS_AT_MOST`] say how many they can be.
 //!
-//! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot reach these tags.
+//! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot
+//! reach these tags.
 
 use crate::server::hash::name_hash;
 use pgrx::pg_sys;
 
-/// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table has room for those of
-/// fifty open claims, with the defaults of `max_locks_per_transaction` and `max_connections` 7,800 in all.
+/// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table
+/// has room for those of fifty open claims, with the defaults of `max_locks_per_transaction` and
+/// `max_connections` 7,800 in all.
 pub(crate) const AT_MOST: usize = 96;
-/// How many of them may be on keys and manifests of which the claim takes nothing, but blocks what waits behind them.
+/// How many of them may be on keys and manifests of which the claim takes nothing, but blocks what
+/// waits behind them.
 pub(crate) const BLOCKED_AT_MOST: usize = 32;
-/// Most groups that a transaction keeps from being configured one by one; beyond these it locks them all at once.
+/// Most groups that a transaction keeps from being configured one by one; beyond these it locks
+/// them all at once.
 pub(crate) const GROUPS_AT_MOST: usize = 24;
 
-/// The last field of the tags of our locks; those of SQL functions have 1 and 2 there, and the scheduler's lock has this
-/// number with zero in the others.
+/// The last field of the tags of our locks; those of SQL functions have 1 and 2 there, and the
+/// scheduler's lock has this number with zero in the others.
 const SPACE: u16 = 0x7472;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lock<'a> {
     Cycle,
-    /// The edges between manifests: two sessions that each add half of a circle must see each other.
+    /// The edges between manifests: two sessions that each add half of a circle must see each
+    /// other.
     Edges,
     AllGroups,
     Group(&'a str),

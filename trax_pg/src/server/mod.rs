@@ -1,4 +1,5 @@
-//! What is PostgreSQL's: statements, calls, clocks, locks, tables. The only place for most unsafe code.
+//! What is PostgreSQL's: statements, calls, clocks, locks, tables. The only place for most unsafe
+//! code.
 
 pub(crate) mod backend;
 pub(crate) mod call;

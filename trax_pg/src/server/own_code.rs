@@ -1,10 +1,12 @@
 //! Own code: that nobody else's code runs with the rights of our owner, a superuser.
 //!
-//! What is attached to a table (a trigger, a constraint, a default, an index, a rule, a policy) runs as whoever writes to
-//! the table, and that is our owner. Of functions that belong to a superuser or to the table's owner that is right;
-//! where another has one, he could make it do anything, so that nothing of ours runs until it is gone.
+//! What is attached to a table (a trigger, a constraint, a default, an index, a rule, a policy)
+//! runs as whoever writes to the table, and that is our owner. Of functions that belong to a
+//! superuser or to the table's owner that is right; where another has one, he could make it do
+//! anything, so that nothing of ours runs until it is gone.
 //!
-//! A session looks once, and again when one of the tables, or one of the functions that it met there, is changed.
+//! A session looks once, and again when one of the tables, or one of the functions that it met
+//! there, is changed.
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
@@ -129,8 +131,9 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     Ok(())
 }
 
-/// The functions, neither ours nor the server's own, that run when these tables are written. In small statements: one for
-/// all of it took 7 ms of each new session, planned and run, where these take 4.
+/// The functions, neither ours nor the server's own, that run when these tables are written. In
+/// small statements: one for all of it took 7 ms of each new session, planned and run, where these
+/// take 4.
 fn functions_called(spi: &Spi, tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
     let parts = spi.query_latest(&TABLE_PARTS, &[arg(tables.to_vec())]);
     let column = |index| -> Vec<pg_sys::Oid> { parts.iter().map(|row| row.must(index)).collect() };

@@ -1,5 +1,5 @@
-//! A procedure that waits: steps in transactions of their own, with the rights of its owner, and nothing held between
-//! them.
+//! A procedure that waits: steps in transactions of their own, with the rights of its owner, and
+//! nothing held between them.
 
 use crate::error::Result;
 use crate::server::rights::with_rights_of;
@@ -10,8 +10,8 @@ use pgrx::pg_sys;
 /// One CALL that may end its transaction.
 pub(crate) struct Procedure {
     owner: pg_sys::Oid,
-    /// It was called by a procedural language, which keeps a connection to SPI that must not be left without a
-    /// transaction.
+    /// It was called by a procedural language, which keeps a connection to SPI that must not be
+    /// left without a transaction.
     nested: bool,
 }
 
@@ -26,13 +26,15 @@ impl Procedure {
         self.nested
     }
 
-    /// Does one step, the first of its transaction, with a snapshot of its own, as a function with `security definer` and a fixed `search_path` would.
+    /// Does one step, the first of its transaction, with a snapshot of its own, as a function with
+    /// `security definer` and a fixed `search_path` would.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
         // Whatever the session prefers: a race over a place is no error of serialization.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
         with_rights_of(self.owner, || {
-            // SAFETY: in a transaction; an error leaves the snapshot to its abort, as the server's own functions do.
+            // SAFETY: in a transaction; an error leaves the snapshot to its abort, as the server's
+            // own functions do.
             unsafe {
                 pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
                 let result = spi::connected(work);
@@ -47,7 +49,8 @@ impl Procedure {
         spi::commit();
     }
 
-    /// Waits after a commit: outside any transaction, or, called by a procedural language, in one that has done nothing.
+    /// Waits after a commit: outside any transaction, or, called by a procedural language, in one
+    /// that has done nothing.
     pub(crate) fn rest(&self, wait: impl FnOnce()) {
         if self.nested {
             // SAFETY: the transaction has no other snapshot.

@@ -15,13 +15,14 @@ pub(crate) struct Caller {
 
 /// Does the work of a call with the rights of the function's owner, and says who calls.
 ///
-/// `security definer` does the same, but does not say who calls: inside it only the session's role can be known, which is
-/// another when a view, a trigger or a function of somebody else calls us.
+/// `security definer` does the same, but does not say who calls: inside it only the session's role
+/// can be known, which is another when a view, a trigger or a function of somebody else calls us.
 pub(crate) fn as_owner<T>(call: &Call, work: impl FnOnce(Caller) -> T) -> T {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     let function = call.function();
     let owner = owner_of(function);
-    // SAFETY: in a transaction; an error leaves the user to its abort, as the server's own functions do.
+    // SAFETY: in a transaction; an error leaves the user to its abort, as the server's own
+    // functions do.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
         let owned = context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
@@ -46,7 +47,8 @@ unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, _cache: i32, _hash
     CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many changes this session has heard of. What is looked up after this was asked holds while it stays the same.
+/// How many changes this session has heard of. What is looked up after this was asked holds while
+/// it stays the same.
 pub(crate) fn changes() -> u64 {
     LISTEN.call_once(|| {
         use pg_sys::SysCacheIdentifier as Cache;
@@ -90,7 +92,8 @@ fn owner_of(function: pg_sys::Oid) -> pg_sys::Oid {
 /// Does `work` as a function of `owner` with `security definer` and a fixed `search_path` would.
 pub(crate) fn with_rights_of<T>(owner: pg_sys::Oid, work: impl FnOnce() -> T) -> T {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
-    // SAFETY: in a transaction; an error leaves user and settings to its abort, as the server's own functions do.
+    // SAFETY: in a transaction; an error leaves user and settings to its abort, as the server's own
+    // functions do.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
         let level = pg_sys::NewGUCNestLevel();

@@ -1,7 +1,7 @@
 //! The end of a transaction: one registration of the server's callbacks, for all of ours.
 //!
-//! Enters: whoever needs to know asks to [`hear`] of the end. Leaves: `end_of_transaction` is called, in the session
-//! whose transaction it is. Holds: after a commit nothing may fail any more.
+//! Enters: whoever needs to know asks to [`hear`] of the end. Leaves: `end_of_transaction` is
+//! called, in the session whose transaction it is. Holds: after a commit nothing may fail any more.
 
 use pgrx::{pg_guard, pg_sys};
 use std::sync::OnceLock;

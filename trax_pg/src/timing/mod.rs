@@ -1,7 +1,8 @@
 //! Timing: when a manifest runs, as far as its definition says.
 //!
-//! Words: an *occurrence* is a time that the schedule names; *exclusions* take occurrences away (cron) or put them
-//! off (every, run_at); the *variance* delays the run of an occurrence by a random part, drawn once and stored.
+//! Words: an *occurrence* is a time that the schedule names; *exclusions* take occurrences away
+//! (cron) or put them off (every, run_at); the *variance* delays the run of an occurrence by a
+//! random part, drawn once and stored.
 //!
 //! Enters: a definition and the clock. Leaves: occurrences. Nothing here reads or writes a table.
 
@@ -66,8 +67,8 @@ pub(crate) enum Kind {
     Never,
 }
 
-/// From one run of an `every` schedule to the next: calendar months in UTC, from the 31st to the last day of a shorter one,
-/// and after them days of 24 hours. `manifest_settle.sql` says the same.
+/// From one run of an `every` schedule to the next: calendar months in UTC, from the 31st to the
+/// last day of a shorter one, and after them days of 24 hours. `manifest_settle.sql` says the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Every {
     months: i32,
@@ -83,7 +84,8 @@ impl Every {
         }
     }
 
-    /// The time so long after another; a year beyond the calendar's is reached by months of 30 days.
+    /// The time so long after another; a year beyond the calendar's is reached by months of 30
+    /// days.
     pub(crate) fn after(self, at: Timestamp) -> Timestamp {
         let months = chrono::Months::new(self.months.unsigned_abs());
         let month = chrono::DateTime::from_timestamp_micros(at.unix_micros())
@@ -135,7 +137,8 @@ impl Timing {
 }
 
 impl Plan {
-    /// The first occurrence of a schedule that begins now; a success at `last_success` counts for `every`.
+    /// The first occurrence of a schedule that begins now; a success at `last_success` counts for
+    /// `every`.
     pub(crate) fn first(
         &self,
         now: Timestamp,
@@ -279,7 +282,8 @@ fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     })
 }
 
-/// Exclusions as they are stored. What cannot be read stays an error for whoever parses it, not for who reads the row.
+/// Exclusions as they are stored. What cannot be read stays an error for whoever parses it, not for
+/// who reads the row.
 pub(crate) fn stored_exclusions(datum: Option<pg_sys::Datum>) -> Option<Value> {
     datum.map(|datum| {
         json::value(datum, "the exclusions").unwrap_or_else(|error| Value::from(error.message()))

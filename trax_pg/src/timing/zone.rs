@@ -1,7 +1,7 @@
 //! Time zones as the server knows them: its own zone data answers, also after an update.
 //!
-//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the zones it has loaded
-//! until it ends; it is *stale* when the data has changed since.
+//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the
+//! zones it has loaded until it ends; it is *stale* when the data has changed since.
 
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 use trax_schedule::Zone;
 
-/// Names of the zone data that hold digits; any other name with digits is a POSIX rule, not a place.
+/// Names of the zone data that hold digits; any other name with digits is a POSIX rule, not a
+/// place.
 const NAMES_WITH_DIGITS: [&str; 7] = [
     "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT", "GMT0", "GMT+0", "GMT-0",
 ];
@@ -53,7 +54,8 @@ impl ServerZone {
 
 impl Zone for ServerZone {
     fn offset_at(&self, utc_seconds: i64) -> i32 {
-        // SAFETY: the zone is one that the server gave; the result is its static buffer, read at once.
+        // SAFETY: the zone is one that the server gave; the result is its static buffer, read at
+        // once.
         unsafe {
             let local = pg_sys::pg_localtime(&raw const utc_seconds, self.0);
             // Null is a time beyond its range, where no zone has rules.

@@ -1,8 +1,9 @@
 //! Granting: which place of a name is free, and whether it may be given.
 //!
-//! A transaction that grants a place holds a lock on it until it ends, so that two never grant the same one and nobody
-//! waits for the other's commit. While no place above the limit is held, that alone keeps the limit: there are no more
-//! places than it allows. After a limit has shrunk the tokens must be counted, and a grant is then alone in its name.
+//! A transaction that grants a place holds a lock on it until it ends, so that two never grant the
+//! same one and nobody waits for the other's commit. While no place above the limit is held, that
+//! alone keeps the limit: there are no more places than it allows. After a limit has shrunk the
+//! tokens must be counted, and a grant is then alone in its name.
 
 use super::Request;
 use crate::server::clock::Timestamp;
@@ -89,7 +90,8 @@ impl Places {
     }
 }
 
-/// Grants the lowest free place up to `limit`, if more are free than the `others` who wait before are to have.
+/// Grants the lowest free place up to `limit`, if more are free than the `others` who wait before
+/// are to have.
 pub(super) fn grant(
     spi: &Spi,
     request: &Request,

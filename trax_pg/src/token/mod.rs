@@ -1,17 +1,18 @@
 //! Concurrency tokens: a semaphore for any program, by name.
 //!
-//! Words: a name has *places* 1 to `max_holders`; a *token* is the right to one of them until a time; a *waiter* is a
-//! session in `trax.await_token` (`waiter`).
-//! Enters: a name, a holder, a limit and a length. Leaves: rows of `trax.concurrency_token`, one for each token held.
-//! Holds:
-//! - Never more tokens of a name are held than the call that got the last of them allowed (`grant`).
-//! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and grants nothing until
-//!   fewer are held.
+//! Words: a name has *places* 1 to `max_holders`; a *token* is the right to one of them until a
+//! time; a *waiter* is a session in `trax.await_token` (`waiter`). Enters: a name, a holder, a
+//! limit and a length. Leaves: rows of `trax.concurrency_token`, one for each token held. Holds:
+//! - Never more tokens of a name are held than the call that got the last of them allowed
+//!   (`grant`).
+//! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and
+//!   grants nothing until fewer are held.
 //! - A call gets nothing that somebody who waits is to have.
-//! - A token that has expired, by the server's clock, is lost: it can be neither extended nor given back, and its place is
-//!   free without a cycle. The uuid of each grant is the fence. No number beside it: a sequence repeats after a failover.
-//!   Who writes into this database calls `extend_token` in the transaction of the write: nobody gets the place before that
-//!   has committed, even when the time passes meanwhile.
+//! - A token that has expired, by the server's clock, is lost: it can be neither extended nor given
+//!   back, and its place is free without a cycle. The uuid of each grant is the fence. No number
+//!   beside it: a sequence repeats after a failover. Who writes into this database calls
+//!   `extend_token` in the transaction of the write: nobody gets the place before that has
+//!   committed, even when the time passes meanwhile.
 //! - A name that nobody holds has no row. Expired tokens that nobody wants are swept once a minute.
 //!
 //! Departs from a row for each place, as `limit` does: it would be written for a name that is idle.

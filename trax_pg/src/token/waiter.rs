@@ -1,12 +1,13 @@
 //! Waiting for a token: first come, first served, in the order of `waiter_id`.
 //!
-//! A waiter is a row with a lock that its session holds while it waits. The lock is the proof of life: it goes with the
-//! wait, however that ends (granted, out of time, cancelled, the session or its client gone, the server restarted), and a
-//! row without one counts for nothing and is removed by whoever meets it.
+//! A waiter is a row with a lock that its session holds while it waits. The lock is the proof of
+//! life: it goes with the wait, however that ends (granted, out of time, cancelled, the session or
+//! its client gone, the server restarted), and a row without one counts for nothing and is removed
+//! by whoever meets it.
 //!
-//! Only the first of a name looks at its tokens. The others watch the lock of the one before them, which costs no query
-//! and no transaction. With the preloaded library a bell wakes them at once, and each looks once a second beside; without
-//! it twice a second.
+//! Only the first of a name looks at its tokens. The others watch the lock of the one before them,
+//! which costs no query and no transaction. With the preloaded library a bell wakes them at once,
+//! and each looks once a second beside; without it twice a second.
 
 use super::grant::{Granted, Outcome, Refused, grant};
 use super::{Request, acquire};
@@ -279,7 +280,8 @@ fn tag(id: i64) -> pg_sys::LOCKTAG {
     }
 }
 
-/// Takes the lock of a waiter for this session, whatever becomes of its transactions; false when another has it.
+/// Takes the lock of a waiter for this session, whatever becomes of its transactions; false when
+/// another has it.
 fn lock(id: i64, mode: u32) -> bool {
     // SAFETY: a complete tag; without waiting, and nothing of a transaction is needed.
     unsafe {

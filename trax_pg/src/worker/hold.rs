@@ -17,8 +17,9 @@ const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
-// Declared without pgrx's guard: an error of the statement must pass by this library as it is. A guard
-// would cut its SQLSTATE, context and constraint name, for every utility statement of the server.
+// Declared without pgrx's guard: an error of the statement must pass by this library as it is. A
+// guard would cut its SQLSTATE, context and constraint name, for every utility statement of the
+// server.
 unsafe extern "C-unwind" {
     fn standard_ProcessUtility(
         statement: *mut pg_sys::PlannedStmt,
@@ -53,8 +54,8 @@ unsafe extern "C-unwind" fn process_utility(
     destination: *mut pg_sys::DestReceiver,
     completion: *mut pg_sys::QueryCompletion,
 ) {
-    // SAFETY: the arguments are the server's, passed on as they came; a statement's node begins with
-    // its tag; `install` set PREVIOUS before any process could get here.
+    // SAFETY: the arguments are the server's, passed on as they came; a statement's node begins
+    // with its tag; `install` set PREVIOUS before any process could get here.
     unsafe {
         let node = (*statement).utilityStmt;
         let tag = (*node).type_;

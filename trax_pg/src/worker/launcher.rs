@@ -51,8 +51,8 @@ pub(crate) fn register() {
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
     receive_signals();
-    // SAFETY: a worker that was registered with a connection, connecting for the first time; without
-    // a database it can read the shared catalogs.
+    // SAFETY: a worker that was registered with a connection, connecting for the first time;
+    // without a database it can read the shared catalogs.
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }
@@ -84,8 +84,8 @@ struct Launcher {
     ages: Ages,
 }
 
-/// How long this launcher has known each scheduler: by a clock that nobody sets. The time in shared memory only tells
-/// one start from the next.
+/// How long this launcher has known each scheduler: by a clock that nobody sets. The time in shared
+/// memory only tells one start from the next.
 #[derive(Default)]
 struct Ages(HashMap<u32, (pg_sys::TimestampTz, Instant)>);
 
@@ -105,7 +105,7 @@ struct Database {
 }
 
 impl Launcher {
-    /// Brings the schedulers in line with the databases; gives the time until the next pass.
+    /// Brings the schedulers in line with the databases; returns the time until the next pass.
     fn pass(&mut self) -> Duration {
         memory::forget_dropped();
         self.take_pokes();
@@ -277,8 +277,8 @@ fn start(database: pg_sys::Oid) -> Start {
 fn connectable_databases() -> Vec<Database> {
     let mut found = Vec::new();
     let lock = pg_sys::AccessShareLock as i32;
-    // SAFETY: a scan of a shared catalog inside a transaction, as the server's own launchers do; each
-    // tuple is a pg_database row, read before the scan moves on.
+    // SAFETY: a scan of a shared catalog inside a transaction, as the server's own launchers do;
+    // each tuple is a pg_database row, read before the scan moves on.
     unsafe {
         let catalog = pg_sys::table_open(pg_sys::DatabaseRelationId, lock);
         let scan = pg_sys::systable_beginscan(

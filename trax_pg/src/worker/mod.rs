@@ -1,4 +1,5 @@
-//! The background workers: a *launcher* for the server, a *scheduler* for each database, and a *vacuum* now and then.
+//! The background workers: a *launcher* for the server, a *scheduler* for each database, and a
+//! *vacuum* now and then.
 //!
 //! What both share is here: how they take signals, wait, and run a transaction. Between two
 //! transactions a worker waits on its latch only, with no transaction and no snapshot open, and
@@ -58,7 +59,8 @@ unsafe fn install_handler(signal: i32, handler: unsafe extern "C-unwind" fn(i32)
     }
 }
 
-/// Waits for the latch or the time, then answers interrupts and barriers; true when the latch was set.
+/// Waits for the latch or the time, then answers interrupts and barriers; true when the latch was
+/// set.
 fn wait(timeout: Duration) -> bool {
     let wake = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     // Rounded up, so that a wait never ends just before the time it waits for.
@@ -86,7 +88,7 @@ fn wait(timeout: Duration) -> bool {
     events & pg_sys::WL_LATCH_SET as i32 != 0
 }
 
-/// Reads the configuration file again when SIGHUP asked for it; gives whether it did.
+/// Reads the configuration file again when SIGHUP asked for it; returns whether it did.
 fn reload_if_asked() -> bool {
     // SAFETY: a flag that only this process and its signal handler write.
     unsafe {
@@ -112,7 +114,8 @@ fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, activity.as_ptr());
     }
     let result = body();
-    // SAFETY: `body` returned, so the transaction and the snapshot from above are still the current ones.
+    // SAFETY: `body` returned, so the transaction and the snapshot from above are still the current
+    // ones.
     unsafe {
         pg_sys::PopActiveSnapshot();
         pg_sys::CommitTransactionCommand();

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 statement!(EXTENSION_VERSION, "worker/extension_version.sql");
 statement!(SETTINGS_STORED, "worker/settings_stored.sql");
 
-/// How often a scheduler looks whether its settings have changed, and a sleeping one for its extension.
+/// How often a scheduler looks whether its settings have changed, and a sleeping one for its
+/// extension.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a scheduler waits for another one of its database to end.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -36,11 +37,12 @@ const INSTALL_WAIT: Duration = Duration::from_secs(10);
 /// How long it sleeps between two looks while it waits for either.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The least time between two cycles that others asked for, and between two notifications that several asked for: a
-/// thousand commits a second wake the scheduler a hundred times.
+/// The least time between two cycles that others asked for, and between two notifications that
+/// several asked for: a thousand commits a second wake the scheduler a hundred times.
 const WAKE_SPACING: Duration = Duration::from_millis(10);
 
-/// How many times as long as a notification took the next one waits at least: a fifth of one core goes into them at most.
+/// How many times as long as a notification took the next one waits at least: a fifth of one core
+/// goes into them at most.
 const NOTICE_SHARE: u32 = 4;
 
 /// The version of the SQL that this library belongs to.
@@ -67,7 +69,8 @@ pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
     let database = pg_sys::Oid::from(argument.value() as u32);
     enter(database);
     receive_signals();
-    // SAFETY: a worker that was registered with a database connection, connecting for the first time.
+    // SAFETY: a worker that was registered with a database connection, connecting for the first
+    // time.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
     settle_session();
     take_lock();
@@ -106,11 +109,11 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
 static NO_DATABASE: AtomicBool = AtomicBool::new(false);
 static mut NEXT_LOG_HOOK: pg_sys::emit_log_hook_type = None;
 
-/// Lets the process end for good when it cannot connect because its database was dropped: without a launcher the
-/// postmaster would start it again and again.
+/// Lets the process end for good when it cannot connect because its database was dropped: without a
+/// launcher the postmaster would start it again and again.
 fn end_with_database() {
-    // SAFETY: a process with one thread, before anything can be logged that the hook looks for; the callback has the right
-    // signature and lives as long as the library.
+    // SAFETY: a process with one thread, before anything can be logged that the hook looks for; the
+    // callback has the right signature and lives as long as the library.
     unsafe {
         NEXT_LOG_HOOK = pg_sys::emit_log_hook;
         pg_sys::emit_log_hook = Some(look_for_no_database);
@@ -120,7 +123,8 @@ fn end_with_database() {
 
 // Without pgrx's guard: it runs inside an error report, and raises nothing itself.
 unsafe extern "C-unwind" fn look_for_no_database(report: *mut pg_sys::ErrorData) {
-    // SAFETY: the server gives a report that lives over the call; `end_with_database` has set the next hook.
+    // SAFETY: the server gives a report that lives over the call; `end_with_database` has set the
+    // next hook.
     unsafe {
         let fatal = (*report).elevel == PgLogLevel::FATAL as i32;
         let code = PgSqlErrorCode::ERRCODE_INVALID_CATALOG_NAME as i32;
@@ -143,8 +147,8 @@ unsafe extern "C-unwind" fn end_for_good(_code: i32, _argument: pg_sys::Datum) {
 
 /// Ends the process for a reason that its starter should know.
 ///
-/// The launcher reads the reason in shared memory. Without one, exit code 1 lets the postmaster start
-/// the worker again, and 0 unregisters it.
+/// The launcher reads the reason in shared memory. Without one, exit code 1 lets the postmaster
+/// start the worker again, and 0 unregisters it.
 #[allow(
     unreachable_code,
     reason = "not every server version's bindings say that it never returns"
@@ -161,8 +165,8 @@ fn end(exit: Exit) -> ! {
     unreachable!("proc_exit does not return")
 }
 
-/// Makes the session ours: nothing that a database, a role or the configuration file sets for clients steers the cycle,
-/// reads our statements otherwise or takes rights away.
+/// Makes the session ours: nothing that a database, a role or the configuration file sets for
+/// clients steers the cycle, reads our statements otherwise or takes rights away.
 pub(super) fn settle_session() {
     const FIXED: &[(&CStr, &CStr)] = &[
         (c"search_path", c"pg_catalog, pg_temp"),
@@ -174,7 +178,8 @@ pub(super) fn settle_session() {
         (c"transaction_timeout", c"0"),
         // For the vacuum, which settles in the same way.
         (c"vacuum_cost_delay", c"0"),
-        // A cycle that a crash undoes is done again by the next; whatever follows from it is later in the WAL.
+        // A cycle that a crash undoes is done again by the next; whatever follows from it is later
+        // in the WAL.
         (c"synchronous_commit", c"off"),
         (c"default_transaction_isolation", c"read committed"),
         (c"default_transaction_read_only", c"off"),
@@ -197,8 +202,8 @@ pub(super) fn settle_session() {
         (c"bytea_output", c"hex"),
         (c"extra_float_digits", c"1"),
     ];
-    // SAFETY: this process was authenticated as the bootstrap superuser; the session becomes that role's again without
-    // a look at the catalogs, which outside a transaction are out of reach.
+    // SAFETY: this process was authenticated as the bootstrap superuser; the session becomes that
+    // role's again without a look at the catalogs, which outside a transaction are out of reach.
     unsafe { pg_sys::SetSessionAuthorization(pg_sys::GetAuthenticatedUserId(), true) };
     for (name, value) in [(c"role", c"none")].iter().chain(FIXED) {
         // SAFETY: constant strings; this process is a superuser's and may change these settings.
@@ -378,7 +383,7 @@ impl Connected {
     }
 }
 
-/// One manager cycle, in the caller's transaction; gives the time until the next.
+/// One manager cycle, in the caller's transaction; returns the time until the next.
 fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
     match cycle::run_for_scheduler(reap_from) {
         Ok(sleep) => sleep,

@@ -1,11 +1,13 @@
 //! Vacuum of the work queue and of leases: a short-lived worker when enough of them is dead.
 //!
-//! At 60,000 jobs a second both leave a gigabyte of dead rows a minute, as often as autovacuum looks. The scheduler looks
-//! every two seconds, and starts this worker when much is dead, or when a crash has made the server forget how much. The
-//! worker vacuums what is due, without delays, and ends: an idle database needs no worker slot.
+//! At 60,000 jobs a second both leave a gigabyte of dead rows a minute, as often as autovacuum
+//! looks. The scheduler looks every two seconds, and starts this worker when much is dead, or when
+//! a crash has made the server forget how much. The worker vacuums what is due, without delays, and
+//! ends: an idle database needs no worker slot.
 //!
-//! Holds: while somebody's snapshot keeps the horizon where it was at the last vacuum, there is no other; and where one
-//! follows another at once, because it removed little or failed, each waits twice as long as the one before, up to a minute.
+//! Holds: while somebody's snapshot keeps the horizon where it was at the last vacuum, there is no
+//! other; and where one follows another at once, because it removed little or failed, each waits
+//! twice as long as the one before, up to a minute.
 
 use super::{LIBRARY, my_pid, receive_signals, scheduler};
 use crate::columns::Waiting;
@@ -116,7 +118,8 @@ pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
         }
     }
     receive_signals();
-    // SAFETY: a worker that was registered with a database connection, connecting for the first time.
+    // SAFETY: a worker that was registered with a database connection, connecting for the first
+    // time.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
     scheduler::settle_session();
     for (place, (_, command)) in COMMANDS.iter().enumerate() {
@@ -134,8 +137,8 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
 
 /// Runs a VACUUM as a statement of its own: it begins and ends transactions.
 fn run(command: &CStr) {
-    // SAFETY: outside a transaction; the statement lives in a context that its transactions leave alone, where it also
-    // puts what must outlive them.
+    // SAFETY: outside a transaction; the statement lives in a context that its transactions leave
+    // alone, where it also puts what must outlive them.
     unsafe {
         let context = pg_sys::AllocSetContextCreateInternal(
             pg_sys::TopMemoryContext,

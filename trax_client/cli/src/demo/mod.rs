@@ -38,7 +38,8 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Keep the server until Enter or Ctrl-C, to look around, also where nobody watches at a terminal
+    /// Keep the server until Enter or Ctrl-C, to look around, also where nobody watches at a
+    /// terminal
     #[arg(long)]
     keep: bool,
     /// How many jobs the bulk part enqueues

@@ -1,4 +1,5 @@
-//! What only a client can see: whether the server is reached, through what, with which versions, and its clock.
+//! What only a client can see: whether the server is reached, through what, with which versions,
+//! and its clock.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -314,7 +315,8 @@ fn describe(host: &Host) -> String {
     }
 }
 
-/// Whether the server sees another connection than the one that was made here, and whether that is shared.
+/// Whether the server sees another connection than the one that was made here, and whether that is
+/// shared.
 async fn between(config: &Address, host: &Host, first: &Client) -> Option<Finding> {
     let place = hosts(config).iter().position(|one| one == host)?;
     let one = only(config, place, host);
@@ -353,7 +355,8 @@ async fn between(config: &Address, host: &Host, first: &Client) -> Option<Findin
     ))
 }
 
-/// Whether two connections of ours meet the same server process: what one of them leaves the other gets.
+/// Whether two connections of ours meet the same server process: what one of them leaves the other
+/// gets.
 async fn shares_a_process(first: &Client, second: &Client) -> bool {
     let mut pids = Vec::new();
     for client in [first, second, first, second] {

@@ -1,4 +1,5 @@
-//! `trax doctor`: what is wrong, and the line to type: the causes of `trax.diagnose()` and what only a client can see.
+//! `trax doctor`: what is wrong, and the line to type: the causes of `trax.diagnose()` and what
+//! only a client can see.
 
 mod connection;
 

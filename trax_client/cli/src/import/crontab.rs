@@ -1,9 +1,9 @@
 //! Crontabs, as the cron of Debian reads them.
 //!
-//! Enters: the text of a crontab, in the form of a user's or of the system's, which names a user on each line. Leaves: a
-//! job for each line that can be carried over, and for each other one why it cannot.
-//! Holds: what differs from trax in silence is changed here so that it does not: day fields that begin with * and stand
-//! beside another one, and % in commands.
+//! Enters: the text of a crontab, in the form of a user's or of the system's, which names a user on
+//! each line. Leaves: a job for each line that can be carried over, and for each other one why it
+//! cannot. Holds: what differs from trax in silence is changed here so that it does not: day fields
+//! that begin with * and stand beside another one, and % in commands.
 
 use std::collections::BTreeMap;
 
@@ -288,8 +288,8 @@ impl Job {
                 fields[place] = "*".to_owned();
             }
         }
-        // A day field that begins with * must match as well as the other one; trax, as soon as neither is a bare *, lets
-        // either one match.
+        // A day field that begins with * must match as well as the other one; trax, as soon as
+        // neither is a bare *, lets either one match.
         let (month, week) = (fields[2].clone(), fields[4].clone());
         let both = month != "*" && week != "*";
         if both && (month.starts_with('*') || week.starts_with('*')) {

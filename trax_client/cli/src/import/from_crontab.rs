@@ -36,7 +36,8 @@ pub(crate) struct Arguments {
     /// Crontabs; - is standard input, for example of crontab -l
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Each line names a user; without this only in files called crontab in /etc and those of a directory cron.d
+    /// Each line names a user; without this only in files called crontab in /etc and those of a
+    /// directory cron.d
     #[arg(long, conflicts_with = "user")]
     system: bool,
     /// No line names a user, and this one runs the commands; otherwise whoever runs the worker

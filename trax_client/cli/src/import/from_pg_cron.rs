@@ -24,9 +24,10 @@ pub(crate) struct Arguments {
     how: How,
 }
 
-/// The statement and the name of the database are somebody else's. With a blank in front psql takes the text of --command
-/// for SQL, whatever it begins with, and never for one of its own commands; it replaces no variables in it. PGDATABASE is
-/// the name of a database, where --dbname may be a whole address.
+/// The statement and the name of the database are somebody else's. With a blank in front psql takes
+/// the text of --command for SQL, whatever it begins with, and never for one of its own commands;
+/// it replaces no variables in it. PGDATABASE is the name of a database, where --dbname may be a
+/// whole address.
 const PSQL: &str = r#"psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=" $STATEMENT""#;
 
 /// Columns that came with later versions are asked for as JSON.

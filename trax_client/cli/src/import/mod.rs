@@ -1,7 +1,7 @@
 //! `trax import`: what ran elsewhere becomes manifests.
 //!
-//! Words: a *line* is what the other scheduler has, a line of a crontab or a row of `cron.job`; a *proposal* is what becomes
-//! of it, or why nothing does.
+//! Words: a *line* is what the other scheduler has, a line of a crontab or a row of `cron.job`; a
+//! *proposal* is what becomes of it, or why nothing does.
 
 mod crontab;
 mod from_crontab;

@@ -1,10 +1,11 @@
 //! `trax import run`: the program that runs imported lines, for `trax worker --exec`.
 //!
-//! Enters: an imported job's input on standard input, and the worker's word for it that a manifest stores it. Leaves: what
-//! the command does, and its exit code.
-//! Holds: nothing runs but what somebody wrote into a manifest, who had the right to: whoever may enqueue would otherwise
-//! have a shell on the worker's machine, as any user. The command finds what cron would give it: its user, its home as the working directory, a small environment, and
-//! what stood behind % on its standard input. Only the worker's password for PostgreSQL comes along.
+//! Enters: an imported job's input on standard input, and the worker's word for it that a manifest
+//! stores it. Leaves: what the command does, and its exit code. Holds: nothing runs but what
+//! somebody wrote into a manifest, who had the right to: whoever may enqueue would otherwise have a
+//! shell on the worker's machine, as any user. The command finds what cron would give it: its user,
+//! its home as the working directory, a small environment, and what stood behind % on its standard
+//! input. Only the worker's password for PostgreSQL comes along.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -28,8 +29,9 @@ const ASK_AGAIN_SECONDS: u8 = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Complete the job whatever the exit code, and keep that in the output: as with cron, the next run comes at its time.
-    /// Without it a command that fails waits for a person before it runs again
+    /// Complete the job whatever the exit code, and keep that in the output: as with cron, the next
+    /// run comes at its time. Without it a command that fails waits for a person before it runs
+    /// again
     #[arg(long)]
     like_cron: bool,
 }
@@ -181,7 +183,8 @@ impl Input {
 
 fn command(input: &Input, user: &User) -> Command {
     let mut command = Command::new(input.shell());
-    // No program of root's runs with the environment of the line: its LD_PRELOAD is for the line's own user.
+    // No program of root's runs with the environment of the line: its LD_PRELOAD is for the line's
+    // own user.
     if let Some(ids) = user.other {
         become_user(&mut command, &user.name, ids);
     }

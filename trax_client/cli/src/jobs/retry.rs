@@ -1,8 +1,10 @@
-//! `trax jobs retry`: a job runs again: one that waits for its next attempt now, an ended one as a fresh job.
+//! `trax jobs retry`: a job runs again: one that waits for its next attempt now, an ended one as a
+//! fresh job.
 //!
-//! A failed job whose dead letter waits is requeued through it, which keeps every option it had and lets its manifest
-//! go on. Any other ended job is queued anew: by its manifest when that still exists, else with its task, input,
-//! group and priority, and what its dead letter knows beyond that. History keeps no more.
+//! A failed job whose dead letter waits is requeued through it, which keeps every option it had and
+//! lets its manifest go on. Any other ended job is queued anew: by its manifest when that still
+//! exists, else with its task, input, group and priority, and what its dead letter knows beyond
+//! that. History keeps no more.
 
 use std::process::ExitCode;
 

@@ -2,9 +2,10 @@
 //!
 //! Words: a *record* is what a command shows one of: a row of its table and an object of its JSON.
 //!
-//! Enters: records, and what was asked for with `--json`, `--quiet` and `--verbose`. Leaves: standard output.
-//! Holds: JSON is always one array of objects whose names do not change, its times are RFC 3339; a table fits
-//! the terminal; colours are for terminals only; what is not asked for (a question, a note) goes to standard error.
+//! Enters: records, and what was asked for with `--json`, `--quiet` and `--verbose`. Leaves:
+//! standard output. Holds: JSON is always one array of objects whose names do not change, its times
+//! are RFC 3339; a table fits the terminal; colours are for terminals only; what is not asked for
+//! (a question, a note) goes to standard error.
 
 mod ask;
 mod facts;
@@ -89,7 +90,8 @@ impl Options {
         lines(changes.iter().map(sentence))
     }
 
-    /// What people read on the way to what was asked for: on standard output, which with `--json` is the array's alone.
+    /// What people read on the way to what was asked for: on standard output, which with `--json`
+    /// is the array's alone.
     pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
         if self.quiet {
             return Ok(());
@@ -125,7 +127,8 @@ fn lines(lines: impl Iterator<Item = String>) -> Result<(), Failure> {
     say(&lines.join("\n"))
 }
 
-/// Writes to standard output, nothing that steers a terminal but our own colours; who reads no further has what they wanted.
+/// Writes to standard output, nothing that steers a terminal but our own colours; who reads no
+/// further has what they wanted.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()) {

@@ -96,8 +96,8 @@ impl Column {
     }
 }
 
-/// Rows under a header. Columns that are empty in every row are left out; texts are cut with … until every
-/// line fits `limit`, the widest column first.
+/// Rows under a header. Columns that are empty in every row are left out; texts are cut with …
+/// until every line fits `limit`, the widest column first.
 pub(crate) fn table(
     columns: &[Column],
     rows: &[Vec<Cell>],

@@ -1,7 +1,7 @@
 -- Every group that has settings, jobs or manifests, with what waits and runs. $1 count up to.
 --
--- Each table is read once, however many groups there are; what is ready is counted lane by lane and not beyond $1, so
--- that nothing here reads a queue of millions.
+-- Each table is read once, however many groups there are; what is ready is counted lane by lane and
+-- not beyond $1, so that nothing here reads a queue of millions.
 with manifests as materialized (
     select m.group_name as name, count(*) as count
     from trax.manifest m

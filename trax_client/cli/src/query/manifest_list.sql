@@ -1,4 +1,5 @@
--- Manifests in the order of their names. $1 task, $2 group, $3 a part of the name, $4 whether enabled, $5 at most.
+-- Manifests in the order of their names. $1 task, $2 group, $3 a part of the name, $4 whether
+-- enabled, $5 at most.
 select
     m.name,
     m.task,

@@ -60,7 +60,7 @@ impl Action {
         }
     }
 
-    /// Does it; gives what to tell.
+    /// Does it; returns what to tell.
     pub(super) async fn take(&self, session: &Session) -> String {
         match self.call(session).await {
             Ok(told) => told,

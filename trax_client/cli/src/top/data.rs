@@ -259,7 +259,8 @@ pub(super) struct Rates {
     pub(super) completions: f64,
     #[serde(rename = "failures_per_second")]
     pub(super) failures: f64,
-    /// Seconds that an attempt took, of those that ended between the looks; of all before when none did.
+    /// Seconds that an attempt took, of those that ended between the looks; of all before when none
+    /// did.
     #[serde(rename = "run_seconds")]
     pub(super) run: Option<f64>,
     #[serde(rename = "wait_seconds")]

@@ -1,8 +1,9 @@
 //! `trax top`: a live screen.
 //!
-//! Enters: numbers of `trax.metrics()` and the rows of leases, workers and open dead letters, every two seconds, and keys.
-//! Leaves: a screen, and what the keys ask for: a job cancelled, a dead letter queued again, a group or the scheduler
-//! paused. Holds: the terminal is put back however this ends; nothing is changed without a second key.
+//! Enters: numbers of `trax.metrics()` and the rows of leases, workers and open dead letters, every
+//! two seconds, and keys. Leaves: a screen, and what the keys ask for: a job cancelled, a dead
+//! letter queued again, a group or the scheduler paused. Holds: the terminal is put back however
+//! this ends; nothing is changed without a second key.
 
 mod action;
 mod data;

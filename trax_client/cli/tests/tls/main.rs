@@ -1,4 +1,5 @@
-//! TLS against a real server, with certificates that the test makes: what is trusted, and what is said of the rest.
+//! TLS against a real server, with certificates that the test makes: what is trusted, and what is
+//! said of the rest.
 
 mod matrix;
 

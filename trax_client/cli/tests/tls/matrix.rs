@@ -53,7 +53,8 @@ const ONLY_TLS: &str = "hostssl all all 127.0.0.1/32 trust";
 const NO_TLS: &str = "hostnossl all all 127.0.0.1/32 trust";
 const PASSWORD: &str = "host all all 127.0.0.1/32 scram-sha-256";
 
-/// A server's certificate, its rule of access, and the parameters of libpq, in which `@` is the place of the files.
+/// A server's certificate, its rule of access, and the parameters of libpq, in which `@` is the
+/// place of the files.
 const CASES: [(&str, &str, &[&str]); 7] = [
     (
         "server",

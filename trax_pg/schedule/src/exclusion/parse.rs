@@ -70,8 +70,8 @@ impl Exclusions {
     /// (`from` included, `to` not, across midnight when `to` is earlier; `days_of_week` says on
     /// which days a window begins).
     ///
-    /// Refuses unknown keys, more than 1,000 dates or ranges or 100 windows, and what leaves no time
-    /// to run at all.
+    /// Refuses unknown keys, more than 1,000 dates or ranges or 100 windows, and what leaves no
+    /// time to run at all.
     pub fn parse(json: &Value) -> Result<Exclusions> {
         let mut exclusions = Exclusions::default();
         for (key, value) in object(json, "", FORMS)? {

@@ -1,9 +1,10 @@
 //! Manifests and groups as one document.
 //!
-//! Enters: a JSON object with `groups` and `manifests`, whose members have the names of the arguments of
-//! `trax.configure_group` and `trax.schedule`. Leaves: what was created, changed, left as it was, or removed.
-//! Holds: applying the same document again changes nothing; what a manifest leaves out has its default, except that
-//! one which was switched off by hand stays off; only what an earlier apply created is ever pruned.
+//! Enters: a JSON object with `groups` and `manifests`, whose members have the names of the
+//! arguments of `trax.configure_group` and `trax.schedule`. Leaves: what was created, changed, left
+//! as it was, or removed. Holds: applying the same document again changes nothing; what a manifest
+//! leaves out has its default, except that one which was switched off by hand stays off; only what
+//! an earlier apply created is ever pruned.
 
 mod object;
 mod order;
@@ -168,8 +169,9 @@ fn read_group(value: &Value) -> Result<group::Settings> {
     })
 }
 
-/// Writes the settings of the groups that do not have them, and forgets those that are gone; gives the manifests that may go
-/// on. All locks on groups come first, then the waiting jobs of manifests that are to go, then leases.
+/// Writes the settings of the groups that do not have them, and forgets those that are gone;
+/// returns the manifests that may go on. All locks on groups come first, then the waiting jobs of
+/// manifests that are to go, then leases.
 fn apply_groups(
     spi: &Spi,
     groups: &[group::Settings],
@@ -207,8 +209,8 @@ fn apply_groups(
     group::parked(spi, &all)
 }
 
-/// Locks the manifests that will change or go, and those whose group was switched on, in the order in which outcomes lock
-/// them; gives which of the document stay the same.
+/// Locks the manifests that will change or go, and those whose group was switched on, in the order
+/// in which outcomes lock them; returns which of the document stay the same.
 fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) -> Vec<bool> {
     let now = Timestamp::now();
     let same: Vec<bool> = manifests
@@ -225,8 +227,8 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
     same
 }
 
-/// Whether storing a manifest would change nothing: it is stored and undone, so that no lock stays. One that cannot be
-/// stored by itself may depend on others of the document.
+/// Whether storing a manifest would change nothing: it is stored and undone, so that no lock stays.
+/// One that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
     if snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name).is_empty() {
         return false;

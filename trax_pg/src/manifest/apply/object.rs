@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 statement!(TEXT_INTERVAL, "manifest/text_interval.sql", TEXTOID);
 statement!(TEXT_TIME, "manifest/text_time.sql", TEXTOID);
 
-/// A JSON object of the document whose members are known by name; a null member is one that is left out.
+/// A JSON object of the document whose members are known by name; a null member is one that is left
+/// out.
 pub(super) struct Object<'a>(&'a Map<String, Value>);
 
 impl<'a> Object<'a> {

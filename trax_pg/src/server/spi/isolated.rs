@@ -5,11 +5,11 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 
-/// Runs `work` so that its failure undoes only its own changes, and gives that failure. A cancel or a shutdown is not
-/// caught.
+/// Runs `work` so that its failure undoes only its own changes, and returns that failure. A cancel
+/// or a shutdown is not caught.
 pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as the server's
-    // own languages do.
+    // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as
+    // the server's own languages do.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;
         let owner = pg_sys::CurrentResourceOwner;

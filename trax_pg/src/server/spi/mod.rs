@@ -1,8 +1,8 @@
 //! Statements: the only file that opens SPI.
 //!
-//! A [`Statement`] is planned once for each backend, as a generic plan, and kept. It is planned with settings of
-//! our own ([`PlannerSettings`]), so that neither the caller's settings nor a fresh or empty table's statistics
-//! choose a plan that scans.
+//! A [`Statement`] is planned once for each backend, as a generic plan, and kept. It is planned
+//! with settings of our own ([`PlannerSettings`]), so that neither the caller's settings nor a
+//! fresh or empty table's statistics choose a plan that scans.
 
 mod isolated;
 mod value;
@@ -46,8 +46,8 @@ impl Statement {
         }
         let sql = CString::new(self.sql).expect("a statement of ours has no zero byte");
         let mut types = self.types.to_vec();
-        // SAFETY: SPI is connected (only `Spi` calls this); the text and types outlive the call, and a kept plan
-        // outlives the connection.
+        // SAFETY: SPI is connected (only `Spi` calls this); the text and types outlive the call,
+        // and a kept plan outlives the connection.
         unsafe {
             let plan = pg_sys::SPI_prepare_cursor(
                 sql.as_ptr(),
@@ -71,7 +71,8 @@ thread_local! {
     static KEPT: RefCell<HashMap<String, &'static Statement>> = RefCell::default();
 }
 
-/// A statement whose text follows from the columns of a table of ours; there are few, and each is kept.
+/// A statement whose text follows from the columns of a table of ours; there are few, and each is
+/// kept.
 pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
     if let Some(kept) = KEPT.with_borrow(|kept| kept.get(sql).copied()) {
         return kept;
@@ -87,8 +88,8 @@ pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
 /// A connection to SPI, open while `work` of [`connected`] runs.
 pub(crate) struct Spi(PhantomData<*const ()>);
 
-/// Opens SPI for `work`. Rows and by-reference values live until it returns. Refuses where code of others would run with
-/// the owner's rights.
+/// Opens SPI for `work`. Rows and by-reference values live until it returns. Refuses where code of
+/// others would run with the owner's rights.
 pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     connected_anyhow(|spi| {
         own_code::require(spi)?;
@@ -113,11 +114,11 @@ pub(crate) fn connected_anyhow<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Resul
     result
 }
 
-/// Commits as COMMIT in a procedure does; a new transaction follows. Only in a procedure that was called outside a
-/// transaction block.
+/// Commits as COMMIT in a procedure does; a new transaction follows. Only in a procedure that was
+/// called outside a transaction block.
 pub(crate) fn commit() {
-    // SAFETY: the caller is such a procedure, so SPI may end its transaction; the connection is finished here, and by an
-    // aborting transaction when the commit raises.
+    // SAFETY: the caller is such a procedure, so SPI may end its transaction; the connection is
+    // finished here, and by an aborting transaction when the commit raises.
     unsafe {
         let code = pg_sys::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as i32);
         assert_eq!(
@@ -131,7 +132,8 @@ pub(crate) fn commit() {
 }
 
 impl Spi {
-    /// Runs a statement with a new snapshot and gives its rows. Assigns no transaction id by itself.
+    /// Runs a statement with a new snapshot and returns its rows. Assigns no transaction id by
+    /// itself.
     pub(crate) fn query(
         &self,
         statement: &Statement,
@@ -149,7 +151,8 @@ impl Spi {
         self.run(statement, arguments, Snapshot::Latest { read_only: true })
     }
 
-    /// Changes what has committed until now, whatever the isolation level of the transaction, and gives its rows.
+    /// Changes what has committed until now, whatever the isolation level of the transaction, and
+    /// returns its rows.
     pub(crate) fn change_latest(
         &self,
         statement: &Statement,
@@ -209,7 +212,7 @@ impl Spi {
         }
     }
 
-    /// Runs a statement for its effect and gives the number of rows it touched.
+    /// Runs a statement for its effect and returns the number of rows it touched.
     pub(crate) fn execute(
         &self,
         statement: &Statement,
@@ -291,9 +294,9 @@ impl SpiRow<'_> {
     }
 }
 
-/// Planner settings in force while a statement of ours is planned and run; put back on drop, which unwinding does
-/// too. Without them a plan made on an empty table scans it for ever, and `enable_indexscan = off` in a caller's
-/// session would make every claim a sort.
+/// Planner settings in force while a statement of ours is planned and run; put back on drop, which
+/// unwinding does too. Without them a plan made on an empty table scans it for ever, and
+/// `enable_indexscan = off` in a caller's session would make every claim a sort.
 struct PlannerSettings {
     flags: [bool; 8],
     plan_cache_mode: i32,
@@ -303,8 +306,8 @@ struct PlannerSettings {
 /// How deep in triggers the statement of ours is that is running; negative when there is none.
 static OURS: AtomicI32 = AtomicI32::new(-1);
 
-/// Whether the statement that fires this trigger is ours, not one written by hand, nor one that a trigger of others
-/// runs because of ours.
+/// Whether the statement that fires this trigger is ours, not one written by hand, nor one that a
+/// trigger of others runs because of ours.
 pub(crate) fn is_ours() -> bool {
     OURS.load(Ordering::Relaxed) == trigger_depth() - 1
 }
@@ -333,7 +336,8 @@ fn server_flags() -> [*mut bool; 8] {
 
 impl PlannerSettings {
     fn ours() -> Self {
-        // SAFETY: a backend has one thread, and the variables are plain values that the planner reads.
+        // SAFETY: a backend has one thread, and the variables are plain values that the planner
+        // reads.
         unsafe {
             let saved = Self {
                 flags: server_flags().map(|flag| *flag),

@@ -8,7 +8,8 @@ pub(crate) fn arg(value: impl IntoDatum) -> Option<pg_sys::Datum> {
     value.into_datum()
 }
 
-/// An array parameter of elements that only travel through, nulls included; `element` is their type.
+/// An array parameter of elements that only travel through, nulls included; `element` is their
+/// type.
 pub(crate) fn array_arg(
     element: pg_sys::Oid,
     values: &[Option<pg_sys::Datum>],

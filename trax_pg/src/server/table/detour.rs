@@ -1,8 +1,9 @@
 //! Detours: why rows of a table are written by statements.
 //!
-//! Writing directly honours what the access methods do: indexes, unique and exclusion constraints at once, TOAST, another
-//! access method or tablespace. Not null and check constraints of others the inserter evaluates. All else that an
-//! administrator may have added is the executor's doing, and needs a statement.
+//! Writing directly honours what the access methods do: indexes, unique and exclusion constraints
+//! at once, TOAST, another access method or tablespace. Not null and check constraints of others
+//! the inserter evaluates. All else that an administrator may have added is the executor's doing,
+//! and needs a statement.
 
 use super::{Table, attribute, relation_oid};
 use pgrx::{pg_guard, pg_sys};
@@ -194,7 +195,8 @@ pub(super) fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
     }
 }
 
-/// Why rows of `trax.<name>` are written by statements, if they are; for a table that may only be read, too.
+/// Why rows of `trax.<name>` are written by statements, if they are; for a table that may only be
+/// read, too.
 pub(crate) fn detour_of(name: &CStr, columns: &[&CStr]) -> Option<String> {
     let oid = relation_oid(name);
     let lock = pg_sys::AccessShareLock as i32;
@@ -245,7 +247,8 @@ pub(crate) fn history_detour(
 }
 
 impl Table {
-    /// Whether rows are added to it directly: it has rows of its own, and nothing needs a statement.
+    /// Whether rows are added to it directly: it has rows of its own, and nothing needs a
+    /// statement.
     pub(super) fn is_insertable(&self) -> bool {
         // SAFETY: an open relation.
         let kind = unsafe { (*(*self.relation).rd_rel).relkind } as u8;

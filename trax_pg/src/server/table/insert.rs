@@ -15,7 +15,8 @@ pub(crate) struct Inserter<'table> {
     table: &'table Table,
     state: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
-    /// A copy, which is not counted: slots need not be given back one by one, they go with the memory context.
+    /// A copy, which is not counted: slots need not be given back one by one, they go with the
+    /// memory context.
     shape: pg_sys::TupleDesc,
     slots: Vec<*mut pg_sys::TupleTableSlot>,
     filled: usize,
@@ -26,12 +27,14 @@ pub(crate) struct Inserter<'table> {
 
 impl<'table> Inserter<'table> {
     pub(crate) fn begin(table: &'table Table) -> Self {
-        // SAFETY: the relation is open; everything is allocated in the current memory context or the state's own.
+        // SAFETY: the relation is open; everything is allocated in the current memory context or
+        // the state's own.
         unsafe {
             pg_sys::PreventCommandIfReadOnly(c"INSERT".as_ptr());
             let state = pg_sys::CreateExecutorState();
             let target = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
-            // No index into a range table: there is none, and the words of an error would look into it.
+            // No index into a range table: there is none, and the words of an error would look into
+            // it.
             pg_sys::InitResultRelInfo(target, table.relation, 0, std::ptr::null_mut(), 0);
             if table.is_insertable() {
                 pg_sys::ExecOpenIndices(target, false);
@@ -62,7 +65,8 @@ impl<'table> Inserter<'table> {
         }
         let slot = self.slots[self.filled];
         self.filled += 1;
-        // SAFETY: a slot has a value and a flag for each column, dropped ones included; nobody else writes them.
+        // SAFETY: a slot has a value and a flag for each column, dropped ones included; nobody else
+        // writes them.
         unsafe {
             let width = (*(*slot).tts_tupleDescriptor).natts as usize;
             std::slice::from_raw_parts_mut((*slot).tts_isnull, width).fill(true);
@@ -83,8 +87,8 @@ impl<'table> Inserter<'table> {
         }
         let slots = &mut self.slots[..self.filled];
         self.filled = 0;
-        // SAFETY: each slot has been filled with a row of the table; copies made on the way live in a memory context
-        // that is emptied afterwards.
+        // SAFETY: each slot has been filled with a row of the table; copies made on the way live in
+        // a memory context that is emptied afterwards.
         unsafe {
             let context = pg_sys::CurrentMemoryContext;
             let expressions = pg_sys::MakePerTupleExprContext(self.state);
@@ -113,7 +117,8 @@ impl<'table> Inserter<'table> {
         }
     }
 
-    /// Where something is to happen that only statements do, or only the server can tell the partition.
+    /// Where something is to happen that only statements do, or only the server can tell the
+    /// partition.
     fn flush_by_statements(&mut self) {
         let count = std::mem::take(&mut self.filled);
         let width = self.table.columns.len();
@@ -177,7 +182,8 @@ fn suppressed(table: &str) -> Error {
         ))
 }
 
-/// Adds entries for a row; with `summaries` to indexes that summarize blocks alone, which exist from version 16 on.
+/// Adds entries for a row; with `summaries` to indexes that summarize blocks alone, which exist
+/// from version 16 on.
 pub(super) unsafe fn insert_into_indexes(
     target: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,

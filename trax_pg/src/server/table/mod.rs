@@ -1,15 +1,18 @@
-//! Rows without statements: how the hot path finds, takes and adds rows of the tables that every job goes through.
+//! Rows without statements: how the hot path finds, takes and adds rows of the tables that every
+//! job goes through.
 //!
-//! Here are the calls of the table and index access methods that executor nodes make, without the nodes, without copies
-//! of rows between them, and with one WAL record for the rows that land in one page. A job claimed and completed by 100
-//! costs 7.9 µs of the server's time and 891 B of WAL so; by statements it was 13.7 µs and 1,038 B.
+//! Here are the calls of the table and index access methods that executor nodes make, without the
+//! nodes, without copies of rows between them, and with one WAL record for the rows that land in
+//! one page. A job claimed and completed by 100 costs 7.9 µs of the server's time and 891 B of WAL
+//! so; by statements it was 13.7 µs and 1,038 B.
 //!
-//! Holds: everything goes through the access methods, so that indexes (those of an administrator too), TOAST,
-//! serializable reads, logical decoding and statistics of the tables see what they would see of a statement. Our own check
-//! constraints are not evaluated: who adds a row answers for them, and the tests do with constraints in force; those of
-//! others are. What only a statement honours ([`detour`]: triggers, rules, row security, added columns) makes a statement
-//! of each row, so that tools that copy a table by triggers, as pg_repack does, miss none.
-//! Whatever is open belongs to the resource owner of the transaction, so that an error on the way leaks nothing.
+//! Holds: everything goes through the access methods, so that indexes (those of an administrator
+//! too), TOAST, serializable reads, logical decoding and statistics of the tables see what they
+//! would see of a statement. Our own check constraints are not evaluated: who adds a row answers
+//! for them, and the tests do with constraints in force; those of others are. What only a statement
+//! honours ([`detour`]: triggers, rules, row security, added columns) makes a statement of each
+//! row, so that tools that copy a table by triggers, as pg_repack does, miss none. Whatever is open
+//! belongs to the resource owner of the transaction, so that an error on the way leaks nothing.
 
 mod detour;
 mod insert;
@@ -28,7 +31,8 @@ use std::ffi::CStr;
 use std::sync::Once;
 pub(crate) use update::Updater;
 
-/// Names the columns of a table in their order, for [`Table::open`] and for reading and writing its rows.
+/// Names the columns of a table in their order, for [`Table::open`] and for reading and writing its
+/// rows.
 macro_rules! columns {
     ($(#[$doc:meta])* $name:ident in $table:literal { $($column:ident: $text:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -52,8 +56,9 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-/// Freed memory that a session keeps for its next call, in bytes. With the C library's 128 kB each call of 100 jobs takes
-/// its memory from the kernel and gives it back: brk and page faults were 5 % of a drain's time.
+/// Freed memory that a session keeps for its next call, in bytes. With the C library's 128 kB each
+/// call of 100 jobs takes its memory from the kernel and gives it back: brk and page faults were 5
+/// % of a drain's time.
 const MEMORY_KEPT: i32 = 4 << 20;
 
 static KEEP_MEMORY: Once = Once::new();
@@ -116,14 +121,16 @@ impl Table {
         unsafe { pg_sys::table_slot_create(self.relation, std::ptr::null_mut()) }
     }
 
-    /// Deletes the row at `tid`, which `view` sees; waits for a transaction that has it, or says so.
+    /// Deletes the row at `tid`, which `view` sees; waits for a transaction that has it, or says
+    /// so.
     pub(crate) fn delete(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
         if !self.is_direct {
             return self.delete_by_statement(tid, view, wait);
         }
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
-        // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a statement is.
+        // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a
+        // statement is.
         let result = unsafe {
             pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
             if !self.may_delete.get() {
@@ -144,12 +151,13 @@ impl Table {
         Taken::of(result)
     }
 
-    /// Deletes the row at `tid`, which `view` sees, unless another transaction has it; false when it does, or has
-    /// changed it.
+    /// Deletes the row at `tid`, which `view` sees, unless another transaction has it; false when
+    /// it does, or has changed it.
     pub(crate) fn delete_if_free(&self, tid: pg_sys::ItemPointerData, view: &View) -> bool {
         match self.delete(tid, view, false) {
             Taken::Yes => true,
-            // A lock of our own, which the new version of a row inherits, looks like that of another.
+            // A lock of our own, which the new version of a row inherits, looks like that of
+            // another.
             Taken::Busy => {
                 self.lock_if_free(tid, view) && self.delete(tid, view, true) == Taken::Yes
             }
@@ -157,8 +165,8 @@ impl Table {
         }
     }
 
-    /// The same for a table that needs a statement: the row is locked, then deleted with all that belongs to it. No when
-    /// a trigger keeps it.
+    /// The same for a table that needs a statement: the row is locked, then deleted with all that
+    /// belongs to it. No when a trigger keeps it.
     fn delete_by_statement(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
         let policy = if wait {
             pg_sys::LockWaitPolicy::LockWaitBlock
@@ -188,7 +196,8 @@ impl Table {
         }
     }
 
-    /// Locks the row at `tid` unless another transaction has it; false when it does, or has changed it.
+    /// Locks the row at `tid` unless another transaction has it; false when it does, or has changed
+    /// it.
     pub(crate) fn lock_if_free(&self, tid: pg_sys::ItemPointerData, view: &View) -> bool {
         self.lock(tid, view, pg_sys::LockWaitPolicy::LockWaitSkip) == pg_sys::TM_Result::TM_Ok
     }

@@ -1,4 +1,5 @@
-//! Partitions: where the server itself would put a row of a table that is partitioned by ranges of a time.
+//! Partitions: where the server itself would put a row of a table that is partitioned by ranges of
+//! a time.
 
 use super::Table;
 use super::detour;
@@ -23,8 +24,8 @@ impl Table {
             if relation.is_null() {
                 continue;
             }
-            // Waiting for the lock may have been waiting for another one to be attached. From now on none can be: that
-            // takes the default partition's lock.
+            // Waiting for the lock may have been waiting for another one to be attached. From now
+            // on none can be: that takes the default partition's lock.
             if route(self.relation, time) == Some(oid) {
                 if why_not_direct(relation, self.columns).is_none() {
                     return Some(Table {
@@ -65,9 +66,11 @@ pub(super) fn why_not_direct(partition: pg_sys::Relation, columns: &[&CStr]) -> 
     detour::detour(partition, columns)
 }
 
-/// The partition for rows of this time, the default one included; `None` where the server must decide.
+/// The partition for rows of this time, the default one included; `None` where the server must
+/// decide.
 pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> {
-    // SAFETY: an open relation; a range has a bound more than the ends of its partitions, and one column, the time.
+    // SAFETY: an open relation; a range has a bound more than the ends of its partitions, and one
+    // column, the time.
     unsafe {
         if (*(*parent).rd_rel).relkind as u8 != pg_sys::RELKIND_PARTITIONED_TABLE {
             return None;

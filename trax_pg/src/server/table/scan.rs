@@ -13,14 +13,16 @@ pub(crate) struct View {
 impl View {
     /// A new snapshot; in REPEATABLE READ and SERIALIZABLE that of the transaction.
     pub(crate) fn of_transaction() -> Self {
-        // SAFETY: the pushed snapshot stays active until `end`; what statements of ours have written counts.
+        // SAFETY: the pushed snapshot stays active until `end`; what statements of ours have
+        // written counts.
         unsafe {
             pg_sys::CommandCounterIncrement();
             Self::push(pg_sys::GetTransactionSnapshot())
         }
     }
 
-    /// What has committed until now, whatever the isolation level, and what this transaction has written.
+    /// What has committed until now, whatever the isolation level, and what this transaction has
+    /// written.
     pub(crate) fn latest() -> Self {
         // SAFETY: as above.
         unsafe {
@@ -118,7 +120,8 @@ impl Key {
 
     fn new(column: i16, strategy: u32, operator: u32, value: pg_sys::Datum) -> Self {
         let mut key = pg_sys::ScanKeyData::default();
-        // SAFETY: the function is the one behind the operator of the strategy, for values of this type.
+        // SAFETY: the function is the one behind the operator of the strategy, for values of this
+        // type.
         unsafe {
             pg_sys::ScanKeyInit(
                 &raw mut key,
@@ -189,7 +192,8 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Begins again, before the first row that meets the conditions; as many as the scan was made for.
+    /// Begins again, before the first row that meets the conditions; as many as the scan was made
+    /// for.
     pub(crate) fn seek<const N: usize>(&self, keys: [Key; N]) {
         let mut keys = keys.map(|key| key.0);
         // SAFETY: the scan copies the keys.
@@ -234,11 +238,12 @@ impl Scan {
         unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
     }
 
-    /// Whether a transaction has the row locked, or has changed or deleted it since the snapshot: one that has not ended, or
-    /// has committed meanwhile.
+    /// Whether a transaction has the row locked, or has changed or deleted it since the snapshot:
+    /// one that has not ended, or has committed meanwhile.
     pub(crate) fn is_changing(&self) -> bool {
         let mut is_copy = false;
-        // SAFETY: the slot holds a row of a heap in a pinned page; what is set meanwhile counts for the next look.
+        // SAFETY: the slot holds a row of a heap in a pinned page; what is set meanwhile counts for
+        // the next look.
         unsafe {
             let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut is_copy);
             let header = (*tuple).t_data;

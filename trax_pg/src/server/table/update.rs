@@ -55,8 +55,9 @@ impl<'table> Updater<'table> {
             nulls[index] = value.is_none();
             values[index] = value.unwrap_or(pg_sys::Datum::from(0));
         }
-        // SAFETY: the tid is that of a row of this table, and the columns are its own. The row is locked before it is
-        // changed: the change itself would wait, and has no way of its own not to.
+        // SAFETY: the tid is that of a row of this table, and the columns are its own. The row is
+        // locked before it is changed: the change itself would wait, and has no way of its own not
+        // to.
         unsafe {
             let relation = self.table.relation;
             let command = pg_sys::GetCurrentCommandId(true);
@@ -120,7 +121,8 @@ impl<'table> Updater<'table> {
         }
     }
 
-    /// The same for a table that needs statements, of a row that is locked. No when a trigger keeps it as it is.
+    /// The same for a table that needs statements, of a row that is locked. No when a trigger keeps
+    /// it as it is.
     fn update_by_statement(
         &self,
         mut tid: pg_sys::ItemPointerData,

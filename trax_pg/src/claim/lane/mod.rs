@@ -1,16 +1,21 @@
 //! The lanes that a claim may pick from.
 //!
-//! A session keeps a list for each filter that it claims with: the sections that may have rows, the best first. Shared
-//! memory says what was lowered since (`memory/lane.rs`), so a claim costs what has changed and what it looks at, not
-//! how many lanes there are or ever were. A list that shared memory does not help to all sections is read from the index.
+//! A session keeps a list for each filter that it claims with: the sections that may have rows, the
+//! best first. Shared memory says what was lowered since (`memory/lane.rs`), so a claim costs what
+//! has changed and what it looks at, not how many lanes there are or ever were. A list that shared
+//! memory does not help to all sections is read from the index.
 //!
-//! Sections of a group that was full are *parked* behind its gate, the best first. When that opens the best one is looked
-//! at again, and the next when that has been taken: however many lanes a full group has, a claim looks at one.
+//! Sections of a group that was full are *parked* behind its gate, the best first. When that opens
+//! the best one is looked at again, and the next when that has been taken: however many lanes a
+//! full group has, a claim looks at one.
 //!
-//! Which group and task a lane is of, its rows say; a session keeps what it has seen, which stays true: the lane is a
-//! hash of the two. Until a row has been seen the section stands where the best group would stand.
+//! Which group and task a lane is of, its rows say; a session keeps what it has seen, which stays
+//! true: the lane is a hash of the two. Until a row has been seen the section stands where the best
+//! group would stand.
 //!
 //! A list is a hint: whether a group may run is read again under its lock (`group::room`).
+
+mod order;
 
 use super::Request;
 use super::scan::Place;
@@ -25,8 +30,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Filters whose lists a session keeps, and how many sections these may have together: 100 bytes each. The list that it
-/// used last is kept whatever it has.
+/// Filters whose lists a session keeps, and how many sections these may have together: 100 bytes
+/// each. The list that it used last is kept whatever it has.
 const LISTS: usize = 16;
 const SECTIONS_KEPT: usize = 262_144;
 /// How long what was read of groups is believed at most.
@@ -191,9 +196,11 @@ pub(super) struct List {
     /// Waiting counts: a section may stand anywhere until its row is seen.
     ages: bool,
     sections: HashMap<Section, Known>,
-    /// Those that are to be looked at, the best first; those whose place has changed since stand here more than once.
+    /// Those that are to be looked at, the best first; those whose place has changed since stand
+    /// here more than once.
     best: BinaryHeap<(Best, Section)>,
-    /// Those of groups that were full, by the places of their gates, and when to look whether these are still closed.
+    /// Those of groups that were full, by the places of their gates, and when to look whether these
+    /// are still closed.
     parked: HashMap<usize, Parked>,
     parked_until: VecDeque<(i64, usize)>,
     openings: u64,
@@ -307,7 +314,8 @@ impl List {
         });
     }
 
-    /// Learns what was lowered since the last claim; false when the sections have to be read from the index.
+    /// Learns what was lowered since the last claim; false when the sections have to be read from
+    /// the index.
     pub(super) fn catch_up(&mut self, state: &LanesState) -> bool {
         if self.void != state.void {
             forget_names(state.void);
@@ -408,156 +416,5 @@ impl List {
 
     pub(super) fn priority(&self, lane: &Lane) -> i16 {
         self.groups.priority(&lane.group)
-    }
-
-    /// The gate of a section whose group is known.
-    fn gate(&self, section: Section) -> Option<Gate> {
-        known(section.lane).map(|lane| lane.gate)
-    }
-
-    fn place(&self, section: Section, bound: i64) -> Place {
-        if self.ages {
-            return Place::BEST;
-        }
-        let of_group = known(section.lane).map_or(self.groups.highest, |lane| {
-            self.groups.priority(&lane.group)
-        });
-        Place::new(of_group, section.priority, bound)
-    }
-
-    /// The section is to be looked at, from this job on.
-    pub(super) fn put(&mut self, section: Section, bound: i64) {
-        let place = self.place(section, bound);
-        let known = Known {
-            bound,
-            place: Some(place),
-        };
-        self.sections.insert(section, known);
-        self.best.push((std::cmp::Reverse(place), section));
-        if self.best.len() > 2 * self.sections.len() + 64 {
-            let places = self.sections.iter();
-            self.best = places
-                .filter_map(|(section, known)| Some((std::cmp::Reverse(known.place?), *section)))
-                .collect();
-        }
-    }
-
-    /// The section's group was full: it waits behind its gate.
-    pub(super) fn park(&mut self, section: Section, gate: Gate) {
-        let Some(Known { bound, .. }) = self.sections.get(&section) else {
-            return;
-        };
-        let place = self.place(section, *bound);
-        let parked = self.parked.entry(gate.place()).or_insert_with(|| {
-            // It closes for a time only.
-            let until = Timestamp::now().0 + memory::GATE_MICROS;
-            self.parked_until.push_back((until, gate.place()));
-            Parked {
-                gate,
-                until,
-                sections: BinaryHeap::new(),
-                is_open: false,
-            }
-        });
-        parked.is_open = false;
-        parked.sections.push((std::cmp::Reverse(place), section));
-    }
-
-    /// Looks at sections again that are parked behind gates that may be open.
-    pub(super) fn unpark(&mut self, now: i64) {
-        if self.parked.is_empty() {
-            self.openings = memory::openings();
-            self.parked_until.clear();
-            return;
-        }
-        let opened = memory::opened_since(&mut self.openings);
-        for place in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
-            self.open(place);
-        }
-        // A clock that was set back must not make it wait for the old time.
-        let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
-        while let Some(&(until, place)) = self.parked_until.front()
-            && is_over(until)
-        {
-            self.parked_until.pop_front();
-            let parked = self.parked.get_mut(&place);
-            if let Some(parked) = parked.filter(|parked| parked.until == until) {
-                parked.until = now + memory::GATE_MICROS;
-                self.parked_until.push_back((parked.until, place));
-                if !parked.gate.is_closed(now) {
-                    self.open(place);
-                }
-            }
-        }
-    }
-
-    /// The best section behind a gate is to be looked at, and the others after it.
-    fn open(&mut self, place: usize) {
-        if let Some(parked) = self.parked.get_mut(&place) {
-            parked.is_open = true;
-            self.put_next_parked(place);
-        }
-    }
-
-    fn put_next_parked(&mut self, place: usize) {
-        let Some(parked) = self.parked.get_mut(&place).filter(|parked| parked.is_open) else {
-            return;
-        };
-        while let Some((_, section)) = parked.sections.pop() {
-            if let Some(Known { bound, place: None }) = self.sections.get(&section) {
-                let bound = *bound;
-                return self.put(section, bound);
-            }
-        }
-        self.parked.remove(&place);
-    }
-
-    /// Where the best section stands that is to be looked at.
-    pub(super) fn best(&mut self) -> Option<Place> {
-        while let Some((place, section)) = self.best.peek() {
-            let known = self.sections.get(section);
-            if known.is_some_and(|known| known.place == Some(place.0)) {
-                return Some(place.0);
-            }
-            self.best.pop();
-        }
-        None
-    }
-
-    /// The best section, and from which job on; it is to be looked at no more until it is put back.
-    pub(super) fn take_best(&mut self) -> Option<(Section, i64)> {
-        self.best()?;
-        let (_, section) = self.best.pop()?;
-        let of_section = self.sections.get_mut(&section)?;
-        of_section.place = None;
-        let bound = of_section.bound;
-        if !self.parked.is_empty()
-            && let Some(gate) = self.gate(section)
-        {
-            self.put_next_parked(gate.place());
-        }
-        Some((section, bound))
-    }
-
-    /// The section has been looked at, and `first` is its first row. That `holds` unless it may have got others meanwhile.
-    pub(super) fn put_back(&mut self, section: Section, first: Option<i64>, holds: bool, now: i64) {
-        let Some(of_section) = self.sections.get_mut(&section) else {
-            return;
-        };
-        match first {
-            None if holds => return self.drop(section),
-            Some(first) if holds => of_section.bound = first,
-            _ => {}
-        }
-        let bound = of_section.bound;
-        match self.gate(section) {
-            Some(gate) if gate.is_closed(now) => self.park(section, gate),
-            _ => self.put(section, bound),
-        }
-    }
-
-    /// The section has no rows, or none that this list is for.
-    pub(super) fn drop(&mut self, section: Section) {
-        self.sections.remove(&section);
     }
 }

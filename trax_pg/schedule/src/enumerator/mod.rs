@@ -9,11 +9,14 @@
 //! than 110 texts in 12 zones over 10 years from 2010, Apia's missing day included; it takes a
 //! minute or two: `TRAX_CRON_YEARS=10 cargo test -p trax_schedule enumerator`.
 
+mod texts;
+
 use std::collections::HashSet;
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, TimeDelta, Timelike};
 use chrono_tz::Tz;
 
+use self::texts::{FEATURES, TEXTS};
 use super::Cron;
 use super::zone::tests::Named;
 
@@ -33,94 +36,6 @@ const ZONES: [&str; 12] = [
     "Pacific/Chatham",
     "Asia/Tehran",
     "UTC",
-];
-
-/// Each feature alone, and several in one field. The normal run takes the first 24.
-const TEXTS: [&str; 66] = [
-    "*/20 0-2 * 10 SUNL",
-    "*/10 1-3,23 * 4 SAT#1,SUN#1,SUNL",
-    "* * * * *",
-    "*/5 * * * *",
-    "0 * * * *",
-    "30 2 * * *",
-    "0 0 * * *",
-    "15,45 1-3 * * *",
-    "*/20 2 * * *",
-    "59 23 * * *",
-    "0 */2 * * *",
-    "30 2 * * SUN",
-    "0 2 L * *",
-    "0 12 LW * *",
-    "0 0 15W * *",
-    "5 0 * * 5L",
-    "5 0 * * FRI#2",
-    "0 3 13 * FRI",
-    "0 12 30 12 *",
-    "0 0 29 2 *",
-    "45 1 * MAR-NOV SAT-MON",
-    "0 22-4/2 * * *",
-    "7/13 0 1,31 * ?",
-    "10 2 */2 * 1",
-    "@weekly",
-    "0 1-4 * 3,4,9,10,11 *",
-    "30 1 * * *",
-    "0 3 * * *",
-    "1 0 * * *",
-    "0 23 * * *",
-    "30 23 * * *",
-    "29 2 * * *",
-    "31 2 * * *",
-    "*/7 1-3 * * *",
-    "* 2 * * *",
-    "0 0-23 * * *",
-    "0-59 2 * * *",
-    "0,1,2,3 2,3 * * *",
-    "@hourly",
-    "@daily",
-    "@monthly",
-    "@yearly",
-    "0 0 1,15 * *",
-    "0 0 1W * *",
-    "0 0 31W * *",
-    "0 2 1W,15W,L * *",
-    "0 2 * * 0",
-    "0 2 * * 7",
-    "0 2 * * 1-5",
-    "0 2 * * MON,WED,FRI",
-    "0 2 * * SUN#1",
-    "0 2 * * SUN#2,SUNL",
-    "30 2 * * 7L",
-    "0 2 * * MON#5",
-    "0 0 31 * MON#1",
-    "0 0 L 2 SATL",
-    "17 4 * JAN,JUL *",
-    "0 12 28-3 * *",
-    "50-10/5 2 * * *",
-    "23 */3 * * *",
-    "3/17 */5 * * *",
-    "0 5/6 * * *",
-    "0 2 ? * 6",
-    "0 0 30 * ?",
-    "30 0 * 9-4 SUN",
-    "0 2 1-31 * TUE",
-];
-
-/// What each of the five fields can say. [`pair`] puts every two that stand in different fields into
-/// one text.
-const FEATURES: [[&str; 7]; 5] = [
-    ["*", "30", "*/20", "15,45", "0-59", "50-10/5", "7/13"],
-    ["*", "2", "*/2", "1,2,3", "1-4", "22-4", "0/3"],
-    ["*", "L", "LW", "15W", "1,27,30", "25-5", "*/3"],
-    [
-        "*",
-        "3,10",
-        "MAR-NOV",
-        "SEP-APR",
-        "*/3",
-        "4/5",
-        "JAN,MAR,OCT,DEC",
-    ],
-    ["*", "?", "SUN", "SAT-MON", "5L", "FRI#2,SUN#1", "*/2"],
 ];
 
 /// The n-th of 49 texts. Two fields of it give back row and column, 7 being a prime: so any two

@@ -1,0 +1,281 @@
+//! The shape of the source: which way modules call each other, how long a file is, how wide a
+//! comment.
+//!
+//! Words: an *import* is a module that another names, in a `use` line or in place; it runs *up*
+//! when the module that it names stands before its own in `lib.rs`. A *circle* is a set of modules
+//! each of which reaches the others by imports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Imports of the extension that run up, each with its reason. Make it shorter.
+const UP: [(&str, &str); 0] = [];
+/// The longest file, in lines.
+const LONGEST_FILE: usize = 500;
+/// The widest line of a comment, in columns.
+const WIDEST_COMMENT: usize = 100;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every file of a folder with this ending, in order; `target` is left out.
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{folder:?}: {e}"));
+    let mut paths: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                files(&path, ending, found);
+            }
+        } else if path.extension().is_some_and(|end| end == ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+/// The modules of a package, by path such as `outcome::ending`, with what each imports.
+struct Modules(BTreeMap<String, BTreeSet<String>>);
+
+impl Modules {
+    fn read(source: &Path) -> Self {
+        let mut paths = Vec::new();
+        files(source, "rs", &mut paths);
+        let named: Vec<(String, String)> = paths
+            .iter()
+            .map(|path| {
+                let relative = path.strip_prefix(source).expect("it is in the folder");
+                let mut parts: Vec<&str> = relative.iter().filter_map(|p| p.to_str()).collect();
+                let file = parts.pop().expect("a file has a name");
+                let is_folder = matches!(file, "mod.rs" | "lib.rs" | "main.rs");
+                if !is_folder {
+                    parts.push(file.trim_end_matches(".rs"));
+                }
+                (parts.join("::"), code(&read(path)))
+            })
+            .collect();
+        let names: BTreeSet<String> = named.iter().map(|(name, _)| name.clone()).collect();
+        let imports = named.iter().map(|(name, text)| {
+            let imported = imports(text)
+                .into_iter()
+                .map(|path| module(&path, name, &names))
+                .filter(|imported| imported != name && !imported.is_empty());
+            (name.clone(), imported.collect())
+        });
+        Modules(imports.collect())
+    }
+
+    /// Sets of modules that reach each other, of more than one.
+    fn circles(&self) -> Vec<Vec<&str>> {
+        let reached: BTreeMap<&str, BTreeSet<&str>> = self
+            .0
+            .keys()
+            .map(|name| (name.as_str(), self.reach(name)))
+            .collect();
+        let mut circles: Vec<Vec<&str>> = Vec::new();
+        for (name, reach) in &reached {
+            let circle: Vec<&str> = reach
+                .iter()
+                .filter(|other| reached.get(*other).is_some_and(|back| back.contains(name)))
+                .copied()
+                .collect();
+            if circle.len() > 1 && !circles.contains(&circle) {
+                circles.push(circle);
+            }
+        }
+        circles
+    }
+
+    fn reach(&self, from: &str) -> BTreeSet<&str> {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&str> = vec![from];
+        while let Some(name) = open.pop() {
+            for next in self.0.get(name).into_iter().flatten() {
+                if reached.insert(next.as_str()) {
+                    open.push(next);
+                }
+            }
+        }
+        reached
+    }
+}
+
+/// A file without its comments and its tests.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The paths of this package that a file names: `crate::a::b` and `super::c`, lists taken apart.
+fn imports(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for start in ["crate::", "super::"] {
+        for (at, _) in text.match_indices(start) {
+            let before = text[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$' || c == ':') {
+                continue;
+            }
+            let rest = &text[at..];
+            let mut depth = 0;
+            let is_part = |c: char| c.is_alphanumeric() || "_:{}, \n*".contains(c);
+            let end = rest.find(|c: char| {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                depth < 0 || !is_part(c) || (depth == 0 && ", \n".contains(c))
+            });
+            take_apart("", &rest[..end.unwrap_or(rest.len())], &mut found);
+        }
+    }
+    found
+}
+
+/// `a::{b, c::d}` as `a::b` and `a::c::d`.
+fn take_apart(before: &str, path: &str, found: &mut Vec<String>) {
+    let path = path.trim();
+    let Some((start, list)) = path.split_once('{') else {
+        let name = path.split(" as ").next().unwrap_or(path);
+        found.push(format!("{before}{name}"));
+        return;
+    };
+    let before = format!("{before}{start}");
+    let list = list.strip_suffix('}').unwrap_or(list);
+    let (mut depth, mut from) = (0, 0);
+    for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if c == ',' && depth == 0 {
+            if !list[from..at].trim().is_empty() {
+                take_apart(&before, &list[from..at], found);
+            }
+            from = at + 1;
+        }
+    }
+}
+
+/// The module that a path in the module `from` belongs to.
+fn module(path: &str, from: &str, names: &BTreeSet<String>) -> String {
+    let mut at: Vec<&str> = from.split("::").filter(|part| !part.is_empty()).collect();
+    let mut rest: Vec<&str> = path.split("::").map(str::trim).collect();
+    if rest[0] == "crate" {
+        at.clear();
+        rest.remove(0);
+    }
+    while rest.first() == Some(&"super") {
+        at.pop();
+        rest.remove(0);
+    }
+    at.extend(rest);
+    while !at.is_empty() && !names.contains(&at.join("::")) {
+        at.pop();
+    }
+    at.join("::")
+}
+
+fn top(module: &str) -> &str {
+    module.split("::").next().unwrap_or(module)
+}
+
+#[test]
+fn work_moves_down_the_list_of_stages() {
+    let source = root().join("trax_pg/src");
+    let library = read(&source.join("lib.rs"));
+    let order: Vec<&str> = library
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "))
+        .filter_map(|line| line.strip_suffix(';'))
+        .collect();
+    let place = |module: &str| order.iter().position(|stage| *stage == top(module));
+    let mut up = BTreeSet::new();
+    for (module, imports) in &Modules::read(&source).0 {
+        for import in imports {
+            if place(import) < place(module) && top(import) != top(module) {
+                up.insert(format!("{module} -> {import}"));
+            }
+        }
+    }
+    let allowed: BTreeSet<String> = UP.iter().map(|(import, _)| (*import).to_owned()).collect();
+    assert_eq!(up, allowed, "imports that run up the list in lib.rs");
+}
+
+#[test]
+fn modules_that_need_each_other_stand_in_one_folder() {
+    let modules = Modules::read(&root().join("trax_pg/src"));
+    for circle in modules.circles() {
+        let folders: BTreeSet<&str> = circle.iter().map(|module| top(module)).collect();
+        assert!(folders.len() == 1, "a circle across folders: {circle:?}");
+    }
+    let client = Modules::read(&root().join("trax_client/src"));
+    for circle in client.circles() {
+        assert!(circle.len() <= 6, "a circle in the client: {circle:?}");
+    }
+    for package in [
+        "trax_client/cli",
+        "trax_client/bench",
+        "trax_client/terminal",
+    ] {
+        let package = Modules::read(&root().join(package).join("src"));
+        assert_eq!(package.circles(), Vec::<Vec<&str>>::new());
+    }
+}
+
+#[test]
+fn a_circle_and_an_import_in_a_list_are_found() {
+    assert_eq!(
+        imports("use crate::a::{self, b::c, d};\nlet x = crate::e::f(1);"),
+        [
+            "crate::a::self",
+            "crate::a::b::c",
+            "crate::a::d",
+            "crate::e::f"
+        ]
+    );
+    let import = |from: &str, to: &str| (from.to_owned(), BTreeSet::from([to.to_owned()]));
+    let modules = Modules(BTreeMap::from([
+        import("a", "b"),
+        import("b", "c"),
+        import("c", "a"),
+        import("d", "a"),
+    ]));
+    assert_eq!(modules.circles(), [["a", "b", "c"]]);
+}
+
+#[test]
+fn no_file_is_too_long_and_no_comment_too_wide() {
+    let mut found = Vec::new();
+    for folder in ["trax_pg", "trax_client", "tests", "sql", "fuzz"] {
+        for ending in ["rs", "sql"] {
+            files(&root().join(folder), ending, &mut found);
+        }
+    }
+    assert!(found.len() > 300, "{} files", found.len());
+    let mut wrong = Vec::new();
+    for path in found {
+        let text = read(&path);
+        let lines = text.lines().count();
+        if lines > LONGEST_FILE {
+            wrong.push(format!("{}: {lines} lines", path.display()));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let start = line.trim_start();
+            let is_comment = start.starts_with("//") || start.starts_with("-- ");
+            // Tables, and code that is hidden in examples, stand in one line.
+            let body = start.trim_start_matches(['/', '!', '-', ' ']);
+            let may_be_wide = body.starts_with('|') || body.starts_with("# ");
+            let width = line.chars().count();
+            if is_comment && !may_be_wide && width > WIDEST_COMMENT {
+                wrong.push(format!(
+                    "{}:{}: {width} columns",
+                    path.display(),
+                    number + 1
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

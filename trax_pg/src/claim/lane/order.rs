@@ -1,0 +1,164 @@
+//! The order in which a list offers its sections: the best place first, those behind closed gates
+//! aside.
+
+use super::*;
+
+impl List {
+    /// The gate of a section whose group is known.
+    pub(super) fn gate(&self, section: Section) -> Option<Gate> {
+        known(section.lane).map(|lane| lane.gate)
+    }
+
+    pub(super) fn place(&self, section: Section, bound: i64) -> Place {
+        if self.ages {
+            return Place::BEST;
+        }
+        let of_group = known(section.lane).map_or(self.groups.highest, |lane| {
+            self.groups.priority(&lane.group)
+        });
+        Place::new(of_group, section.priority, bound)
+    }
+
+    /// The section is to be looked at, from this job on.
+    pub(in crate::claim) fn put(&mut self, section: Section, bound: i64) {
+        let place = self.place(section, bound);
+        let known = Known {
+            bound,
+            place: Some(place),
+        };
+        self.sections.insert(section, known);
+        self.best.push((std::cmp::Reverse(place), section));
+        if self.best.len() > 2 * self.sections.len() + 64 {
+            let places = self.sections.iter();
+            self.best = places
+                .filter_map(|(section, known)| Some((std::cmp::Reverse(known.place?), *section)))
+                .collect();
+        }
+    }
+
+    /// The section's group was full: it waits behind its gate.
+    pub(in crate::claim) fn park(&mut self, section: Section, gate: Gate) {
+        let Some(Known { bound, .. }) = self.sections.get(&section) else {
+            return;
+        };
+        let place = self.place(section, *bound);
+        let parked = self.parked.entry(gate.place()).or_insert_with(|| {
+            // It closes for a time only.
+            let until = Timestamp::now().0 + memory::GATE_MICROS;
+            self.parked_until.push_back((until, gate.place()));
+            Parked {
+                gate,
+                until,
+                sections: BinaryHeap::new(),
+                is_open: false,
+            }
+        });
+        parked.is_open = false;
+        parked.sections.push((std::cmp::Reverse(place), section));
+    }
+
+    /// Looks at sections again that are parked behind gates that may be open.
+    pub(in crate::claim) fn unpark(&mut self, now: i64) {
+        if self.parked.is_empty() {
+            self.openings = memory::openings();
+            self.parked_until.clear();
+            return;
+        }
+        let opened = memory::opened_since(&mut self.openings);
+        for place in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
+            self.open(place);
+        }
+        // A clock that was set back must not make it wait for the old time.
+        let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
+        while let Some(&(until, place)) = self.parked_until.front()
+            && is_over(until)
+        {
+            self.parked_until.pop_front();
+            let parked = self.parked.get_mut(&place);
+            if let Some(parked) = parked.filter(|parked| parked.until == until) {
+                parked.until = now + memory::GATE_MICROS;
+                self.parked_until.push_back((parked.until, place));
+                if !parked.gate.is_closed(now) {
+                    self.open(place);
+                }
+            }
+        }
+    }
+
+    /// The best section behind a gate is to be looked at, and the others after it.
+    pub(super) fn open(&mut self, place: usize) {
+        if let Some(parked) = self.parked.get_mut(&place) {
+            parked.is_open = true;
+            self.put_next_parked(place);
+        }
+    }
+
+    pub(super) fn put_next_parked(&mut self, place: usize) {
+        let Some(parked) = self.parked.get_mut(&place).filter(|parked| parked.is_open) else {
+            return;
+        };
+        while let Some((_, section)) = parked.sections.pop() {
+            if let Some(Known { bound, place: None }) = self.sections.get(&section) {
+                let bound = *bound;
+                return self.put(section, bound);
+            }
+        }
+        self.parked.remove(&place);
+    }
+
+    /// Where the best section stands that is to be looked at.
+    pub(in crate::claim) fn best(&mut self) -> Option<Place> {
+        while let Some((place, section)) = self.best.peek() {
+            let known = self.sections.get(section);
+            if known.is_some_and(|known| known.place == Some(place.0)) {
+                return Some(place.0);
+            }
+            self.best.pop();
+        }
+        None
+    }
+
+    /// The best section, and from which job on; it is to be looked at no more until it is put back.
+    pub(in crate::claim) fn take_best(&mut self) -> Option<(Section, i64)> {
+        self.best()?;
+        let (_, section) = self.best.pop()?;
+        let of_section = self.sections.get_mut(&section)?;
+        of_section.place = None;
+        let bound = of_section.bound;
+        if !self.parked.is_empty()
+            && let Some(gate) = self.gate(section)
+        {
+            self.put_next_parked(gate.place());
+        }
+        Some((section, bound))
+    }
+
+    /// The section has been looked at, and `first` is its first row. That `holds` unless it may
+    /// have got others meanwhile.
+    pub(in crate::claim) fn put_back(
+        &mut self,
+        section: Section,
+        first: Option<i64>,
+        holds: bool,
+        now: i64,
+    ) {
+        let Some(of_section) = self.sections.get_mut(&section) else {
+            return;
+        };
+        match first {
+            None if holds => return self.drop(section),
+            Some(first) if holds => of_section.bound = first,
+            _ => {}
+        }
+        let bound = of_section.bound;
+        match self.gate(section) {
+            Some(gate) if gate.is_closed(now) => self.park(section, gate),
+            _ => self.put(section, bound),
+        }
+    }
+
+    /// The section has no rows, or none that this list is for.
+    pub(in crate::claim) fn drop(&mut self, section: Section) {
+        self.sections.remove(&section);
+    }
+}

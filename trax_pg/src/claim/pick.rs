@@ -1,0 +1,259 @@
+//! The pick: which of the rows that wait a claim takes, group by group and lock by lock.
+
+use super::*;
+use crate::columns::Group;
+use crate::columns::Waiting;
+use crate::limit;
+use crate::limit::{Blocked, Counter, Room, Shared};
+use crate::server::clock::Timestamp;
+use crate::server::lock;
+use crate::server::spi;
+use crate::server::spi::Spi;
+use crate::server::table::Scan;
+use crate::{changes, group};
+use lane::{Lane, List};
+use scan::Queue;
+use std::collections::HashMap;
+
+impl Pick {
+    pub(super) fn begin(request: &Request) -> Self {
+        // What this transaction has written by hand counts too.
+        changes::tell_own();
+        let counter = Counter::open();
+        let room = limit::room_in_database(&counter);
+        let max_jobs = match room {
+            Room::Unlimited => request.max_jobs,
+            Room::For(left) => request.max_jobs.min(left.max(0) as usize),
+            Room::Busy => 0,
+        };
+        Self {
+            counter,
+            now: Timestamp::now(),
+            jobs: Vec::with_capacity(max_jobs),
+            max_jobs,
+            groups: HashMap::new(),
+            kept: group::Kept::default(),
+            shared: HashMap::new(),
+            locks: 0,
+            idle: Vec::new(),
+            only_blocked: 0,
+            is_out_of_locks: false,
+            allowed: HashMap::new(),
+            blocked: Vec::new(),
+            in_limited_database: room != Room::Unlimited,
+            saw_all: room != Room::Busy,
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.jobs.len() >= self.max_jobs
+    }
+
+    pub(super) fn claimed(&self) -> Claimed {
+        let limited = self.in_limited_database
+            || self.jobs.iter().any(|job| {
+                job.limited
+                    || job.row.value(Waiting::ConcurrencyKey).is_some()
+                    || job.row.value(Waiting::ManifestId).is_some()
+            });
+        if limited {
+            Claimed::Limited
+        } else {
+            Claimed::Free
+        }
+    }
+
+    /// Takes the best rows of the lanes in `list`. With `aging` so much waiting is worth a step of
+    /// priority.
+    pub(super) fn take_from(&mut self, spi: &Spi, list: List, aging: Option<i64>) {
+        let selfish = changes::has_taken() || spi::keeps_snapshot();
+        let mut queue = Queue::open(list, self.now, aging);
+        self.saw_all &= queue.is_current;
+        while !self.is_full() {
+            let Some(head) = queue.next() else { break };
+            if !self.has_locks_left() {
+                self.is_out_of_locks = true;
+                queue.end(head);
+                break;
+            }
+            if self.group_room(&head.lane).is_none() {
+                queue.end(head);
+                continue;
+            }
+            if let Some(scan) = head.scan() {
+                self.take(spi, &queue, &head.lane, scan);
+            }
+            queue.advance(head);
+        }
+        queue.close(selfish);
+        if !self.jobs.is_empty() {
+            changes::taken();
+        }
+    }
+
+    /// Takes the row that `scan` shows, or blocks it, or leaves it to whoever has it or its key.
+    pub(super) fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) {
+        let shares: Vec<Shared> = Shared::of(
+            scan.get(Waiting::ConcurrencyKey),
+            scan.get(Waiting::ManifestId),
+        )
+        .collect();
+        for shared in &shares {
+            match self.shared_room(spi, lane, shared) {
+                // A row that is left alone is not even locked.
+                Room::Busy => return,
+                // A flood behind one key leaves its lane over several claims; each steps over the
+                // rest.
+                room if room.is_none() => {
+                    if self.blocked.len() < BLOCK_AT_MOST
+                        && queue.table.lock_if_free(scan.tid(), &queue.view)
+                    {
+                        self.blocked.push(Blocked {
+                            tid: scan.tid(),
+                            waits_for: shared.waits_for(),
+                        });
+                        if let Some(Some(of)) = self.shared.get_mut(shared) {
+                            self.only_blocked += usize::from(!of.is_used);
+                            of.is_used = true;
+                        }
+                    }
+                    return;
+                }
+                _ => {}
+            }
+        }
+        if !queue.table.delete_if_free(scan.tid(), &queue.view) {
+            return;
+        }
+        let job_id = scan.number(Waiting::JobId);
+        for shared in &shares {
+            if let Some(Some(of)) = self.shared.get_mut(shared) {
+                of.held.count += 1;
+                of.is_used = true;
+            }
+            shared.takes(job_id);
+        }
+        if self.in_limited_database {
+            limit::database_takes(job_id);
+        } else {
+            changes::granted_beside_limit();
+        }
+        let mut limited = false;
+        if let Some(group) = self.groups.get_mut(&lane.group) {
+            limited = matches!(group.room, Room::For(_));
+            group.room.take();
+            group.is_used = true;
+        }
+        if limited {
+            limit::group_takes(&lane.group, job_id);
+        }
+        self.jobs.push(Picked {
+            row: scan.row(),
+            limited,
+        });
+    }
+
+    pub(super) fn group_room(&mut self, lane: &Lane) -> Room {
+        if let Some(group) = self.groups.get(&lane.group) {
+            return group.room;
+        }
+        let limited = lane::is_limited(&lane.group, || {
+            let row = self.counter.group(&lane.group);
+            row.is_some_and(|row| row.value(Group::MaxActiveJobs).is_some())
+        });
+        let (counter, kept) = (&self.counter, &mut self.kept);
+        let room = group::room(counter, kept, &lane.group, limited, self.now);
+        if limited == (room == Room::Unlimited) || room == Room::Busy {
+            lane::limit_may_differ(&lane.group);
+        }
+        self.saw_all &= room != Room::Busy;
+        if matches!(room, Room::For(1..)) {
+            changes::group_changed(&lane.group);
+        }
+        if limited && !room.is_none() {
+            self.locks += 1;
+            self.idle.push(Idle::Group(lane.group.clone()));
+        }
+        let is_used = false;
+        self.groups
+            .insert(lane.group.clone(), PickedGroup { room, is_used });
+        room
+    }
+
+    /// Whether it may lock what one more job needs: its group, its key and its manifest.
+    pub(super) fn has_locks_left(&mut self) -> bool {
+        if self.locks + 3 <= lock::AT_MOST {
+            return true;
+        }
+        // There may be more of what is let go.
+        self.saw_all &= self.idle.is_empty();
+        self.let_idle_go();
+        self.locks + 3 <= lock::AT_MOST
+    }
+
+    /// Lets locks go of which nothing has come.
+    pub(super) fn let_idle_go(&mut self) {
+        for idle in self.idle.drain(..) {
+            let is_idle = match &idle {
+                Idle::Group(name) => self.groups.get_mut(name).is_some_and(|group| {
+                    let is_idle = !group.is_used;
+                    if is_idle {
+                        group.room = Room::Busy;
+                        group::let_go(name);
+                    }
+                    is_idle
+                }),
+                Idle::Shared(shared) => self.shared.get_mut(shared).is_some_and(|of| {
+                    let is_idle = of.is_some_and(|of| !of.is_used);
+                    if is_idle {
+                        *of = None;
+                        shared.let_go();
+                    }
+                    is_idle
+                }),
+            };
+            self.locks -= usize::from(is_idle);
+        }
+    }
+
+    pub(super) fn shared_room(&mut self, spi: &Spi, lane: &Lane, shared: &Shared) -> Room {
+        let of = match self.shared.get(shared) {
+            Some(of) => *of,
+            None => {
+                let held = limit::held(&self.counter, shared);
+                // Whoever holds the lock still has it when its commit rings the bell.
+                self.saw_all &= held.is_some();
+                let is_used = false;
+                let of = held.map(|held| PickedShared { held, is_used });
+                if of.is_some() {
+                    self.locks += 1;
+                    self.idle.push(Idle::Shared(shared.clone()));
+                }
+                self.shared.insert(shared.clone(), of);
+                of
+            }
+        };
+        let Some(of) = of else { return Room::Busy };
+        let place = (shared.clone(), lane.group.clone());
+        let counter = &self.counter;
+        let allowed = *self
+            .allowed
+            .entry(place)
+            .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
+        let room = Room::For(allowed - of.held.count);
+        // Whoever is ending one of them would not see what we block; its commit rings the bell.
+        let must_wait =
+            of.held.may_end || !of.is_used && self.only_blocked >= lock::BLOCKED_AT_MOST;
+        if room.is_none() && must_wait {
+            self.saw_all = false;
+            return Room::Busy;
+        }
+        room
+    }
+
+    pub(super) fn block(&self, spi: &Spi) {
+        if !self.blocked.is_empty() {
+            limit::block(spi, &self.blocked);
+        }
+    }
+}
