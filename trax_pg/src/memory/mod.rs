@@ -73,18 +73,21 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
-    /// The process that vacuums, or 0: it says so before it connects, and leaves at its end,
-    /// whatever that is; after a crash this memory begins anew.
-    vacuum: i32,
+    /// The processes that vacuum, by table, or 0: each says so before it connects, and leaves at
+    /// its end, whatever that is; after a crash this memory begins anew.
+    vacuums: [i32; VACUUMS],
     /// The process whose statement needs the database without a scheduler, or 0.
     held_by: i32,
 }
+
+/// Tables that are vacuumed.
+pub(crate) const VACUUMS: usize = 2;
 
 const FREE: Slot = Slot {
     database: Oid::INVALID,
     phase: Phase::Absent,
     launched_at: 0,
-    vacuum: 0,
+    vacuums: [0; VACUUMS],
     held_by: 0,
 };
 
@@ -164,23 +167,23 @@ impl Shared {
         Some(slot)
     }
 
-    fn vacuum_enters(&mut self, database: Oid, pid: i32) -> bool {
+    fn vacuum_enters(&mut self, database: Oid, place: usize, pid: i32) -> bool {
         let Some(slot) = self.find_or_take(database) else {
             return false;
         };
-        if slot.is_held() || slot.vacuum != 0 {
+        if slot.is_held() || slot.vacuums[place] != 0 {
             self.free_if_unused(database);
             return false;
         }
-        slot.vacuum = pid;
+        slot.vacuums[place] = pid;
         true
     }
 
-    fn vacuum_leaves(&mut self, database: Oid, pid: i32) {
+    fn vacuum_leaves(&mut self, database: Oid, place: usize, pid: i32) {
         if let Some(slot) = self.find(database)
-            && slot.vacuum == pid
+            && slot.vacuums[place] == pid
         {
-            slot.vacuum = 0;
+            slot.vacuums[place] = 0;
             self.free_if_unused(database);
         }
     }
@@ -188,7 +191,7 @@ impl Shared {
     fn free_if_unused(&mut self, database: Oid) {
         if let Some(slot) = self.find(database)
             && slot.phase == Phase::Absent
-            && slot.vacuum == 0
+            && slot.vacuums == [0; VACUUMS]
             && !slot.is_held()
         {
             *slot = FREE;
@@ -271,7 +274,7 @@ pub(crate) fn reserve(database: Oid, now: pg_sys::TimestampTz) -> Reservation {
         database,
         phase: Phase::Starting,
         launched_at: now,
-        vacuum: slot.vacuum,
+        vacuums: slot.vacuums,
         held_by: 0,
     };
     Reservation::Reserved
@@ -314,20 +317,20 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
 
 /// A vacuum says that it is there, before it connects; false when the database is held or another
 /// one is there.
-pub(crate) fn vacuum_enters(database: Oid, pid: i32) -> bool {
-    BOARD.exclusive().vacuum_enters(database, pid)
+pub(crate) fn vacuum_enters(database: Oid, place: usize, pid: i32) -> bool {
+    BOARD.exclusive().vacuum_enters(database, place, pid)
 }
 
 /// A vacuum says that it is gone, after its connection ended.
-pub(crate) fn vacuum_leaves(database: Oid, pid: i32) {
-    BOARD.exclusive().vacuum_leaves(database, pid);
+pub(crate) fn vacuum_leaves(database: Oid, place: usize, pid: i32) {
+    BOARD.exclusive().vacuum_leaves(database, place, pid);
 }
 
 /// Whether a process of ours is connected to a database.
 pub(crate) fn is_served(database: Oid) -> bool {
-    slots()
-        .iter()
-        .any(|slot| slot.database == database && (slot.pid().is_some() || slot.vacuum != 0))
+    slots().iter().any(|slot| {
+        slot.database == database && (slot.pid().is_some() || slot.vacuums != [0; VACUUMS])
+    })
 }
 
 /// Sends SIGTERM to the scheduler of a database and to its vacuum; returns the scheduler's process
@@ -335,8 +338,8 @@ pub(crate) fn is_served(database: Oid) -> bool {
 pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
     let mut board = BOARD.exclusive();
     let slot = board.find(database)?;
-    if slot.vacuum != 0 {
-        send_sigterm(slot.vacuum);
+    for pid in slot.vacuums.into_iter().filter(|&pid| pid != 0) {
+        send_sigterm(pid);
     }
     let pid = slot.pid()?;
     // Both leave the slot under this lock before they exit, so a pid is still its own.
@@ -445,7 +448,7 @@ mod tests {
     use pgrx::pg_sys::Oid;
 
     #[test]
-    fn a_database_has_one_vacuum_from_before_it_connects_until_it_has_left() {
+    fn a_table_has_one_vacuum_from_before_it_connects_until_it_has_left() {
         let mut board = Shared {
             launcher: 0,
             slots: [FREE; SLOTS],
@@ -454,12 +457,13 @@ mod tests {
         };
         let (one, other) = (Oid::from(7), Oid::from(8));
         // Neither process is connected yet.
-        assert!(board.vacuum_enters(one, 11));
-        assert!(!board.vacuum_enters(one, 12));
-        assert!(board.vacuum_enters(other, 13));
-        board.vacuum_leaves(one, 12);
-        assert!(!board.vacuum_enters(one, 12), "it was not its own");
-        board.vacuum_leaves(one, 11);
-        assert!(board.vacuum_enters(one, 12));
+        assert!(board.vacuum_enters(one, 0, 11));
+        assert!(!board.vacuum_enters(one, 0, 12));
+        assert!(board.vacuum_enters(one, 1, 14), "the other table");
+        assert!(board.vacuum_enters(other, 0, 13));
+        board.vacuum_leaves(one, 0, 12);
+        assert!(!board.vacuum_enters(one, 0, 12), "it was not its own");
+        board.vacuum_leaves(one, 0, 11);
+        assert!(board.vacuum_enters(one, 0, 12));
     }
 }

@@ -1,13 +1,14 @@
 //! Vacuum of the work queue and of leases: a short-lived worker when enough of them is dead.
 //!
 //! At 60,000 jobs a second both leave a gigabyte of dead rows a minute, as often as autovacuum
-//! looks. The scheduler looks every two seconds, and starts this worker when much is dead, or when
-//! a crash has made the server forget how much. The worker vacuums what is due, without delays, and
-//! ends: an idle database needs no worker slot.
+//! looks. The scheduler looks every two seconds, and starts a worker for a table of which much is
+//! dead, or when a crash has made the server forget how much. It vacuums without delays, and ends:
+//! an idle database needs no worker slot. Each table has a worker of its own: a vacuum of the queue
+//! takes so long at that rate that leases would grow behind it.
 //!
-//! Holds: while somebody's snapshot keeps the horizon where it was at the last vacuum, there is no
-//! other; and where one follows another at once, because it removed little or failed, each waits
-//! twice as long as the one before, up to a minute.
+//! Holds, for each table: while somebody's snapshot keeps the horizon where it was at the last
+//! vacuum, there is no other; and where one follows another at once, because it removed little or
+//! failed, each waits twice as long as the one before, up to a minute.
 
 use super::{LIBRARY, my_pid, receive_signals, scheduler};
 use crate::columns::Waiting;
@@ -27,8 +28,8 @@ const VACUUM: &str = "trax vacuum";
 /// So many dead rows are worth a vacuum, and a fifth of those that live.
 const DEAD_ROWS: i64 = 100_000;
 
-/// The tables by the bits of the worker's argument, above the oid of the database.
-const COMMANDS: [(&str, &CStr); 2] = [
+/// The tables by the number in the worker's argument, above the oid of the database.
+const COMMANDS: [(&str, &CStr); memory::VACUUMS] = [
     (
         "work_queue",
         c"vacuum (skip_locked, truncate false) trax.work_queue",
@@ -36,9 +37,12 @@ const COMMANDS: [(&str, &CStr); 2] = [
     ("lease", c"vacuum (skip_locked, truncate false) trax.lease"),
 ];
 
-/// What a scheduler knows of the vacuums of its database.
+/// What a scheduler knows of the vacuums of its database, by table.
 #[derive(Default)]
-pub(super) struct Vacuums {
+pub(super) struct Vacuums([Vacuum; memory::VACUUMS]);
+
+#[derive(Default)]
+struct Vacuum {
     /// The horizon when the last worker was started: what died after it stayed.
     horizon: pg_sys::TransactionId,
     /// When the last worker was started, and how long the next one waited for is put off.
@@ -51,24 +55,26 @@ const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Vacuums {
-    /// Starts a worker when it is time, inside a transaction of the scheduler.
+    /// Starts a worker for each table that is due, inside a transaction of the scheduler.
     pub(super) fn consider(&mut self, spi: &Spi) {
         if !setting::vacuum() {
             return;
         }
         let rows = spi.query(&VACUUM_DUE, &[arg(DEAD_ROWS)]);
-        let mut tables = 0;
         for row in rows.iter() {
             let name: String = row.must(1);
-            let place = COMMANDS.iter().position(|(table, _)| *table == name);
             let (is_due, is_under_way) = (row.must::<bool>(2), row.must::<bool>(3));
-            match place {
-                Some(_) if is_under_way => return,
-                Some(place) if is_due => tables |= 1usize << place,
-                _ => {}
+            let place = COMMANDS.iter().position(|(table, _)| *table == name);
+            if let Some(place) = place.filter(|_| !is_under_way) {
+                self.0[place].consider(place, is_due);
             }
         }
-        if tables == 0 {
+    }
+}
+
+impl Vacuum {
+    fn consider(&mut self, place: usize, is_due: bool) {
+        if !is_due {
             // What was due is done.
             self.pause = PAUSE;
             return;
@@ -84,7 +90,7 @@ impl Vacuums {
             return;
         }
         // Without a free slot it is tried again at the next look.
-        if registration(super::my_database(), tables)
+        if registration(super::my_database(), place)
             .load_dynamic()
             .is_ok()
         {
@@ -95,8 +101,8 @@ impl Vacuums {
     }
 }
 
-fn registration(database: pg_sys::Oid, tables: usize) -> BackgroundWorkerBuilder {
-    let argument = (tables << 32) | database.to_u32() as usize;
+fn registration(database: pg_sys::Oid, place: usize) -> BackgroundWorkerBuilder {
+    let argument = (place << 32) | database.to_u32() as usize;
     BackgroundWorkerBuilder::new(VACUUM)
         .set_library(LIBRARY)
         .set_function("trax_vacuum_main")
@@ -108,12 +114,15 @@ fn registration(database: pg_sys::Oid, tables: usize) -> BackgroundWorkerBuilder
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
-    let database = pg_sys::Oid::from(argument.value() as u32);
+    let (database, place) = of_argument(argument);
+    let Some((_, command)) = COMMANDS.get(place) else {
+        return;
+    };
     if memory::available() {
         // Registered before the connection is, so it runs after that has left the process array.
         // SAFETY: the callback has the right signature and lives as long as the library.
-        unsafe { pg_sys::on_shmem_exit(Some(leave), pg_sys::Datum::from(database)) };
-        if !memory::vacuum_enters(database, my_pid()) {
+        unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
+        if !memory::vacuum_enters(database, place, my_pid()) {
             return;
         }
     }
@@ -122,17 +131,19 @@ pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
     // time.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
     scheduler::settle_session();
-    for (place, (_, command)) in COMMANDS.iter().enumerate() {
-        if (argument.value() >> 32) & (1 << place) != 0 {
-            run(command);
-        }
-    }
+    run(command);
+}
+
+fn of_argument(argument: pg_sys::Datum) -> (pg_sys::Oid, usize) {
+    let database = pg_sys::Oid::from(argument.value() as u32);
+    (database, argument.value() >> 32)
 }
 
 unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: releases what an error on the way here may have left.
     unsafe { pg_sys::LWLockReleaseAll() };
-    memory::vacuum_leaves(pg_sys::Oid::from(argument.value() as u32), my_pid());
+    let (database, place) = of_argument(argument);
+    memory::vacuum_leaves(database, place, my_pid());
 }
 
 /// Runs a VACUUM as a statement of its own: it begins and ends transactions.
