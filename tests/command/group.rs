@@ -152,6 +152,25 @@ async fn a_granted_reader_reads_and_changes_nothing() {
         assert_eq!(code, Some(1), "{arguments:?}");
         assert!(errors.contains("42501"), "{errors}");
     }
+    let limited = [
+        "grant", &role, "producer", "--task", "mail", "--group", "a", "--group", "b",
+    ];
+    let changes = objects(&db, &limited);
+    assert_eq!(
+        changes,
+        [json!({"role": role, "level": "producer", "tasks": ["mail"], "groups": ["a", "b"]})]
+    );
+    let (code, _, errors) = as_role(&["enqueue", "mail", "--group", "a"]);
+    assert_eq!(code, Some(0), "{errors}");
+    for other in [
+        ["enqueue", "other", "--group", "a"],
+        ["enqueue", "mail", "--group", "c"],
+    ] {
+        let (code, _, errors) = as_role(&other);
+        assert_eq!(code, Some(1), "{other:?}");
+        assert!(errors.contains("42501"), "{errors}");
+    }
+    refused(&db, 1, &["grant", &role, "reader", "--task", "mail"]);
     let errors = refused(&db, 1, &["grant", "no_such_role_anywhere", "reader"]);
     assert!(
         errors.contains("no_such_role_anywhere") && errors.contains("hint: "),

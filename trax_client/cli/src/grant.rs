@@ -35,6 +35,12 @@ pub(crate) struct Arguments {
     /// What it may do
     #[arg(value_parser = PossibleValuesParser::new(LEVELS.map(|(name, _)| name)))]
     level: String,
+    /// A producer or worker of this task only; may be repeated
+    #[arg(long = "task", value_name = "TASK")]
+    tasks: Vec<String>,
+    /// A producer or worker in this group only; may be repeated
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
     #[command(flatten)]
     output: Options,
 }
@@ -43,6 +49,10 @@ pub(crate) struct Arguments {
 struct Change {
     role: String,
     level: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Vec<String>>,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -52,7 +62,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .map(|(_, level)| *level)
         .ok_or_else(|| Failure::usage(format!("no level \"{}\"", arguments.level)))?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let granted = session.client().grant_access(&arguments.role, level).await;
+    let only = |names: &Vec<String>| (!names.is_empty()).then(|| names.clone());
+    let (tasks, groups) = (only(&arguments.tasks), only(&arguments.groups));
+    let granted = session
+        .client()
+        .grant_limited_access(&arguments.role, level, tasks.as_deref(), groups.as_deref())
+        .await;
     granted.map_err(|error| match error {
         // The server looks the name up before any function of ours could give a hint.
         Error::UnknownManifest(_) => Failure::from(error).hint(format!(
@@ -61,11 +76,24 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         )),
         error => error.into(),
     })?;
-    let (role, level) = (arguments.role, arguments.level);
-    arguments
-        .output
-        .changes(&[Change { role, level }], |change| {
-            format!("role \"{}\" has the level {}", change.role, change.level)
-        })?;
+    let change = Change {
+        role: arguments.role,
+        level: arguments.level,
+        tasks,
+        groups,
+    };
+    arguments.output.changes(&[change], |change| {
+        let only = |what: &str, names: &Option<Vec<String>>| match names {
+            Some(names) => format!(", {what} {}", names.join(", ")),
+            None => String::new(),
+        };
+        format!(
+            "role \"{}\" has the level {}{}{}",
+            change.role,
+            change.level,
+            only("tasks", &change.tasks),
+            only("groups", &change.groups)
+        )
+    })?;
     Ok(ExitCode::SUCCESS)
 }

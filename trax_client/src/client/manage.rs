@@ -98,11 +98,27 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Gives a role what a level needs; `role` is its name as it is, without quotes.
+    /// Sets what a role may do, for any task and group; `role` is its name as it is, without quotes.
     pub async fn grant_access(&self, role: &str, level: Access) -> Result<()> {
+        self.grant_limited_access(role, level, None, None).await
+    }
+
+    /// Sets what a role may do, as a producer or a worker of these tasks and groups only; `None` is
+    /// all of them.
+    pub async fn grant_limited_access(
+        &self,
+        role: &str,
+        level: Access,
+        tasks: Option<&[String]>,
+        groups: Option<&[String]>,
+    ) -> Result<()> {
+        let tasks = tasks.map(<[String]>::to_vec);
+        let groups = groups.map(<[String]>::to_vec);
         Call::new("grant_access")
             .arg("role", &Role(role))
             .arg("level", &level.name())
+            .option("tasks", &tasks)
+            .option("groups", &groups)
             .run(self.db)
             .await
     }
