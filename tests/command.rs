@@ -11,6 +11,7 @@ mod exec_end;
 mod group;
 mod health;
 mod help;
+mod hostile;
 mod import;
 mod jobs;
 mod manifest;

@@ -150,7 +150,7 @@ const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name 
     max_retries priority reason requeued_job_id resolution_note resolved_at status task unique_key";
 const MANIFEST: &str = "cron depends_mode depends_on dormant enabled evaluation_error every group_name \
     last_queued_at last_success_at name next_run_at parked_on run_at task timezone";
-const WHOLE_MANIFEST: &str = "applied created_at cron dependents depends_mode depends_on disabled_reason dormant enabled \
+const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depends_mode depends_on disabled_reason dormant enabled \
     ends_at evaluation_error evaluation_failed_since evaluation_failures every exclusions group_name input last_queued_at \
     last_scheduled_for last_skipped_for last_success_at made_up manifest_id max_concurrency max_retries misfire \
     misfire_limit misfire_threshold name next_run_at next_scheduled_for overlap parked_due_at parked_on parked_since \

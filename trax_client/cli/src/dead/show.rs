@@ -56,14 +56,16 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         json(&letters)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.output.quiet {
+        let statuses = letters.iter().map(|whole| whole.letter.status.clone());
+        arguments.output.keys(statuses)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let texts: Vec<String> = letters
         .iter()
-        .map(|whole| match arguments.output.quiet {
-            true => whole.letter.status.clone(),
-            false => whole.text(session.now),
-        })
+        .map(|whole| whole.text(session.now))
         .collect();
-    say(&texts.join(if arguments.output.quiet { "\n" } else { "\n\n" }))?;
+    say(&texts.join("\n\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

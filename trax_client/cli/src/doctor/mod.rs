@@ -199,11 +199,7 @@ fn show(findings: &[Finding], examined: Option<&Reached>, output: Options) -> Re
         return json(findings);
     }
     if output.quiet {
-        let causes: Vec<&str> = findings.iter().map(|f| f.cause.as_str()).collect();
-        return match causes.as_slice() {
-            [] => Ok(()),
-            causes => say(&causes.join("\n")),
-        };
+        return output.keys(findings.iter().map(|finding| finding.cause.clone()));
     }
     let mut texts: Vec<String> = findings.iter().map(Finding::text).collect();
     if let Some(examined) = examined {

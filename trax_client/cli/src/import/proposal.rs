@@ -199,13 +199,8 @@ pub(super) async fn settle(
     if output.json {
         output::json(&proposals)?;
     } else if output.quiet {
-        let names: Vec<&str> = manifests
-            .iter()
-            .filter_map(|m| m["name"].as_str())
-            .collect();
-        if !names.is_empty() {
-            say(&names.join("\n"))?;
-        }
+        let names = manifests.iter().filter_map(|m| m["name"].as_str());
+        output.keys(names.map(str::to_owned))?;
     } else if !proposals.is_empty() {
         let texts: Vec<String> = proposals.iter().map(Proposal::text).collect();
         say(&texts.join("\n\n"))?;

@@ -79,18 +79,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let output = arguments.output;
     if output.json {
         json(&jobs)?;
+    } else if output.quiet {
+        output.keys(jobs.iter().map(|job| job.state.clone()))?;
     } else {
-        for (number, job) in jobs.iter().enumerate() {
-            if number > 0 {
-                say("")?;
-            }
-            let text = if output.quiet {
-                job.state.clone()
-            } else {
-                job.text(session.now)
-            };
-            say(&text)?;
-        }
+        let texts: Vec<String> = jobs.iter().map(|job| job.text(session.now)).collect();
+        say(&texts.join("\n\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

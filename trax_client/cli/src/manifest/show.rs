@@ -76,9 +76,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             .map(|()| ExitCode::SUCCESS);
     }
     if output.quiet {
-        for name in &arguments.names {
-            say(name)?;
-        }
+        output.keys(arguments.names.iter().cloned())?;
         return Ok(ExitCode::SUCCESS);
     }
     let texts: Vec<String> = manifests

@@ -72,7 +72,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         json(&samples)?;
     } else if arguments.output.quiet {
         let names: BTreeSet<&str> = samples.iter().map(|s| s.name.as_str()).collect();
-        say(&names.into_iter().collect::<Vec<_>>().join("\n"))?;
+        arguments
+            .output
+            .keys(names.into_iter().map(str::to_owned))?;
     } else {
         say(text::exposition(&samples).trim_end())?;
     }

@@ -4,7 +4,7 @@ use console::measure_text_width;
 use trax_client::Json;
 
 use super::table::{Cell, table};
-use super::{Moment, Record, Tone, paint, plain, width};
+use super::{Moment, Record, Tone, one_line, paint, plain, width};
 use trax_terminal::print::folded_at;
 
 /// How far texts stand in from their heading.
@@ -23,7 +23,7 @@ impl Facts {
     }
 
     pub(crate) fn toned(&mut self, label: &'static str, text: impl std::fmt::Display, tone: Tone) {
-        self.facts.push((label, plain(&text.to_string()), tone));
+        self.facts.push((label, one_line(&text.to_string()), tone));
     }
 
     /// Left out when there is none.
@@ -37,7 +37,7 @@ impl Facts {
     pub(crate) fn block(&mut self, heading: impl Into<String>, text: &str) {
         let room = width().map(|width| width.saturating_sub(INDENT));
         let text = folded_at(&plain(text), 0, room);
-        self.blocks.push((heading.into(), text));
+        self.blocks.push((one_line(&heading.into()), text));
     }
 
     /// A table under a heading of its own; left out when it has no row.
@@ -51,7 +51,7 @@ impl Facts {
             let rows: Vec<Vec<Cell>> = records.iter().map(|record| record.cells(now)).collect();
             let room = width().map(|width| width.saturating_sub(INDENT));
             let text = table(R::COLUMNS, &rows, true, room);
-            self.blocks.push((heading.into(), text));
+            self.blocks.push((one_line(&heading.into()), text));
         }
     }
 

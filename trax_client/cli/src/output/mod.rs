@@ -19,7 +19,7 @@ pub(crate) use progress::Progress;
 pub(crate) use table::{Cell, Column, cut, table};
 pub(crate) use time::{Moment, elapsed};
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// Only ids or names, one a line; nothing from commands that change something
     #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
     pub(crate) quiet: bool,
+    /// With --quiet: names as they are, each ended by a zero byte, for xargs -0
+    #[arg(long, requires = "quiet", help_heading = "Output")]
+    pub(crate) null: bool,
     /// More columns; on standard error, which database was asked
     #[arg(long, short, help_heading = "Output")]
     pub(crate) verbose: bool,
@@ -65,7 +68,7 @@ impl Options {
             return json(records);
         }
         if self.quiet {
-            return lines(records.iter().map(Record::key));
+            return self.keys(records.iter().map(Record::key));
         }
         if records.is_empty() {
             print::log("trax", nothing);
@@ -73,6 +76,16 @@ impl Options {
         }
         let rows: Vec<Vec<Cell>> = records.iter().map(|record| record.cells(now)).collect();
         say(&table(R::COLUMNS, &rows, self.verbose, width()))
+    }
+
+    /// What `--quiet` prints: ids or names, one a line whatever they are made of, or with `--null`
+    /// as they are.
+    pub(crate) fn keys(&self, keys: impl Iterator<Item = String>) -> Result<(), Failure> {
+        if self.null {
+            zero_ended(keys)
+        } else {
+            lines(keys)
+        }
     }
 
     /// Tells what a command has changed: a sentence each, an object each, or nothing.
@@ -127,11 +140,30 @@ fn lines(lines: impl Iterator<Item = String>) -> Result<(), Failure> {
     say(&lines.join("\n"))
 }
 
+/// Names as they are, for programs: a terminal gets none of it.
+fn zero_ended(names: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    if stdout.is_terminal() {
+        let message = "--null prints names as they are, which may steer a terminal";
+        return Err(Failure::usage(message).hint("leave it out, or read it with xargs -0"));
+    }
+    let text: String = names.flat_map(|name| [name, "\0".to_owned()]).collect();
+    written(
+        stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush()),
+    )
+}
+
 /// Writes to standard output, nothing that steers a terminal but our own colours; who reads no
 /// further has what they wanted.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()) {
+    written(writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()))
+}
+
+fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
+    match outcome {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::silent()),
         Err(error) => Err(Failure::new(format!("cannot write: {error}"))),

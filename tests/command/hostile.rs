@@ -1,0 +1,175 @@
+//! Hostile text in every field that a stranger can fill, and every command's output: nothing of it
+//! begins a line, and nothing of it steers a terminal.
+
+use super::trax;
+use harness::process::run;
+use harness::session::{Session, session};
+use trax_client::testkit::Database;
+
+/// Ends lines, forges one of ours, moves the cursor, changes colours, and turns the order of
+/// reading.
+const EVIL: &str = "x\ntrax: job 99 completed by root\r\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{8}y";
+
+/// The text as SQL.
+fn evil() -> String {
+    format!("'{EVIL}'")
+}
+
+/// One job of each kind, each with the text wherever its maker may put one.
+async fn fill(s: &Session) {
+    let evil = evil();
+    let all = [
+        format!("select trax.configure_group({evil}, max_active_jobs => 100)"),
+        format!(
+            "select trax.enqueue({evil}, to_jsonb({evil}::text), group_name => {evil}, unique_key => {evil},
+                concurrency_key => {evil}, max_retries => 0)"
+        ),
+        format!("select count(*) from trax.claim_next(worker => {evil})"),
+        format!(
+            "select trax.report_progress(job_id, token, to_jsonb({evil}::text)) from trax.lease"
+        ),
+        format!(
+            "select trax.fail(job_id, token, {evil}, jsonb_build_object({evil}, {evil})) from trax.lease"
+        ),
+        format!("select trax.enqueue({evil}, group_name => {evil}, max_retries => 0)"),
+        format!("select count(*) from trax.claim_next(worker => {evil})"),
+        "select trax.fail(job_id, token, 'dead') from trax.lease".to_owned(),
+        format!("select trax.acknowledge_dead_letter(max(id), {evil}) from trax.dead_letter"),
+        format!("select trax.enqueue({evil}, group_name => {evil})"),
+        format!("select count(*) from trax.claim_next(worker => {evil})"),
+        format!(
+            "select trax.complete(job_id, token, jsonb_build_object({evil}, {evil})) from trax.lease"
+        ),
+        format!("select trax.enqueue({evil}, group_name => {evil})"),
+        format!("select count(*) from trax.claim_next(worker => {evil})"),
+        "select trax.report_progress(job_id, token, '{\"done\": 1}') from trax.lease".to_owned(),
+        format!("select trax.enqueue({evil}, to_jsonb({evil}::text), group_name => {evil})"),
+        format!(
+            "select trax.schedule({evil}, task => {evil}, cron => '0 3 * * *', group_name => {evil})"
+        ),
+        format!(
+            "select trax.schedule({evil} || 2, task => {evil}, depends_on => array[{evil}])"
+        ),
+        format!("select trax.trigger({evil})"),
+        format!("select slot from trax.acquire_token({evil}, {evil}, 1, '1 hour')"),
+        format!("select trax.pause({evil})"),
+    ];
+    for statement in all {
+        s.get(&statement).await;
+    }
+}
+
+fn steers(c: char) -> bool {
+    c.is_control() && c != '\n' && c != '\t'
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Fails when what a command prints steers a terminal, or has a line that the text began.
+fn assert_harmless(arguments: &[&str], printed: &str) {
+    assert!(
+        !printed.chars().any(steers),
+        "{arguments:?} steers the terminal: {printed:?}"
+    );
+    assert!(
+        !printed.lines().any(|line| line.starts_with("trax: job 99")),
+        "{arguments:?} has a forged line: {printed}"
+    );
+}
+
+fn harmless(db: &Database, arguments: &[&str]) -> String {
+    let (_, output, errors) = run(&mut trax(db, arguments));
+    let printed = output + &errors;
+    assert_harmless(arguments, &printed);
+    printed
+}
+
+#[tokio::test]
+async fn no_text_of_others_steers_a_terminal_or_begins_a_line() {
+    let (db, s) = session().await;
+    fill(&s).await;
+    let lists: [&[&str]; 14] = [
+        &["jobs", "list"],
+        &["jobs", "show", "1", "2", "3", "4", "5"],
+        &["dead", "list", "--status", "any"],
+        &["dead", "show", "1", "2"],
+        &["manifest", "list"],
+        &["manifest", "show", EVIL],
+        &["manifest", "why", EVIL],
+        &["manifest", "preview", EVIL],
+        &["group", "list"],
+        &["workers"],
+        &["status"],
+        &["check"],
+        &["doctor", "--patience", "1 us"],
+        &["metrics"],
+    ];
+    let mut seen = 0;
+    for list in lists {
+        for option in [None, Some("--quiet"), Some("--json"), Some("--verbose")] {
+            let arguments: Vec<&str> = list.iter().copied().chain(option).collect();
+            let printed = harmless(&db, &arguments);
+            seen += usize::from(printed.contains("job 99 completed by root"));
+        }
+    }
+    // The text does reach them: a list that shows nothing of it would prove nothing.
+    assert!(seen >= 30, "{seen} outputs show the text");
+    harmless(&db, &["top", "--once"]);
+    harmless(&db, &["manifest", "show", "no such\u{1b}[2J\nmanifest"]);
+    harmless(&db, &["manifest", "disable", EVIL]);
+    harmless(&db, &["manifest", "enable", EVIL]);
+    harmless(&db, &["manifest", "trigger", EVIL]);
+    harmless(&db, &["group", "pause", EVIL]);
+    harmless(&db, &["group", "resume", EVIL]);
+    harmless(&db, &["group", "set", EVIL, "--priority", "3"]);
+    harmless(&db, &["dead", "requeue", "1", "--note", EVIL]);
+    harmless(&db, &["enqueue", EVIL, "{}"]);
+    harmless(&db, &["lock", EVIL, "--no-wait", "--", "true"]);
+    harmless(
+        &db,
+        &["lock", "free", "--verbose", "--holder", EVIL, "--", "true"],
+    );
+    harmless(&db, &["resume"]);
+    // The log of a worker, of jobs that end well and badly, and what their programs print.
+    for program in [
+        "cat",
+        "cat >&2; exit 1",
+        "printf '\\033[2J\\ntrax: job 99' >&2; exit 65",
+    ] {
+        let worker = [
+            "worker",
+            "--exec",
+            program,
+            "--until-empty",
+            "--verbose",
+            "--name",
+            EVIL,
+        ];
+        harmless(&db, &worker);
+    }
+    harmless(&db, &["manifest", "delete", EVIL, "--yes"]);
+}
+
+#[tokio::test]
+async fn quiet_lists_have_a_name_a_line_and_with_null_the_names_as_they_are() {
+    let (db, s) = session().await;
+    for name in [EVIL, "plain"] {
+        s.get(&format!(
+            "select trax.schedule('{name}', task => 't', cron => '@daily')"
+        ))
+        .await;
+    }
+    let quiet = harmless(&db, &["manifest", "list", "--quiet"]);
+    assert_eq!(quiet.lines().count(), 2, "{quiet}");
+    let (code, output, errors) = run(&mut trax(&db, &["manifest", "list", "--quiet", "--null"]));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let mut names: Vec<&str> = output.split_terminator('\0').collect();
+    names.sort_unstable();
+    assert_eq!(names, ["plain", EVIL]);
+    // What it prints can be typed: each name finds its manifest again.
+    for name in names {
+        let (code, _, errors) = run(&mut trax(&db, &["manifest", "show", name]));
+        assert_eq!(code, Some(0), "{errors}");
+    }
+    let (code, _, errors) = run(&mut trax(&db, &["manifest", "list", "--null"]));
+    assert_eq!(code, Some(64), "{errors}");
+}
