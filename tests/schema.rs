@@ -195,7 +195,7 @@ async fn the_library_knows_every_check_of_the_tables_it_writes_directly() {
     let (_db, s) = session().await;
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../trax_pg/src/table/detour.rs"
+        "/../trax_pg/src/server/table/detour.rs"
     );
     let source = std::fs::read_to_string(path).expect("the list can be read");
     let checks = "select c.conname from pg_constraint c
