@@ -116,19 +116,26 @@ declare
     -- As many rows go from the default partition in a second or two, while its readers wait.
     rows_at_most constant int := 200000;
     day timestamptz;
+    open_periods tstzmultirange;
     period tstzrange;
     partition_name text;
     made int := 0;
 begin
     for day in select first_day + n * interval '1 day' from generate_series(0, days_ahead) n
     loop
-        -- Somebody's own partition may cover the day, or a part of it.
-        for period in
-            select unnest(
+        -- Somebody's own partition may cover the day, or a part of it. To read the bounds of one
+        -- that another session drops at this moment is to wait for it.
+        begin
+            select
                 tstzmultirange(tstzrange(day, day + interval '1 day'))
                 - coalesce(range_agg(p.period) filter (where not isempty(p.period)), '{}'::tstzmultirange)
-            )
-            from trax.run_partitions() p
+            into open_periods
+            from trax.run_partitions() p;
+        exception
+            when lock_not_available then
+                return made;
+        end;
+        for period in select unnest(open_periods)
         loop
             -- Somebody's table, or a part of the day, may have the name.
             select n.name
@@ -169,12 +176,15 @@ set lock_timeout = '200ms'
 set datestyle = 'ISO'
 as $$
 declare
+    old_partitions text[] := '{}';
     partition_name text;
     dropped int := 0;
 begin
-    -- By what they hold and not by their name: somebody may have made one.
-    for partition_name in
-        select p.name
+    -- By what they hold and not by their name: somebody may have made one. To read the bounds of
+    -- one that another session drops at this moment is to wait for it.
+    begin
+        select array_agg(p.name order by p.upper_bound)
+        into old_partitions
         from (
             select
                 format('%I.%I', n.nspname, c.relname) as name,
@@ -184,8 +194,12 @@ begin
             join pg_namespace n on n.oid = c.relnamespace
             where i.inhparent = 'trax.run'::regclass
         ) p
-        where p.upper_bound <= date_trunc('day', before, 'UTC')
-        order by p.upper_bound
+        where p.upper_bound <= date_trunc('day', before, 'UTC');
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    foreach partition_name in array coalesce(old_partitions, '{}')
     loop
         begin
             execute format('drop table if exists %s', partition_name);
@@ -197,13 +211,19 @@ begin
         end;
     end loop;
     -- Rows that found no partition: few, or none.
-    delete from trax.run_default r
-    where r.ctid = any (array(
-        select o.ctid
-        from trax.run_default o
-        where o.finished_at < before
-        limit 10000
-    ));
+    begin
+        delete from trax.run_default r
+        where r.ctid = any (array(
+            select o.ctid
+            from trax.run_default o
+            where o.finished_at < before
+            limit 10000
+        ));
+    exception
+        -- Another session drops or makes a partition; the next cleanup deletes them.
+        when lock_not_available then
+            null;
+    end;
     return dropped;
 end;
 $$;

@@ -98,7 +98,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Sets what a role may do, for any task and group; `role` is its name as it is, without quotes.
+    /// Sets what a role may do, for any task and group; `role` is its name as it is, without
+    /// quotes.
     pub async fn grant_access(&self, role: &str, level: Access) -> Result<()> {
         self.grant_limited_access(role, level, None, None).await
     }
