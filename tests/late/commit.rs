@@ -223,7 +223,11 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
     let (server, s) = two_phase().await;
     s.get("begin; select trax.enqueue('t')").await;
     s.get("prepare transaction 'enqueued'").await;
-    // The server goes on with new shared memory; when it was started stays.
+    // The server goes on with new shared memory; when it was started stays. Until it has noticed,
+    // it takes connections as before: another checkpointer shows that it has.
+    let checkpointer =
+        "select max(pid)::text from pg_stat_activity where backend_type = 'checkpointer'";
+    let before = s.get(checkpointer).await;
     send_signal("KILL", s.pid());
     let database = server.existing("prepared");
     let client = eventually("the server is back", PATIENCE, async || {
@@ -233,8 +237,11 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
             .await
             .map_err(|error| error.to_string())?;
         tokio::spawn(connection);
-        let rows = client.query("select 1", &[]).await;
-        rows.map(|_| client).map_err(|error| error.to_string())
+        let row = client.query_one(checkpointer, &[]).await;
+        match row.map(|row| row.get::<_, Option<String>>(0)) {
+            Ok(Some(pid)) if pid != before => Ok(client),
+            seen => Err(format!("{seen:?}")),
+        }
     })
     .await;
     scheduler_of(&client, "prepared", PATIENCE).await;
