@@ -37,7 +37,7 @@ pgspot: install
 	scripts/pgspot
 
 proof: install
-	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture sweep:: late:: model::
+	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture limit::sweep whole::late whole::model
 	TRAX_FAULTS=whole cargo test --package trax_tests --test trax -- --nocapture worker::fault worker::siege
 
 chaos: SECONDS ?= 120

@@ -1,7 +1,12 @@
 //! Manifests: what `trax.schedule` stores, when the first run is, and what a person does with them.
 
+mod apply;
+mod explain;
+mod far_ahead;
+mod preview;
 mod race;
 mod timing;
+mod zone_update;
 
 use harness::manifest::{Hourly, due_since, state};
 use harness::session::{Session, session};

@@ -28,6 +28,7 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
         "health::",
         "hosts::",
         "reach::",
+        "language::",
     ] {
         tests.args(["--skip", &format!("worker::{left_out}")]);
     }

@@ -6,10 +6,10 @@
 //!
 //! | pair | where |
 //! |---|---|
-//! | claim, claim | `claim.rs` (two open transactions, old snapshots); limited: `limit/group.rs`, `limit/database.rs`; a key: here |
+//! | claim, claim | `claim/mod.rs` (two open transactions, old snapshots); limited: `limit/group.rs`, `limit/database.rs`; a key: here |
 //! | claim, cancel | here |
-//! | cancel, claim | `claim.rs` (stepped over); here (after the commit) |
-//! | claim, pause; pause, claim | `group.rs`; a limited group: here |
+//! | cancel, claim | `claim/mod.rs` (stepped over); here (after the commit) |
+//! | claim, pause; pause, claim | `group/mod.rs`; a limited group: here |
 //! | claim, resize | from no limit: `limit/group.rs`; growing, shrinking, no longer limited, of a key: here |
 //! | resize, claim | here |
 //! | complete, reap; reap, complete | `lease/race.rs`; when the first is undone: here |

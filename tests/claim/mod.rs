@@ -1,5 +1,9 @@
 //! Claiming: order, filters, no job twice, no job hidden.
 
+mod aging;
+mod complete_and_claim;
+mod lane;
+
 use harness::session::{Claimed, Session, session};
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! Launcher and schedulers: they come by themselves, come back, sleep lightly and leave when asked.
 
 mod database;
-mod home;
 mod not_preloaded;
 mod server;
 mod trouble;
+mod vacuum;
 
 use harness::prompt::takes_less_than;
 use harness::scheduler::{

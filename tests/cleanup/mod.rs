@@ -1,5 +1,7 @@
 //! Retention: whole days of history are dropped, whoever made their partitions.
 
+mod retention;
+
 use harness::database;
 use harness::scheduler::{connect, execute, value, violations};
 

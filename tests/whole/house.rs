@@ -1,5 +1,5 @@
 //! The shape of the source: which way modules call each other, how long a file is, how wide a
-//! comment.
+//! comment, where a test lies.
 //!
 //! Words: an *import* is a module that another names, in a `use` line or in place; it runs *up*
 //! when the module that it names stands before its own in `lib.rs`. A *circle* is a set of modules
@@ -10,6 +10,17 @@ use std::path::{Path, PathBuf};
 
 /// Imports of the extension that run up, each with its reason. Make it shorter.
 const UP: [(&str, &str); 0] = [];
+/// Folders of tests beside those of the stages: `scheduler` is the stage `worker`, for `worker` is
+/// the client's.
+const OTHER_TESTS: [&str; 7] = [
+    "chaos",
+    "command",
+    "harness",
+    "scheduler",
+    "testkit",
+    "whole",
+    "worker",
+];
 /// The longest file, in lines.
 const LONGEST_FILE: usize = 500;
 /// The widest line of a comment, in columns.
@@ -181,16 +192,20 @@ fn top(module: &str) -> &str {
     module.split("::").next().unwrap_or(module)
 }
 
+/// The stages of the extension, in the order in which work moves.
+fn stages() -> Vec<String> {
+    read(&root().join("trax_pg/src/lib.rs"))
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "))
+        .filter_map(|line| line.strip_suffix(';').map(str::to_owned))
+        .collect()
+}
+
 #[test]
 fn work_moves_down_the_list_of_stages() {
     let source = root().join("trax_pg/src");
-    let library = read(&source.join("lib.rs"));
-    let order: Vec<&str> = library
-        .lines()
-        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "))
-        .filter_map(|line| line.strip_suffix(';'))
-        .collect();
-    let place = |module: &str| order.iter().position(|stage| *stage == top(module));
+    let order = stages();
+    let place = |module: &str| order.iter().position(|stage| stage == top(module));
     let mut up = BTreeSet::new();
     for (module, imports) in &Modules::read(&source).0 {
         for import in imports {
@@ -243,6 +258,25 @@ fn a_circle_and_an_import_in_a_list_are_found() {
         import("d", "a"),
     ]));
     assert_eq!(modules.circles(), [["a", "b", "c"]]);
+}
+
+#[test]
+fn a_test_lies_in_the_folder_of_the_stage_that_it_is_about() {
+    let stages = stages();
+    let tests = root().join("tests");
+    let mut found = Vec::new();
+    files(&tests, "rs", &mut found);
+    for path in found {
+        let path = path.strip_prefix(&tests).expect("it is in the folder");
+        let name = path.iter().next().and_then(|name| name.to_str());
+        let name = name.expect("a name");
+        let belongs = name == "main.rs" || OTHER_TESTS.contains(&name);
+        assert!(
+            belongs || stages.iter().any(|stage| stage == name),
+            "tests/{}: neither a stage of lib.rs nor {OTHER_TESTS:?}",
+            path.display()
+        );
+    }
 }
 
 #[test]

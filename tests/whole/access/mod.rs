@@ -4,7 +4,6 @@ mod code;
 mod hostile;
 mod install;
 mod matrix;
-mod scope;
 
 use harness::session::{Session, session};
 use std::collections::BTreeSet;

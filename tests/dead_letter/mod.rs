@@ -1,5 +1,7 @@
 //! Dead letters: made once, resolved once, forgotten in time.
 
+mod bulk;
+
 use harness::session::{Session, session};
 
 const LETTERS: &str = "select status, resolution_note, requeued_job_id, resolved_at is not null

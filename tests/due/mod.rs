@@ -1,5 +1,12 @@
 //! Due manifests: what is queued, for which occurrence, and what parks a manifest.
 
+mod exclusion;
+mod guard;
+mod misfire;
+mod overlap;
+mod share;
+mod variance;
+
 use harness::session::{Session, session};
 
 const STATE: &str =

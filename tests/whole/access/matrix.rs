@@ -95,7 +95,7 @@ async fn each_level_may_do_what_the_matrix_says_and_nothing_else() {
     let (more, less) = (only(&seen, &wanted), only(&wanted, &seen));
     assert!(
         more.is_empty() && less.is_empty(),
-        "of the server and not in tests/access/matrix.txt:\n{}\nin it and not of the server:\n{}",
+        "of the server and not in tests/whole/access/matrix.txt:\n{}\nin it and not of the server:\n{}",
         more.join("\n"),
         less.join("\n")
     );

@@ -314,7 +314,7 @@ async fn an_assertion_on_the_queue_gives_the_job_or_shows_what_is_there() -> Res
     );
     let said = complaint(assert_enqueued::<Ship>(&db, |job| job.priority == 8)).await?;
     assert!(
-        said.ends_with(&line) && said.contains("tests/inline.rs:"),
+        said.ends_with(&line) && said.contains("tests/testkit/mod.rs:"),
         "{said}"
     );
     let said = complaint(assert_not_enqueued::<Ship>(&db)).await?;

@@ -5,8 +5,8 @@ use harness::manifest::{complete_one, due_since, waiting};
 use harness::session::{Session, session};
 
 /// What a cycle queues, by hand and without its lock: the statement of the product.
-const QUEUE: &str = include_str!("../sql/query/due/queue.sql");
-const LOCK: &str = include_str!("../sql/query/due/lock.sql");
+const QUEUE: &str = include_str!("../../sql/query/due/queue.sql");
+const LOCK: &str = include_str!("../../sql/query/due/lock.sql");
 
 /// The statements of a second cycle, prepared in a session.
 async fn prepare(s: &Session) {

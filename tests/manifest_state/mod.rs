@@ -1,0 +1,3 @@
+//! When a manifest runs next.
+
+mod dependency;

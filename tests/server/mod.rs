@@ -1,0 +1,3 @@
+//! What the extension asks of the server.
+
+mod durability;

@@ -1,0 +1,18 @@
+//! What is about no stage alone: the install, the rights, the pages, crashes, and all stages at once.
+
+mod access;
+mod bad_row;
+mod crash;
+mod diagnose;
+mod dump;
+mod errors;
+mod house;
+mod idle;
+mod late;
+mod lock_order;
+mod model;
+mod pair;
+mod plan;
+mod readme;
+mod schema;
+mod settings;
