@@ -1,6 +1,7 @@
--- The queue and the leases: whether what is dead is worth a vacuum, and whether one is under way.
--- $1 dead rows that are. A crash makes the server forget what is dead: what is large then is
--- vacuumed once, where the server counts and notes that.
+-- The queue and the leases: whether what is dead is worth a vacuum, and whether one is under way;
+-- the dead rows, and the vacuums that came to their end.
+-- $1 dead rows that are worth one. A crash makes the server forget what is dead: what is large then
+-- is vacuumed once, where the server counts and notes that.
 select
     c.relname::text,
     pg_catalog.pg_stat_get_dead_tuples(c.oid) >= $1 + pg_catalog.pg_stat_get_live_tuples(c.oid) / 5
@@ -14,6 +15,8 @@ select
         select
         from pg_catalog.pg_stat_progress_vacuum v
         where v.relid = c.oid
-    )
+    ),
+    pg_catalog.pg_stat_get_dead_tuples(c.oid),
+    pg_catalog.pg_stat_get_vacuum_count(c.oid)
 from pg_catalog.pg_class c
 where c.oid in ('trax.work_queue'::regclass, 'trax.lease'::regclass)

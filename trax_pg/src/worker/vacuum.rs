@@ -7,8 +7,8 @@
 //! takes so long at that rate that leases would grow behind it.
 //!
 //! Holds, for each table: while somebody's snapshot keeps the horizon where it was at the last
-//! vacuum, there is no other; and where one follows another at once, because it removed little or
-//! failed, each waits twice as long as the one before, up to a minute.
+//! vacuum, there is no other; and after one that failed or left half of the dead rows, the next
+//! waits twice as long as that one did, up to a minute.
 
 use super::{LIBRARY, my_pid, receive_signals, scheduler};
 use crate::columns::Waiting;
@@ -45,9 +45,23 @@ pub(super) struct Vacuums([Vacuum; memory::VACUUMS]);
 struct Vacuum {
     /// The horizon when the last worker was started: what died after it stayed.
     horizon: pg_sys::TransactionId,
-    /// When the last worker was started, and how long the next one waited for is put off.
-    started: Option<Instant>,
+    /// What was seen when the last worker was started.
+    before: Option<Before>,
+    /// How long after that the next one may start.
     pause: Duration,
+}
+
+struct Before {
+    at: Instant,
+    dead_rows: i64,
+    vacuums: i64,
+}
+
+/// A row of `vacuum_due.sql`.
+struct Seen {
+    is_due: bool,
+    dead_rows: i64,
+    vacuums: i64,
 }
 
 /// Between two vacuums when the first was of use, and at most.
@@ -63,23 +77,27 @@ impl Vacuums {
         let rows = spi.query(&VACUUM_DUE, &[arg(DEAD_ROWS)]);
         for row in rows.iter() {
             let name: String = row.must(1);
-            let (is_due, is_under_way) = (row.must::<bool>(2), row.must::<bool>(3));
+            let is_under_way: bool = row.must(3);
+            let seen = Seen {
+                is_due: row.must(2),
+                dead_rows: row.must(4),
+                vacuums: row.must(5),
+            };
             let place = COMMANDS.iter().position(|(table, _)| *table == name);
             if let Some(place) = place.filter(|_| !is_under_way) {
-                self.0[place].consider(place, is_due);
+                self.0[place].consider(place, &seen);
             }
         }
     }
 }
 
 impl Vacuum {
-    fn consider(&mut self, place: usize, is_due: bool) {
-        if !is_due {
-            // What was due is done.
+    fn consider(&mut self, place: usize, seen: &Seen) {
+        if !seen.is_due || self.was_of_use(seen) {
             self.pause = PAUSE;
-            return;
         }
-        if self.started.is_some_and(|at| at.elapsed() < self.pause) {
+        let waits = |before: &Before| before.at.elapsed() < self.pause;
+        if !seen.is_due || self.before.as_ref().is_some_and(waits) {
             return;
         }
         let horizon = table::horizon(Waiting::TABLE);
@@ -95,9 +113,21 @@ impl Vacuum {
             .is_ok()
         {
             self.horizon = horizon;
-            self.started = Some(Instant::now());
+            self.before = Some(Before {
+                at: Instant::now(),
+                dead_rows: seen.dead_rows,
+                vacuums: seen.vacuums,
+            });
             self.pause = (self.pause * 2).clamp(PAUSE, LONGEST_PAUSE);
         }
+    }
+
+    /// Whether the last vacuum came to its end and most of what was dead is gone. At the full rate
+    /// enough is dead again at each look, so that being due does not tell.
+    fn was_of_use(&self, seen: &Seen) -> bool {
+        self.before.as_ref().is_some_and(|before| {
+            seen.vacuums > before.vacuums && seen.dead_rows < before.dead_rows / 2
+        })
     }
 }
 
@@ -174,5 +204,33 @@ fn run(command: &CStr) {
         pg_sys::MemoryContextDelete(context);
         pg_sys::pgstat_report_stat(true);
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(dead_rows: i64, vacuums: i64) -> bool {
+        let vacuum = Vacuum {
+            before: Some(Before {
+                at: Instant::now(),
+                dead_rows: 400_000,
+                vacuums: 7,
+            }),
+            ..Vacuum::default()
+        };
+        vacuum.was_of_use(&Seen {
+            is_due: true,
+            dead_rows,
+            vacuums,
+        })
+    }
+
+    #[test]
+    fn a_vacuum_is_of_use_when_it_ended_and_most_is_gone() {
+        assert!(after(120_000, 8), "enough is dead again, and it is due");
+        assert!(!after(120_000, 7), "it failed, or skipped a locked table");
+        assert!(!after(390_000, 8), "somebody's snapshot kept the rows");
     }
 }
