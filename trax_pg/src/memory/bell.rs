@@ -2,6 +2,7 @@
 //! happened.
 
 use super::{available, lane};
+use crate::server::backend::my_database;
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard};
 use std::cell::UnsafeCell;
@@ -83,8 +84,7 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     if let Some(known) = unsafe { BELL.load(Ordering::Relaxed).as_ref() } {
         return Some(known);
     }
-    // SAFETY: a plain number.
-    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let database = my_database().to_u32();
     if database == 0 {
         return None;
     }

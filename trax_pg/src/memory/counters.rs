@@ -6,7 +6,7 @@
 //! own. A place once given to a database stays its own until that is gone.
 
 use super::{SLOTS, available, forget_dropped};
-use pgrx::pg_sys;
+use crate::server::backend::my_database;
 use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -180,11 +180,6 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn my_database() -> u32 {
-    // SAFETY: a plain number.
-    unsafe { pg_sys::MyDatabaseId }.to_u32()
-}
-
 /// The tally of this process's database; `None` without shared memory and when all are given.
 /// Inside a transaction only.
 pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
@@ -206,7 +201,7 @@ pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
 /// Finds the tally of this process's database, or gives it one that is free.
 fn take_database() -> Option<()> {
     let tallies = TALLIES.exclusive();
-    let tally = tallies.database(my_database())?;
+    let tally = tallies.database(my_database().to_u32())?;
     DATABASE.store(std::ptr::from_ref(tally).cast_mut(), Ordering::Relaxed);
     Some(())
 }
@@ -218,7 +213,7 @@ pub(crate) fn task_place(task: &str) -> Option<usize> {
     if !available() || task.is_empty() {
         return None;
     }
-    let mine = my_database();
+    let mine = my_database().to_u32();
     let place = TALLIES.exclusive().task_place(mine, task);
     if place.is_some() {
         return place;
@@ -345,7 +340,7 @@ pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
     if !available() {
         return Vec::new();
     }
-    let mine = my_database();
+    let mine = my_database().to_u32();
     let places: Vec<usize> = {
         let tallies = TALLIES.share();
         (0..TASKS + SLOTS)

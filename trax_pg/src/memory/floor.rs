@@ -20,14 +20,13 @@
 //! A floor that another has taken the place of, or that a restart has lost, is absent: leases are
 //! read from the beginning.
 
-use super::available;
-use pgrx::PgSharedMemoryInitialization;
-use pgrx::pg_sys;
+use super::area::Area;
+use crate::server::backend::my_database;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// How many floors there are, of all databases; 16 bytes each.
-const FLOORS: usize = 65_536;
+const PLACES: usize = 65_536;
 /// Counts of what unsettles floors, by hash: those of all floors of a database, of its limit, and
 /// of one thing.
 const VOIDS: usize = 256;
@@ -36,65 +35,17 @@ const OF_LIMIT: usize = 128;
 
 /// All zero is empty.
 #[repr(C)]
-struct Memory {
+pub(super) struct Memory {
     /// How often somebody was about to commit what makes floors void, and how often that has ended.
     begun: [AtomicU64; VOIDS],
     ended: [AtomicU64; VOIDS],
-    job_id: [AtomicI64; FLOORS],
+    job_id: [AtomicI64; PLACES],
     /// Of whom it is, as [`Floor::check`] makes it: two that write to one place at once leave what
     /// is nobody's.
-    check: [AtomicU64; FLOORS],
+    check: [AtomicU64; PLACES],
 }
 
-/// The memory, found by the postmaster and inherited by every process.
-struct Place(AtomicPtr<Memory>);
-
-static MEMORY: Place = Place(AtomicPtr::new(std::ptr::null_mut()));
-
-impl PgSharedMemoryInitialization for Place {
-    type Value = ();
-
-    unsafe fn on_shmem_request(&'static self) {
-        // SAFETY: called from the hook.
-        unsafe { pg_sys::RequestAddinShmemSpace(size_of::<Memory>()) }
-    }
-
-    unsafe fn on_shmem_startup(&'static self, _value: ()) {
-        let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid,
-        // empty memory.
-        unsafe {
-            let memory = pg_sys::ShmemInitStruct(
-                c"trax floors".as_ptr(),
-                size_of::<Memory>(),
-                &raw mut found,
-            )
-            .cast::<Memory>();
-            if !found {
-                memory.write_bytes(0, 1);
-            }
-            self.0.store(memory, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Asks for the memory; for `_PG_init` while preloading.
-#[allow(
-    unexpected_cfgs,
-    reason = "pgrx's macro also names server versions before 15"
-)]
-pub(super) fn request() {
-    use pgrx::{pg_guard, pg_shmem_init};
-    pg_shmem_init!(MEMORY = ());
-}
-
-fn memory() -> Option<&'static Memory> {
-    if !available() {
-        return None;
-    }
-    // SAFETY: null or the memory, which lives as long as the server.
-    unsafe { MEMORY.0.load(Ordering::Relaxed).as_ref() }
-}
+pub(super) static FLOORS: Area<Memory> = Area::zeroed(c"trax floors");
 
 thread_local! {
     /// What this process has unsettled and not settled.
@@ -136,7 +87,7 @@ impl Known {
 impl Floor {
     /// That of this database's thing with the hash `of`, which is another for each kind of things.
     pub(crate) fn of(of: u64) -> Self {
-        let tag = mixed(of ^ mixed(u64::from(here())));
+        let tag = mixed(of ^ mixed(u64::from(my_database().to_u32())));
         let own = OF_LIMIT + tag as usize % (VOIDS - OF_LIMIT);
         Self {
             tag,
@@ -146,7 +97,7 @@ impl Floor {
 
     /// That of this database's limit.
     pub(crate) fn of_database() -> Self {
-        let tag = mixed(u64::from(here()));
+        let tag = mixed(u64::from(my_database().to_u32()));
         let own = OF_DATABASE + tag as usize % (OF_LIMIT - OF_DATABASE);
         Self {
             tag,
@@ -155,7 +106,7 @@ impl Floor {
     }
 
     fn place(self) -> usize {
-        (self.tag >> 40) as usize % FLOORS
+        (self.tag >> 40) as usize % PLACES
     }
 
     fn voids(self, memory: &Memory) -> Option<u64> {
@@ -171,7 +122,9 @@ impl Floor {
 
     /// To be read before the snapshot of a count is taken.
     pub(crate) fn known(self) -> Known {
-        memory().map_or(Known::NOTHING, |memory| self.known_in(memory))
+        FLOORS
+            .get()
+            .map_or(Known::NOTHING, |memory| self.known_in(memory))
     }
 
     fn known_in(self, memory: &Memory) -> Known {
@@ -194,7 +147,9 @@ impl Floor {
     /// Whether a count that began there sees all that its snapshot does, which it has taken
     /// meanwhile.
     pub(crate) fn holds(self, known: Known) -> bool {
-        memory().is_none_or(|memory| self.holds_in(memory, known))
+        FLOORS
+            .get()
+            .is_none_or(|memory| self.holds_in(memory, known))
     }
 
     fn holds_in(self, memory: &Memory, known: Known) -> bool {
@@ -205,7 +160,7 @@ impl Floor {
     /// counted.
     pub(crate) fn raise(self, known: Known, job_id: i64) {
         if job_id != known.from
-            && let Some(memory) = memory()
+            && let Some(memory) = FLOORS.get()
         {
             self.write(memory, known, job_id);
         }
@@ -213,7 +168,7 @@ impl Floor {
 
     /// Lowers it to a job that is being claimed. The caller holds the lock of what is claimed.
     pub(crate) fn lower(self, job_id: i64) {
-        let Some(memory) = memory() else { return };
+        let Some(memory) = FLOORS.get() else { return };
         let known = self.known_in(memory);
         if job_id < known.from {
             self.write(memory, known, job_id);
@@ -236,24 +191,19 @@ impl Floor {
 
     /// Makes it void, with a few others. The caller holds the lock of what is counted.
     pub(crate) fn forget(self) {
-        if let Some(memory) = memory() {
+        if let Some(memory) = FLOORS.get() {
             memory.begun[self.voids[0]].fetch_add(1, Ordering::SeqCst);
             memory.ended[self.voids[0]].fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-fn here() -> u32 {
-    // SAFETY: a plain number of this backend.
-    unsafe { pg_sys::MyDatabaseId }.to_u32()
-}
-
 fn of_this_database() -> usize {
-    mixed(u64::from(here())) as usize % OF_DATABASE
+    mixed(u64::from(my_database().to_u32())) as usize % OF_DATABASE
 }
 
 fn unsettle(what: usize) {
-    if let Some(memory) = memory() {
+    if let Some(memory) = FLOORS.get() {
         UNSETTLED.with_borrow_mut(|unsettled| {
             unsettled.push(what);
             memory.begun[what].fetch_add(1, Ordering::SeqCst);
@@ -270,7 +220,7 @@ pub(crate) fn unsettle_all() {
 /// What this session has unsettled can be seen, or is undone.
 pub(crate) fn settle() {
     let unsettled = UNSETTLED.take();
-    if let Some(memory) = memory() {
+    if let Some(memory) = FLOORS.get() {
         for what in unsettled {
             memory.ended[what].fetch_add(1, Ordering::SeqCst);
         }

@@ -5,13 +5,12 @@
 //! behind those and not at all that waits. An opening counts before it is remembered: who looked at
 //! the gate before, and so remembers it as closed, reads of it later.
 
-use super::available;
-use pgrx::PgSharedMemoryInitialization;
-use pgrx::pg_sys;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use super::area::Area;
+use crate::server::backend::my_database;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Gates by the hash of their groups; two groups with one place open each other's.
-const GATES: usize = 16_384;
+const PLACES: usize = 16_384;
 /// How long a closed gate is believed without counting again.
 pub(crate) const GATE_MICROS: i64 = 1_000_000;
 
@@ -20,70 +19,22 @@ const OPENINGS: usize = 4096;
 
 /// All zero is open.
 #[repr(C)]
-struct Memory {
+pub(super) struct Memory {
     /// How often a gate was opened, and which by that number: it and one, and the place of the
     /// gate.
     opened: AtomicU64,
     openings: [AtomicU64; OPENINGS],
-    changes: [AtomicU64; GATES],
+    changes: [AtomicU64; PLACES],
     /// The group and its changes when it was found full, and until when that is believed.
-    closed: [AtomicU64; GATES],
-    until: [AtomicI64; GATES],
+    closed: [AtomicU64; PLACES],
+    until: [AtomicI64; PLACES],
 }
 
-/// The memory, found by the postmaster and inherited by every process.
-struct Place(AtomicPtr<Memory>);
-
-static MEMORY: Place = Place(AtomicPtr::new(std::ptr::null_mut()));
-
-impl PgSharedMemoryInitialization for Place {
-    type Value = ();
-
-    unsafe fn on_shmem_request(&'static self) {
-        // SAFETY: called from the hook.
-        unsafe { pg_sys::RequestAddinShmemSpace(size_of::<Memory>()) }
-    }
-
-    unsafe fn on_shmem_startup(&'static self, _value: ()) {
-        let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid,
-        // empty memory.
-        unsafe {
-            let memory = pg_sys::ShmemInitStruct(
-                c"trax gates".as_ptr(),
-                size_of::<Memory>(),
-                &raw mut found,
-            )
-            .cast::<Memory>();
-            if !found {
-                memory.write_bytes(0, 1);
-            }
-            self.0.store(memory, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Asks for the memory; for `_PG_init` while preloading.
-#[allow(
-    unexpected_cfgs,
-    reason = "pgrx's macro also names server versions before 15"
-)]
-pub(super) fn request() {
-    use pgrx::{pg_guard, pg_shmem_init};
-    pg_shmem_init!(MEMORY = ());
-}
-
-fn memory() -> Option<&'static Memory> {
-    if !available() {
-        return None;
-    }
-    // SAFETY: null or the memory, which lives as long as the server.
-    unsafe { MEMORY.0.load(Ordering::Relaxed).as_ref() }
-}
+pub(super) static GATES: Area<Memory> = Area::zeroed(c"trax gates");
 
 /// Opens all gates.
 pub(crate) fn open_gates() {
-    if let Some(memory) = memory() {
+    if let Some(memory) = GATES.get() {
         for changes in &memory.changes {
             changes.fetch_add(1, Ordering::SeqCst);
         }
@@ -96,13 +47,15 @@ pub(crate) fn open_gates() {
 
 /// How often gates were opened.
 pub(crate) fn openings() -> u64 {
-    memory().map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
+    GATES
+        .get()
+        .map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
 }
 
 /// The places of the gates that were opened since there had been so many openings, which it brings
 /// up to date; `None` when these are not known: it may have been any.
 pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
-    let memory = memory()?;
+    let memory = GATES.get()?;
     let (from, to) = (*openings, memory.opened.load(Ordering::SeqCst));
     *openings = to;
     if to - from > OPENINGS as u64 {
@@ -111,7 +64,7 @@ pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     let of = |opening: u64| {
         let entry = memory.openings[opening as usize % OPENINGS].load(Ordering::SeqCst);
         // Another one, or one that is being written.
-        (entry / GATES as u64 == opening + 1).then_some(entry as usize % GATES)
+        (entry / PLACES as u64 == opening + 1).then_some(entry as usize % PLACES)
     };
     (from..to).map(of).collect()
 }
@@ -139,7 +92,9 @@ impl Gate {
 
     /// How often something changed that may have made room; to be read before counting.
     pub(crate) fn changes(self) -> u64 {
-        memory().map_or(0, |m| m.changes[self.hash].load(Ordering::SeqCst))
+        GATES
+            .get()
+            .map_or(0, |m| m.changes[self.hash].load(Ordering::SeqCst))
     }
 
     fn closed(self, changes: u64) -> u64 {
@@ -148,7 +103,7 @@ impl Gate {
     }
 
     pub(crate) fn is_closed(self, now: i64) -> bool {
-        memory().is_some_and(|m| {
+        GATES.get().is_some_and(|m| {
             let until = m.until[self.hash].load(Ordering::Relaxed);
             m.closed[self.hash].load(Ordering::SeqCst) == self.closed(self.changes())
                 && (now..now + 2 * GATE_MICROS).contains(&until)
@@ -157,7 +112,7 @@ impl Gate {
 
     /// The group was full when it was counted after its changes were read.
     pub(crate) fn close(self, changes: u64, now: i64) {
-        if let Some(memory) = memory() {
+        if let Some(memory) = GATES.get() {
             memory.until[self.hash].store(now + GATE_MICROS, Ordering::Relaxed);
             memory.closed[self.hash].store(self.closed(changes), Ordering::SeqCst);
         }
@@ -165,18 +120,17 @@ impl Gate {
 
     /// There may be room.
     pub(crate) fn open(self) {
-        if let Some(memory) = memory() {
+        if let Some(memory) = GATES.get() {
             memory.changes[self.hash].fetch_add(1, Ordering::SeqCst);
             let opening = memory.opened.fetch_add(1, Ordering::SeqCst);
-            let entry = (opening + 1) * GATES as u64 + self.hash as u64;
+            let entry = (opening + 1) * PLACES as u64 + self.hash as u64;
             memory.openings[opening as usize % OPENINGS].store(entry, Ordering::SeqCst);
         }
     }
 }
 
 fn hash(group: u64) -> usize {
-    // SAFETY: a plain number.
-    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    let mixed = (group ^ (u64::from(database) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as usize % GATES
+    let database = u64::from(my_database().to_u32());
+    let mixed = (group ^ (database << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as usize % PLACES
 }

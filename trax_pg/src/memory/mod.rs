@@ -8,6 +8,7 @@
 //!
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
+mod area;
 mod bell;
 pub(crate) mod counters;
 mod floor;
@@ -25,8 +26,12 @@ pub(crate) use lane::{
 
 use bell::{BELLS, silent_bells};
 use counters::{TALLIES, empty_tallies};
+use floor::FLOORS;
+use gate::GATES;
+use lane::{LANES, LOCK as LANES_LOCK};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
+use prepared::{LOCK as PREPARED_LOCK, PREPARED};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How many databases can have a scheduler or a hold at once.
@@ -124,10 +129,12 @@ pub(crate) fn request() {
     pg_shmem_init!(BOARD = empty_board());
     pg_shmem_init!(BELLS = silent_bells());
     pg_shmem_init!(TALLIES = empty_tallies());
-    floor::request();
-    gate::request();
-    lane::request();
-    prepared::request();
+    pg_shmem_init!(FLOORS = ());
+    pg_shmem_init!(GATES = ());
+    pg_shmem_init!(LANES = ());
+    pg_shmem_init!(LANES_LOCK = 0);
+    pg_shmem_init!(PREPARED = ());
+    pg_shmem_init!(PREPARED_LOCK = 0);
     REQUESTED.store(true, Ordering::Relaxed);
 }
 

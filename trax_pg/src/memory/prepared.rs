@@ -1,10 +1,10 @@
 //! Prepared transactions that changed something of ours, until they end: what it was, for the
 //! session that ends them.
 
-use super::{Section, available};
-use pgrx::pg_sys;
-use pgrx::{PgLwLock, PgSharedMemoryInitialization};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use super::Section;
+use super::area::Area;
+use crate::server::backend::my_database;
+use pgrx::PgLwLock;
 
 /// Of a transaction with more sections only that is remembered.
 const SECTIONS: usize = 8;
@@ -29,13 +29,11 @@ pub(crate) struct Prepared {
     pub(crate) configured: bool,
 }
 
-/// The places, as many as the server has for prepared transactions; found by the postmaster and
-/// inherited.
-struct Places(AtomicPtr<Option<Prepared>>);
-
-static PLACES: Places = Places(AtomicPtr::new(std::ptr::null_mut()));
+/// The places, as many as the server has for prepared transactions.
+pub(super) static PREPARED: Area<Option<Prepared>> =
+    Area::new(c"trax prepared transactions", bytes, begin);
 // SAFETY: no other lock has this name.
-static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax prepared") };
+pub(super) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax prepared") };
 
 unsafe extern "C" {
     /// `max_prepared_transactions`, which only a start of the server changes.
@@ -51,45 +49,16 @@ fn bytes() -> usize {
     count().max(1) * size_of::<Option<Prepared>>()
 }
 
-impl PgSharedMemoryInitialization for Places {
-    type Value = ();
-
-    unsafe fn on_shmem_request(&'static self) {
-        // SAFETY: called from the hook.
-        unsafe { pg_sys::RequestAddinShmemSpace(bytes()) }
+unsafe fn begin(places: *mut Option<Prepared>) {
+    for place in 0..count() {
+        // SAFETY: passed on to the caller: there is room for them.
+        unsafe { places.add(place).write(None) };
     }
-
-    unsafe fn on_shmem_startup(&'static self, _value: ()) {
-        let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone.
-        unsafe {
-            let name = c"trax prepared transactions".as_ptr();
-            let places = pg_sys::ShmemInitStruct(name, bytes(), &raw mut found);
-            let places = places.cast::<Option<Prepared>>();
-            if !found {
-                for place in 0..count() {
-                    places.add(place).write(None);
-                }
-            }
-            self.0.store(places, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Asks for the memory; for `_PG_init` while preloading.
-#[allow(
-    unexpected_cfgs,
-    reason = "pgrx's macro also names server versions before 15"
-)]
-pub(super) fn request() {
-    use pgrx::{pg_guard, pg_shmem_init};
-    pg_shmem_init!(PLACES = ());
-    pg_shmem_init!(LOCK = 0);
 }
 
 fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
-    let places = PLACES.0.load(Ordering::Relaxed);
-    if !available() || places.is_null() {
+    let places = PREPARED.start();
+    if places.is_null() {
         return None;
     }
     let _lock = LOCK.exclusive();
@@ -99,15 +68,10 @@ fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
     }))
 }
 
-fn database() -> u32 {
-    // SAFETY: a plain number.
-    unsafe { pg_sys::MyDatabaseId }.to_u32()
-}
-
 /// This session's transaction has been prepared under a name with this hash.
 pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
     let prepared = Prepared {
-        database: database(),
+        database: my_database().to_u32(),
         name,
         claimable,
         configured,
@@ -122,7 +86,7 @@ pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
 
 /// What is known of a prepared transaction of this database that has ended.
 pub(crate) fn take(name: u64) -> Option<Prepared> {
-    let database = database();
+    let database = my_database().to_u32();
     write(|places| {
         let is_it = |known: &Prepared| known.name == name && known.database == database;
         let mut places = places.iter_mut();

@@ -1,6 +1,18 @@
-//! What this session is called.
+//! Which process this is, of which database, and what its session is called.
 
 use pgrx::pg_sys;
+
+/// The process id of this process.
+pub(crate) fn my_pid() -> i32 {
+    // SAFETY: a plain number, set before any code of the library runs.
+    unsafe { pg_sys::MyProcPid }
+}
+
+/// The database that this process is connected to.
+pub(crate) fn my_database() -> pg_sys::Oid {
+    // SAFETY: a plain number.
+    unsafe { pg_sys::MyDatabaseId }
+}
 
 /// How a session is called that does not name its worker: application name and process id.
 pub(crate) fn session_name() -> String {
@@ -10,9 +22,7 @@ pub(crate) fn session_name() -> String {
     } else {
         application.as_str()
     };
-    // SAFETY: a plain number of this backend.
-    let process = unsafe { pg_sys::MyProcPid };
-    format!("{application}:{process}")
+    format!("{application}:{}", my_pid())
 }
 
 /// The application name of this session.

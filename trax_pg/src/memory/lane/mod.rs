@@ -38,13 +38,13 @@
 mod look_again;
 mod places;
 
-use super::available;
+use super::area::{Area, zero};
 use super::bell::{BELLS_AT_MOST, bell};
 pub(crate) use look_again::{look_again, looked_again, to_sweep};
+use pgrx::PgLwLock;
 use pgrx::pg_sys;
-use pgrx::{PgLwLock, PgSharedMemoryInitialization};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 const PLACES: usize = 131_072;
 const BUCKETS: usize = PLACES;
@@ -165,70 +165,29 @@ struct Places {
 }
 
 #[repr(C)]
-struct Memory {
+pub(in crate::memory) struct Memory {
     databases: [Database; BELLS_AT_MOST],
     places: UnsafeCell<Places>,
 }
 
-/// The memory, found by the postmaster and inherited by every process.
-struct Found(AtomicPtr<Memory>);
-
-static MEMORY: Found = Found(AtomicPtr::new(std::ptr::null_mut()));
+pub(in crate::memory) static LANES: Area<Memory> =
+    Area::new(c"trax places of lanes", size_of::<Memory>, begin);
 // SAFETY: no other lock has this name.
-static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax lanes") };
+pub(in crate::memory) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax lanes") };
 
-impl PgSharedMemoryInitialization for Found {
-    type Value = ();
-
-    unsafe fn on_shmem_request(&'static self) {
-        // SAFETY: called from the hook.
-        unsafe { pg_sys::RequestAddinShmemSpace(size_of::<Memory>()) }
+unsafe fn begin(memory: *mut Memory) {
+    // SAFETY: passed on to the caller: there is room for it; all zero is valid, and empty.
+    unsafe {
+        zero(memory);
+        // Without it a producer could choose names that share a bucket; any number does.
+        let places = (*memory).places.get();
+        pg_sys::pg_strong_random((&raw mut (*places).seed).cast(), size_of::<u64>());
     }
-
-    unsafe fn on_shmem_startup(&'static self, _value: ()) {
-        let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone; all zero is a valid,
-        // empty memory.
-        unsafe {
-            let memory = pg_sys::ShmemInitStruct(
-                c"trax places of lanes".as_ptr(),
-                size_of::<Memory>(),
-                &raw mut found,
-            )
-            .cast::<Memory>();
-            if !found {
-                memory.write_bytes(0, 1);
-                // Without it a producer could choose names that share a bucket; any number does.
-                let places = (*memory).places.get();
-                pg_sys::pg_strong_random((&raw mut (*places).seed).cast(), size_of::<u64>());
-            }
-            self.0.store(memory, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Asks for the memory; for `_PG_init` while preloading.
-#[allow(
-    unexpected_cfgs,
-    reason = "pgrx's macro also names server versions before 15"
-)]
-pub(super) fn request() {
-    use pgrx::{pg_guard, pg_shmem_init};
-    pg_shmem_init!(MEMORY = ());
-    pg_shmem_init!(LOCK = 0);
-}
-
-fn memory() -> Option<&'static Memory> {
-    if !available() {
-        return None;
-    }
-    // SAFETY: null or the memory, which lives as long as the server.
-    unsafe { MEMORY.0.load(Ordering::Relaxed).as_ref() }
 }
 
 /// The memory and the number of this process's database in it.
 fn own() -> Option<(&'static Memory, usize)> {
-    Some((memory()?, bell()?.number()))
+    Some((LANES.get()?, bell()?.number()))
 }
 
 impl Memory {
@@ -462,7 +421,7 @@ pub(super) fn forget() {
 /// Frees the places of the database with this number. Were somebody connected to it, those would be
 /// lost like others.
 pub(super) fn free(database: usize) {
-    let Some(memory) = memory() else { return };
+    let Some(memory) = LANES.get() else { return };
     let head = &memory.databases[database];
     memory.write(|_| head.make_void());
     while memory.write(|places| {
