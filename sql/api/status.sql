@@ -101,7 +101,7 @@ with fact as materialized (
         left join pg_prepared_xacts p on l.pid is null and l.virtualtransaction = '-1/' || p.transaction
         where l.locktype = 'advisory'
             and l.database = (select d.oid from pg_database d where d.datname = current_database())
-            -- The lock of the cycle: see trax_pg/src/lock.rs.
+            -- The lock of the cycle: see trax_pg/src/server/lock.rs.
             and l.classid = 1
             and l.objid = 0
             and l.objsubid = 29810

@@ -14,6 +14,7 @@
 //! a claim pays for one comparison.
 
 use crate::error::{Error, Result};
+use crate::server::backend::my_database;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::own_code;
@@ -228,7 +229,7 @@ fn here() -> [Option<pg_sys::Datum>; 2] {
     unsafe {
         [
             arg(pg_sys::GetSystemIdentifier() as i64),
-            arg(pg_sys::MyDatabaseId),
+            arg(my_database()),
         ]
     }
 }

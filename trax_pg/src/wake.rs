@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::memory;
 use crate::memory::Bell;
 use crate::server::hash::name_hash;
+use crate::server::latch;
 use crate::server::spi;
 use crate::server::spi::statement;
 use crate::server::transaction;
@@ -243,7 +244,7 @@ fn poll(timeout: Duration, may_find: impl Fn() -> bool) {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        sleep(left.min(POLL));
+        latch::sleep(left.min(POLL));
         if left <= POLL || may_find() {
             return;
         }
@@ -269,30 +270,6 @@ pub(crate) fn drop_snapshots() {
     unsafe {
         pg_sys::ForgetPortalSnapshots();
         pg_sys::InvalidateCatalogSnapshot();
-    }
-}
-
-/// Waits on this process's own latch. An interrupt ends it with an error.
-pub(crate) fn sleep(timeout: Duration) {
-    let deadline = Instant::now() + timeout;
-    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        // SAFETY: waits on this process's own latch.
-        unsafe {
-            let millis = left.as_millis() as i64 + 1;
-            pg_sys::WaitLatch(
-                pg_sys::MyLatch,
-                events as i32,
-                millis,
-                pg_sys::PG_WAIT_EXTENSION,
-            );
-            pg_sys::ResetLatch(pg_sys::MyLatch);
-        }
-        pgrx::check_for_interrupts!();
     }
 }
 

@@ -4,12 +4,13 @@
 //! most by each session. Holds: registering never makes a claim wait, and a claim that takes
 //! nothing registers nothing.
 
+use crate::server::backend;
 use crate::server::clock::Timestamp;
 use crate::server::hash::name_hash;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi::{Spi, arg, statement};
 use pgrx::{
-    JsonB, PgSubXactCallbackEvent, PgXactCallbackEvent, pg_sys, register_subxact_callback,
+    JsonB, PgSubXactCallbackEvent, PgXactCallbackEvent, register_subxact_callback,
     register_xact_callback,
 };
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -64,10 +65,8 @@ pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
 
 /// What the server knows of this session.
 fn about() -> JsonB {
-    // SAFETY: a plain number of this backend.
-    let process = unsafe { pg_sys::MyProcPid };
     JsonB(serde_json::json!({
-        "application_name": crate::server::backend::application_name(),
-        "backend_pid": process,
+        "application_name": backend::application_name(),
+        "backend_pid": backend::my_pid(),
     }))
 }

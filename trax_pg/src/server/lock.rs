@@ -25,6 +25,7 @@
 //! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot
 //! reach these tags.
 
+use crate::server::backend::my_database;
 use crate::server::hash::name_hash;
 use pgrx::pg_sys;
 
@@ -39,13 +40,15 @@ pub(crate) const BLOCKED_AT_MOST: usize = 32;
 /// them all at once.
 pub(crate) const GROUPS_AT_MOST: usize = 24;
 
-/// The last field of the tags of our locks; those of SQL functions have 1 and 2 there, and the
-/// scheduler's lock has this number with zero in the others.
+/// The last field of the tags of our locks is this and the kind of what is locked; those of SQL
+/// functions have 1 and 2 there.
 const SPACE: u16 = 0x7472;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lock<'a> {
+    /// Which process is the scheduler of the database, with or without shared memory.
+    Scheduler,
     Cycle,
     /// The edges between manifests: two sessions that each add half of a circle must see each
     /// other.
@@ -64,6 +67,8 @@ pub(crate) enum Lock<'a> {
     /// A name of tokens, and one of its places.
     Token(&'a str),
     TokenPlace(&'a str, i32),
+    /// Who waits for a token.
+    TokenWaiter(i64),
 }
 
 /// How it is locked.
@@ -87,36 +92,69 @@ impl Mode {
     }
 }
 
+/// How long it is kept.
+#[derive(Clone, Copy)]
+enum Until {
+    TransactionEnds,
+    SessionEnds,
+}
+
 impl Lock<'_> {
     /// Takes it until the transaction ends.
     pub(crate) fn take(self, mode: Mode) {
-        self.acquire(mode, false);
+        self.acquire(mode, Until::TransactionEnds, false);
     }
 
     /// Takes it until the transaction ends; false when another has it or waits for it.
     pub(crate) fn take_if_free(self, mode: Mode) -> bool {
-        self.acquire(mode, true)
+        self.acquire(mode, Until::TransactionEnds, true)
     }
 
-    fn acquire(self, mode: Mode, only_if_free: bool) -> bool {
-        let tag = self.tag();
-        // SAFETY: a complete tag; the lock belongs to the transaction and ends with it.
-        let outcome =
-            unsafe { pg_sys::LockAcquire(&raw const tag, mode.number(), false, only_if_free) };
+    /// Takes it alone until the session ends or gives it back, whatever becomes of its
+    /// transactions; false when another has it.
+    pub(crate) fn take_for_session(self) -> bool {
+        self.acquire(Mode::Alone, Until::SessionEnds, true)
+    }
+
+    /// Whether another has it alone. Needs no transaction.
+    pub(crate) fn is_taken(self) -> bool {
+        let is_free = self.acquire(Mode::Share, Until::SessionEnds, true);
+        if is_free {
+            self.release(Mode::Share, Until::SessionEnds);
+        }
+        !is_free
+    }
+
+    fn acquire(self, mode: Mode, until: Until, only_if_free: bool) -> bool {
+        let (tag, for_session) = (self.tag(), matches!(until, Until::SessionEnds));
+        // SAFETY: a complete tag; the lock ends with its transaction or with its session.
+        let outcome = unsafe {
+            pg_sys::LockAcquire(&raw const tag, mode.number(), for_session, only_if_free)
+        };
         outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
 
     /// Gives back what was taken once, before the transaction ends.
     pub(crate) fn give_back(self, mode: Mode) {
-        let tag = self.tag();
-        // SAFETY: a complete tag; the lock belongs to this transaction.
-        unsafe { pg_sys::LockRelease(&raw const tag, mode.number(), false) };
+        self.release(mode, Until::TransactionEnds);
+    }
+
+    /// Gives back what was taken for the session.
+    pub(crate) fn give_back_for_session(self) {
+        self.release(Mode::Alone, Until::SessionEnds);
+    }
+
+    fn release(self, mode: Mode, until: Until) {
+        let (tag, for_session) = (self.tag(), matches!(until, Until::SessionEnds));
+        // SAFETY: a complete tag; the lock belongs to this transaction or session.
+        unsafe { pg_sys::LockRelease(&raw const tag, mode.number(), for_session) };
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {
         // Of what there is only one, the first field is 1.
         let only = |number: u64| (0, 1 << 32 | number);
         let (kind, number) = match self {
+            Self::Scheduler => (0, 0),
             Self::Cycle => only(0),
             Self::Edges => only(1),
             Self::AllGroups => only(2),
@@ -128,10 +166,10 @@ impl Lock<'_> {
             Self::Worker(name) => (4, name_hash(&[name])),
             Self::Token(name) => (5, name_hash(&[name])),
             Self::TokenPlace(name, slot) => (6, name_hash(&[name, &slot.to_string()])),
+            Self::TokenWaiter(id) => (7, id as u64),
         };
         pg_sys::LOCKTAG {
-            // SAFETY: reads the id of this backend's database.
-            locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
+            locktag_field1: my_database().to_u32(),
             locktag_field2: (number >> 32) as u32,
             locktag_field3: number as u32,
             locktag_field4: SPACE + kind,

@@ -8,6 +8,7 @@ pub(crate) mod deadlock;
 pub(crate) mod durability;
 pub(crate) mod hash;
 pub(crate) mod json;
+pub(crate) mod latch;
 pub(crate) mod lock;
 pub(crate) mod own_code;
 pub(crate) mod procedure;

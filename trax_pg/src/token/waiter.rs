@@ -13,8 +13,11 @@ use super::grant::{Granted, Outcome, Refused, grant};
 use super::{Request, acquire};
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::server::backend::my_pid;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
+use crate::server::latch;
+use crate::server::lock::Lock;
 use crate::server::procedure::Procedure;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
@@ -29,8 +32,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(500);
 /// The same when a transaction that has not ended stands in the way.
 const STAND_BACK: Duration = Duration::from_millis(50);
-/// Advisory locks of SQL functions have 1 and 2 here, other locks of ours another number.
-const LOCK_SPACE: u16 = 0x7473;
 
 statement!(
     WAITER_ADD,
@@ -129,22 +130,20 @@ struct Waiter {
 
 impl Waiter {
     fn join(spi: &Spi, request: &Request) -> Self {
-        // SAFETY: a plain number of this backend.
-        let pid = unsafe { pg_sys::MyProcPid };
         let rows = spi.change_latest(
             &WAITER_ADD,
             &[
                 arg(request.name.as_str()),
                 arg(request.max_holders),
                 arg(request.holder.as_str()),
-                arg(pid),
+                arg(my_pid()),
                 arg(Timestamp::now()),
             ],
         );
         let id = rows.first().expect("an insert gives its row").must(1);
         // Before the row can be seen.
         assert!(
-            lock(id, pg_sys::ExclusiveLock),
+            Lock::TokenWaiter(id).take_for_session(),
             "a new waiter's lock is free"
         );
         let class = wake::token_class(&request.name);
@@ -211,14 +210,14 @@ impl Waiter {
         let longest = longest.min(left);
         match memory::bell() {
             Some(bell) => bell.wait_for_token(self.class, rung, longest),
-            None => wake::sleep(longest.min(POLL)),
+            None => latch::sleep(longest.min(POLL)),
         }
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        unlock(self.id, pg_sys::ExclusiveLock);
+        Lock::TokenWaiter(self.id).give_back_for_session();
         LEAVING.store(NOBODY, Ordering::Relaxed);
         ring(self.class);
     }
@@ -261,38 +260,7 @@ fn remove(spi: &Spi, ids: &[i64]) {
 
 /// Whether the session of a waiter still waits.
 fn is_alive(id: i64) -> bool {
-    if !lock(id, pg_sys::ShareLock) {
-        return true;
-    }
-    unlock(id, pg_sys::ShareLock);
-    false
-}
-
-fn tag(id: i64) -> pg_sys::LOCKTAG {
-    pg_sys::LOCKTAG {
-        // SAFETY: reads the id of this backend's database.
-        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
-        locktag_field2: (id >> 32) as u32,
-        locktag_field3: id as u32,
-        locktag_field4: LOCK_SPACE,
-        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
-        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-    }
-}
-
-/// Takes the lock of a waiter for this session, whatever becomes of its transactions; false when
-/// another has it.
-fn lock(id: i64, mode: u32) -> bool {
-    // SAFETY: a complete tag; without waiting, and nothing of a transaction is needed.
-    unsafe {
-        pg_sys::LockAcquire(&tag(id), mode as i32, true, true)
-            != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
-    }
-}
-
-fn unlock(id: i64, mode: u32) {
-    // SAFETY: a complete tag; the lock is this session's.
-    unsafe { pg_sys::LockRelease(&tag(id), mode as i32, true) };
+    Lock::TokenWaiter(id).is_taken()
 }
 
 fn ring(class: usize) {

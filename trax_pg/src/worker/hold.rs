@@ -5,7 +5,8 @@
 //! its database is *held*: the scheduler is ended and none is started until the transaction ends,
 //! whichever way. A hold of a process that is gone is void.
 
-use super::my_pid;
+use crate::server::backend::my_pid;
+use crate::server::latch;
 use crate::{memory, prepared};
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
@@ -124,7 +125,7 @@ fn hold(database: pg_sys::Oid) {
     memory::terminate_scheduler(database);
     let deadline = Instant::now() + WAIT_LIMIT;
     while memory::is_served(database) && Instant::now() < deadline {
-        super::wait(Duration::from_millis(5));
+        latch::sleep(Duration::from_millis(5));
     }
 }
 

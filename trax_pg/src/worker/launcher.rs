@@ -5,11 +5,10 @@
 //! no extension *rests*: it is not looked at again until it is poked. What the launcher knows
 //! beside shared memory is only when to try again, so a new launcher simply goes on.
 
-use super::{
-    LAUNCHER, LIBRARY, in_transaction, my_pid, receive_signals, reload_if_asked, scheduler, wait,
-};
+use super::{LAUNCHER, LIBRARY, in_transaction, receive_signals, reload_if_asked, scheduler, wait};
 use crate::memory;
 use crate::memory::{Exit, Phase, Pokes, Reservation, Slot};
+use crate::server::backend::my_pid;
 use crate::setting;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::panic::ErrorReport;

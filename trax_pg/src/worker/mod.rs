@@ -7,11 +7,11 @@
 
 pub(crate) mod hold;
 pub(crate) mod launcher;
-mod lock;
 mod scheduler;
 mod start;
 mod vacuum;
 
+use crate::server::latch;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,33 +59,13 @@ unsafe fn install_handler(signal: i32, handler: unsafe extern "C-unwind" fn(i32)
     }
 }
 
-/// Waits for the latch or the time, then answers interrupts and barriers; true when the latch was
-/// set.
-fn wait(timeout: Duration) -> bool {
-    let wake = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-    // Rounded up, so that a wait never ends just before the time it waits for.
-    let millis = timeout.as_micros().div_ceil(1_000);
-    let millis = i64::try_from(millis)
-        .unwrap_or(i64::MAX)
-        .min(i64::from(i32::MAX));
-    // SAFETY: MyLatch is the latch of this process.
-    let events = unsafe {
-        let events = pg_sys::WaitLatch(
-            pg_sys::MyLatch,
-            wake as i32,
-            millis,
-            pg_sys::PG_WAIT_EXTENSION,
-        );
-        pg_sys::ResetLatch(pg_sys::MyLatch);
-        events
-    };
-    if in_worker() {
-        // There is no statement to cancel between two transactions; the same as in an idle session.
-        // SAFETY: a flag that only this process and its signal handler write.
-        unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
-    }
+/// Waits for the latch or the time, then answers interrupts and barriers.
+fn wait(timeout: Duration) {
+    latch::wait(timeout);
+    // There is no statement to cancel between two transactions; the same as in an idle session.
+    // SAFETY: a flag that only this process and its signal handler write.
+    unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
     pgrx::check_for_interrupts!();
-    events & pg_sys::WL_LATCH_SET as i32 != 0
 }
 
 /// Reads the configuration file again when SIGHUP asked for it; returns whether it did.
@@ -123,22 +103,4 @@ fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
     }
     result
-}
-
-/// Whether this process is a background worker, not a session that waits in a function of ours.
-fn in_worker() -> bool {
-    // SAFETY: a plain pointer, set when a worker starts.
-    unsafe { !pg_sys::MyBgworkerEntry.is_null() }
-}
-
-/// The process id of this process.
-fn my_pid() -> i32 {
-    // SAFETY: a plain number, set before any code of the library runs.
-    unsafe { pg_sys::MyProcPid }
-}
-
-/// The database that this process is connected to.
-fn my_database() -> pg_sys::Oid {
-    // SAFETY: a plain number.
-    unsafe { pg_sys::MyDatabaseId }
 }

@@ -6,13 +6,14 @@
 
 use super::vacuum::Vacuums;
 use super::{
-    LIBRARY, SCHEDULER, TERMINATED, in_transaction, lock, my_pid, receive_signals, reload_if_asked,
-    wait,
+    LIBRARY, SCHEDULER, TERMINATED, in_transaction, receive_signals, reload_if_asked, wait,
 };
 use crate::lease::ReapFrom;
 use crate::memory;
 use crate::memory::Exit;
+use crate::server::backend::my_pid;
 use crate::server::clock::Timestamp;
+use crate::server::lock::Lock;
 use crate::server::spi;
 use crate::server::spi::{Statement, statement};
 use crate::timing::zone;
@@ -221,7 +222,7 @@ pub(super) fn settle_session() {
 /// Becomes the one scheduler of the database, or ends.
 fn take_lock() {
     let deadline = Instant::now() + LOCK_WAIT;
-    while !in_transaction(c"trax: start", lock::take) {
+    while !in_transaction(c"trax: start", || Lock::Scheduler.take_for_session()) {
         if Instant::now() >= deadline {
             end(Exit::Busy);
         }

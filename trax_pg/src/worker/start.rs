@@ -1,8 +1,11 @@
 //! SQL entry points: starting the scheduler of this database, and the end of the install script.
 
-use super::{lock, my_database, scheduler, wait};
+use super::scheduler;
 use crate::error::{Error, Result};
+use crate::server::backend::my_database;
 use crate::server::call::sql_function;
+use crate::server::latch;
+use crate::server::lock::Lock;
 use crate::{memory, setting};
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
@@ -35,7 +38,7 @@ fn installed() {
 
 /// `trax.start_scheduler()`: the launcher is asked, or without one the postmaster.
 fn start_scheduler() -> Result<&'static str> {
-    if lock::is_taken() {
+    if Lock::Scheduler.is_taken() {
         return Ok("already running");
     }
     refuse_if_it_could_not_run()?;
@@ -49,8 +52,8 @@ fn start_scheduler() -> Result<&'static str> {
     }
     let deadline = Instant::now() + START_LIMIT;
     while Instant::now() < deadline {
-        wait(Duration::from_millis(10));
-        if lock::is_taken() {
+        latch::sleep(Duration::from_millis(10));
+        if Lock::Scheduler.is_taken() {
             return Ok("started");
         }
     }

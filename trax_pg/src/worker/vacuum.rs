@@ -10,9 +10,10 @@
 //! vacuum, there is no other; and after one that failed or left half of the dead rows, the next
 //! waits twice as long as that one did, up to a minute.
 
-use super::{LIBRARY, my_pid, receive_signals, scheduler};
+use super::{LIBRARY, receive_signals, scheduler};
 use crate::columns::Waiting;
 use crate::memory;
+use crate::server::backend::{my_database, my_pid};
 use crate::server::spi::{Spi, arg, statement};
 use crate::server::table;
 use crate::setting;
@@ -108,10 +109,7 @@ impl Vacuum {
             return;
         }
         // Without a free slot it is tried again at the next look.
-        if registration(super::my_database(), place)
-            .load_dynamic()
-            .is_ok()
-        {
+        if registration(my_database(), place).load_dynamic().is_ok() {
             self.horizon = horizon;
             self.before = Some(Before {
                 at: Instant::now(),
