@@ -1,7 +1,7 @@
-//! Real servers, real clients: a folder for each stage in `trax_pg/src/lib.rs` (`scheduler` is its
-//! `worker`), for the command and for the client's worker and test kit; in `whole` what is about no
-//! stage alone.
+//! Real servers, real clients: a folder for each stage in `trax_pg/src/lib.rs`, for the command and
+//! for the client's worker and test kit; in `whole` what is about no stage alone.
 
+mod background;
 mod claim;
 mod cleanup;
 mod command;
@@ -19,7 +19,6 @@ mod metrics;
 mod new_job;
 mod outcome;
 mod progress;
-mod scheduler;
 mod scope;
 mod server;
 mod testkit;

@@ -2,7 +2,7 @@
 //!
 //! Work moves down this list; what must go back goes back as a row with a due time.
 
-mod worker;
+mod background;
 
 mod cycle;
 
@@ -64,7 +64,7 @@ pub extern "C-unwind" fn _PG_init() {
     server::transaction::listener(end_of_transaction::ended);
     if memory::can_be_requested() {
         memory::request();
-        worker::hold::install();
-        worker::launcher::register();
+        background::hold::install();
+        background::launcher::register();
     }
 }

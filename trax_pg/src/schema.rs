@@ -43,14 +43,14 @@ extension_sql_file!(
     requires = ["schema_progress"]
 );
 extension_sql_file!(
-    "../../sql/schema/limit.sql",
-    name = "schema_limit",
+    "../../sql/schema/token.sql",
+    name = "schema_token",
     requires = ["schema_dead_letter"]
 );
 extension_sql_file!(
     "../../sql/schema/worker.sql",
     name = "schema_worker",
-    requires = ["schema_limit"]
+    requires = ["schema_token"]
 );
 extension_sql_file!(
     "../../sql/schema/cleanup.sql",

@@ -25,8 +25,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-statement!(EXTENSION_VERSION, "worker/extension_version.sql");
-statement!(SETTINGS_STORED, "worker/settings_stored.sql");
+statement!(EXTENSION_VERSION, "background/extension_version.sql");
+statement!(SETTINGS_STORED, "background/settings_stored.sql");
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its
 /// extension.

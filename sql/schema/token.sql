@@ -1,4 +1,4 @@
--- limit: who holds one of the places of a name, and who waits for one. A place that nobody holds
+-- token: who holds one of the places of a name, and who waits for one. A place that nobody holds
 -- has no row, so that names that nobody uses cost nothing. The token of a job is its lease.
 
 create table trax.concurrency_token (

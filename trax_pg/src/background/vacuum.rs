@@ -22,7 +22,7 @@ use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-statement!(VACUUM_DUE, "worker/vacuum_due.sql", INT8OID);
+statement!(VACUUM_DUE, "background/vacuum_due.sql", INT8OID);
 
 /// The name and the `backend_type` of the worker.
 const VACUUM: &str = "trax vacuum";

@@ -168,7 +168,7 @@ async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums()
     .await;
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../sql/query/worker/vacuum_due.sql"
+        "/../sql/query/background/vacuum_due.sql"
     );
     let due = std::fs::read_to_string(path).expect("the statement is there");
     s.get(&format!("prepare due (bigint) as {due}")).await;
