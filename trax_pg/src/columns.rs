@@ -122,3 +122,44 @@ columns!(
         Applied: c"applied",
     }
 );
+
+/// How an attempt ended, or a job that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Completed,
+    Cancelled,
+    Error,
+    LeaseExpired,
+    Timeout,
+    /// It waited longer than it might.
+    Expired,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Completed,
+        Self::Cancelled,
+        Self::Error,
+        Self::LeaseExpired,
+        Self::Timeout,
+        Self::Expired,
+    ];
+
+    pub(crate) fn state(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::Error | Self::LeaseExpired | Self::Timeout | Self::Expired => "failed",
+        }
+    }
+
+    pub(crate) fn failure_kind(self) -> Option<&'static str> {
+        match self {
+            Self::Completed | Self::Cancelled => None,
+            Self::Error => Some("error"),
+            Self::LeaseExpired => Some("lease_expired"),
+            Self::Timeout => Some("timeout"),
+            Self::Expired => Some("expired"),
+        }
+    }
+}

@@ -47,8 +47,9 @@ mod wake;
 pub mod retry;
 mod timing;
 
-mod columns;
 mod memory;
+
+mod columns;
 mod schema;
 mod server;
 pub mod setting;

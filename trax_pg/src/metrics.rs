@@ -7,8 +7,7 @@
 //! none to be told from noise for a claim (248 µs) or a completion (193 µs) of 100 jobs, half a
 //! microsecond for a completion of one (6 µs).
 
-use crate::columns::Leased;
-use crate::columns::Waiting;
+use crate::columns::{Leased, Outcome, Waiting};
 use crate::memory::counters;
 use crate::memory::counters::{
     BOUNDS, BUCKETS, DatabaseTally, Histogram, OUTCOMES, STALE, TaskTally, bucket,
@@ -96,7 +95,10 @@ impl Samples {
         let of = |outcome: Outcome| outcomes[outcome as usize];
         self.push("trax_completions_total", labels(), of(Outcome::Completed));
         self.push("trax_cancellations_total", labels(), of(Outcome::Cancelled));
-        for (kind, outcome) in FAILURE_KINDS {
+        for outcome in Outcome::ALL {
+            let Some(kind) = outcome.failure_kind() else {
+                continue;
+            };
             let labels = json!({ "task": task, "kind": kind });
             self.push("trax_failures_total", labels, of(outcome));
         }
@@ -146,26 +148,6 @@ fn number(count: u64) -> f64 {
 fn unix_seconds(at: Timestamp) -> f64 {
     at.unix_micros() as f64 / MICROS
 }
-
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Completed,
-    Cancelled,
-    Error,
-    LeaseExpired,
-    Timeout,
-    /// It waited longer than it might.
-    Expired,
-}
-
-/// The failures, as `trax.run` calls them.
-const FAILURE_KINDS: [(&str, Outcome); 4] = [
-    ("error", Outcome::Error),
-    ("lease_expired", Outcome::LeaseExpired),
-    ("timeout", Outcome::Timeout),
-    ("expired", Outcome::Expired),
-];
 
 /// What a worker called for a lease that it no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

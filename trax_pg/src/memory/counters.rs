@@ -6,7 +6,9 @@
 //! own. A place once given to a database stays its own until that is gone.
 
 use super::{SLOTS, available, forget_dropped};
+use crate::columns::Outcome;
 use crate::server::backend::my_database;
+use crate::server::call::NAME_BYTES;
 use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -15,7 +17,6 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(crate) const TASKS: usize = 512;
 /// How many of them one database may take, and never more than are left.
 const TASKS_OF_ONE: usize = 200;
-const NAME_BYTES: usize = 255;
 
 /// Upper bounds of the histograms' buckets, in microseconds; one more has no bound.
 pub(crate) const BOUNDS: [i64; 15] = [
@@ -37,8 +38,8 @@ pub(crate) const BOUNDS: [i64; 15] = [
 ];
 pub(crate) const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// How many ways an attempt can end; see `metrics::Outcome`.
-pub(crate) const OUTCOMES: usize = 6;
+/// How many ways an attempt can end.
+pub(crate) const OUTCOMES: usize = Outcome::ALL.len();
 /// How many calls can be refused because the lease is lost; see `metrics::Stale`.
 pub(crate) const STALE: usize = 6;
 

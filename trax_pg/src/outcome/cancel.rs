@@ -2,6 +2,7 @@
 
 use super::ending::Ending;
 use super::{cut, end, ended, settle};
+use crate::columns::Outcome;
 use crate::group::require_known;
 use crate::lease;
 use crate::lease::Overdue;
@@ -9,7 +10,7 @@ use crate::limit;
 use crate::limit::Shared;
 use crate::manifest_state::job_ended::Ended;
 use crate::metrics;
-use crate::metrics::{Outcome, Stale};
+use crate::metrics::Stale;
 use crate::scope;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;

@@ -4,7 +4,7 @@
 //! transaction is changing is waited for: afterwards it is gone, and lost, or only extended, and
 //! still ours.
 
-use crate::columns::{Leased, Run};
+use crate::columns::{Leased, Outcome, Run};
 use crate::error::{Error, Result};
 use crate::lease::{Held, Walk};
 use crate::server::clock::Timestamp;
@@ -73,7 +73,7 @@ pub(super) fn record(
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
     let parent = Table::open(Run::TABLE, Run::ALL);
     let partition = parent.partition_for(now.0);
-    let completed = arg("completed");
+    let completed = arg(Outcome::Completed.state());
     let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent));
     for (lease, output) in ended {
         let mut run = runs.row();

@@ -1,8 +1,8 @@
 //! How one attempt that did not complete ends: retried, dead or cancelled.
 
+use crate::columns::Outcome;
 use crate::lease::{Locked, Overdue};
 use crate::manifest_state;
-use crate::metrics::Outcome;
 use crate::retry::{Policy, Verdict};
 use crate::server::clock::{Timestamp, interval_micros, micros};
 use crate::setting;
@@ -17,47 +17,10 @@ pub(super) struct Failure {
     pub(super) permanent: bool,
 }
 
-/// How `trax.run` calls the end of an attempt that did not complete.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Error,
-    LeaseExpired,
-    Timeout,
-    Cancelled,
-}
-
-impl State {
-    pub(super) fn state(self) -> &'static str {
-        match self {
-            Self::Cancelled => "cancelled",
-            _ => "failed",
-        }
-    }
-
-    /// As it is counted.
-    pub(crate) fn outcome(self) -> Outcome {
-        match self {
-            Self::Error => Outcome::Error,
-            Self::LeaseExpired => Outcome::LeaseExpired,
-            Self::Timeout => Outcome::Timeout,
-            Self::Cancelled => Outcome::Cancelled,
-        }
-    }
-
-    pub(super) fn failure_kind(self) -> Option<&'static str> {
-        match self {
-            Self::Error => Some("error"),
-            Self::LeaseExpired => Some("lease_expired"),
-            Self::Timeout => Some("timeout"),
-            Self::Cancelled => None,
-        }
-    }
-}
-
 /// The end of one attempt that did not complete.
 pub(crate) struct Ending {
     pub(crate) lease: Locked,
-    pub(crate) state: State,
+    pub(crate) outcome: Outcome,
     pub(super) error: Option<String>,
     pub(super) detail: Option<pg_sys::Datum>,
     pub(crate) retry_at: Option<Timestamp>,
@@ -71,7 +34,7 @@ impl Ending {
     pub(super) fn cancelled(lease: Locked, error: Option<String>) -> Self {
         Self {
             lease,
-            state: State::Cancelled,
+            outcome: Outcome::Cancelled,
             error,
             detail: None,
             retry_at: None,
@@ -89,12 +52,12 @@ impl Ending {
                 ..Self::cancelled(lease, Some(failure.error))
             };
         }
-        let state = if lease.timed_out {
-            State::Timeout
+        let outcome = if lease.timed_out {
+            Outcome::Timeout
         } else {
-            State::Error
+            Outcome::Error
         };
-        let mut ending = Self::judged(lease, state, failure.error, failure.permanent, now);
+        let mut ending = Self::judged(lease, outcome, failure.error, failure.permanent, now);
         ending.detail = failure.detail;
         if let (Some(_), Some(retry_in)) = (ending.retry_at, failure.retry_in) {
             ending.retry_at = Some(now.plus(retry_in));
@@ -109,11 +72,11 @@ impl Ending {
         match overdue {
             Overdue::LeaseExpired => {
                 let error = "the lease expired without a heartbeat".to_string();
-                Self::judged(lease, State::LeaseExpired, error, false, now)
+                Self::judged(lease, Outcome::LeaseExpired, error, false, now)
             }
             Overdue::NotBegun => Self {
                 lease,
-                state: State::LeaseExpired,
+                outcome: Outcome::LeaseExpired,
                 error: Some("its worker was lost before it began".to_string()),
                 detail: None,
                 retry_at: Some(now),
@@ -122,26 +85,32 @@ impl Ending {
             },
             Overdue::TimedOut => {
                 let error = "it ran longer than its timeout".to_string();
-                Self::judged(lease, State::Timeout, error, false, now)
+                Self::judged(lease, Outcome::Timeout, error, false, now)
             }
         }
     }
 
     /// Retry or dead.
-    fn judged(lease: Locked, state: State, error: String, permanent: bool, now: Timestamp) -> Self {
+    fn judged(
+        lease: Locked,
+        outcome: Outcome,
+        error: String,
+        permanent: bool,
+        now: Timestamp,
+    ) -> Self {
         let max_retries = lease
             .max_retries
             .unwrap_or_else(setting::default_max_retries);
         let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
             // Its worker is gone, which says nothing against the job: it runs again at once.
-            Verdict::Retry if state == State::LeaseExpired => (Some(now), None),
+            Verdict::Retry if outcome == Outcome::LeaseExpired => (Some(now), None),
             Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
             Verdict::Dead if permanent => (None, Some("failed permanently")),
             Verdict::Dead => (None, Some("attempts spent")),
         };
         Self {
             lease,
-            state,
+            outcome,
             error: Some(error),
             detail: None,
             retry_at,

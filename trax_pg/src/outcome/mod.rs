@@ -16,7 +16,7 @@ mod completion;
 mod ending;
 mod release;
 
-use crate::columns::Leased;
+use crate::columns::{Leased, Outcome};
 use crate::error::Result;
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
@@ -26,14 +26,14 @@ use crate::manifest_state;
 use crate::manifest_state::job_ended;
 use crate::manifest_state::job_ended::Ended;
 use crate::metrics;
-use crate::metrics::{Outcome, Stale};
+use crate::metrics::Stale;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, SpiRow, arg, array_arg, array_elements, statement};
 use crate::{changes, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
-use ending::{Ending, Failure, State};
+use ending::{Ending, Failure};
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashSet;
 
@@ -310,9 +310,9 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     };
     let arguments = [
         column(|ending| arg(ending.lease.job_id), pg_sys::INT8OID),
-        column(|ending| arg(ending.state.state()), pg_sys::TEXTOID),
+        column(|ending| arg(ending.outcome.state()), pg_sys::TEXTOID),
         column(
-            |ending| ending.state.failure_kind().and_then(arg),
+            |ending| ending.outcome.failure_kind().and_then(arg),
             pg_sys::TEXTOID,
         ),
         column(
@@ -331,7 +331,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     let counted = endings.iter().map(|ending| metrics::Ended {
         task: &ending.lease.task,
         started_at: ending.lease.started_at,
-        outcome: ending.state.outcome(),
+        outcome: ending.outcome,
         is_retried: ending.retry_at.is_some(),
         at: now,
     });
@@ -365,7 +365,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
             manifest_id: ending.lease.manifest_id,
             unique_key: ending.lease.unique_key,
             succeeded: false,
-            done: ending.state == State::Cancelled,
+            done: ending.outcome == Outcome::Cancelled,
         })
         .collect();
     make_room(spi, shared, &groups, patient);

@@ -18,8 +18,6 @@ use serde_json::Value;
 use trax_schedule::exclusion::Exclusions;
 use trax_schedule::{Cron, Note};
 
-const CRON_BYTES: usize = 255;
-
 /// When a manifest runs, as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Timing {
@@ -253,11 +251,12 @@ impl Plan {
 
 /// A cron expression, or 22023 with the position of the mistake.
 fn parse_cron(text: &str) -> Result<Cron> {
-    if text.len() > CRON_BYTES {
+    if text.len() > Cron::MAX_BYTES {
         return Err(Error::too_large("the cron expression is too long")
             .detail(format!(
-                "It has {} bytes; the limit is {CRON_BYTES}.",
-                text.len()
+                "It has {} bytes; the limit is {}.",
+                text.len(),
+                Cron::MAX_BYTES
             ))
             .hint("Shorten the lists in it, or split it over several manifests."));
     }

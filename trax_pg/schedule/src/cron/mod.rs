@@ -66,8 +66,11 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads a text of at most 255 bytes. Refuses what is not in the dialect, and what can never
-    /// fire.
+    /// The longest text, in bytes.
+    pub const MAX_BYTES: usize = 255;
+
+    /// Reads a text of at most [`MAX_BYTES`](Self::MAX_BYTES). Refuses what is not in the dialect,
+    /// and what can never fire.
     pub fn parse(text: &str) -> Result<Cron, CronError> {
         let parsed = parse::parse(text)?;
         let cron = Cron {

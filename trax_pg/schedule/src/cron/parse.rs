@@ -9,13 +9,10 @@ use std::str::FromStr;
 
 use cron::{Schedule, TimeUnitSpec};
 
-use super::CronError;
 use super::day::Days;
 use super::item::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND};
 use super::item::{Item, Piece, Plain, Unit, items};
-
-/// The longest text, in bytes.
-const MAX_BYTES: usize = 255;
+use super::{Cron, CronError};
 
 const FORMS: &str = "Write five fields (minute, hour, day of month, month, day of week), as in \
     \"30 2 * * MON-FRI\", six with seconds in front, or one of @hourly, @daily, @midnight, \
@@ -120,8 +117,11 @@ pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
 fn check_characters(text: &str) -> Result<(), CronError> {
     let characters = text.char_indices().zip(1..);
     for ((index, character), position) in characters {
-        if index + character.len_utf8() > MAX_BYTES {
-            let message = format!("the cron expression is longer than {MAX_BYTES} bytes");
+        if index + character.len_utf8() > Cron::MAX_BYTES {
+            let message = format!(
+                "the cron expression is longer than {} bytes",
+                Cron::MAX_BYTES
+            );
             let hint = "Shorten it with ranges and steps, or schedule several manifests.";
             return Err(CronError::new(position, message, hint));
         }
