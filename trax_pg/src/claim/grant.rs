@@ -5,6 +5,7 @@ use crate::columns::Leased;
 use crate::columns::Waiting;
 use crate::error::Result;
 use crate::server::clock::{Timestamp, interval, later, micros};
+use crate::server::random::random_uuids;
 use crate::server::spi::arg;
 use crate::server::table::{Inserter, Table};
 use crate::setting;
@@ -40,7 +41,7 @@ pub(super) fn grant(
     let default_timeout = arg(interval(micros(setting::default_timeout()))?);
     let expires_at = now.plus(request.lease_micros);
     let worker = arg(request.worker.as_str());
-    let tokens = random_tokens(picked.len());
+    let tokens = random_uuids(picked.len());
     let table = Table::open(Leased::TABLE, Leased::ALL);
     let mut leases = Inserter::begin(&table);
     for (index, (job, token)) in picked.iter().zip(&tokens).enumerate() {
@@ -85,17 +86,4 @@ pub(super) fn grant(
     leases.end();
     table.close();
     Ok(())
-}
-
-/// Random UUIDs of version 4.
-fn random_tokens(count: usize) -> Vec<[u8; 16]> {
-    let mut tokens = vec![[0u8; 16]; count];
-    // SAFETY: the buffer has 16 bytes for each token.
-    let random = unsafe { pg_sys::pg_strong_random(tokens.as_mut_ptr().cast(), count * 16) };
-    assert!(random, "the server has a source of strong random numbers");
-    for token in &mut tokens {
-        token[6] = (token[6] & 0x0f) | 0x40;
-        token[8] = (token[8] & 0x3f) | 0x80;
-    }
-    tokens
 }

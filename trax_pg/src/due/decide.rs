@@ -1,8 +1,9 @@
 //! What becomes of one due manifest.
 
 use crate::error::{Error, Result};
-use crate::manifest_state::{NextRun, ParkedOn, random};
+use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::{Timestamp, interval_micros};
+use crate::server::random::random;
 use crate::server::spi::SpiRow;
 use crate::timing;
 use crate::timing::zone::ServerZone;

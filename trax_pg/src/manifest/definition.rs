@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::manifest_state::dependency;
-use crate::manifest_state::{NextRun, ParkedOn, random};
+use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::Timestamp;
+use crate::server::random::random;
 use crate::server::spi::{Spi, SpiRow, SpiRows, arg, statement};
 use crate::timing;
 use crate::timing::{Kind, Plan, Timing};

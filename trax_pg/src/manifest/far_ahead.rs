@@ -9,8 +9,9 @@
 //! the clock go back.
 
 use crate::manifest::zone_update;
-use crate::manifest_state::{Move, move_next_runs, random};
+use crate::manifest_state::{Move, move_next_runs};
 use crate::server::clock::Timestamp;
+use crate::server::random::random;
 use crate::server::spi::{Spi, SpiRow, arg, statement};
 use crate::timing;
 use crate::timing::{Every, Kind, Plan, Timing};

@@ -170,12 +170,6 @@ impl NextRun {
     }
 }
 
-/// A random number from 0 to 1, from this backend's generator.
-pub(crate) fn random() -> f64 {
-    // SAFETY: advances this backend's random numbers.
-    unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) }
-}
-
 /// Locks definitions, in ascending order.
 pub(crate) fn hold_definitions(spi: &Spi, manifests: Vec<i64>) {
     spi.query(&MANIFEST_HOLD, &[arg(manifests)]);

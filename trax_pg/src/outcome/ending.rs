@@ -2,9 +2,9 @@
 
 use crate::columns::Outcome;
 use crate::lease::{Locked, Overdue};
-use crate::manifest_state;
 use crate::retry::{Policy, Verdict};
 use crate::server::clock::{Timestamp, interval_micros, micros};
+use crate::server::random::random;
 use crate::setting;
 use pgrx::pg_sys;
 use std::time::Duration;
@@ -131,5 +131,5 @@ fn retry_delay(lease: &Locked) -> i64 {
         backoff: setting::retry_backoff(),
         max: setting::retry_delay_max(),
     };
-    micros(policy.delay_before_attempt(lease.attempt, manifest_state::random()))
+    micros(policy.delay_before_attempt(lease.attempt, random()))
 }

@@ -12,6 +12,7 @@ pub(crate) mod latch;
 pub(crate) mod lock;
 pub(crate) mod own_code;
 pub(crate) mod procedure;
+pub(crate) mod random;
 pub(crate) mod rights;
 pub(crate) mod spi;
 pub(crate) mod table;
