@@ -1,17 +1,13 @@
 //! Groups: named sets of jobs that share a priority, a switch and a limit.
 //!
-//! A claim holds a shared lock on each group it takes jobs from, or one on all groups when they are
-//! many; configuring a group takes its lock alone, and a part of that on all. So when a pause has
-//! committed, no claim that began before it can still commit. The locks live in memory only: a row
-//! lock would write WAL for every claim.
+//! Configuring a group waits for the claims that take jobs of it (`limit/group.rs`), and keeps
+//! others from beginning.
 
-use crate::columns::{Group, HIGHEST_PRIORITY};
+use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::limit;
-use crate::limit::{Counter, Room};
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
-use crate::server::lock;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
@@ -150,7 +146,7 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
         .map(|settings| settings.name.clone())
         .collect();
     for name in &limited {
-        limit::counts_anew(name);
+        limit::group::counts_anew(name);
     }
     if !limited.is_empty() {
         // What runs already counts: no claim of these groups is under way.
@@ -196,106 +192,4 @@ pub(crate) fn unpark(spi: &Spi, manifests: &[i64]) {
     if !manifests.is_empty() {
         manifest_state::unpark_of_groups(spi, manifests);
     }
-}
-
-/// The groups that a step of a transaction keeps from being configured until it commits.
-#[derive(Default)]
-pub(crate) struct Kept {
-    one_by_one: usize,
-    all: bool,
-}
-
-impl Kept {
-    /// Keeps one; false when it, or where many are kept any other, is being configured.
-    pub(crate) fn keep(&mut self, group: &str) -> bool {
-        if self.all {
-            return true;
-        }
-        if self.one_by_one < lock::GROUPS_AT_MOST {
-            let kept = Lock::Group(group).take_if_free(Mode::Share);
-            self.one_by_one += usize::from(kept);
-            return kept;
-        }
-        self.all = Lock::AllGroups.take_if_free(Mode::Share);
-        self.all
-    }
-
-    /// Lets the one go that was kept last.
-    fn let_go(&mut self, group: &str) {
-        if !self.all {
-            Lock::Group(group).give_back(Mode::Share);
-            self.one_by_one -= 1;
-        }
-    }
-}
-
-/// How many jobs of this group a claim may take now; none when it is switched off. What it says
-/// holds until the transaction ends, or until [`let_go`] where it is a number. `limited` is whether
-/// the group had a limit when the claim looked at the lanes.
-pub(crate) fn room(
-    counter: &Counter,
-    kept: &mut Kept,
-    group: &str,
-    limited: bool,
-    now: Timestamp,
-) -> Room {
-    let gate = changes::gate(group);
-    let changes = gate.changes();
-    // The lock comes first: only a snapshot taken under it is sure to see what has committed.
-    // Claims of a group with a limit follow each other; others go side by side.
-    let is_kept = if limited {
-        Lock::Group(group).take_if_free(Mode::Alone)
-    } else {
-        kept.keep(group)
-    };
-    if !is_kept {
-        return Room::Busy;
-    }
-    let room = room_of_kept(counter, group, limited);
-    if room.is_none() {
-        if limited && room != Room::Busy {
-            gate.close(changes, now.0);
-        }
-        // Nothing is taken of it. A claim may meet more full groups than the server's lock table
-        // has room for.
-        if limited {
-            let_go(group);
-        } else {
-            kept.let_go(group);
-        }
-    }
-    room
-}
-
-fn room_of_kept(counter: &Counter, group: &str, limited: bool) -> Room {
-    let Some(row) = counter.group(group) else {
-        return Room::Unlimited;
-    };
-    if row.get(Group::Enabled) != Some(true) {
-        return Room::For(0);
-    }
-    let Some(limit) = row.get::<i32>(Group::MaxActiveJobs).map(i64::from) else {
-        return Room::Unlimited;
-    };
-    if !limited {
-        // It has got its limit since: the next claim knows.
-        return Room::Busy;
-    }
-    Room::For(limit - counter.of_group(group, limit))
-}
-
-/// Lets a limited group go of which a claim has taken nothing.
-pub(crate) fn let_go(group: &str) {
-    Lock::Group(group).give_back(Mode::Alone);
-}
-
-/// Whether this group is switched off. True holds until the transaction ends.
-pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
-    if !kept.keep(group) {
-        return false;
-    }
-    let counter = Counter::open();
-    let enabled = counter.group(group).and_then(|row| row.get(Group::Enabled));
-    counter.close();
-    enabled == Some(false)
 }

@@ -288,7 +288,7 @@ impl Connected {
             if reload_if_asked() {
                 next_cycle = Instant::now();
             }
-            limit::say_limit_of_database();
+            limit::database::say_limit();
             rung |= memory::bell().map_or(0, memory::Bell::take);
             let count = memory::bell().map_or(0, memory::Bell::count);
             // One that comes alone is passed on at once; many together wait for each other.

@@ -1,16 +1,16 @@
 //! The pick: which of the rows that wait a claim takes, group by group and lock by lock.
 
 use super::*;
+use crate::changes;
 use crate::columns::Group;
 use crate::columns::Waiting;
 use crate::limit;
-use crate::limit::{Blocked, Counter, Room, Shared};
+use crate::limit::{Blocked, Counter, Room, Shared, database, group};
 use crate::server::clock::Timestamp;
 use crate::server::lock;
 use crate::server::spi;
 use crate::server::spi::Spi;
 use crate::server::table::Scan;
-use crate::{changes, group};
 use lane::{Lane, List};
 use scan::Queue;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ impl Pick {
         // What this transaction has written by hand counts too.
         changes::tell_own();
         let counter = Counter::open();
-        let room = limit::room_in_database(&counter);
+        let room = database::room(&counter);
         let max_jobs = match room {
             Room::Unlimited => request.max_jobs,
             Room::For(left) => request.max_jobs.min(left.max(0) as usize),
@@ -134,7 +134,7 @@ impl Pick {
             shared.takes(job_id);
         }
         if self.in_limited_database {
-            limit::database_takes(job_id);
+            database::takes(job_id);
         } else {
             changes::granted_beside_limit();
         }
@@ -145,7 +145,7 @@ impl Pick {
             group.is_used = true;
         }
         if limited {
-            limit::group_takes(&lane.group, job_id);
+            group::takes(&lane.group, job_id);
         }
         self.jobs.push(Picked {
             row: scan.row(),

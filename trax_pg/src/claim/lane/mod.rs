@@ -13,7 +13,7 @@
 //! true: the lane is a hash of the two. Until a row has been seen the section stands where the best
 //! group would stand.
 //!
-//! A list is a hint: whether a group may run is read again under its lock (`group::room`).
+//! A list is a hint: whether a group may run is read again under its lock (`limit::group::room`).
 
 mod order;
 

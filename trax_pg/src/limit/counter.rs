@@ -1,0 +1,104 @@
+//! Counting the leases of what is limited, from its floor on.
+
+use crate::changes;
+use crate::columns::{Group, Leased};
+use crate::memory::{Floor, Known};
+use crate::server::table::{Index, Key, Row, Table, View};
+
+/// What limits and what counts towards them, open for reading. What it says is what has committed
+/// until now: it holds until the transaction ends where the caller has locked what it asks about.
+pub(crate) struct Counter {
+    groups: Table,
+    group_by_name: Index,
+    leases: Table,
+    pub(super) by_job: Index,
+    pub(super) by_group: Index,
+    pub(super) by_key: Index,
+    pub(super) by_manifest: Index,
+}
+
+impl Counter {
+    pub(crate) fn open() -> Self {
+        let groups = Table::open(Group::TABLE, Group::ALL);
+        let leases = Table::open(Leased::TABLE, Leased::ALL);
+        Self {
+            group_by_name: Index::open(&groups, c"manifest_group_pkey"),
+            by_job: Index::open(&leases, c"lease_pkey"),
+            by_group: Index::open(&leases, c"lease_limited"),
+            by_key: Index::open(&leases, c"lease_concurrency_key"),
+            by_manifest: Index::open(&leases, c"lease_manifest"),
+            groups,
+            leases,
+        }
+    }
+
+    /// The row of a group; one without a row has the defaults.
+    pub(crate) fn group(&self, name: &str) -> Option<Row> {
+        let view = View::latest();
+        let scan = self.group_by_name.scan(&view, 1);
+        scan.seek([Key::equals_text(1, name)]);
+        let row = scan.next().then(|| scan.row());
+        scan.end();
+        view.end();
+        row
+    }
+
+    /// Counts what is at `what` in an index whose last column is the job, from the floor on, and
+    /// raises that. The caller has the lock under which such leases are granted.
+    pub(super) fn count<const N: usize>(
+        index: &Index,
+        floor: Floor,
+        what: impl Fn(i64) -> [Key; N],
+        limit: i64,
+    ) -> Held {
+        // What this transaction has written by hand no floor of others knows.
+        let mut known = if changes::has_written_by_hand() {
+            Known::NOTHING
+        } else {
+            floor.known()
+        };
+        let (held, first) = loop {
+            let view = View::latest();
+            let scan = index.scan(&view, N as i32);
+            scan.seek(what(known.from));
+            let mut held = Held::default();
+            let mut first = i64::MAX;
+            while held.count < limit && scan.next() {
+                if held.count == 0 {
+                    first = scan.number(Leased::JobId);
+                }
+                held.count += 1;
+                held.may_end |= scan.is_changing();
+            }
+            scan.end();
+            view.end();
+            if floor.holds(known) {
+                break (held, first);
+            }
+            known = Known::NOTHING;
+        };
+        if let Some(first) = changes::first_that_may_count(first) {
+            floor.raise(known, first);
+        }
+        held
+    }
+
+    pub(crate) fn close(self) {
+        self.by_manifest.close();
+        self.by_key.close();
+        self.by_group.close();
+        self.by_job.close();
+        self.leases.close();
+        self.group_by_name.close();
+        self.groups.close();
+    }
+}
+
+/// The jobs that run and share something.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    pub(crate) count: i64,
+    /// Some of them are being ended: who ends them has waited for the claims before us, and not for
+    /// this one.
+    pub(crate) may_end: bool,
+}

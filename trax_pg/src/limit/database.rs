@@ -1,0 +1,55 @@
+//! The limit of the whole database.
+
+use super::{Counter, Room};
+use crate::memory::Floor;
+use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
+use crate::server::table::Key;
+use crate::{memory, setting, wake};
+
+/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it
+/// whenever it wakes, every two seconds at least.
+const SAID_MICROS: i64 = 15_000_000;
+
+/// The scheduler says what the limit of its database is, for sessions that were connected before it
+/// was changed.
+pub(crate) fn say_limit() {
+    if let Some(bell) = memory::bell()
+        && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
+    {
+        bell.ring(wake::WORK);
+    }
+}
+
+fn limit() -> Option<usize> {
+    let own = setting::max_active_jobs();
+    let since = Timestamp::now().0 - SAID_MICROS;
+    match memory::bell().and_then(|bell| bell.said_limit(since)) {
+        Some(said) if said != own && !setting::chose_max_active_jobs() => said,
+        _ => own,
+    }
+}
+
+/// How many more jobs may run in the whole database. What it says holds until the transaction ends.
+pub(crate) fn room(counter: &Counter) -> Room {
+    let Some(limit) = limit() else {
+        return Room::Unlimited;
+    };
+    if !Lock::Database.take_if_free(Mode::Alone) {
+        return Room::Busy;
+    }
+    wake::may_be_full();
+    let limit = limit as i64;
+    Room::For(limit - count(counter, limit))
+}
+
+/// How many jobs run in the database, up to `limit`.
+fn count(counter: &Counter, limit: i64) -> i64 {
+    let what = |from| [Key::at_least(1, from)];
+    Counter::count(&counter.by_job, Floor::of_database(), what, limit).count
+}
+
+/// A job is being claimed in a database that has a limit.
+pub(crate) fn takes(job_id: i64) {
+    Floor::of_database().lower(job_id);
+}

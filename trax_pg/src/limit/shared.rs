@@ -1,0 +1,215 @@
+//! The limits of concurrency keys and of manifests: what jobs share.
+
+use super::{Counter, Held};
+use crate::columns::Group;
+use crate::memory::Floor;
+use crate::server::hash::name_hash;
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi::{Spi, arg, array_arg, statement};
+use crate::server::table::Key;
+use crate::{changes, wake};
+use pgrx::pg_sys;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+statement!(KEY_BLOCK, "limit/key_block.sql", TIDARRAYOID, TEXTARRAYOID);
+statement!(KEY_UNBLOCK, "limit/key_unblock.sql", TEXTOID, INT8OID);
+statement!(KEY_UNBLOCK_GROUP, "limit/key_unblock_group.sql", TEXTOID);
+statement!(
+    MANIFEST_CONCURRENCY,
+    "limit/manifest_concurrency.sql",
+    INT8OID
+);
+statement!(
+    MANIFEST_UNBLOCK,
+    "limit/manifest_unblock.sql",
+    INT8OID,
+    INT8OID
+);
+
+/// What jobs share that lets only so many of them run at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Shared {
+    /// A concurrency key.
+    Key(String),
+    Manifest(i64),
+}
+
+impl Shared {
+    /// What a row has of the two.
+    pub(crate) fn of(key: Option<String>, manifest_id: Option<i64>) -> impl Iterator<Item = Self> {
+        let manifest = manifest_id.map(Self::Manifest);
+        key.map(Self::Key).into_iter().chain(manifest)
+    }
+
+    /// What `waits_for` says of a job behind it.
+    pub(crate) fn waits_for(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "key",
+            Self::Manifest(_) => "manifest",
+        }
+    }
+
+    fn lock(&self) -> Lock<'_> {
+        match self {
+            Self::Key(key) => Lock::Key(key),
+            Self::Manifest(id) => Lock::Manifest(*id),
+        }
+    }
+
+    fn floor(&self) -> Floor {
+        Floor::of(match self {
+            Self::Key(key) => name_hash(&["key", key]),
+            Self::Manifest(id) => name_hash(&["manifest", &id.to_string()]),
+        })
+    }
+
+    /// A job that shares it is being claimed.
+    pub(crate) fn takes(&self, job_id: i64) {
+        self.floor().lower(job_id);
+    }
+
+    /// Lets it go, of which a claim has taken and blocked nothing.
+    pub(crate) fn let_go(&self) {
+        self.lock().give_back(Mode::Alone);
+    }
+}
+
+/// The jobs that run and share this. The caller has its lock.
+fn count(counter: &Counter, shared: &Shared) -> Held {
+    let floor = shared.floor();
+    match shared {
+        Shared::Key(key) => {
+            let what = |from| [Key::equals_text(1, key), Key::at_least(2, from)];
+            Counter::count(&counter.by_key, floor, what, i64::MAX)
+        }
+        Shared::Manifest(id) => {
+            let what = |from| [Key::equals(1, *id), Key::at_least(2, from)];
+            Counter::count(&counter.by_manifest, floor, what, i64::MAX)
+        }
+    }
+}
+
+/// The jobs that run and share this. What it says holds until the transaction ends; `None` when
+/// another transaction is claiming such jobs.
+pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
+    let is_free = shared.lock().take_if_free(Mode::Alone);
+    is_free.then(|| count(counter, shared))
+}
+
+/// How many jobs that share this may run at once, in a group.
+pub(crate) fn allowed(spi: &Spi, counter: &Counter, shared: &Shared, group: &str) -> i64 {
+    match shared {
+        Shared::Key(_) => counter
+            .group(group)
+            .and_then(|row| row.get::<i32>(Group::MaxPerKey))
+            .map_or(1, i64::from),
+        // Jobs outlive a manifest that is unscheduled.
+        Shared::Manifest(id) => spi
+            .query_latest(&MANIFEST_CONCURRENCY, &[arg(*id)])
+            .first()
+            .map_or(i64::MAX, |row| i64::from(row.must::<i32>(1))),
+    }
+}
+
+/// A row, locked by this transaction, and what it waits behind.
+pub(crate) struct Blocked {
+    pub(crate) tid: pg_sys::ItemPointerData,
+    pub(crate) waits_for: &'static str,
+}
+
+/// Takes rows out of their lanes that share what has no room; the caller has locked both.
+pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
+    changes::taken();
+    let tids: Vec<Option<pg_sys::Datum>> = rows
+        .iter()
+        .map(|row| Some(pg_sys::Datum::from(&raw const row.tid)))
+        .collect();
+    let reasons: Vec<Option<pg_sys::Datum>> = rows.iter().map(|row| arg(row.waits_for)).collect();
+    let (tids, reasons) = (
+        array_arg(pg_sys::TIDOID, &tids),
+        array_arg(pg_sys::TEXTOID, &reasons),
+    );
+    spi.execute(&KEY_BLOCK, &[tids, reasons]);
+}
+
+/// How many have ended of each.
+fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
+    let mut counts: BTreeMap<Shared, i64> = BTreeMap::new();
+    for shared in ended {
+        *counts.entry(shared).or_default() += 1;
+    }
+    counts
+}
+
+/// What jobs share that this backend's cycle has ended, and that a claim had locked.
+static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
+
+/// Lets the next jobs in after leases of jobs have ended with which they share something, as many
+/// as have ended of each lane: the next of one lane may be held back by its group, or wanted by
+/// nobody; claims sort out what is too many.
+///
+/// A claim that has counted these leases may be blocking jobs behind them. It holds the lock: we
+/// wait for it, so that what it has blocked is seen. The lock is not kept: later claims see that
+/// the leases are being deleted, and block nothing behind them. With `patient` false what is locked
+/// is left to the next cycle: it must not wait for a worker's open transaction.
+pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
+    for (shared, count) in counted(ended) {
+        // A claim that saw the end coming has left such jobs where they are.
+        wake::mark(wake::WORK);
+        let lock = shared.lock();
+        if patient {
+            lock.take(Mode::Share);
+        } else if !lock.take_if_free(Mode::Share) {
+            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+            *left.entry(shared).or_default() += count;
+            continue;
+        }
+        unblock(spi, &shared, Some(count));
+        lock.give_back(Mode::Share);
+    }
+}
+
+/// Lets the next jobs in behind what earlier cycles of this backend have left.
+pub(crate) fn free_left(spi: &Spi) {
+    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+    let ended = left
+        .into_iter()
+        .flat_map(|(shared, count)| std::iter::repeat_n(shared, count as usize));
+    free(spi, ended, false);
+}
+
+/// Whether anything is left to the next cycle.
+pub(crate) fn has_left() -> bool {
+    !LEFT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_empty()
+}
+
+/// Lets the next jobs in after jobs that waited have ended: one of them may have been the one that
+/// was let in. A claim blocks behind leases only, so there is none to be waited for.
+pub(crate) fn hand_on(spi: &Spi, ended: impl Iterator<Item = Shared>) {
+    for (shared, count) in counted(ended) {
+        unblock(spi, &shared, Some(count));
+    }
+}
+
+fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
+    let at_most = at_most.and_then(arg);
+    let rows = match shared {
+        Shared::Key(key) => spi.change_latest(&KEY_UNBLOCK, &[arg(key.as_str()), at_most]),
+        Shared::Manifest(id) => spi.change_latest(&MANIFEST_UNBLOCK, &[arg(*id), at_most]),
+    };
+    changes::rows_claimable(&rows);
+}
+
+/// Lets all blocked jobs of a manifest in: the number that may run has changed.
+pub(crate) fn unblock_manifest(spi: &Spi, manifest_id: i64) {
+    unblock(spi, &Shared::Manifest(manifest_id), None);
+}
+
+/// Lets all blocked jobs of a group in: the number that may run has changed.
+pub(crate) fn unblock_group(spi: &Spi, group: &str) {
+    changes::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
+}
