@@ -155,7 +155,7 @@ async fn a_time_is_read_in_the_zone_of_who_typed_it() {
     assert_eq!(s.get(at).await, "2040-07-01 08:00:00");
     let errors = refused(&db, 64, &["enqueue", "t", "--run-at", "some day"]);
     assert!(
-        errors.contains("\"some day\" is no time") && errors.contains("tomorrow"),
+        errors.contains("\"some day\" is not a time") && errors.contains("tomorrow"),
         "{errors}"
     );
 }

@@ -244,7 +244,7 @@ async fn a_program_that_prints_a_gigabyte_costs_the_worker_little_memory() {
     let (peak, errors) = work_once(&database, &["--exec", exec]).await;
     assert!(peak < 100_000, "{peak} KiB");
     assert!(
-        errors.contains("more than 1 MiB of standard output is not kept"),
+        errors.contains("standard output beyond 1 MiB is discarded"),
         "{errors}"
     );
     let runs = "select string_agg(task || ' ' || state || ' ' || (output is null) || ' ' || \

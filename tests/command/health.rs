@@ -82,7 +82,7 @@ async fn port_of(service: &Process) -> u16 {
     eventually("the address is said", PATIENCE, async || {
         let said = service.output();
         let port = said
-            .split("serves http://127.0.0.1:")
+            .split("serving http://127.0.0.1:")
             .nth(1)
             .and_then(|rest| rest.split('/').next())
             .and_then(|port| port.parse().ok());

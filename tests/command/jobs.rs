@@ -326,9 +326,9 @@ async fn a_job_that_waits_for_its_next_attempt_is_retried_now() {
         .await;
     let id = job.to_string();
     let said_so = said(&db, &["jobs", "retry", &id]);
-    assert_eq!(said_so, format!("job {job} is ready now\n"));
+    assert_eq!(said_so, format!("job {job} is now ready\n"));
     let errors = refused(&db, 1, &["jobs", "retry", &id]);
-    assert!(errors.contains("is ready already"), "{errors}");
+    assert!(errors.contains("is already ready"), "{errors}");
     assert_eq!(s.claim_one("").await.id, job);
     let behind = s.enqueue("'a', concurrency_key => 'k'").await;
     assert_eq!(s.claim_ids("").await, [0; 0]);
@@ -390,7 +390,7 @@ async fn cancel_from_another_terminal_ends_the_program_of_a_worker() {
         }
     })
     .await;
-    assert!(said(&db, &["jobs", "cancel", &job]).contains("asked to stop"));
+    assert!(said(&db, &["jobs", "cancel", &job]).contains("was asked to stop it"));
     let (code, output, _) = run(&mut trax(&db, &["jobs", "watch", &job, "--timeout", "20"]));
     assert_eq!(code, Some(4), "{output}");
 }

@@ -145,7 +145,7 @@ async fn check_is_two_when_an_invariant_is_violated() {
     let (code, output, _) = run(&mut trax(&database, &["check"]));
     assert_eq!(
         (code, output.as_str()),
-        (Some(0), "healthy: no rule is violated\n")
+        (Some(0), "healthy: no invariant is violated\n")
     );
     let (code, output, _) = run(&mut trax(&database, &["check", "--json"]));
     assert_eq!((code, json(&output)), (Some(0), serde_json::json!([])));

@@ -175,7 +175,7 @@ async fn a_terminal_is_asked_and_only_a_yes_counts() {
         let (code, shown) = on_a_terminal(&db, 80, typed, &apply);
         assert_eq!(code, Some(1), "{shown}");
         assert!(
-            shown.contains("Apply 1 change? [y/N]") && shown.contains("nothing is changed"),
+            shown.contains("Apply 1 change? [y/N]") && shown.contains("nothing was changed"),
             "{shown}"
         );
     }

@@ -138,7 +138,7 @@ async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
     live.press("r");
     live.says("Queue dead letter 1 again?", 1).await;
     live.press("n");
-    live.says("nothing is changed", 1).await;
+    live.says("nothing was changed", 1).await;
     let status = "select concat_ws(' ', status, resolution_note) from trax.dead_letter";
     assert_eq!(
         value::<String>(&client, status).await,

@@ -55,9 +55,9 @@ const WORDS: [Words; 4] = [
         status: "waiting, behind a key",
         explained: "waits until a job with its concurrency key \"k\" ends.",
         action: "Nothing: wait.",
-        listed: "behind its key",
+        listed: "for its key",
         shown: "until a job with its concurrency key ends",
-        kit: ", behind its key",
+        kit: ", waiting for its key",
         run_now: "blocked",
     },
     Words {
@@ -66,9 +66,9 @@ const WORDS: [Words; 4] = [
         status: "waiting, behind a manifest",
         explained: "waits until another job of this manifest ends: 1 may run at once.",
         action: "Nothing: wait.",
-        listed: "behind its manifest",
+        listed: "for its manifest",
         shown: "until another job of its manifest ends",
-        kit: ", behind its manifest",
+        kit: ", waiting for its manifest",
         run_now: "blocked",
     },
 ];

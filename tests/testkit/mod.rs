@@ -122,7 +122,7 @@ async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_told
         .map(|ran| ran.to_string())
         .unwrap_or_else(|e| e.to_string());
     assert!(
-        said.starts_with("no job of task \"ship\" is ready\nwhat waits:\n"),
+        said.starts_with("no job of task \"ship\" is ready\nwaiting jobs:\n"),
         "{said}"
     );
     assert!(
@@ -294,7 +294,7 @@ async fn an_assertion_on_the_queue_gives_the_job_or_shows_what_is_there() -> Res
     assert_not_enqueued::<Ship>(&db).await;
     let said = complaint(assert_enqueued::<Ship>(&db, |_| true)).await?;
     assert!(
-        said.ends_with("\"ship\" that waits is as wanted\nnothing waits"),
+        said.ends_with("no waiting job of task \"ship\" matches\nno job is waiting"),
         "{said}"
     );
 
@@ -310,7 +310,7 @@ async fn an_assertion_on_the_queue_gives_the_job_or_shows_what_is_there() -> Res
     assert_not_enqueued::<Invoice>(&db).await;
 
     let line = format!(
-        "\nwhat waits:\n  job {job}: ship {{\"item\":\"tea\"}}, group post, priority 7, ready"
+        "\nwaiting jobs:\n  job {job}: ship {{\"item\":\"tea\"}}, group post, priority 7, ready"
     );
     let said = complaint(assert_enqueued::<Ship>(&db, |job| job.priority == 8)).await?;
     assert!(

@@ -54,7 +54,7 @@ async fn a_worker_survives_a_restart_of_the_server_under_load() {
     })
     .await;
     let summary = running.drain().await;
-    assert_eq!((summary.dead, summary.untold), (0, 0), "{summary}");
+    assert_eq!((summary.dead, summary.unreported), (0, 0), "{summary}");
     let sql = "select count(*) from trax.run where state = 'completed'";
     assert_eq!(value::<i64>(&client, sql).await, 3000);
     assert_eq!(violations(&client).await, Vec::<String>::new());

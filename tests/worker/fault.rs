@@ -211,7 +211,7 @@ async fn a_crash_of_the_server_and_the_end_of_its_sessions_under_load_lose_nothi
     }
     all_complete(&client, 4000).await;
     let summary = running.drain().await;
-    assert_eq!((summary.dead, summary.untold), (0, 0), "{summary}");
+    assert_eq!((summary.dead, summary.unreported), (0, 0), "{summary}");
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
     completed(&other, 1500).await;
     assert_eq!(health.ready(), Ok(()));
     let summary = running.drain().await;
-    assert_eq!((summary.dead, summary.untold), (0, 0), "{summary}");
+    assert_eq!((summary.dead, summary.unreported), (0, 0), "{summary}");
     let twice = "select count(*) - count(distinct job_id) from trax.run where state = 'completed'";
     assert_eq!(value::<i64>(&other, twice).await, 0);
     assert_eq!(violations(&other).await, Vec::<String>::new());

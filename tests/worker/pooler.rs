@@ -64,7 +64,7 @@ async fn a_fleet_shares_two_connections_of_a_pooler() {
     let mut completed = 0;
     for member in members {
         let summary = member.await.expect("it does not panic");
-        assert_eq!((summary.lost, summary.untold), (0, 0), "{summary}");
+        assert_eq!((summary.lost, summary.unreported), (0, 0), "{summary}");
         completed += summary.completed;
     }
     assert_eq!(completed, 500);

@@ -182,7 +182,7 @@ async fn the_tasks_that_wait_without_a_handler_are_told_at_the_start_and_left_al
     let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(
         told,
-        ["jobs wait for which this worker has no handler: a, b"]
+        ["jobs are waiting for which this worker has no handler: a, b"]
     );
     let sql = "select string_agg(task, ' ' order by task) from trax.work_queue where attempts = 0";
     assert_eq!(value::<String>(&client, sql).await, "a b c later");

@@ -69,7 +69,7 @@ async fn kept(client: &Client, running: super::Running, jobs: i64) {
         (
             summary.completed + summary.dead,
             summary.lost,
-            summary.untold
+            summary.unreported
         ),
         (jobs as u64, 0, 0),
         "{summary}"

@@ -10,13 +10,13 @@ use crate::sql::Argument;
 /// What a role may do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
-    /// Nothing: what an earlier level gave is taken away.
+    /// Nothing: the rights of an earlier level are revoked.
     Nothing,
-    /// Read the tables, but for tokens, `status` and `check`.
+    /// Read the tables except tokens, `status` and `check`.
     Reader,
     /// Enqueue, trigger and cancel.
     Producer,
-    /// Claim, tell outcomes, and enqueue.
+    /// Claim, report outcomes, and enqueue.
     Worker,
     /// Everything.
     Admin,
@@ -44,7 +44,7 @@ impl ToSql for Role<'_> {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        // The server reads text as an identifier; quoted, case and digits stay what they are.
+        // The server parses the text as an identifier; in quotes, case and digits are preserved.
         out.extend_from_slice(format!("\"{}\"", self.0.replace('"', "\"\"")).as_bytes());
         Ok(IsNull::No)
     }

@@ -1,8 +1,8 @@
-//! Where the database is, and how the way there is protected.
+//! Where the database is, and how the connection is protected.
 //!
 //! Words: an *address* is a connection string of libpq, as a URL or as `key=value` pairs. The
-//! driver knows all of it but what TLS needs beyond on and off; that is taken out here and kept
-//! beside its `Config`.
+//! driver knows all of its parameters except those for TLS beyond on and off, which are taken out
+//! here and stored beside its `Config`.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -14,17 +14,17 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-use crate::connect;
+use crate::connect::{self, drive};
 use crate::error::{Error, Report, Result, chain};
 use crate::parameter::take_out;
 use crate::tls::{Connector, connector};
 
-/// How much of TLS is asked for: libpq's `sslmode`.
+/// Whether and how TLS is used: libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum SslMode {
     /// No TLS.
     Disable,
-    /// No TLS unless the server asks for it; nothing is verified that nobody could verify.
+    /// No TLS unless the server requires it; a certificate is verified only if that is possible.
     Allow,
     /// TLS when the server offers it, and none when it fails. The default.
     Prefer,
@@ -33,7 +33,7 @@ pub enum SslMode {
     Require,
     /// The certificate must be signed by a CA of `sslrootcert`.
     VerifyCa,
-    /// And it must be that of the host in the address.
+    /// In addition it must match the host in the address.
     VerifyFull,
 }
 
@@ -63,15 +63,14 @@ impl FromStr for SslMode {
             "verify-ca" => Ok(SslMode::VerifyCa),
             "verify-full" => Ok(SslMode::VerifyFull),
             other => Err(Error::Address(format!(
-                "sslmode is \"{other}\"; it may be {}",
+                "invalid sslmode \"{other}\"; use one of {}",
                 choices("sslmode").join(", ")
             ))),
         }
     }
 }
 
-/// What an address says of TLS, by parameter, each as libpq accepts it; what it does not say has
-/// libpq's default.
+/// The TLS parameters of an address, each as libpq accepts it; missing ones have libpq's defaults.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tls(BTreeMap<&'static str, String>);
 
@@ -89,7 +88,7 @@ pub(crate) const PARAMETERS: [(&str, &str); 10] = [
     ("channel_binding", "PGCHANNELBINDING"),
 ];
 
-/// What a parameter may say, when it is no file.
+/// Returns the possible values of a parameter that does not name a file.
 fn choices(parameter: &str) -> &'static [&'static str] {
     match parameter {
         "sslmode" => &[
@@ -113,14 +112,14 @@ impl Tls {
     fn set(&mut self, parameter: &str, value: String) -> Result<()> {
         let known = PARAMETERS.iter().find(|(name, _)| *name == parameter);
         let (parameter, _) = known.expect("only these parameters are taken out");
-        // As libpq has it: what is empty says nothing.
+        // As in libpq: an empty value counts as not set.
         if value.is_empty() {
             return Ok(());
         }
         let choices = choices(parameter);
         if !choices.is_empty() && !choices.contains(&value.as_str()) {
             return Err(Error::Address(format!(
-                "{parameter} is \"{value}\"; it may be {}",
+                "invalid {parameter} \"{value}\"; use one of {}",
                 choices.join(", ")
             )));
         }
@@ -148,12 +147,12 @@ impl Tls {
 /// ```
 ///
 /// TLS needs the cargo feature `tls`; without it every mode from `require` on is refused when
-/// connecting. The files are read anew for each connection, so a certificate can be renewed under a
-/// running worker. `sslrootcert=system` means the CAs of the machine, and `verify-full`. Files that
-/// are not named are looked for in `~/.postgresql`, as libpq does. Through the socket of the same
-/// machine no TLS is used. Unlike libpq, a list of revoked certificates that is named and cannot be
-/// read is an error, a key with a passphrase cannot be read, and a server's certificate of X.509
-/// version 1 that a CA has signed cannot be verified.
+/// connecting. The files are read again for each connection, so a certificate can be renewed under
+/// a running worker. `sslrootcert=system` means the CAs of the machine, and `verify-full`. Files
+/// that are not named are looked up in `~/.postgresql`, as in libpq. Through a Unix socket no TLS
+/// is used. Unlike in libpq, a revocation list that is named and cannot be read is an error, a key
+/// with a passphrase cannot be read, and a server's certificate of X.509 version 1 that a CA has
+/// signed cannot be verified.
 #[derive(Clone, Debug)]
 pub struct Address {
     config: Config,
@@ -178,18 +177,17 @@ impl FromStr for Address {
         let (rest, own) = take_out(text, &names);
         let config = rest.parse::<Config>().map_err(|error| {
             let text = std::error::Error::source(&error).map_or_else(|| chain(&error), chain);
-            // The driver names it: it may be the rest of a password with a space in it.
+            // The driver quotes the option, which may be the rest of a password with a space in it.
             let secret = rest.contains("password") || rest.matches('@').count() > 1;
             if text.starts_with("unknown option") && secret {
                 return Error::Address(
-                    "there is a parameter that is none of libpq's; a password with a space stands in quotes, \
-                     password='...', and in a URL an @ in it is written as %40"
+                    "it contains a parameter that libpq does not have; quote a password that contains a space, \
+                     password='...', and in a URL write an @ in it as %40"
                         .to_owned(),
                 );
             }
             Error::Address(match text.as_str() {
-                // The driver's words for any text that it cannot begin with, or that stops too
-                // early.
+                // The driver's message for any text that it cannot parse, or that ends too early.
                 "unexpected EOF" => {
                     "it is neither postgres://host/database nor parameters such as \
                                      host=/socket/dir dbname=x"
@@ -214,7 +212,7 @@ fn refuse_open_at(text: &str) -> Result<()> {
     let host = host.split(['/', '?']).next().unwrap_or_default();
     if host.contains('@') {
         return Err(Error::Address(
-            "there is an @ in the user's name or password; write it as %40".to_owned(),
+            "there is an @ in the user name or password; write it as %40".to_owned(),
         ));
     }
     Ok(())
@@ -234,7 +232,7 @@ impl DerefMut for Address {
     }
 }
 
-/// Whether a server that refuses a connection with TLS, or one without, may take the other.
+/// Returns whether a server that refuses a connection with TLS, or without, may accept the other.
 fn may_do_otherwise(refused: &Error) -> bool {
     let by_rule = |report: &Report| report.sqlstate == "28000";
     matches!(refused, Error::Tls(_)) || refused.report().is_some_and(by_rule)
@@ -246,12 +244,12 @@ pub(crate) type Opened = (Client, Driver);
 type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
 impl Address {
-    /// What the address does not say of TLS is what libpq's variables say: PGSSLMODE,
+    /// Takes TLS parameters that the address does not set from libpq's variables: PGSSLMODE,
     /// PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, PGSSLCRL, PGSSLCRLDIR, PGSSLSNI,
     /// PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
     ///
     /// # Errors
-    /// [`Error::Address`] when one of them has a value that libpq does not know.
+    /// [`Error::Address`] when one of them has a value that libpq does not accept.
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         for (parameter, name) in PARAMETERS {
             if self.tls.get(parameter).is_none()
@@ -263,13 +261,13 @@ impl Address {
         Ok(self)
     }
 
-    /// The variables that say the same of TLS as this address, for a child process.
+    /// Returns the variables that set the TLS parameters of this address, for a child process.
     pub fn environment(&self) -> Vec<(&'static str, &str)> {
         let said = |(parameter, name)| Some((name, self.tls.get(parameter)?));
         PARAMETERS.into_iter().filter_map(said).collect()
     }
 
-    /// How much of TLS is asked for.
+    /// Returns the TLS mode.
     pub fn sslmode(&self) -> SslMode {
         let said = self.tls.get("sslmode").and_then(|mode| mode.parse().ok());
         said.unwrap_or(match self.config.get_ssl_mode() {
@@ -280,32 +278,28 @@ impl Address {
         })
     }
 
-    /// Another place, reached as this address says.
+    /// Returns an address for another server, with the TLS parameters of this one.
     pub fn with_config(&self, config: Config) -> Self {
         let mut tls = self.tls.clone();
         tls.0.insert("sslmode", self.sslmode().as_str().to_owned());
         Address { config, tls }
     }
 
-    /// A new connection, driven by a task of its own until the client is dropped.
+    /// Opens a new connection, driven by a task of its own until the client is dropped.
     ///
-    /// Each host may take `connect_timeout`, the handshake included, or 10 s. One that is silent
-    /// holds up the next for a quarter of a second at most: from then on both are tried.
+    /// Each host may take `connect_timeout` including the handshake, or 10 s. A host that does not
+    /// answer delays the next by at most a quarter of a second: then both are tried.
     ///
     /// # Errors
     /// [`Error::Tls`] when the server or its certificate is not what the address asks for,
-    /// [`Error::Connection`] when it cannot be reached, or what the server says.
+    /// [`Error::Connection`] when it cannot be reached, or the error of the server.
     pub async fn connect(&self) -> Result<Client> {
         let (client, connection) = self.open().await?;
-        tokio::spawn(async move {
-            // The client sees the same error on its next call.
-            if connection.await.is_err() {}
-        });
+        drive(connection);
         Ok(client)
     }
 
-    /// The same over a stream that is open already, a tunnel or a proxy, to the server of this
-    /// name.
+    /// Connects to the server of this name over an open stream, such as a tunnel or a proxy.
     pub async fn connect_over<S>(&self, stream: S, host: &str) -> Result<Client>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -322,19 +316,16 @@ impl Address {
         };
         let config = self.driver_config(way);
         let (client, connection) = config.connect_raw(stream, tls).await?;
-        tokio::spawn(async move {
-            // The client sees the same error on its next call.
-            if connection.await.is_err() {}
-        });
+        drive(connection);
         Ok(client)
     }
 
-    /// A new connection that the caller drives.
+    /// Opens a new connection that the caller drives.
     pub(crate) async fn open(&self) -> Result<Opened> {
         connect::open(self).await
     }
 
-    /// The same of an address with one host.
+    /// Opens a connection to an address with one host.
     pub(crate) async fn open_one(&self) -> Result<Opened> {
         let ways = self.ways();
         let first = self.open_by(ways[0]).await;
@@ -355,7 +346,7 @@ impl Address {
         Ok(self.driver_config(way).connect(connector).await?)
     }
 
-    /// What the driver is to do about TLS, and what else when that is refused: libpq's `allow` and
+    /// Returns which TLS modes of the driver to try, in order: libpq's `allow` and
     /// `prefer` try both.
     fn ways(&self) -> &'static [DriverMode] {
         let is_socket = |host: &Host| matches!(host, Host::Unix(_));
@@ -383,7 +374,7 @@ impl Address {
         config
     }
 
-    /// A file of libpq's own directory, if it is there.
+    /// Returns a file of libpq's own directory, if it is there.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "for TLS alone"))]
     pub(crate) fn home_file(name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(std::env::var_os("HOME")?)

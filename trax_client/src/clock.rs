@@ -1,18 +1,18 @@
-//! Time as the server's goes on, also while this machine sleeps: what leases and tokens are
-//! measured by.
+//! A clock that keeps running while this machine sleeps, as the server's does: leases and tokens
+//! are measured by it.
 //!
-//! `Instant` stands still in suspend, and so do all timers: whoever waits for a moment looks at
-//! least once in [`LOOK`].
+//! `Instant` and all timers stop in suspend: code that waits for a moment checks at least once in
+//! [`CHECK_PERIOD`].
 
 use std::ops::Add;
 #[cfg(feature = "testkit")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How soon after a sleep of the machine what has ended meanwhile is seen to have ended.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+/// How soon after a sleep of the machine it is noticed what has ended meanwhile.
+pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// A point on that clock. It never goes back, whatever becomes of the time of day.
+/// A point on that clock, which never goes back, even when the time of day is set.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Moment(Duration);
 
@@ -22,7 +22,7 @@ const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
 
-/// In tests, what the machine is said to have slept in milliseconds.
+/// In tests, how long the machine pretends to have slept, in milliseconds.
 #[cfg(feature = "testkit")]
 pub(crate) static SLEPT: AtomicU64 = AtomicU64::new(0);
 
@@ -53,7 +53,7 @@ impl Moment {
         self.0.checked_add(length).map(Moment)
     }
 
-    /// How long it is from `now` until then; none when it has come.
+    /// Returns how long it is from `now` until then; none when it has come.
     pub(crate) fn after(self, now: Self) -> Option<Duration> {
         self.0.checked_sub(now.0).filter(|left| !left.is_zero())
     }
@@ -72,11 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_and_says_what_is_left() {
+    fn it_goes_on_and_returns_what_is_left() {
         let begun = Moment::now();
         std::thread::sleep(Duration::from_millis(2));
         let now = Moment::now();
         assert!(now > begun && begun.after(now).is_none());
-        assert_eq!((now + LOOK).after(now), Some(LOOK));
+        assert_eq!((now + CHECK_PERIOD).after(now), Some(CHECK_PERIOD));
     }
 }

@@ -1,9 +1,9 @@
-//! Which of several hosts answers, and for how long each may be silent.
+//! Connecting to the first of several hosts that answers.
 //!
-//! Enters: an address, whose hosts may have several addresses each. Leaves: a connection that is
-//! ready for calls, its handshake included, or the most telling of the errors. Holds: no host
-//! delays another for longer than a `stagger`, and none is waited for longer than its limit. The
-//! first that stands in the address is preferred while it answers.
+//! Enters: an address, whose hosts may have several IP addresses each. Leaves: a connection that is
+//! ready for calls, after its handshake, or the most informative of the errors. Holds: no host
+//! delays another for longer than a `stagger`, and none takes longer than its limit. Hosts that
+//! come first in the address are preferred if they answer.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -18,30 +18,41 @@ use crate::address::{Address, Opened};
 use crate::error::{Blame, Error, Result};
 use crate::worker::connection::random;
 
-/// How long one host may take when the address says nothing of it.
+/// How long one host may take when the address does not limit it.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long the first host is alone at most, before the next is tried beside it.
+/// How long one host is tried alone before the next is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// A connection to one of the hosts.
+/// Connects to one of the hosts.
 pub(crate) async fn open(address: &Address) -> Result<Opened> {
     let limit = address.get_connect_timeout().copied().unwrap_or(LIMIT);
     let hosts = hosts(address)?;
     if let [
-        Place { ip: Some(_), .. }
-        | Place {
+        HostAddress { ip: Some(_), .. }
+        | HostAddress {
             host: Some(Host::Unix(_)),
             ..
         },
     ] = hosts.as_slice()
     {
-        return bounded(limit, at(address, &hosts[0])).await;
+        return bounded(limit, open_target(address, &hosts[0])).await;
     }
-    let tries = hosts.into_iter().map(|place| {
+    let tries = hosts.into_iter().map(|target| {
         let address = address.clone();
-        move || bounded(limit, resolved(address, place, limit))
+        move || bounded(limit, resolved(address, target, limit))
     });
     race(tries.collect(), stagger(limit)).await
+}
+
+/// Drives a connection in a task of its own until its client is dropped.
+pub(crate) fn drive<E>(connection: impl Future<Output = Result<(), E>> + Send + 'static)
+where
+    E: Send + 'static,
+{
+    tokio::spawn(async move {
+        // The client's next call returns the same error.
+        connection.await.ok();
+    });
 }
 
 fn stagger(limit: Duration) -> Duration {
@@ -50,81 +61,81 @@ fn stagger(limit: Duration) -> Duration {
 
 /// One host of an address.
 #[derive(Clone)]
-struct Place {
+struct HostAddress {
     host: Option<Host>,
     ip: Option<IpAddr>,
     port: u16,
 }
 
 /// In the order in which they are tried.
-fn hosts(address: &Address) -> Result<Vec<Place>> {
+fn hosts(address: &Address) -> Result<Vec<HostAddress>> {
     let (names, ips) = (address.get_hosts(), address.get_hostaddrs());
     let ports = address.get_ports();
     let count = names.len().max(ips.len());
     let fits = |length: usize, most: usize| length <= most || length == count;
     if count == 0 {
-        return Err(Error::Address("it names no host".to_owned()));
+        return Err(Error::Address("it contains no host".to_owned()));
     }
     if !fits(names.len(), 0) || !fits(ips.len(), 0) || !fits(ports.len(), 1) {
         return Err(Error::Address(
-            "it has not as many hostaddrs or ports as hosts".to_owned(),
+            "the numbers of hosts, hostaddrs and ports do not match".to_owned(),
         ));
     }
-    let mut places: Vec<Place> = (0..count)
-        .map(|at| Place {
+    let mut targets: Vec<HostAddress> = (0..count)
+        .map(|at| HostAddress {
             host: names.get(at).cloned(),
             ip: ips.get(at).copied(),
             port: ports.get(at).or(ports.first()).copied().unwrap_or(5432),
         })
         .collect();
     if address.get_load_balance_hosts() == LoadBalanceHosts::Random {
-        places.sort_by_cached_key(|_| random());
+        targets.sort_by_cached_key(|_| random());
     }
-    Ok(places)
+    Ok(targets)
 }
 
-/// A connection to a host that may be a name of several addresses.
-async fn resolved(address: Address, place: Place, limit: Duration) -> Result<Opened> {
-    let name = match (&place.host, place.ip) {
+/// Connects to a host, whose name may have several IP addresses.
+async fn resolved(address: Address, target: HostAddress, limit: Duration) -> Result<Opened> {
+    let name = match (&target.host, target.ip) {
         (Some(Host::Tcp(name)), None) => name.clone(),
-        _ => return at(&address, &place).await,
+        _ => return open_target(&address, &target).await,
     };
-    let found = tokio::net::lookup_host((name.as_str(), place.port)).await;
+    let found = tokio::net::lookup_host((name.as_str(), target.port)).await;
     let found = found.map_err(|error| Error::Connection(format!("{name}: {error}").into()))?;
     let mut ips: Vec<IpAddr> = found.map(|found| found.ip()).collect();
     if address.get_load_balance_hosts() == LoadBalanceHosts::Random {
         ips.sort_by_cached_key(|_| random());
     }
     let tries = ips.into_iter().map(|ip| {
-        let (address, place) = (address.clone(), place.clone());
+        let (address, target) = (address.clone(), target.clone());
         move || async move {
-            let place = Place {
+            let target = HostAddress {
                 ip: Some(ip),
-                ..place
+                ..target
             };
-            at(&address, &place).await
+            open_target(&address, &target).await
         }
     });
     race(tries.collect(), stagger(limit)).await
 }
 
-async fn at(address: &Address, place: &Place) -> Result<Opened> {
-    let one = address.with_config(only(address, place));
+async fn open_target(address: &Address, target: &HostAddress) -> Result<Opened> {
+    let one = address.with_config(only(address, target));
     one.open_one().await
 }
 
-/// The same with one of its hosts alone.
-fn only(config: &Config, place: &Place) -> Config {
+/// Returns the configuration with only one of its hosts.
+fn only(config: &Config, target: &HostAddress) -> Config {
     let mut one = Config::new();
-    match &place.host {
+    match &target.host {
         Some(Host::Tcp(name)) => one.host(name),
         Some(Host::Unix(directory)) => one.host_path(directory),
         None => &mut one,
     };
-    if let Some(ip) = place.ip {
+    if let Some(ip) = target.ip {
         one.hostaddr(ip);
     }
-    one.port(place.port);
+    one.port(target.port);
     if let Some(user) = config.get_user() {
         one.user(user);
     }
@@ -170,15 +181,15 @@ async fn bounded<T>(limit: Duration, opening: impl Future<Output = Result<T>>) -
     }
 }
 
-/// The first that succeeds; each begins when the one before has failed, or has been silent for a
-/// `stagger`.
+/// Returns the first that succeeds; each begins when the one before has failed, or has not answered
+/// for a `stagger`.
 async fn race<T, F>(tries: Vec<impl FnOnce() -> F>, stagger: Duration) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let (mut tries, mut running) = (tries.into_iter(), JoinSet::new());
-    let mut told: Option<Error> = None;
+    let mut worst: Option<Error> = None;
     loop {
         let begun = tries.next();
         let waits = tries.len() > 0;
@@ -188,10 +199,10 @@ where
         tokio::select! {
             tried = running.join_next() => match tried {
                 Some(Ok(Ok(opened))) => return Ok(opened),
-                Some(Ok(Err(error))) => told = Some(more_telling(told, error)),
-                Some(Err(error)) => told = Some(more_telling(told, Error::Connection(error.into()))),
+                Some(Ok(Err(error))) => worst = Some(more_informative(worst, error)),
+                Some(Err(error)) => worst = Some(more_informative(worst, Error::Connection(error.into()))),
                 None if !waits => {
-                    return Err(told.unwrap_or_else(|| Error::Connection("it has no address".into())));
+                    return Err(worst.unwrap_or_else(|| Error::Connection("it has no address".into())));
                 }
                 None => {}
             },
@@ -200,10 +211,10 @@ where
     }
 }
 
-/// What a server says tells more than a silence.
-fn more_telling(one: Option<Error>, other: Error) -> Error {
+/// Returns the more informative error: an error of a server rather than no answer.
+fn more_informative(one: Option<Error>, other: Error) -> Error {
     let weight = |error: &Error| match error.blame() {
-        Blame::Connection => u8::from(error.is_waking()),
+        Blame::Connection => u8::from(error.is_starting()),
         Blame::Moment | Blame::Call => 2,
     };
     match one {
@@ -224,7 +235,7 @@ mod tests {
                     channel_binding=require sslnegotiation=direct";
         let config: Config = text.parse().expect("it is an address");
         let address = Address::from(config.clone());
-        let places = hosts(&address).expect("it has hosts");
+        let targets = hosts(&address).expect("it has hosts");
         let mut expected: Config = text
             .replace("a,b", "b")
             .replace("127.0.0.1,127.0.0.2", "127.0.0.2")
@@ -232,7 +243,7 @@ mod tests {
             .parse()
             .expect("it is an address");
         expected.ssl_mode(config.get_ssl_mode());
-        assert_eq!(only(&config, &places[1]), expected);
+        assert_eq!(only(&config, &targets[1]), expected);
         let wrong: Config = "host=a,b,c port=1,2".parse().expect("it is an address");
         assert!(hosts(&Address::from(wrong)).is_err());
     }

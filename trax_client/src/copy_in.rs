@@ -32,20 +32,20 @@ const TYPES: [Type; 10] = [
     Type::JSONB,
 ];
 
-/// A COPY into the queue that has begun, of [`Client::copy_in`](crate::Client::copy_in).
+/// A running COPY into the queue, of [`Client::copy_in`](crate::Client::copy_in).
 ///
-/// It begins a transaction where none is open, and [`finish`](Self::finish) commits that. Dropped
-/// before, it queues nothing, and the transaction that it is part of fails.
+/// It begins a transaction if none is open, and [`finish`](Self::finish) commits it. If it is
+/// dropped before that it queues nothing, and the transaction that it is part of fails.
 pub struct CopyIn<'a> {
     writer: Pin<Box<BinaryCopyInWriter>>,
     rollback: Rollback<'a>,
     enqueueing: Enqueueing,
-    /// What travels with a job that has no trace of its own.
+    /// The trace of jobs that have none of their own.
     trace: Option<Value>,
     input: Vec<u8>,
 }
 
-/// Whether a transaction is open: by itself a statement begins one at the time of its own
+/// Returns whether a transaction is open: by itself a statement begins one at the time of its own
 /// beginning.
 async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
     let sql = "select pg_catalog.statement_timestamp() operator(pg_catalog.<>) pg_catalog.transaction_timestamp()";
@@ -55,9 +55,8 @@ async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
 }
 
 impl<'a> CopyIn<'a> {
-    /// The end of a COPY by itself is acknowledged before it commits, and the driver reads no
-    /// further: what then becomes of the commit nobody would hear. So a transaction is begun where
-    /// there is none.
+    /// Begins a transaction if there is none: the end of a COPY alone is acknowledged before it
+    /// commits, and the driver reads no further, so a failed commit would go unnoticed.
     pub(crate) async fn begin(db: &'a tokio_postgres::Client) -> Result<Self> {
         let is_own = !is_in_transaction(db).await?;
         let rollback = Rollback { db, is_due: is_own };
@@ -75,10 +74,10 @@ impl<'a> CopyIn<'a> {
         })
     }
 
-    /// Sends one job; waits while the server has not taken those before.
+    /// Sends one job; waits until the server has accepted enough of those before.
     ///
     /// # Errors
-    /// What the server refuses, [`finish`](Self::finish) says.
+    /// Errors of the server may be returned only by [`finish`](Self::finish).
     pub async fn add<T: Serialize>(&mut self, job: &NewJob<T>) -> Result<()> {
         self.input.clear();
         serde_json::to_writer(&mut self.input, &job.input)?;
@@ -98,11 +97,11 @@ impl<'a> CopyIn<'a> {
         Ok(self.writer.as_mut().write(&row).await?)
     }
 
-    /// Ends the statement; returns how many jobs the server took, those included whose unique key
-    /// is alive, which queued nothing.
+    /// Ends the statement, and returns how many jobs the server accepted. That includes jobs whose
+    /// unique key is alive, which queued nothing.
     ///
     /// # Errors
-    /// A mistake in one job, which the message names by its row, leaves none of them.
+    /// After an error in one job, whose row number is in the message, none is queued.
     pub async fn finish(mut self) -> Result<u64> {
         let (writer, rollback) = (self.writer.as_mut(), &mut self.rollback);
         let ending = async {
@@ -127,13 +126,10 @@ impl Drop for Rollback<'_> {
         if !self.is_due {
             return;
         }
-        // The first poll sends it. Nobody waits for the answer: what comes next over this
-        // connection comes after it.
+        // The first poll sends it. There is no need to wait for the answer: the next statement on
+        // this connection runs after it.
         let rollback = pin!(self.db.batch_execute("rollback"));
-        if rollback
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_ready()
-        {}
+        drop(rollback.poll(&mut Context::from_waker(Waker::noop())));
     }
 }
 

@@ -7,7 +7,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::tls::explain;
 
-/// What the server said: the message, and its DETAIL and HINT when it gave them.
+/// An error of the server: the message, and its DETAIL and HINT if there are any.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
     /// The five letters of the SQLSTATE.
@@ -37,24 +37,24 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why a call failed. A race that normal life produces is never here: it is a value of the call.
+/// Why a call failed. A race that occurs in normal operation is not an error, but a result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// 42704: no manifest, group, dead letter or role has this name.
     UnknownManifest(Report),
-    /// 22004, 22023 and the rest of class 22: an argument is missing or out of its range.
+    /// 22004, 22023 and the rest of class 22: an argument is missing or out of range.
     InvalidArgument(Report),
     /// 54000: the input or output is over a size limit.
     TooLarge(Report),
-    /// 55000, 25001: the call does not fit the state that the server is in.
+    /// 55000, 25001: the call is not possible in the present state of the server.
     WrongState(Report),
-    /// 40001, 40P01, 23505: lost against a concurrent transaction; doing it again may succeed.
+    /// 40001, 40P01, 23505: a conflict with a concurrent transaction; a retry may succeed.
     Conflict(Report),
-    /// 57014, 55P03 and the classes 53 and 58: the server had no time, no room or no lock for it;
-    /// the same call may succeed in a moment.
+    /// 57014, 55P03 and the classes 53 and 58: the server had no time, no room or no lock for it; a
+    /// retry may succeed.
     Busy(Report),
-    /// 42501: this role may not do that; `trax.grant_access` gives the right.
+    /// 42501: the role lacks the right; `trax.grant_access` grants it.
     NotPermitted(Report),
     /// 42883, 3F000, 42P01: the extension, or this function or table of it, is not in this
     /// database.
@@ -63,14 +63,15 @@ pub enum Error {
     Unsupported(Report),
     /// Any other error of the server.
     Database(Report),
-    /// The server cannot be reached, or the connection broke; nothing is known about the call.
+    /// The server cannot be reached, or the connection broke; whether the call succeeded is
+    /// unknown.
     Connection(Box<dyn std::error::Error + Send + Sync>),
-    /// The address of the database is not one; says what is wrong.
+    /// The address of the database is invalid; the text says why.
     Address(String),
-    /// The server offers no TLS, its certificate is not to be trusted, or a certificate of this
-    /// side cannot be read.
+    /// The server offers no TLS, its certificate is not trusted, or a certificate of the client
+    /// cannot be read.
     Tls(String),
-    /// The worker was put together wrong; says what to do.
+    /// The worker is configured wrong; the text says what to do.
     Setup(String),
     /// A value could not be written as, or read from, JSON or its SQL type.
     Conversion(Box<dyn std::error::Error + Send + Sync>),
@@ -80,7 +81,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What the server said, when it was the server that refused.
+    /// Returns the error of the server, if it is one.
     pub fn report(&self) -> Option<&Report> {
         match self {
             Error::UnknownManifest(report)
@@ -101,7 +102,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Returns whether a retry may succeed without any change.
     pub fn is_transient(&self) -> bool {
         self.blame() != Blame::Call
     }
@@ -115,13 +116,13 @@ impl Error {
         }
     }
 
-    /// The server did not answer in time.
+    /// Returns the error for a server that did not answer in time.
     pub(crate) fn unanswered(limit: Duration) -> Self {
         Error::Connection(Box::new(Unanswered(limit)))
     }
 
-    /// What was sent is refused, now and always: an output that is too large, a number beyond what
-    /// the server stores, a constraint or a trigger that says no.
+    /// Returns whether the server would refuse these values again: an output that is too large, a
+    /// number that it cannot store, or a constraint or trigger that rejects them.
     pub(crate) fn is_of_the_values(&self) -> bool {
         match self {
             Error::InvalidArgument(_) | Error::TooLarge(_) | Error::Conversion(_) => true,
@@ -134,9 +135,10 @@ impl Error {
         matches!(self, Error::Connection(cause) if cause.is::<Unanswered>())
     }
 
-    /// A server answers that may take calls at any moment: one that starts, or a standby.
-    pub(crate) fn is_waking(&self) -> bool {
-        matches!(self, Error::Connection(cause) if cause.is::<Waking>())
+    /// Returns whether a server answered that may soon accept calls: one that is starting, or a
+    /// standby.
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(self, Error::Connection(cause) if cause.is::<Starting>())
     }
 
     fn from_report(code: &SqlState, report: Report) -> Self {
@@ -150,7 +152,7 @@ impl Error {
             // A table of ours, and not one that a handler's own statement asked for.
             "42P01" if report.message.contains("\"trax.") => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
-            "57P03" | "25006" => Error::Connection(Box::new(Waking(report.message))),
+            "57P03" | "25006" => Error::Connection(Box::new(Starting(report.message))),
             code if code.starts_with("22") => Error::InvalidArgument(report),
             code => match blame(code) {
                 Blame::Connection => Error::Connection(report.message.into()),
@@ -162,18 +164,18 @@ impl Error {
     }
 }
 
-/// Whose trouble an error is: what decides whether a call is made again, and over which connection.
+/// What is to blame for an error, which decides whether to retry and on which connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Blame {
-    /// The connection is gone, or leads to a server that takes no calls: another one may.
+    /// The connection is gone, or its server accepts no calls: another one may work.
     Connection,
-    /// The server's, or somebody's who was in the way: the same call may succeed in a moment.
+    /// The moment: the server was busy, or another session in the way. A retry may succeed.
     Moment,
-    /// What was asked.
+    /// The call itself.
     Call,
 }
 
-/// The one place that knows which SQLSTATE means what.
+/// Returns the blame for an SQLSTATE; the only place that lists them.
 fn blame(sqlstate: &str) -> Blame {
     match sqlstate {
         // Shutting down, crashed, starting, dropped, idle or too long in a transaction; full; a
@@ -192,17 +194,17 @@ fn blame(sqlstate: &str) -> Blame {
     }
 }
 
-/// What a server says that may take calls at any moment.
+/// The message of a server that may soon accept calls.
 #[derive(Debug)]
-struct Waking(String);
+struct Starting(String);
 
-impl fmt::Display for Waking {
+impl fmt::Display for Starting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Waking {}
+impl std::error::Error for Starting {}
 
 #[derive(Debug)]
 struct Unanswered(Duration);
@@ -220,8 +222,7 @@ impl From<tokio_postgres::Error> for Error {
         if let Some(db) = error.as_db_error() {
             return Error::from_report(db.code(), Report::from(db));
         }
-        // Only these two kinds of the driver are not about the connection, and it names them in
-        // text.
+        // All other kinds of driver errors are about the connection. The kind is only in the text.
         let text = error.to_string();
         if text.contains("serializing parameter") || text.contains("deserializing column") {
             return Error::Conversion(error.into());
@@ -229,16 +230,16 @@ impl From<tokio_postgres::Error> for Error {
         if text.contains("TLS handshake") {
             return from_handshake(error);
         }
-        // The driver's words for a host that is not what target_session_attrs asks for.
+        // The driver's message for a host that does not satisfy target_session_attrs.
         let standby = chain(&error);
         if standby.contains("database does not allow writes") {
-            return Error::Connection(Box::new(Waking(standby)));
+            return Error::Connection(Box::new(Starting(standby)));
         }
         Error::Connection(error.into())
     }
 }
 
-/// A handshake that broke off says nothing; one that was refused will be refused again.
+/// A handshake that was interrupted may be retried; one that was refused will be refused again.
 fn from_handshake(error: tokio_postgres::Error) -> Error {
     use std::error::Error as _;
     match error
@@ -249,7 +250,7 @@ fn from_handshake(error: tokio_postgres::Error) -> Error {
             Error::Tls(explain(cause))
         }
         Some(None) if chain(&error).contains("does not support TLS") => {
-            Error::Tls("the server offers no TLS, which sslmode asks for".to_owned())
+            Error::Tls("the server does not support TLS, but sslmode requires it".to_owned())
         }
         _ => Error::Connection(error.into()),
     }
@@ -279,7 +280,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An error and its causes on one line; a cause that its parent already told is left out.
+/// Returns an error and its causes on one line; a cause that its parent already contains is left
+/// out.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -326,7 +328,7 @@ mod tests {
         ] {
             assert!(sorted(code).is_transient(), "{code}");
         }
-        assert!(sorted("57P03").is_waking() && !sorted("57P01").is_waking());
+        assert!(sorted("57P03").is_starting() && !sorted("57P01").is_starting());
         for code in ["54000", "22P05", "XX000", "42501", "55000"] {
             assert!(!sorted(code).is_transient(), "{code}");
         }

@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! What the server reports about itself.
 
 use std::time::SystemTime;
 
@@ -11,11 +11,11 @@ use crate::id::JobId;
 /// One line of `trax.status()`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct StatusLine {
-    /// What is told.
+    /// What is reported.
     pub item: String,
     /// Its present value.
     pub value: Option<String>,
-    /// False when somebody should act.
+    /// False when action is needed.
     pub healthy: Option<bool>,
     /// What to type.
     pub hint: Option<String>,
@@ -30,12 +30,12 @@ pub struct Violation {
     pub detail: Option<String>,
 }
 
-/// What `start_scheduler` found.
+/// The result of `start_scheduler`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SchedulerStart {
-    /// None ran; one does now.
+    /// None was running; one is now.
     Started,
-    /// One ran already.
+    /// One was running already.
     AlreadyRunning,
 }
 
@@ -48,7 +48,7 @@ pub struct Step {
     pub affected: i64,
 }
 
-/// A job that failed for good and waits for a person, or waited.
+/// A job that failed for good, and waits or waited for a person.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeadLetter {
     /// Its own number.
@@ -57,7 +57,7 @@ pub struct DeadLetter {
     pub job_id: JobId,
     /// The manifest that it came from.
     pub manifest: Option<String>,
-    /// The code that failed.
+    /// The task that failed.
     pub task: String,
     /// `awaiting_intervention`, `requeued` or `acknowledged`.
     pub status: String,

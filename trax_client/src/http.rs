@@ -1,9 +1,8 @@
 //! As much of an HTTP server as a probe or a scraper needs.
 //!
-//! Enters: GET and HEAD requests, one on each connection. Leaves: the page that a function gives
-//! for the path. Holds: a client that says nothing, or too much, holds up nobody else: of those
-//! that have not said yet what they want the oldest is left when there are too many, or when its
-//! patience is over.
+//! Enters: GET and HEAD requests, one on each connection. Leaves: the page that a function returns
+//! for the path. Holds: a client that sends nothing, or too much, delays no other: a connection
+//! without a request is closed after a while, or earlier when it is the oldest of too many.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,32 +17,32 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-/// How long a client may be silent at first.
+/// How long a client may wait before it sends anything.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer may take to be made and sent; scrapes wait for a database.
+/// How long making and sending an answer may take; scrapes wait for a database.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 /// The longest request that is read.
 const REQUEST_BYTES: usize = 8 * 1024;
-/// How many connections may be silent at once, and how many answers be made.
+/// How many connections may wait without a request, and how many be answered, at once.
 const CONNECTIONS: usize = 64;
-/// After a connection that could not be accepted.
+/// The pause after a connection that could not be accepted.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Page {
-    /// Code and words: `200 OK`.
+    /// Code and text: `200 OK`.
     pub status: &'static str,
     /// The Content-Type.
     pub kind: &'static str,
-    /// What follows the head.
+    /// What follows the headers.
     pub body: String,
 }
 
 impl Page {
-    /// Plain text.
+    /// Returns a page of plain text.
     pub fn text(status: &'static str, body: impl Into<String>) -> Self {
         Page {
             status,
@@ -53,10 +52,10 @@ impl Page {
     }
 }
 
-/// Takes an address; a port alone is one of this machine only.
+/// Listens on an address; a port alone is reachable from this machine only.
 ///
 /// # Errors
-/// When it is no address, none of this machine, or taken.
+/// When it is not an address, not one of this machine, or in use.
 pub fn listen(address: &str) -> io::Result<std::net::TcpListener> {
     let address = match address.contains(':') {
         true => address.to_owned(),
@@ -67,8 +66,8 @@ pub fn listen(address: &str) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Answers with what `page` gives for a path, until it is dropped. `trouble` hears of connections
-/// that cannot be accepted.
+/// Answers with what `page` returns for a path, until it is dropped. `trouble` is called for
+/// connections that cannot be accepted.
 ///
 /// # Errors
 /// When the listener is not one of this runtime's kind.
@@ -104,7 +103,7 @@ where
         let asked = Arc::new(AtomicBool::new(false));
         let asks = Arc::clone(&asked);
         let task = tokio::spawn(async move {
-            // A client that breaks off or says nothing is its own affair.
+            // A client that disconnects or is too slow gets no answer, and needs none.
             drop(timeout(ANSWER_PATIENCE, answer(stream, &*page, &asks, &room)).await);
         });
         silent.push_back((task.abort_handle(), asked));
@@ -112,14 +111,19 @@ where
 }
 
 /// Reads one request and answers it.
-async fn answer<F, Fut>(mut stream: TcpStream, page: &F, asked: &AtomicBool, room: &Semaphore)
+async fn answer<F, Fut>(
+    mut stream: TcpStream,
+    page: &F,
+    asked: &AtomicBool,
+    room: &Semaphore,
+) -> io::Result<()>
 where
     F: Fn(String) -> Fut,
     Fut: Future<Output = Page>,
 {
     let request = match timeout(PATIENCE, request(&mut stream)).await {
         Ok(Some(request)) => request,
-        Ok(None) | Err(_) => return,
+        Ok(None) | Err(_) => return Ok(()),
     };
     asked.store(true, Ordering::Relaxed);
     let mut words = request.split(' ');
@@ -128,7 +132,7 @@ where
     let Page { status, kind, body } = match method {
         "GET" | "HEAD" => match room.try_acquire() {
             Ok(_permit) => page(path.to_owned()).await,
-            Err(_) => Page::text("503 Service Unavailable", "too many ask at once\n"),
+            Err(_) => Page::text("503 Service Unavailable", "too many requests at once\n"),
         },
         _ => Page::text("405 Method Not Allowed", "GET only\n"),
     };
@@ -139,10 +143,11 @@ where
     if method != "HEAD" {
         response.push_str(&body);
     }
-    if stream.write_all(response.as_bytes()).await.is_ok() && stream.shutdown().await.is_err() {}
+    stream.write_all(response.as_bytes()).await?;
+    stream.shutdown().await
 }
 
-/// The first line of a request, once its head is there.
+/// Reads the headers of a request, and returns its first line.
 async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut part = [0_u8; 1024];

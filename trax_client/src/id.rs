@@ -1,5 +1,5 @@
-//! The two names of a piece of work: the job's, which never changes, and the lease's, which changes
-//! with every attempt.
+//! The two identifiers of a piece of work: that of the job, which never changes, and that of the
+//! lease, which changes with every attempt.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is enqueued and what is claimed.
+//! Jobs as they are enqueued and claimed.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use crate::sql::{Call, Interval};
 use crate::trace::TraceContext;
 use crate::worker::Task;
 
-/// How a job is queued; what is not set keeps the server's default.
+/// How a job is queued; options that are not set have the server's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOptions {
     pub(crate) run_at: Option<SystemTime>,
@@ -63,7 +63,7 @@ impl JobOptions {
         self
     }
 
-    /// While a job with this key waits or executes, enqueueing gives its id and queues nothing.
+    /// While a job with this key waits or executes, enqueueing returns its id and queues nothing.
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
@@ -75,7 +75,7 @@ impl JobOptions {
         self
     }
 
-    /// What travels with every attempt of the job, for tracing. A W3C trace context has
+    /// Trace data to pass to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: Value) -> Self {
         self.trace = Some(trace);
@@ -88,7 +88,7 @@ impl JobOptions {
         self.trace(context.to_json())
     }
 
-    /// Adds them to a call; `trace` is what really travels with the jobs.
+    /// Adds the options to a call; `trace` replaces that of the options.
     pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Value>) -> Call<'p> {
         call.option("run_at", &self.run_at)
             .option("group_name", &self.group_name)
@@ -117,14 +117,14 @@ impl JobOptions {
 pub struct NewJob<T> {
     /// The name of the code that runs.
     pub task: String,
-    /// What it works on.
+    /// The input of the job.
     pub input: T,
     /// How it is queued.
     pub options: JobOptions,
 }
 
 impl<T: Serialize> NewJob<T> {
-    /// A job with the server's defaults.
+    /// Returns a job with the server's defaults.
     pub fn new(task: impl Into<String>, input: T) -> Self {
         NewJob {
             task: task.into(),
@@ -133,7 +133,7 @@ impl<T: Serialize> NewJob<T> {
         }
     }
 
-    /// A job of the task that this input belongs to, with that task's options.
+    /// Returns a job of the task that this input belongs to, with that task's options.
     pub fn of(input: T) -> Self
     where
         T: Task,
@@ -195,8 +195,8 @@ impl ClaimOptions {
         self
     }
 
-    /// How many of the jobs begin at once, the first ones; those behind them are fetched ahead, and
-    /// spend no attempt when they are lost before the next heartbeat.
+    /// How many of the jobs, the first ones, begin at once; the others are fetched ahead, and use
+    /// up no attempt when they are lost before the next heartbeat.
     pub fn places(mut self, places: i32) -> Self {
         self.places = Some(places);
         self
@@ -214,19 +214,19 @@ pub struct Claimed {
     pub token: Token,
     /// The name of the code to run.
     pub task: String,
-    /// What it works on.
+    /// The input of the job.
     pub input: Json,
     /// The manifest that it came from.
     pub manifest: Option<String>,
     /// Its group.
     pub group_name: Option<String>,
-    /// The time that the manifest meant.
+    /// The time for which the manifest scheduled it.
     pub scheduled_for: Option<SystemTime>,
     /// By the server's clock.
     pub lease_expires_at: SystemTime,
     /// How long this attempt may run.
     pub timeout: Option<Duration>,
-    /// When that time is over, by the server's clock.
+    /// When its timeout ends, by the server's clock.
     pub deadline: Option<SystemTime>,
     /// Tracing context given at enqueueing.
     pub trace: Option<Value>,
@@ -251,12 +251,12 @@ impl Claimed {
             lease_expires_at: row.try_get("lease_expires_at")?,
             timeout: row.try_get::<_, Option<Interval>>("timeout")?.map(|i| i.0),
             deadline: row.try_get("deadline")?,
-            // One that cannot be decoded is no trace context; its text stands for it.
+            // If it cannot be decoded it is no trace context, and is passed on as text.
             trace: trace.map(|trace| trace.read().unwrap_or_else(|_| Value::from(trace.text()))),
         })
     }
 
-    /// The input as the handler's own type.
+    /// Returns the input as the handler's own type.
     pub fn input<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(self.input.read()?)
     }
@@ -265,33 +265,33 @@ impl Claimed {
 /// What a heartbeat says about one lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Beat {
-    /// The job asked about.
+    /// The job.
     pub job_id: JobId,
-    /// False when the lease was taken away.
+    /// False when the lease is lost.
     pub held: bool,
-    /// Somebody, or the timeout, wants it to stop.
+    /// The attempt should stop: its job was cancelled, or its timeout is over.
     pub cancel_requested: bool,
     /// The new end of the lease, by the server's clock.
     pub lease_expires_at: Option<SystemTime>,
 }
 
-/// What became of a failed attempt.
+/// What happened to the job of a failed attempt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failed {
     /// It waits for its next attempt.
     Retrying,
     /// It has a dead letter.
     Dead,
-    /// The lease was not ours any more; nothing changed.
+    /// The lease was lost; nothing changed.
     Lost,
 }
 
-/// What became of a request to cancel.
+/// The result of a request to cancel a job.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cancelled {
-    /// It waited, and waits no more.
+    /// It was waiting, and is cancelled.
     Cancelled,
-    /// It executes; its worker was told.
+    /// It is executing; its worker was asked to stop it.
     Requested,
     /// It had ended before.
     Finished,
@@ -299,14 +299,14 @@ pub enum Cancelled {
     Unknown,
 }
 
-/// Where a job is that was to run now.
+/// The state of a job that was to run now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Hastened {
+pub enum RunNow {
     /// It can be claimed.
     Ready,
-    /// It waits for the end of another job, with its concurrency key or of its manifest.
+    /// It waits for another job, with the same concurrency key or of the same manifest.
     Blocked,
-    /// It executes.
+    /// It is executing.
     InProgress,
     /// It has ended.
     Finished,
@@ -324,7 +324,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that is retried after the job's own delay while attempts are left.
+    /// Returns a failure that is retried after the job's own delay while attempts are left.
     pub fn new(error: impl Into<String>) -> Self {
         Failure {
             error: error.into(),
@@ -332,19 +332,19 @@ impl Failure {
         }
     }
 
-    /// Structured detail, kept in the run.
+    /// Structured detail, stored in the run.
     pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// The delay before the next attempt, in place of the job's own.
+    /// The delay before the next attempt, instead of the job's own.
     pub fn retry_in(mut self, delay: Duration) -> Self {
         self.retry_in = Some(Interval(delay));
         self
     }
 
-    /// No further attempt, whatever is left.
+    /// No further attempt, even if attempts are left.
     pub fn permanent(mut self) -> Self {
         self.permanent = Some(true);
         self

@@ -1,5 +1,4 @@
-//! JSON as the text that it is: no number loses a digit, and what a job holds is read only by who
-//! wants it.
+//! JSON kept as text: no number loses a digit, and the content is parsed only when it is needed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,8 +13,8 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// A JSON value as its text: the input of a job, or its output.
 ///
-/// As the input type of a handler it takes every job as it is. `serde_json::Value` and other types
-/// hold no more digits than they have room for.
+/// As the input type of a handler it accepts every job unchanged. `serde_json::Value` and other
+/// types can lose digits.
 ///
 /// ```
 /// use trax_client::Json;
@@ -41,12 +40,12 @@ impl Json {
         to_raw_value(value).map(Json)
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         self.0.get()
     }
 
-    /// Reads it as a type of one's own.
+    /// Parses it as the type `T`.
     ///
     /// # Errors
     /// When it does not fit.
@@ -54,7 +53,7 @@ impl Json {
         serde_json::from_str(self.text())
     }
 
-    /// Whether it is `null`.
+    /// Returns whether it is `null`.
     pub fn is_null(&self) -> bool {
         self.text() == "null"
     }

@@ -1,10 +1,10 @@
 //! The client of trax, the job scheduler that lives inside PostgreSQL.
 //!
-//! It is thin: everything that decides, decides in the database. [`Client`] calls the functions of
-//! the contract over any connection or transaction, [`Worker`] runs a fleet of handlers, and the
-//! package `trax_cli` beside it gives people the command `trax`.
+//! It is thin: all decisions are made in the database. [`Client`] calls the functions of trax on
+//! any connection or transaction, [`Worker`] runs handlers, and the package `trax_cli` provides the
+//! command `trax`.
 //!
-//! From nothing to a job that ran, whole:
+//! A complete example, from nothing to a job that ran:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/hello.rs")]
@@ -12,9 +12,9 @@
 //!
 //! # Logs
 //!
-//! What handlers log by [`tracing`](https://docs.rs/tracing) shows job, attempt, task and group;
-//! failures, trouble and its
-//! end are logged by the worker itself, under the target `trax`. To see all of it:
+//! What handlers log with [`tracing`](https://docs.rs/tracing) shows job, attempt, task and group.
+//! The worker itself logs failures, connection problems and recoveries under the target `trax`. To
+//! see all of it:
 //!
 //! ```text
 //! cargo add tracing-subscriber --features env-filter
@@ -22,20 +22,16 @@
 //! RUST_LOG=info,trax=debug ./my-worker         // with debug also each job that went well
 //! ```
 //!
-//! A program without a subscriber gets the worker's own messages on standard error.
-//! [`Worker::on_event`] takes them
-//! instead, and `default-features = false` leaves `tracing` out.
+//! Without a subscriber the worker's own messages go to standard error. [`Worker::on_event`] sends
+//! them elsewhere, and `default-features = false` omits `tracing`.
 //!
 //! # Traces
 //!
-//! A job carries the W3C trace context of whoever enqueued it to every attempt:
-//! [`JobOptions::trace_context`] gives it,
-//! [`Context::trace_context`] has it, and other languages find it in the column `trace` as
-//! `{"traceparent": "..", "tracestate": ".."}`. With the feature `opentelemetry` it is the current
-//! span's by itself,
-//! enqueueing and execution are spans as OpenTelemetry's conventions for messaging want them, and
-//! the execution is linked
-//! to the enqueueing:
+//! A job carries the W3C trace context of its producer to every attempt:
+//! [`JobOptions::trace_context`] sets it, [`Context::trace_context`] returns it, and other
+//! languages find it in the column `trace` as `{"traceparent": "..", "tracestate": ".."}`. With the
+//! feature `opentelemetry` it defaults to the current span, enqueueing and execution are spans that
+//! follow OpenTelemetry's conventions for messaging, and the execution is linked to the enqueueing:
 //!
 #![cfg_attr(feature = "opentelemetry", doc = "```no_run")]
 #![cfg_attr(not(feature = "opentelemetry"), doc = "```ignore")]
@@ -43,22 +39,18 @@
 //! use tracing_subscriber::layer::SubscriberExt;
 //! use tracing_subscriber::util::SubscriberInitExt;
 //!
-//! # let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default(); // really: of opentelemetry-otlp
-//! let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
-//!     .with_batch_exporter(exporter)
-//!     .build();
-//! tracing_subscriber::registry()
-//!     .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("my-worker")))
-//!     .with(tracing_subscriber::fmt::layer())
-//!     .init();
+//! # let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default(); // really: of
+//! opentelemetry-otlp let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
+//! .with_batch_exporter(exporter) .build(); tracing_subscriber::registry()
+//! .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("my-worker")))
+//! .with(tracing_subscriber::fmt::layer()) .init();
 //! ```
 //!
 //! # Around handlers, and their tests
 //!
-//! [`Worker::middleware`] runs a function around every execution. With the feature `testkit` the
-//! module of that name has
-//! `Worker::run_one`, which runs one job inline, and what a test of a handler needs beside it; its
-//! page is such a test.
+//! [`Worker::middleware`] runs a function around every execution. The feature `testkit` adds
+//! `Worker::run_one`, which runs one job inline, and a module `testkit` with what else tests of
+//! handlers need; its page shows such a test.
 //!
 //! # How often
 //!
@@ -98,11 +90,11 @@ pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
 pub use job::{
-    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, Hastened, JobOptions, NewJob,
+    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob, RunNow,
 };
 pub use json::Json;
 pub use manifest::{Group, Manifest};
-pub use operate::{Change, DeadLetters, Explanation, Upcoming};
+pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};

@@ -1,4 +1,4 @@
-//! A stored definition, as the client sends it.
+//! Manifests and groups, as the client sends them.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::worker::Task;
 
-/// A manifest to create or change; what is not set keeps the value that it has.
+/// A manifest to create or change; values that are not set keep their present value.
 ///
 /// ```
 /// use trax_client::Manifest;
@@ -52,7 +52,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest that runs only when it is triggered, until it gets a schedule.
+    /// Returns a manifest that runs only when it is triggered, until it gets a schedule.
     pub fn new(name: impl Into<String>, task: impl Into<String>) -> Self {
         Manifest {
             name: name.into(),
@@ -66,17 +66,17 @@ impl Manifest {
         &self.name
     }
 
-    /// A manifest of the task that this input belongs to.
+    /// Returns a manifest of the task that this input belongs to.
     pub fn of<T: Task + Serialize>(name: impl Into<String>, input: &T) -> Result<Self> {
         Manifest::new(name, T::NAME).input(input)
     }
 
-    /// The code that it runs.
+    /// Returns the code that it runs.
     pub fn task(&self) -> &str {
         &self.task
     }
 
-    /// What every run of it works on.
+    /// The input of every run.
     pub fn input<T: Serialize>(mut self, input: &T) -> Result<Self> {
         self.input = Some(Json::of(input)?);
         Ok(self)
@@ -88,7 +88,7 @@ impl Manifest {
         self
     }
 
-    /// A fixed delay after the last success; the first run at once.
+    /// A fixed delay after the last success; the first run is immediate.
     pub fn every(mut self, delay: Duration) -> Self {
         self.every = Some(Interval(delay));
         self
@@ -100,7 +100,7 @@ impl Manifest {
         self
     }
 
-    /// An IANA name, for `cron`.
+    /// The time zone of `cron`, an IANA name.
     pub fn timezone(mut self, name: impl Into<String>) -> Self {
         self.timezone = Some(name.into());
         self
@@ -154,43 +154,43 @@ impl Manifest {
         self
     }
 
-    /// What runs that come too late become: `fire_once`, `fire_all` or `skip`.
+    /// What to do about runs that are too late: `fire_once`, `fire_all` or `skip`.
     pub fn misfire(mut self, policy: impl Into<String>) -> Self {
         self.misfire = Some(policy.into());
         self
     }
 
-    /// From when on a run is too late.
+    /// How late a run must be to count as too late.
     pub fn misfire_threshold(mut self, late: Duration) -> Self {
         self.misfire_threshold = Some(Interval(late));
         self
     }
 
-    /// How many missed runs `fire_all` makes up for.
+    /// How many missed runs `fire_all` catches up on.
     pub fn misfire_limit(mut self, runs: i32) -> Self {
         self.misfire_limit = Some(runs);
         self
     }
 
-    /// When it is due while it runs: `queue`, `skip` or `allow`.
+    /// What to do when it is due while it runs: `queue`, `skip` or `allow`.
     pub fn overlap(mut self, policy: impl Into<String>) -> Self {
         self.overlap = Some(policy.into());
         self
     }
 
-    /// How many runs of it there may be at once.
+    /// How many runs may execute at once.
     pub fn max_concurrency(mut self, runs: i32) -> Self {
         self.max_concurrency = Some(runs);
         self
     }
 
-    /// A random delay of up to this, for each run.
+    /// The longest random delay of each run.
     pub fn variance(mut self, most: Duration) -> Self {
         self.variance = Some(Interval(most));
         self
     }
 
-    /// When it does not run: days of the week, dates, ranges, windows, in the words of
+    /// When it does not run: days of the week, dates, ranges, windows, in the format of
     /// `trax.schedule`.
     pub fn exclusions(mut self, exclusions: Value) -> Self {
         self.exclusions = Some(exclusions);
@@ -247,7 +247,7 @@ impl Manifest {
     }
 }
 
-/// A change to a group; what is not set keeps its value.
+/// A change to a group; values that are not set keep their present value.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     pub(crate) max_active_jobs: Option<i32>,
@@ -257,7 +257,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Changes nothing yet.
+    /// Returns a change of nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -268,7 +268,7 @@ impl Group {
         self
     }
 
-    /// 0 to 31; counts before the jobs' own, and at once for what already waits.
+    /// 0 to 31; takes precedence over the jobs' own, and also applies to jobs that already wait.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self

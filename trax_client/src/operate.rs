@@ -11,31 +11,31 @@ use crate::error::Result;
 use crate::id::JobId;
 use crate::sql::{Call, Interval};
 
-/// A run that a manifest will have.
+/// A future run of a manifest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Upcoming {
     /// When, by the server's clock.
     pub run_at: SystemTime,
     /// The same in the manifest's zone, with its offset.
     pub local_time: Option<String>,
-    /// What moved it: excluded times, the change of a clock.
+    /// What moved it: excluded times, or a change of the clock.
     pub note: Option<String>,
 }
 
 /// One reason for which a manifest does or does not run now.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Explanation {
-    /// One word.
+    /// The reason, in one word.
     pub reason: String,
-    /// A sentence.
+    /// The reason, in a sentence.
     pub detail: Option<String>,
-    /// What to type, or that nothing is to be done.
+    /// What to do about it, if anything.
     pub action: Option<String>,
 }
 
-/// What `apply` did, or would do, to one thing.
+/// What `apply` did, or would do, to one group or manifest.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Change {
+pub struct AppliedChange {
     /// What is done to it.
     pub action: String,
     /// `group` or `manifest`.
@@ -46,7 +46,7 @@ pub struct Change {
     pub detail: Option<String>,
 }
 
-/// Which dead letters to queue again; what is not set excludes none.
+/// Which dead letters to queue again. Filters that are not set exclude none.
 #[derive(Clone, Debug, Default)]
 pub struct DeadLetters {
     task: Option<String>,
@@ -57,7 +57,7 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// All that wait for a person.
+    /// Returns all that wait for a person.
     pub fn new() -> Self {
         Self::default()
     }
@@ -86,7 +86,7 @@ impl DeadLetters {
         self
     }
 
-    /// At most so many, oldest first.
+    /// At most this many, oldest first.
     pub fn max_count(mut self, count: i32) -> Self {
         self.max_count = Some(count);
         self
@@ -94,7 +94,7 @@ impl DeadLetters {
 }
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Queues a job of a manifest, to be claimed after this delay.
+    /// Queues a job of a manifest that can be claimed after this delay.
     pub async fn trigger_in(
         &self,
         name: &str,
@@ -108,7 +108,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.arg("delay", &delay).value(self.db()).await?))
     }
 
-    /// Queues a job of every manifest of a group that is switched on; returns how many.
+    /// Queues a job of every enabled manifest of a group; returns how many.
     pub async fn trigger_group(&self, group: &str) -> Result<i64> {
         self.count("trigger_group", "group_name", group).await
     }
@@ -121,12 +121,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.value(self.db()).await?))
     }
 
-    /// Cancels what waits of a manifest, and asks what runs to stop; returns how many.
+    /// Cancels the waiting jobs of a manifest, and asks the running ones to stop; returns how many.
     pub async fn cancel_manifest(&self, name: &str) -> Result<i64> {
         self.count("cancel_manifest", "name", name).await
     }
 
-    /// Cancels what waits in a group, and asks what runs to stop; returns how many.
+    /// Cancels the waiting jobs of a group, and asks the running ones to stop; returns how many.
     pub async fn cancel_group(&self, group: &str) -> Result<i64> {
         self.count("cancel_group", "name", group).await
     }
@@ -143,9 +143,14 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Makes groups and manifests what one document says: see `trax.apply`. `prune` removes what an
-    /// earlier document had; with `dry_run` it only tells.
-    pub async fn apply(&self, document: &Value, prune: bool, dry_run: bool) -> Result<Vec<Change>> {
+    /// Creates or changes groups and manifests to match a document: see `trax.apply`. `prune`
+    /// removes those that an earlier document had; with `dry_run` it only reports the changes.
+    pub async fn apply(
+        &self,
+        document: &Value,
+        prune: bool,
+        dry_run: bool,
+    ) -> Result<Vec<AppliedChange>> {
         let rows = Call::new("apply")
             .arg("document", document)
             .arg("prune", &prune)
@@ -153,7 +158,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .rows(self.db(), "action, kind, name, detail")
             .await?;
         let change = |row: &Row| {
-            Ok(Change {
+            Ok(AppliedChange {
                 action: row.try_get(0)?,
                 kind: row.try_get(1)?,
                 name: row.try_get(2)?,
@@ -163,12 +168,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(change).collect()
     }
 
-    /// The next runs of a manifest, from now.
+    /// Returns the next runs of a manifest, from now.
     pub async fn preview(&self, name: &str, count: i32) -> Result<Vec<Upcoming>> {
         self.previewed(name, None, count).await
     }
 
-    /// The runs of a manifest that follow a time, whatever the time is now.
+    /// Returns the runs of a manifest that follow a time, whatever the time is now.
     pub async fn preview_after(
         &self,
         name: &str,
@@ -200,7 +205,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(upcoming).collect()
     }
 
-    /// Why a manifest does or does not run now.
+    /// Returns why a manifest does or does not run now.
     pub async fn explain_manifest(&self, name: &str) -> Result<Vec<Explanation>> {
         let rows = Call::new("explain_manifest")
             .arg("name", &name)

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 type Parameters = Vec<(String, String)>;
 
-/// The text without the parameters of these names, and those in the order in which they stand
-/// there.
+/// Returns the text without the parameters of these names, and those in the order in which they
+/// stand there.
 pub(crate) fn take_out(text: &str, names: &[&str]) -> (String, Parameters) {
     let is_url = ["postgres://", "postgresql://"]
         .iter()
@@ -83,7 +83,7 @@ fn from_pairs(text: &str, names: &[&str]) -> (String, Parameters) {
     (kept, taken)
 }
 
-/// A name, its value without quotes, and the text behind it.
+/// Returns a name, its value without quotes, and the text behind it.
 fn next_pair(text: &str) -> Option<(&str, String, &str)> {
     let text = text.trim_start();
     let end = text.find(|c: char| c == '=' || c.is_whitespace())?;

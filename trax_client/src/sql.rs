@@ -87,12 +87,12 @@ arguments! {
     Vec<Option<Json>> => JSONB_ARRAY,
 }
 
-/// One call; arguments that are not given keep the function's own defaults.
+/// One call; arguments that are not set have the function's defaults.
 pub(crate) struct Call<'p> {
     function: &'static str,
     names: Vec<&'static str>,
     values: Vec<(&'p (dyn ToSql + Sync), Type)>,
-    /// The first of the values is that setting.
+    /// The first of the values is the lock timeout.
     has_lock_timeout: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// How long its transaction waits for a lock, as the setting says it; before any argument.
+    /// Sets `lock_timeout` for its transaction; must come before any argument.
     pub(crate) fn lock_timeout(mut self, timeout: Option<&'p String>) -> Self {
         if let Some(timeout) = timeout {
             self.values.push((timeout, Type::TEXT));
@@ -128,8 +128,8 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// `trax.f(a => $1, b => $2)`: only names written in this crate, never a value. A lock timeout
-    /// is set by what the first argument is computed from, and so before the function begins: in
+    /// Returns `trax.f(a => $1, b => $2)`: only names written in this crate, never a value. A lock
+    /// timeout is set while the first argument is computed, and so before the function begins: in
     /// the same statement, for its transaction alone.
     fn text(&self) -> String {
         let before = usize::from(self.has_lock_timeout);
@@ -143,7 +143,7 @@ impl<'p> Call<'p> {
         format!("trax.{}({})", self.function, arguments.join(", "))
     }
 
-    /// The named columns of every row of a set-returning function.
+    /// Returns the named columns of every row of a set-returning function.
     pub(crate) async fn rows<C: GenericClient + Sync>(
         self,
         db: &C,
@@ -153,7 +153,7 @@ impl<'p> Call<'p> {
         Ok(db.query_typed(&sql, &self.values).await?)
     }
 
-    /// The one value of a scalar function.
+    /// Returns the one value of a scalar function.
     pub(crate) async fn value<C, T>(self, db: &C) -> Result<T>
     where
         C: GenericClient + Sync,
@@ -170,20 +170,20 @@ impl<'p> Call<'p> {
         Ok(())
     }
 
-    /// Calls a procedure with OUT arguments, named in `results`: their row.
+    /// Calls a procedure with OUT arguments, named in `results`, and returns their row.
     pub(crate) async fn procedure_with_results<C: GenericClient + Sync>(
         self,
         db: &C,
         results: &str,
     ) -> Result<Vec<Row>> {
-        let places = results.replace(',', " => null,");
+        let nulls = results.replace(',', " => null,");
         let text = self.text();
         let inputs = text.trim_end_matches(')');
-        let sql = format!("call {inputs}, {places} => null)");
+        let sql = format!("call {inputs}, {nulls} => null)");
         Ok(db.query_typed(&sql, &self.values).await?)
     }
 
-    /// Calls it for its effect, whatever it returns.
+    /// Calls a function and ignores its result.
     pub(crate) async fn run<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
         let sql = format!("select {}", self.text());
         db.query_typed(&sql, &self.values).await?;

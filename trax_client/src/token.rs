@@ -1,4 +1,5 @@
-//! Concurrency tokens: the right to one of a few places of a name, and a guard that keeps it.
+//! Concurrency tokens: the right to one of a limited number of slots of a name, and a guard that
+//! keeps it.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -9,36 +10,35 @@ use tokio_postgres::Row;
 
 use crate::address::Address;
 use crate::client::Client;
-use crate::clock::{LOOK, Moment};
+use crate::clock::{CHECK_PERIOD, Moment};
 use crate::error::{Error, Result};
 use crate::id::Token;
 use crate::worker::connection::{Backoff, Connection, hardened, open};
 
-/// How long a guard that is dropped tries to give its token back.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How much longer than the server a client waits for its turn.
+/// How long a guard that is dropped tries to release its token.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much longer than the server the client waits for an answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// A connection is asked for signs of life as if its lease were no longer than this, four times as
-/// often.
+/// Keepalive probes are sent as for a lease of at most this length, four times in it.
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
-/// The shortest length that a guard can keep over a network.
+/// The shortest time to live that a guard can maintain over a network.
 const SHORTEST_TTL: Duration = Duration::from_millis(30);
 
-/// A token that was granted.
+/// A granted token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Grant {
-    /// The place, from 1.
+    /// The number of the slot, from 1.
     pub slot: i32,
-    /// Names this grant: a stale one can neither extend nor release.
+    /// Identifies this grant: a stale one can neither extend nor release.
     pub token: Token,
-    /// When it is lost unless extended, by the server's clock.
+    /// When it expires unless extended, by the server's clock.
     pub expires_at: SystemTime,
 }
 
 impl Grant {
     pub(crate) const COLUMNS: &'static str = "slot, token, expires_at";
 
-    /// `None` when the columns are null: the time was up.
+    /// Returns `None` when the columns are null: the wait timed out.
     pub(crate) fn from_row(row: &Row) -> Result<Option<Self>> {
         let Some(slot) = row.try_get(0)? else {
             return Ok(None);
@@ -51,7 +51,8 @@ impl Grant {
     }
 }
 
-/// What to hold, as whom, how many may hold it, and for how long it is held without an extension.
+/// The name to hold, the holder, how many may hold it, and how long it is held without an
+/// extension.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TokenRequest {
     pub(crate) name: String,
@@ -61,7 +62,7 @@ pub struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// One holder at a time, for 30 s.
+    /// Returns a request for one holder at a time and 30 s.
     pub fn new(name: impl Into<String>, holder: impl Into<String>) -> Self {
         TokenRequest {
             name: name.into(),
@@ -71,7 +72,7 @@ impl TokenRequest {
         }
     }
 
-    /// How many may hold the name at once (1 to 1000). The last call of all programs counts.
+    /// How many may hold the name at once (1 to 1000). The most recent call of any program counts.
     pub fn max_holders(mut self, holders: i32) -> Self {
         self.max_holders = holders;
         self
@@ -84,8 +85,8 @@ impl TokenRequest {
     }
 }
 
-/// Holds a token: extends it every third of its length, on a connection and a thread of its own, so
-/// that a program that blocks does not lose it by that.
+/// Holds a token: extends it three times in its time to live, on a connection and thread of its
+/// own, so that a program that blocks does not lose it.
 ///
 /// ```no_run
 /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
@@ -94,10 +95,10 @@ impl TokenRequest {
 ///
 /// let request = TokenRequest::new("nightly import", "import@host7");
 /// let Some(guard) = TokenGuard::wait(address, request, Duration::from_secs(300)).await? else {
-///     return Ok(()); // others held it all the time
+///     return Ok(()); // others held it the whole time
 /// };
 /// tokio::select! {
-///     () = guard.lost() => {}  // stop at once: somebody else may hold it now
+///     () = guard.lost() => {}  // stop at once: someone else may hold it now
 ///     () = import() => {
 ///         guard.release().await?;
 ///     }
@@ -107,13 +108,13 @@ impl TokenRequest {
 /// # async fn import() {}
 /// ```
 ///
-/// Dropping it gives the token back in the background, as well as that can be done; a program that
-/// ends at once calls [`TokenGuard::release`].
+/// Dropping it releases the token in the background if possible; a program that ends right away
+/// should call [`TokenGuard::release`].
 #[derive(Debug)]
 pub struct TokenGuard {
     grant: Grant,
     lost: watch::Receiver<bool>,
-    /// Dropped without a message it means: release, nobody listens.
+    /// Dropped without a message it means: release, no one waits for the result.
     stop: oneshot::Sender<oneshot::Sender<Result<bool>>>,
 }
 
@@ -126,7 +127,7 @@ impl TokenGuard {
         Self::begin(address.into(), request, None).await
     }
 
-    /// Waits for a token, first come, first served; `None` when the time is up. Dropping the future
+    /// Waits for a token, first come, first served; `None` on timeout. Dropping the future
     /// leaves the queue.
     pub async fn wait(
         address: impl Into<Address>,
@@ -152,7 +153,7 @@ impl TokenGuard {
         let (stop, stopped) = oneshot::channel();
         let (report, lost) = watch::channel(false);
         let keeper = Keeper {
-            // A wait sends nothing: a server that is gone must be noticed all the same.
+            // A waiting connection sends nothing; a lost server must be noticed all the same.
             address: hardened(address, &request.holder, request.ttl.min(LONGEST_SILENCE)),
             request: TokenRequest {
                 ttl: request.ttl.max(SHORTEST_TTL),
@@ -167,29 +168,29 @@ impl TokenGuard {
             .map_err(|error| Error::Conversion(error.into()))?;
         let grant = answered
             .await
-            .map_err(|_| Error::Connection("the thread of the token ended".into()))??;
+            .map_err(|_| Error::Connection("the thread that keeps the token has ended".into()))??;
         Ok(grant.map(|grant| TokenGuard { grant, lost, stop }))
     }
 
-    /// What was granted.
+    /// Returns what was granted.
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// Whether the token is lost.
+    /// Returns whether the token is lost.
     pub fn is_lost(&self) -> bool {
         *self.lost.borrow()
     }
 
-    /// Returns when the token is lost: the server said so, or could not be asked until its time had
-    /// passed.
+    /// Returns when the token is lost: the server reported it, or could not be reached until the
+    /// token had expired.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
-        // A thread that ended without a word extends no more.
-        if lost.wait_for(|lost| *lost).await.is_err() {}
+        // An error means that the thread has ended, and so the token is lost as well.
+        lost.wait_for(|lost| *lost).await.ok();
     }
 
-    /// Gives the token back; false when it was lost.
+    /// Releases the token; false when it was lost.
     pub async fn release(self) -> Result<bool> {
         let (answer, answered) = oneshot::channel();
         if self.stop.send(answer).is_err() {
@@ -216,7 +217,7 @@ impl Keeper {
     ) {
         let granted = tokio::select! {
             granted = self.acquire(wait) => granted,
-            // Nobody waits for it any more; the connection ends here.
+            // The caller has stopped waiting; this closes the connection.
             () = answer.closed() => return,
         };
         let (token, held_until) = match granted {
@@ -228,7 +229,7 @@ impl Keeper {
                 (token, held_until)
             }
             nothing => {
-                // Who asked is gone if nobody hears it.
+                // When it cannot be sent the caller has stopped waiting.
                 return drop(answer.send(nothing.map(|_| None)));
             }
         };
@@ -245,13 +246,14 @@ impl Keeper {
                     Ok(released) => released,
                     Err(_) => Err(no_answer()),
                 };
-                if reply.send(released).is_err() {}
+                // The caller may have stopped waiting.
+                reply.send(released).ok();
             }
             Err(_) => self.release_quietly(token).await,
         }
     }
 
-    /// Takes the token, and says until when it is surely held by this machine's clock.
+    /// Takes the token, and returns until when it is certainly held by this machine's clock.
     async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Moment)>> {
         let connection = open(&self.address).await?;
         let client = Client::new(&*connection);
@@ -268,7 +270,7 @@ impl Keeper {
             return Ok(None);
         };
         if wait.is_some() {
-            // When in the wait it was granted only the server knows.
+            // Only the server knows when during the wait it was granted.
             asked = Moment::now();
             let (name, ttl) = (&self.request.name, self.request.ttl);
             if !client.extend_token(name, grant.token, ttl).await? {
@@ -279,7 +281,7 @@ impl Keeper {
         Ok(Some((grant, asked + self.request.ttl)))
     }
 
-    /// Extends the token for as long as that goes.
+    /// Extends the token until it is lost.
     async fn keep(&mut self, token: Token, mut held_until: Moment) {
         let period = self.request.ttl / 3;
         let mut backoff = Backoff::new(period);
@@ -290,7 +292,7 @@ impl Keeper {
                 return;
             };
             if let Some(wait) = next.after(asked) {
-                tokio::time::sleep(wait.min(left).min(LOOK)).await;
+                tokio::time::sleep(wait.min(left).min(CHECK_PERIOD)).await;
                 continue;
             }
             match timeout(left.min(period), self.extend(token)).await {
@@ -300,7 +302,7 @@ impl Keeper {
                     next = asked + period;
                 }
                 Ok(Ok(false)) => return,
-                // It is tried again until the time has passed, on another connection.
+                // Retried on another connection until the token has expired.
                 Ok(Err(_)) | Err(_) => next = Moment::now() + backoff.next(),
             }
         }
@@ -323,12 +325,12 @@ impl Keeper {
             .await
     }
 
-    /// For a guard that nobody asks any more: what fails here is left to the token's time.
+    /// Releases the token of a guard that was dropped. If that fails the token expires by itself.
     async fn release_quietly(&mut self, token: Token) {
-        if timeout(LAST_WORDS, self.release(token)).await.is_err() {}
+        timeout(RELEASE_TIMEOUT, self.release(token)).await.ok();
     }
 
-    /// The connection, taken: only one that answered is put back.
+    /// Takes out the connection; only one that answered is put back.
     async fn connected(&mut self) -> Result<Connection> {
         match self.connection.take() {
             Some(connection) if !connection.is_closed() => Ok(connection),

@@ -78,7 +78,7 @@ impl FromStr for TraceContext {
         if version == 0xff || (version == 0 && parts.next().is_some()) {
             return malformed(
                 TRACEPARENT,
-                "it is of no version, or longer than its version",
+                "it has an invalid version, or is longer than its version allows",
             );
         }
         Self::of(trace_id, span_id, flags)
@@ -100,7 +100,7 @@ impl TraceContext {
     /// Of ids that another library made; flags that have no meaning yet are left out.
     pub fn of(trace_id: u128, span_id: u64, flags: u8) -> Result<Self, MalformedTrace> {
         if trace_id == 0 || span_id == 0 {
-            return malformed(TRACEPARENT, "an id of zero names nothing");
+            return malformed(TRACEPARENT, "an id of zero is invalid");
         }
         Ok(TraceContext {
             trace_id,
@@ -116,32 +116,32 @@ impl TraceContext {
         Ok(self)
     }
 
-    /// The trace.
+    /// Returns the trace.
     pub fn trace_id(&self) -> u128 {
         self.trace_id
     }
 
-    /// The span in it that enqueued the job.
+    /// Returns the span in it that enqueued the job.
     pub fn span_id(&self) -> u64 {
         self.span_id
     }
 
-    /// The flags of the `traceparent`.
+    /// Returns the flags of the `traceparent`.
     pub fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// Whether whoever enqueued the job recorded its span.
+    /// Returns whether whoever enqueued the job recorded its span.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// The `traceparent`, for a call to another system.
+    /// Returns the `traceparent`, for a call to another system.
     pub fn traceparent(&self) -> String {
         self.to_string()
     }
 
-    /// The `tracestate` beside it.
+    /// Returns the `tracestate` beside it.
     pub fn tracestate(&self) -> Option<&str> {
         self.state.as_deref()
     }
@@ -155,15 +155,15 @@ impl TraceContext {
     }
 }
 
-/// What came with a job, and what of it had to be dropped. A `trace` that names no `traceparent` is
-/// the program's own affair: neither.
+/// Returns what came with a job, and what of it had to be dropped. A `trace` that names no
+/// `traceparent` is the program's own affair: neither.
 pub(crate) fn received(trace: Option<&Value>) -> (Option<TraceContext>, Option<MalformedTrace>) {
     let Some(parent) = trace.and_then(|trace| trace.get(TRACEPARENT)) else {
         return (None, None);
     };
     let parsed = match parent.as_str() {
         Some(parent) => parent.parse::<TraceContext>(),
-        None => malformed(TRACEPARENT, "it is not a text"),
+        None => malformed(TRACEPARENT, "it is not a string"),
     };
     let context = match parsed {
         Ok(context) => context,
@@ -172,7 +172,7 @@ pub(crate) fn received(trace: Option<&Value>) -> (Option<TraceContext>, Option<M
     let stated = match trace.and_then(|trace| trace.get(TRACESTATE)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => state(text),
-        Some(_) => malformed(TRACESTATE, "it is not a text"),
+        Some(_) => malformed(TRACESTATE, "it is not a string"),
     };
     // A bad state does not spoil its parent.
     match stated {
@@ -181,7 +181,7 @@ pub(crate) fn received(trace: Option<&Value>) -> (Option<TraceContext>, Option<M
     }
 }
 
-/// A `tracestate` without its empty members; none when nothing is left.
+/// Returns a `tracestate` without its empty members; none when nothing is left.
 fn state(text: &str) -> Result<Option<String>, MalformedTrace> {
     let blank = |c: char| c == ' ' || c == '\t';
     let members: Vec<&str> = text
@@ -199,7 +199,7 @@ fn state(text: &str) -> Result<Option<String>, MalformedTrace> {
     for member in &members {
         match member.split_once('=') {
             Some((key, value)) if is_key(key) && is_value(value) && keys.insert(key) => {}
-            _ => return malformed(TRACESTATE, format_args!("\"{member}\" in it")),
+            _ => return malformed(TRACESTATE, format_args!("invalid member \"{member}\"")),
         }
     }
     Ok((!members.is_empty()).then(|| members.join(",")))

@@ -279,7 +279,7 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
     .await?;
     shutdown.drain();
     let summary = finished(run).await?;
-    assert_eq!(summary.untold, 0, "{summary}");
+    assert_eq!(summary.unreported, 0, "{summary}");
     until(&database, "select count(*) = 0 from trax.lease").await?;
     Ok(())
 }

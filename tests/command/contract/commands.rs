@@ -164,7 +164,7 @@ const COMMANDS: [Contract; 43] = [
     of("worker", "--exec true --until-empty")
         .prepared(A_JOB)
         .shows("completed")
-        .json("cancelled completed dead lost released retrying stopped untold")
+        .json("cancelled completed dead lost released retrying stopped unreported")
         .wrong(&["", "--exec", "--exec true --concurrency 0", "--exec true --lease 0", "--exec true --retry-delay soon"]),
     of("lock", "name -- true")
         .json("exit_code held_seconds holder name outcome signal slot waited_seconds")
@@ -341,7 +341,7 @@ const COMMANDS: [Contract; 43] = [
         .quiet(Quiet::Words)
         .wrong(&["more"]),
     of("pause", "--reason why").shows("paused").json("scheduler").wrong(&["more"]),
-    of("resume", "").shows("goes on").json("scheduler").wrong(&["more"]),
+    of("resume", "").shows("is running again").json("scheduler").wrong(&["more"]),
     of("cron explain", "@daily --timezone Europe/Berlin")
         .shows("At 00:00 every day")
         .json("description expression runs timezone")

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client as Connection;
 
 use super::bench_database::BenchDatabase;
-use super::meter::Begun;
+use super::meter::Reading;
 use trax_terminal::Failure;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ impl Barrier {
     }
 
     /// Waits until this many sessions wait for the lock, starts the clock, and releases the lock.
-    pub(crate) async fn go(self, bench: &BenchDatabase, sessions: i64) -> Result<Begun, Failure> {
+    pub(crate) async fn go(self, bench: &BenchDatabase, sessions: i64) -> Result<Reading, Failure> {
         let sql = "select count(*)
             from pg_catalog.pg_stat_activity
             where datname = current_database()

@@ -183,27 +183,27 @@ pub(crate) fn expect(what: &str, seen: i64, expected: i64) -> Result<(), Failure
         return Ok(());
     }
     Err(Failure::new(format!(
-        "the database does not hold what was measured: {what}: {seen}, not {expected}"
+        "the measurement is invalid: {what}: {seen}, expected {expected}"
     )))
 }
 
 /// Runs on a thread of the runtime.
-pub(crate) type Hand = JoinHandle<Result<(), Failure>>;
+pub(crate) type LoadTask = JoinHandle<Result<(), Failure>>;
 
-pub(crate) fn spawn(work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Hand {
+pub(crate) fn spawn(work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> LoadTask {
     tokio::spawn(work)
 }
 
 /// Waits for all; the first failure is the result.
-pub(crate) async fn join(hands: Vec<Hand>) -> Result<(), Failure> {
-    for hand in hands {
-        hand.await
+pub(crate) async fn join(tasks: Vec<LoadTask>) -> Result<(), Failure> {
+    for task in tasks {
+        task.await
             .map_err(|error| Failure::new(error.to_string()))??;
     }
     Ok(())
 }
 
-/// A figure of a scenario that has but one.
+/// Returns a figure of a scenario that has but one.
 pub(crate) fn figure(unit: Unit, what: String, floor: &str, rounds: Vec<Round>) -> Vec<Figure> {
     vec![Figure {
         measure: String::new(),

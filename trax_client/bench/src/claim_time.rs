@@ -41,7 +41,7 @@ pub(crate) async fn depth(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure>
     Ok(figure(Unit::Milliseconds, what, &floor, rounds.collect()))
 }
 
-/// A median for each round, while about so many jobs wait.
+/// Returns a median for each round, while about so many jobs wait.
 async fn at_depth(bench: &BenchDatabase, jobs: i64) -> Result<Vec<f64>, Failure> {
     bench.clear().await?;
     bench.load(jobs, "").await?;
@@ -64,16 +64,16 @@ pub(crate) async fn blocked(bench: &BenchDatabase) -> Result<Vec<Figure>, Failur
     for number in 0..=bench.sizes.rounds {
         bench.step(&format!("round {number} of {}", bench.sizes.rounds));
         let round = [
-            behind(bench, None).await?,
-            behind(bench, Some(", group_name => 'full'")).await?,
-            behind(bench, Some(", concurrency_key => 'held'")).await?,
+            measure(bench, None).await?,
+            measure(bench, Some(", group_name => 'full'")).await?,
+            measure(bench, Some(", concurrency_key => 'held'")).await?,
         ];
         if number > 0 {
             rounds.push(round);
         }
     }
     let (count, samples) = (bench.sizes.blocked, bench.sizes.samples);
-    let figure = |way: usize, way_name: &str, measure: &str, time: fn(&Behind) -> f64| Figure {
+    let figure = |way: usize, way_name: &str, measure: &str, time: fn(&ClaimTimes) -> f64| Figure {
         measure: measure.to_owned(),
         unit: Unit::Milliseconds,
         what: format!(
@@ -106,13 +106,13 @@ pub(crate) async fn blocked(bench: &BenchDatabase) -> Result<Vec<Figure>, Failur
 }
 
 /// Times in milliseconds.
-struct Behind {
+struct ClaimTimes {
     first: f64,
     later: f64,
 }
 
-/// The claim times of free jobs with blocked ones before them.
-async fn behind(bench: &BenchDatabase, options: Option<&str>) -> Result<Behind, Failure> {
+/// Returns the claim times of free jobs with blocked ones before them.
+async fn measure(bench: &BenchDatabase, options: Option<&str>) -> Result<ClaimTimes, Failure> {
     bench.clear().await?;
     if let Some(options) = options {
         bench.load(bench.sizes.blocked + 1, options).await?;
@@ -122,7 +122,7 @@ async fn behind(bench: &BenchDatabase, options: Option<&str>) -> Result<Behind, 
     }
     bench.load(SHALLOW + taken(bench), "").await?;
     bench.settle_queue().await?;
-    Ok(Behind {
+    Ok(ClaimTimes {
         first: first_claim(bench).await?,
         later: claim_time(bench).await?,
     })
@@ -137,17 +137,17 @@ async fn first_claim(bench: &BenchDatabase) -> Result<f64, Failure> {
             return Ok(begun.elapsed().as_secs_f64() * 1e3);
         }
         if begun.elapsed() > DEADLINE {
-            return Err(Failure::new("no claim brought one of the free jobs"));
+            return Err(Failure::new("no claim returned one of the free jobs"));
         }
     }
 }
 
-/// How many jobs one measurement takes.
+/// Returns how many jobs one measurement takes.
 fn taken(bench: &BenchDatabase) -> i64 {
     i64::from(bench.sizes.samples + WARM_UP) + 1
 }
 
-/// The median of single claims in milliseconds; each job is completed, outside of its time.
+/// Returns the median of single claims in milliseconds; each job is completed, outside of its time.
 async fn claim_time(bench: &BenchDatabase) -> Result<f64, Failure> {
     let connection = bench.connect().await?;
     connection
@@ -165,13 +165,15 @@ async fn claim_time(bench: &BenchDatabase) -> Result<f64, Failure> {
         let row = connection.query_opt(&claim, &[]).await?;
         let time = sent.elapsed();
         let row = row.ok_or_else(|| {
-            Failure::new(format!("claim {number} brought nothing though jobs wait"))
+            Failure::new(format!(
+                "claim {number} returned no job although jobs are waiting"
+            ))
         })?;
         let (id, token, task): (i64, Uuid, &str) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         if task != TASK {
             return Err(Failure::new(format!(
-                "a claim brought a job of task \"{task}\""
+                "a claim returned a job of task \"{task}\""
             )));
         }
         connection.query_one(&complete, &[&id, &token]).await?;

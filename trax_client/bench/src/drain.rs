@@ -67,7 +67,7 @@ async fn fill(bench: &BenchDatabase) -> Result<Cost, Failure> {
 async fn by_workers(bench: &BenchDatabase) -> Result<Sample, Failure> {
     let filled = fill(bench).await?;
     let line = Barrier::raise(bench, "trax.work_queue").await?;
-    let mut hands = Vec::new();
+    let mut tasks = Vec::new();
     for _ in 0..DRAINERS {
         let worker = Worker::new(bench.config())
             .concurrency(CONCURRENCY)
@@ -75,13 +75,13 @@ async fn by_workers(bench: &BenchDatabase) -> Result<Sample, Failure> {
             .without_signals()
             .until_empty()
             .handle(TASK, async |_: Value, _| -> HandlerResult<()> { Ok(()) });
-        hands.push(spawn(async move {
+        tasks.push(spawn(async move {
             worker.run().await?;
             Ok(())
         }));
     }
     let begun = line.go(bench, DRAINERS).await?;
-    join(hands).await?;
+    join(tasks).await?;
     let drained = bench.meter.end(begun).await?;
     bench.expect_completed(bench.sizes.jobs).await?;
     Ok(Sample::rate_with(
@@ -103,20 +103,20 @@ async fn by_sql(bench: &BenchDatabase) -> Result<Sample, Failure> {
 pub(crate) async fn drain_by_sql(bench: &BenchDatabase, jobs: i64) -> Result<Cost, Failure> {
     let line = Barrier::raise(bench, "trax.work_queue").await?;
     let done = Arc::new(AtomicI64::new(0));
-    let mut hands = Vec::new();
+    let mut tasks = Vec::new();
     for number in 0..DRAINERS {
-        let taker = Taker::new(bench.connect().await?, number).await?;
-        hands.push(spawn(taker.until(jobs, Arc::clone(&done))));
+        let drainer = Drainer::new(bench.connect().await?, number).await?;
+        tasks.push(spawn(drainer.until(jobs, Arc::clone(&done))));
     }
     let begun = line.go(bench, DRAINERS).await?;
-    join(hands).await?;
+    join(tasks).await?;
     let cost = bench.meter.end(begun).await?;
     expect("jobs completed", done.load(Ordering::Relaxed), jobs)?;
     Ok(cost)
 }
 
 /// One connection that completes what it has and claims anew.
-pub(crate) struct Taker {
+pub(crate) struct Drainer {
     connection: Connection,
     statement: Statement,
     name: String,
@@ -124,14 +124,14 @@ pub(crate) struct Taker {
     tokens: Vec<Uuid>,
 }
 
-impl Taker {
+impl Drainer {
     pub(crate) async fn new(connection: Connection, number: i64) -> Result<Self, Failure> {
         let sql = format!(
             "select completed_job_id, job_id, token, input
              from trax.complete_and_claim(job_ids => $1, tokens => $2, worker => $3, max_jobs => {DRAIN_BATCH})"
         );
         let types = [Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TEXT];
-        Ok(Taker {
+        Ok(Drainer {
             statement: connection.prepare_typed(&sql, &types).await?,
             connection,
             name: format!("bench {number}"),
@@ -142,7 +142,7 @@ impl Taker {
 
     /// One call: how many were completed, and how many claimed.
     pub(crate) async fn turn(&mut self) -> Result<(i64, i64), Failure> {
-        let told = self.ids.len() as i64;
+        let completed = self.ids.len() as i64;
         let rows = self
             .connection
             .query(&self.statement, &[&self.ids, &self.tokens, &self.name])
@@ -153,8 +153,12 @@ impl Taker {
             self.take(row)?;
         }
         let claimed = self.ids.len() as i64;
-        expect("completions recorded", rows.len() as i64 - claimed, told)?;
-        Ok((told, claimed))
+        expect(
+            "completions recorded",
+            rows.len() as i64 - claimed,
+            completed,
+        )?;
+        Ok((completed, claimed))
     }
 
     fn take(&mut self, row: &Row) -> Result<(), Failure> {
@@ -170,7 +174,7 @@ impl Taker {
             let (completed, claimed) = self.turn().await?;
             done.fetch_add(completed, Ordering::Relaxed);
             if claimed == 0 {
-                // The rest is in the other's hands, or came free a moment ago.
+                // The other connections hold the rest, or released it a moment ago.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

@@ -13,7 +13,7 @@ use futures_util::SinkExt;
 use tokio_postgres::Client as Connection;
 
 use super::barrier::Barrier;
-use super::bench_database::{BenchDatabase, Hand, expect, join, payload, spawn};
+use super::bench_database::{BenchDatabase, LoadTask, expect, join, payload, spawn};
 use super::meter::Cost;
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
@@ -106,13 +106,13 @@ pub(crate) async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
 
     let line = Barrier::raise(bench, "bench.plain").await?;
     let taken = Arc::new(AtomicI64::new(0));
-    let mut hands: Vec<Hand> = Vec::new();
+    let mut tasks: Vec<LoadTask> = Vec::new();
     for _ in 0..DRAINERS {
         let connection = bench.connect().await?;
-        hands.push(spawn(take_all(connection, jobs, Arc::clone(&taken))));
+        tasks.push(spawn(take_all(connection, jobs, Arc::clone(&taken))));
     }
     let begun = line.go(bench, DRAINERS).await?;
-    join(hands).await?;
+    join(tasks).await?;
     let drained = bench.meter.end(begun).await?;
     expect("rows taken", taken.load(Ordering::Relaxed), jobs)?;
     expect(
@@ -180,12 +180,12 @@ pub(crate) async fn copy_in(
 /// One durable row a transaction, over so many connections, for a while.
 pub(crate) async fn commit(bench: &BenchDatabase, connections: i64) -> Result<Sample, Failure> {
     bench.clear().await?;
-    let mut hands = Vec::new();
+    let mut tasks = Vec::new();
     let line = Barrier::raise(bench, "bench.plain").await?;
     for _ in 0..connections {
         let connection = bench.connect().await?;
         let each = (bench.sizes.jobs / 10 / connections).max(1);
-        hands.push(spawn(async move {
+        tasks.push(spawn(async move {
             let statement = connection
                 .prepare("insert into bench.plain (payload) values ($1)")
                 .await?;
@@ -197,7 +197,7 @@ pub(crate) async fn commit(bench: &BenchDatabase, connections: i64) -> Result<Sa
         }));
     }
     let begun = line.go(bench, connections).await?;
-    join(hands).await?;
+    join(tasks).await?;
     let cost = bench.meter.end(begun).await?;
     let rows = bench.number("select count(*) from bench.plain").await?;
     Ok(Sample::rate(rows, cost))

@@ -93,12 +93,12 @@ struct Producer {
 
 impl Producer {
     async fn new(bench: &BenchDatabase) -> Result<(Self, UnboundedSender<Instant>), Failure> {
-        let (told, begun) = unbounded_channel();
+        let (begun_times, begun) = unbounded_channel();
         let connection = bench.connect().await?;
         connection
             .batch_execute("set synchronous_commit = off")
             .await?;
-        Ok((Producer { connection, begun }, told))
+        Ok((Producer { connection, begun }, begun_times))
     }
 
     async fn times(mut self, bench: &BenchDatabase) -> Result<Spread, Failure> {
@@ -129,8 +129,8 @@ impl Producer {
 
 async fn worker(bench: &BenchDatabase) -> Result<Spread, Failure> {
     bench.clear().await?;
-    let (producer, told) = Producer::new(bench).await?;
-    let worker = Worker::with_state(bench.config(), told)
+    let (producer, begun_times) = Producer::new(bench).await?;
+    let worker = Worker::with_state(bench.config(), begun_times)
         .without_signals()
         .handle(
             TASK,
@@ -151,8 +151,8 @@ async fn worker(bench: &BenchDatabase) -> Result<Spread, Failure> {
 
 async fn plain_loop(bench: &BenchDatabase) -> Result<Spread, Failure> {
     bench.clear().await?;
-    let (producer, told) = Producer::new(bench).await?;
-    let hand = spawn(wait_and_claim(bench.connect().await?, told));
+    let (producer, begun_times) = Producer::new(bench).await?;
+    let hand = spawn(wait_and_claim(bench.connect().await?, begun_times));
     let spread = producer.times(bench).await;
     hand.abort();
     spread
@@ -161,7 +161,7 @@ async fn plain_loop(bench: &BenchDatabase) -> Result<Spread, Failure> {
 /// What a worker in any language does; ends when nobody wants to know any more.
 async fn wait_and_claim(
     connection: Connection,
-    told: UnboundedSender<Instant>,
+    begun_times: UnboundedSender<Instant>,
 ) -> Result<(), Failure> {
     let wait = connection
         .prepare("call trax.wait_for_work('30 s')")
@@ -175,7 +175,7 @@ async fn wait_and_claim(
     loop {
         match connection.query_opt(&claim, &[]).await? {
             Some(row) => {
-                if told.send(Instant::now()).is_err() {
+                if begun_times.send(Instant::now()).is_err() {
                     return Ok(());
                 }
                 let (id, token): (i64, Uuid) = (row.try_get(0)?, row.try_get(1)?);

@@ -41,24 +41,24 @@ use self::progress::Progress;
 use self::report::Report;
 use self::scenario::Scenario;
 use self::server::BenchServer;
-use self::sizes::{Asked, Sizes};
+use self::sizes::{SizeArguments, Sizes};
 use trax_terminal::Failure;
 use trax_terminal::address;
 
 #[derive(clap::Args)]
 #[command(after_help = scenario::help())]
 pub struct Arguments {
-    /// What to measure; a quick set when none is named
+    /// What to measure; default: a quick set
     #[arg(value_name = "SCENARIO", value_parser = scenario::parse)]
     scenarios: Vec<&'static Scenario>,
-    /// Every scenario, at full size: takes hours
+    /// Run every scenario at full size, which takes hours
     #[arg(long, conflicts_with = "scenarios")]
     all: bool,
-    /// One JSON document, for programs
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    sizes: Asked,
+    sizes: SizeArguments,
 }
 
 pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -85,12 +85,12 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
         (Ok(()), Ok(())) => Ok(ExitCode::SUCCESS),
         (Err(failure), Ok(())) => Err(failure),
         (outcome, Err(left)) => {
-            // What went wrong first is the cause.
+            // The first failure is the cause.
             let failure = outcome
                 .err()
                 .map_or_else(|| left.to_string(), |cause| cause.to_string());
             Err(Failure::new(failure).hint(format!(
-                "what it made is still there: drop database {}",
+                "its database still exists: drop database {}",
                 server.name()
             )))
         }

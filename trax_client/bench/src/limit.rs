@@ -62,7 +62,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// How many jobs each group has: a tenth of what bulk gets, and enough to meet the limit.
+/// Returns how many jobs each group has: a tenth of what bulk gets, and enough to meet the limit.
 fn each(bench: &BenchDatabase) -> i64 {
     (bench.sizes.jobs / 10 / bench.sizes.groups).max(2 * LIMIT)
 }

@@ -93,7 +93,7 @@ impl Machine {
         }
         for name in server.left_over().await? {
             self.warnings.push(format!(
-                "an earlier bench left a database behind: drop database {name}"
+                "an earlier benchmark left a database: drop database {name}"
             ));
         }
         Ok(())
@@ -143,7 +143,7 @@ fn load_average() -> f64 {
         .unwrap_or(0.0)
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

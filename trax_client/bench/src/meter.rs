@@ -16,7 +16,7 @@ pub(crate) struct Meter {
 }
 
 /// The counters when a stretch began.
-pub(crate) struct Begun {
+pub(crate) struct Reading {
     at: Instant,
     cpu: Option<u64>,
     wal: i64,
@@ -56,17 +56,17 @@ impl Meter {
         })
     }
 
-    pub(crate) async fn begin(&self) -> Result<Begun, Failure> {
+    pub(crate) async fn begin(&self) -> Result<Reading, Failure> {
         let wal = self.wal().await?;
         let cpu = self.postmaster.and_then(cpu_ticks);
-        Ok(Begun {
+        Ok(Reading {
             at: Instant::now(),
             cpu,
             wal,
         })
     }
 
-    pub(crate) async fn end(&self, begun: Begun) -> Result<Cost, Failure> {
+    pub(crate) async fn end(&self, begun: Reading) -> Result<Cost, Failure> {
         let seconds = begun.at.elapsed().as_secs_f64();
         let cpu = self.postmaster.and_then(cpu_ticks);
         let wal = self.wal().await?;
@@ -90,7 +90,8 @@ impl Meter {
     }
 }
 
-/// The parent of a backend, if the backend runs on this machine: its title names our database.
+/// Returns the parent of a backend, if the backend runs on this machine: its title names our
+/// database.
 fn postmaster_of(backend: i32, database: &str) -> Option<i32> {
     let title = fs::read(format!("/proc/{backend}/cmdline")).ok()?;
     let title = String::from_utf8_lossy(&title);
@@ -100,7 +101,7 @@ fn postmaster_of(backend: i32, database: &str) -> Option<i32> {
     Some(Process::read(backend)?.parent)
 }
 
-/// What all processes of a server have used; those that have ended count in their parent.
+/// Returns what all processes of a server have used; those that have ended count in their parent.
 fn cpu_ticks(postmaster: i32) -> Option<u64> {
     let own = Process::read(postmaster)?;
     let mut ticks = own.used + own.used_by_ended_children;

@@ -77,13 +77,13 @@ async fn produce(bench: &BenchDatabase, call: &str, table: &str) -> Result<Sampl
     bench.clear().await?;
     let stop = Arc::new(AtomicBool::new(false));
     let committed = Arc::new(AtomicI64::new(0));
-    let mut hands = Vec::new();
+    let mut tasks = Vec::new();
     for number in 0..PRODUCERS {
         let sql =
             format!("with own as (insert into bench.own_{number} (item) values ('tea')) {call}");
         let connection = bench.connect().await?;
         let (stop, committed) = (Arc::clone(&stop), Arc::clone(&committed));
-        hands.push(spawn(commit_until(connection, sql, stop, committed)));
+        tasks.push(spawn(commit_until(connection, sql, stop, committed)));
     }
     // The first transactions of each connection fill its caches.
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -93,7 +93,7 @@ async fn produce(bench: &BenchDatabase, call: &str, table: &str) -> Result<Sampl
     let count = committed.load(Ordering::Relaxed) - before;
     let cost = bench.meter.end(begun).await?;
     stop.store(true, Ordering::Relaxed);
-    join(hands).await?;
+    join(tasks).await?;
     let rows = bench
         .number(&format!("select count(*) from {table}"))
         .await?;

@@ -40,7 +40,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// A value that nothing else belongs to, such as one time among many.
+    /// Returns a value that nothing else belongs to, such as one time among many.
     pub(crate) fn bare(value: f64) -> Self {
         Sample {
             value,
@@ -54,7 +54,7 @@ impl Sample {
         Self::rate_with(count, cost, cost)
     }
 
-    /// The rate of one stretch, with the costs of a longer one.
+    /// Returns the rate of one stretch, with the costs of a longer one.
     pub(crate) fn rate_with(count: i64, timed: Cost, whole: Cost) -> Self {
         let each = |sum: f64| sum / count.max(1) as f64;
         Sample {
@@ -128,7 +128,7 @@ impl Numbers {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle one, or the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -63,7 +63,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "enqueue",
         true,
         enqueue::run,
-        "jobs queued by 1000, beside COPY"
+        "jobs queued by 1000, compared with COPY"
     ),
     scenario!(
         "copy",
@@ -99,13 +99,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "blocked",
         false,
         claim_time::blocked,
-        "one claim behind very many blocked jobs"
+        "one claim with very many blocked jobs in front"
     ),
     scenario!(
         "limits",
         false,
         limit::run,
-        "limits of very many groups, beside none"
+        "limits of very many groups, compared with none"
     ),
     scenario!(
         "manifests",
@@ -119,16 +119,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         cycle::firing,
         "manifests that are due at once"
     ),
-    scenario!("prune", false, prune::run, "forgetting finished runs"),
+    scenario!("prune", false, prune::run, "pruning of finished runs"),
     scenario!(
         "scrape",
         false,
         scrape::run,
-        "all numbers for monitoring, with very many runs and waiting jobs"
+        "all metrics, with very many runs and waiting jobs"
     ),
 ];
 
-/// Those that were named, in the order of the table; else the quick ones, or all.
+/// Returns those that were named, in the order of the table; else the quick ones, or all.
 pub(crate) fn chosen(named: &[&'static Scenario], all: bool) -> Vec<&'static Scenario> {
     let is_chosen = |scenario: &Scenario| match named {
         [] => all || scenario.quick,
@@ -151,15 +151,15 @@ pub(crate) fn parse(name: &str) -> Result<&'static Scenario, String> {
     SCENARIOS
         .iter()
         .find(|scenario| scenario.name == name)
-        .ok_or_else(|| format!("there is no such scenario; there are {}", known()))
+        .ok_or_else(|| format!("there is no such scenario; use one of {}", known()))
 }
 
-/// The list under `--help`; a star marks the quick set.
+/// Returns the list under `--help`; a star marks the quick set.
 pub(crate) fn help() -> String {
     let mut text = "Scenarios (* the quick set):\n".to_owned();
     for scenario in SCENARIOS {
         let star = if scenario.quick { '*' } else { ' ' };
         text += &format!("{star} {:<14} {}\n", scenario.name, scenario.about);
     }
-    text + "\nThe database that is connected to is not touched: the bench makes one of its own beside it, and drops it."
+    text + "\nThe database of the connection is not changed: the benchmark creates its own, and drops it."
 }

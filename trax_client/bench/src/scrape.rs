@@ -32,7 +32,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figure(Unit::Milliseconds, what, &floor, rounds.collect()))
 }
 
-/// A median for each round, in milliseconds.
+/// Returns a median for each round, in milliseconds.
 async fn with(bench: &BenchDatabase, runs: i64, jobs: i64) -> Result<Vec<f64>, Failure> {
     bench.clear().await?;
     let history = format!(

@@ -51,7 +51,7 @@ impl BenchServer {
         if standby {
             return Err(
                 Failure::new("this server is a standby: nothing can be written")
-                    .hint("name the primary with --database-url"),
+                    .hint("use --database-url with the primary"),
             );
         }
         if !creates {
@@ -71,7 +71,7 @@ impl BenchServer {
         if !superuser {
             return Err(
                 Failure::new(format!("role \"{role}\" may not create the extension trax"))
-                    .hint("that needs a superuser: give --database-url with one"),
+                    .hint("a superuser is required: use --database-url with one"),
             );
         }
         let random = RandomState::new().build_hasher().finish();
@@ -90,7 +90,7 @@ impl BenchServer {
         self.preloaded
     }
 
-    /// A connection to the database that was named: it exists before and after.
+    /// Returns a connection to the database that was named: it exists before and after.
     pub(crate) async fn outside(&self) -> Result<Connection, Failure> {
         address::connect(&self.given).await
     }

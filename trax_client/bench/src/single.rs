@@ -29,7 +29,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figure(Unit::JobsPerSecond, what, floor, rounds))
 }
 
-/// A tenth of what bulk gets: each is so much slower.
+/// Returns a tenth of what bulk gets: each is so much slower.
 fn jobs(bench: &BenchDatabase) -> i64 {
     (bench.sizes.jobs / 10).max(COMMITTERS)
 }
@@ -41,10 +41,10 @@ async fn measure(bench: &BenchDatabase) -> Result<Sample, Failure> {
     bench.settle_queue().await?;
     let line = Barrier::raise(bench, "trax.work_queue").await?;
     let done = Arc::new(AtomicI64::new(0));
-    let mut hands = Vec::new();
+    let mut tasks = Vec::new();
     for number in 0..COMMITTERS {
         let connection = bench.connect().await?;
-        hands.push(spawn(take_each(
+        tasks.push(spawn(take_each(
             connection,
             number,
             jobs,
@@ -52,7 +52,7 @@ async fn measure(bench: &BenchDatabase) -> Result<Sample, Failure> {
         )));
     }
     let begun = line.go(bench, COMMITTERS).await?;
-    join(hands).await?;
+    join(tasks).await?;
     let cost = bench.meter.end(begun).await?;
     bench.expect_completed(jobs).await?;
     Ok(Sample::rate(jobs, cost))
@@ -73,7 +73,7 @@ async fn take_each(
     let name = format!("bench {number}");
     while done.load(Ordering::Relaxed) < jobs {
         let Some(row) = connection.query_opt(&claim, &[&name]).await? else {
-            // The last ones are in the hands of others.
+            // The last ones are in the tasks of others.
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         };

@@ -1,25 +1,25 @@
-//! How much of everything: what was asked for, else a quick size, else with `--all` the full one.
+//! Sizes of scenarios: as requested, or else the quick or, with `--all`, the full size.
 
 use clap::value_parser;
 
 #[derive(clap::Args)]
-pub(crate) struct Asked {
-    /// How many jobs one round of a drain, of enqueueing or of limits has
+pub(crate) struct SizeArguments {
+    /// How many jobs a round of a drain, of enqueueing or of limits has
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     jobs: Option<i64>,
-    /// How many rounds count, beside the one that warms up
+    /// How many rounds to measure, after one to warm up
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// How long one round of what is measured by time takes, and no snapshot is held
+    /// How long one round of a timed scenario takes
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
-    /// How long another session holds its snapshot (held_snapshot)
+    /// How long another session holds a snapshot (held_snapshot)
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=36_000))]
     hold: Option<u64>,
-    /// How many jobs wait at the deep end (depth)
+    /// How many jobs wait in the deep queue (depth)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     deep: Option<i64>,
-    /// How many blocked jobs stand in front (blocked)
+    /// How many blocked jobs precede the free ones (blocked)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=10_000_000))]
     blocked: Option<i64>,
     /// How many groups have a limit (limits)
@@ -34,13 +34,13 @@ pub(crate) struct Asked {
     /// How many finished runs are pruned (prune)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     finished: Option<i64>,
-    /// How many finished runs history has (scrape)
+    /// How many finished runs the history contains (scrape)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     history: Option<i64>,
     /// How many jobs wait, in ten groups (scrape)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(10..=100_000_000))]
     waiting: Option<i64>,
-    /// How often a time is taken in one round (latency, depth, blocked, manifests, scrape)
+    /// How many times to measure in one round (latency, depth, blocked, manifests, scrape)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     samples: Option<u32>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(crate) fn new(asked: &Asked, all: bool) -> Self {
+    pub(crate) fn new(asked: &SizeArguments, all: bool) -> Self {
         let size =
             |asked: Option<i64>, quick, full| asked.unwrap_or(if all { full } else { quick });
         Sizes {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 
-use super::bench_database::{BenchDatabase, Hand, TASK, expect, figure, join, payload, spawn};
-use super::drain::Taker;
+use super::bench_database::{BenchDatabase, LoadTask, TASK, expect, figure, join, payload, spawn};
+use super::drain::Drainer;
 use super::enqueue::Json;
 use super::floor::{DRAINERS, QUEUE_BATCH};
 use super::report::{Figure, Round, Sample, Unit};
@@ -46,7 +46,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     ))
 }
 
-/// How long both are measured, in seconds.
+/// Returns how long both are measured, in seconds.
 fn window(bench: &BenchDatabase) -> u64 {
     bench.sizes.seconds.min(bench.sizes.hold)
 }
@@ -70,7 +70,7 @@ async fn load(bench: &BenchDatabase, is_held: bool) -> Result<Sample, Failure> {
 
 /// A producer and its consumers.
 struct Load {
-    hands: Vec<Hand>,
+    tasks: Vec<LoadTask>,
     counts: Arc<Counts>,
 }
 
@@ -85,19 +85,19 @@ impl Load {
     async fn begin(bench: &BenchDatabase) -> Result<Self, Failure> {
         bench.clear().await?;
         let counts = Arc::new(Counts::default());
-        let mut hands = vec![spawn(produce(bench.connect().await?, Arc::clone(&counts)))];
+        let mut tasks = vec![spawn(produce(bench.connect().await?, Arc::clone(&counts)))];
         for number in 0..DRAINERS {
-            let taker = Taker::new(bench.connect().await?, number).await?;
-            hands.push(spawn(consume(taker, Arc::clone(&counts))));
+            let taker = Drainer::new(bench.connect().await?, number).await?;
+            tasks.push(spawn(consume(taker, Arc::clone(&counts))));
         }
-        Ok(Load { hands, counts })
+        Ok(Load { tasks, counts })
     }
 
     /// Waits, unless a part breaks off.
     async fn lasts(&self, length: Duration) -> Result<(), Failure> {
         let end = Instant::now() + length;
         loop {
-            if let Some(ended) = self.hands.iter().position(Hand::is_finished) {
+            if let Some(ended) = self.tasks.iter().position(LoadTask::is_finished) {
                 return Err(Failure::new(format!("part {ended} of the load broke off")));
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -118,7 +118,7 @@ impl Load {
 
     async fn end(self, bench: &BenchDatabase) -> Result<(), Failure> {
         self.counts.stop.store(true, Ordering::Relaxed);
-        join(self.hands).await?;
+        join(self.tasks).await?;
         let sql = "select (select count(*) from trax.work_queue) + (select count(distinct job_id) from trax.run)
             + (select count(*) from trax.lease)";
         let queued = self.counts.queued.load(Ordering::Relaxed);
@@ -146,7 +146,7 @@ async fn produce(connection: Connection, counts: Arc<Counts>) -> Result<(), Fail
     Ok(())
 }
 
-async fn consume(mut taker: Taker, counts: Arc<Counts>) -> Result<(), Failure> {
+async fn consume(mut taker: Drainer, counts: Arc<Counts>) -> Result<(), Failure> {
     while !counts.stop.load(Ordering::Relaxed) {
         let (completed, claimed) = taker.turn().await?;
         counts.completed.fetch_add(completed, Ordering::Relaxed);

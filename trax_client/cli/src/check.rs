@@ -20,7 +20,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let healthy = violations.is_empty();
     if healthy && !arguments.output.json {
         if !arguments.output.quiet {
-            say("healthy: no rule is violated")?;
+            say("healthy: no invariant is violated")?;
         }
     } else {
         arguments.output.list(&violations, session.now, "")?;

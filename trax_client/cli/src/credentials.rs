@@ -16,16 +16,16 @@ const OURS: [&str; 7] = [
 
 /// What programs that are started get beyond the rest of the environment; part of the arguments.
 #[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct Passed {
-    /// Let the program have this variable too, one of DATABASE_URL, PGPASSWORD, PGPASSFILE,
-    /// PGSERVICE, PGSERVICEFILE, PGSSLCERT and PGSSLKEY, which are withheld from it otherwise; may
-    /// be repeated
+pub(crate) struct PassedVariables {
+    /// Also pass this variable to the program, one of DATABASE_URL, PGPASSWORD, PGPASSFILE,
+    /// PGSERVICE, PGSERVICEFILE, PGSSLCERT and PGSSLKEY, which are otherwise withheld; may be
+    /// repeated
     #[arg(long = "pass-env", value_name = "NAME")]
     names: Vec<String>,
 }
 
-impl Passed {
-    /// The variables that a program does not get.
+impl PassedVariables {
+    /// Returns the variables that a program does not get.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = &'static str> + '_ {
         let passed = |name: &str| self.names.iter().any(|passed| passed == name);
         OURS.into_iter().filter(move |name| !passed(name))
@@ -39,9 +39,9 @@ mod tests {
     #[test]
     fn what_is_passed_is_not_withheld() {
         let names = vec!["PGPASSWORD".to_owned(), "HOME".to_owned()];
-        let withheld: Vec<&str> = Passed { names }.withheld().collect();
+        let withheld: Vec<&str> = PassedVariables { names }.withheld().collect();
         assert!(withheld.contains(&"DATABASE_URL"));
         assert!(!withheld.contains(&"PGPASSWORD"));
-        assert_eq!(Passed::default().withheld().count(), OURS.len());
+        assert_eq!(PassedVariables::default().withheld().count(), OURS.len());
     }
 }

@@ -10,8 +10,8 @@ use tokio_postgres::types::Type;
 
 use crate::command::commands;
 use crate::output::{Moment, Options, json, say, width};
-use crate::run_to_come::{self, Run};
 use crate::session::Session;
+use crate::upcoming::{self, UpcomingRun};
 use trax_terminal::Failure;
 use trax_terminal::print::folded_at;
 
@@ -25,13 +25,13 @@ pub(crate) struct Explain {
     /// Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or
     /// @daily and the like
     expression: String,
-    /// The zone it is read in, an IANA name
+    /// Its time zone, an IANA name
     #[arg(long, short = 'z', value_name = "ZONE", default_value = "UTC")]
     timezone: String,
     /// How many times
     #[arg(long, short = 'n', value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..=1000))]
     count: i32,
-    /// Times after this one, now without it
+    /// Only times after this one; default: now
     #[arg(long, value_name = "TIME")]
     after: Option<String>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ struct Explanation<'a> {
     expression: &'a str,
     timezone: &'a str,
     description: String,
-    runs: Vec<Run>,
+    runs: Vec<UpcomingRun>,
 }
 
 async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Failure> {
@@ -70,7 +70,10 @@ async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Fa
         expression: &arguments.expression,
         timezone: &arguments.timezone,
         description: describe(&arguments.expression, &arguments.timezone),
-        runs: rows.iter().map(Run::read).collect::<Result<_, _>>()?,
+        runs: rows
+            .iter()
+            .map(UpcomingRun::read)
+            .collect::<Result<_, _>>()?,
     };
     let output = arguments.output;
     if output.json {
@@ -94,5 +97,5 @@ fn describe(expression: &str, timezone: &str) -> String {
 fn show(explanation: &Explanation<'_>, now: Moment) -> Result<(), Failure> {
     say(&folded_at(&explanation.description, 2, width()))?;
     say("")?;
-    say(&run_to_come::text(&explanation.runs, now))
+    say(&upcoming::text(&explanation.runs, now))
 }

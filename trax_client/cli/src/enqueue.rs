@@ -32,14 +32,15 @@ Examples:
 pub(crate) struct Arguments {
     /// The task, e.g. report.build
     task: String,
-    /// The input as JSON; - reads one JSON value a line from standard input and queues a job each
+    /// The input as JSON; - reads one JSON value per line from standard input, and queues a job for
+    /// each
     #[arg(default_value = "{}", hide_default_value = true)]
     input: String,
-    /// Read one JSON value a line from this file and queue a job each
+    /// Read one JSON value per line from this file, and queue a job for each
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     file: Option<String>,
-    /// Not claimable before this time, as PostgreSQL reads it ('2030-01-01 10:00', 'tomorrow'), in
-    /// your zone
+    /// Not claimable before this time, in PostgreSQL's syntax ('2030-01-01 10:00', 'tomorrow') and
+    /// your time zone
     #[arg(long, value_name = "TIME")]
     run_at: Option<String>,
     /// The group
@@ -54,7 +55,7 @@ pub(crate) struct Arguments {
     /// How long one attempt may run
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
-    /// While a job with this key is alive, its id is given and nothing is queued
+    /// While a job with this key is alive, print its id and queue nothing
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
     /// Jobs with the same key run one at a time
@@ -80,9 +81,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     };
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let options = options(&session, &arguments).await?;
-    let mut told = Told::new(&arguments.output)?;
-    let queued = lines(&session, &arguments.task, &options, source, &mut told).await;
-    let ended = told.end(queued.is_ok());
+    let mut printed = EnqueueOutput::new(&arguments.output)?;
+    let queued = lines(&session, &arguments.task, &options, source, &mut printed).await;
+    let ended = printed.end(queued.is_ok());
     queued.and(ended).map(|()| ExitCode::SUCCESS)
 }
 
@@ -112,7 +113,7 @@ async fn lines(
     task: &str,
     options: &JobOptions,
     source: Box<dyn Read + Send>,
-    told: &mut Told,
+    printed: &mut EnqueueOutput,
 ) -> Result<(), Failure> {
     let (batches, mut read) = mpsc::channel(AHEAD);
     std::thread::spawn(move || parse(source, &batches));
@@ -123,7 +124,7 @@ async fn lines(
         }
         let client = session.client();
         // Not by COPY, which gives no ids.
-        told.add(&client.enqueue_many(task, &inputs, options).await?)?;
+        printed.add(&client.enqueue_many(task, &inputs, options).await?)?;
     }
     Ok(())
 }
@@ -156,28 +157,28 @@ fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
     }
 }
 
-/// Whether somebody takes it.
+/// Returns whether somebody takes it.
 fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
     batches.blocking_send(batch).is_ok()
 }
 
-/// What a line says; none for an empty one.
+/// Returns what a line says; none for an empty one.
 fn value(number: usize, line: &str) -> Result<Option<Json>, Failure> {
     if line.trim().is_empty() {
         return Ok(None);
     }
     line.parse().map(Some).map_err(|error| {
         Failure::usage(format!("line {number} is not JSON: {error}"))
-            .hint("each line is the input of one job; the jobs of the lines before it are queued")
+            .hint("each line is the input of one job; the jobs of the lines before it were queued")
     })
 }
 
 /// What is printed while jobs are queued: their ids, or on a terminal a bar and at last how many.
-struct Told {
+struct EnqueueOutput {
     json: bool,
     ids: bool,
     /// Nobody reads them any more.
-    gone: bool,
+    closed: bool,
     progress: Option<Progress>,
     begun: Instant,
     first: Option<JobId>,
@@ -185,17 +186,17 @@ struct Told {
     count: usize,
 }
 
-impl Told {
+impl EnqueueOutput {
     fn new(output: &Options) -> Result<Self, Failure> {
         // A screen full of numbers helps nobody; a file or a program gets them all.
         let ids = output.quiet || output.json || !stdout().is_terminal();
         if output.json {
             say("[")?;
         }
-        Ok(Told {
+        Ok(EnqueueOutput {
             json: output.json,
             ids,
-            gone: false,
+            closed: false,
             progress: (!output.quiet).then(|| Progress::endless("jobs")),
             begun: Instant::now(),
             first: None,
@@ -208,9 +209,9 @@ impl Told {
         if let Some(progress) = &self.progress {
             progress.add(ids.len());
         }
-        if self.ids && !self.gone {
+        if self.ids && !self.closed {
             // Who reads no more ids wants the jobs all the same.
-            self.gone = reader_is_gone(self.print(ids))?;
+            self.closed = reader_is_gone(self.print(ids))?;
         }
         self.first = self.first.or(ids.first().copied());
         self.last = ids.last().copied();
@@ -233,7 +234,7 @@ impl Told {
         if let Some(progress) = &self.progress {
             progress.end();
         }
-        if self.gone || self.ids && !self.json {
+        if self.closed || self.ids && !self.json {
             return Ok(());
         }
         if self.json {
@@ -292,8 +293,8 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     })
 }
 
-/// The span that this command runs in, as OpenTelemetry puts it into the environment. A malformed
-/// one is worth a line, and not the job.
+/// Returns the span that this command runs in, as OpenTelemetry puts it into the environment. A
+/// malformed one is worth a line, and not the job.
 fn caller() -> Option<TraceContext> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let malformed = |error| print::log("trax", &format!("ignored, malformed: {error}"));

@@ -6,9 +6,9 @@
 //! TRAX_INPUT_FROM, `manifest` when the input is what the job's manifest stores; no credentials.
 //! Leaves: the exit code as the outcome, standard output as the output (of a failure: as its
 //! detail) when it is JSON, the tail of standard error as the error. A failing program that prints
-//! {"retry_in": SECONDS} says when it is run again, one that prints {"snooze": SECONDS} gives the
+//! {"retry_in": SECONDS} says when to run it again, one that prints {"snooze": SECONDS} gives the
 //! attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in
-//! memory than is told. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the
+//! memory than is reported. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the
 //! grace, as a whole process group. What a program leaves running in its group ends after it in the
 //! same way, so that nothing runs beside the next attempt. No program outlives the worker, however
 //! that ends.
@@ -23,9 +23,9 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
 
-use crate::credentials::Passed;
+use crate::credentials::PassedVariables;
 use crate::process_group::Groups;
-use crate::stored::{self, Source, Stored};
+use crate::stored::{self, Source, StoredInput};
 use trax_terminal::print;
 
 /// EX_DATAERR: the input is wrong, and will be wrong again.
@@ -43,8 +43,8 @@ pub(crate) struct Program {
     command: String,
     grace: Duration,
     retry_delay: Option<Duration>,
-    passed: Passed,
-    stored: Stored,
+    passed: PassedVariables,
+    stored: StoredInput,
     running: Groups,
 }
 
@@ -57,8 +57,8 @@ impl Program {
         grace: Duration,
         retry_delay: Option<Duration>,
         lease: Duration,
-        passed: Passed,
-        stored: Stored,
+        passed: PassedVariables,
+        stored: StoredInput,
     ) -> Self {
         Program {
             command,
@@ -106,8 +106,8 @@ impl Program {
                         }
                     }
                     () = group.gone(), if ended.is_some() => killed = true,
-                    // The worker stops: what the program did is told, and what it left has no more
-                    // time.
+                    // The worker stops: what the program did is reported, and what it left has no
+                    // more time.
                     _ = ctx.cancelled(), if ended.is_some() && !asked && !killed => {
                         group.signal(libc::SIGKILL);
                         (killed, hurried) = (true, true);
@@ -130,13 +130,13 @@ impl Program {
             };
             let patience = tokio::time::timeout(PIPE_PATIENCE, &mut pipes);
             if open && !hurried && patience.await.is_err() {
-                note(&ctx, "something still holds its output open");
+                note(&ctx, "a process still holds its output open");
             }
             status
         };
         group.leave();
         if out.len() > OUTPUT_LIMIT && status.success() {
-            note(&ctx, "more than 1 MiB of standard output is not kept");
+            note(&ctx, "standard output beyond 1 MiB is discarded");
         }
         judge(status, &out, &err, self.retry_delay)
     }
@@ -201,12 +201,13 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// Writes the input; a program that does not read it has its reasons.
+/// Writes the input, and closes standard input.
 async fn feed(stdin: Option<ChildStdin>, input: &str) {
-    if let Some(mut stdin) = stdin
-        && stdin.write_all(input.as_bytes()).await.is_ok()
-        && stdin.shutdown().await.is_err()
-    {}
+    if let Some(mut stdin) = stdin {
+        // An error means that the program has closed it: it need not read its input.
+        stdin.write_all(input.as_bytes()).await.ok();
+        stdin.shutdown().await.ok();
+    }
 }
 
 /// Keeps the first `OUTPUT_LIMIT` bytes and one, and reads on to the end.
@@ -237,7 +238,7 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, mut keep: impl FnMut(&[u8]))
     }
 }
 
-/// The exit status as an outcome.
+/// Returns the exit status as an outcome.
 fn judge(
     status: ExitStatus,
     out: &[u8],
@@ -284,13 +285,13 @@ fn judge(
     })
 }
 
-/// A member of what a failing program printed, when it is a length of time.
+/// Returns a member of what a failing program printed, when it is a length of time.
 fn seconds(detail: &Value, member: &str) -> Option<Duration> {
     let seconds = detail.get(member)?.as_f64()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The last `ERROR_TAIL` bytes at most, from the beginning of a line if there is one.
+/// Returns the last `ERROR_TAIL` bytes at most, from the beginning of a line if there is one.
 fn tail(err: &[u8]) -> &[u8] {
     let Some(cut) = err.len().checked_sub(ERROR_TAIL).filter(|cut| *cut > 0) else {
         return err;
@@ -336,7 +337,7 @@ fn cleaned(text: &str) -> String {
     clean
 }
 
-/// The code unit of an escape that the text begins with.
+/// Returns the code unit of an escape that the text begins with.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()
@@ -419,8 +420,8 @@ mod tests {
         assert!(!kept(said(1, "{\"cancel\": true}"), "Cancel"));
         assert!(kept(said(1, "{\"line\": 7}"), "\"line\": 7"));
         let delay = Some(Duration::from_secs(7));
-        let told = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);
-        assert!(told.is_err_and(|error| format!("{error:?}").contains("7s")));
+        let outcome = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);
+        assert!(outcome.is_err_and(|error| format!("{error:?}").contains("7s")));
     }
 
     #[tokio::test]

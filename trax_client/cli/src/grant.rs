@@ -30,7 +30,7 @@ producer  enqueue, trigger, cancel
 worker    claims and outcomes, enqueue
 admin     everything")]
 pub(crate) struct Arguments {
-    /// The role, as it is written in pg_roles
+    /// The role, spelled as in pg_roles
     role: String,
     /// What it may do
     #[arg(value_parser = PossibleValuesParser::new(LEVELS.map(|(name, _)| name)))]
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Change {
+struct GrantedAccess {
     role: String,
     level: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         )),
         error => error.into(),
     })?;
-    let change = Change {
+    let change = GrantedAccess {
         role: arguments.role,
         level: arguments.level,
         tasks,

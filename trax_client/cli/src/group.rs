@@ -20,12 +20,12 @@ const COUNTED: i64 = 10_000;
 commands! {
     /// The groups, their settings, and what waits and runs
     List(ListArguments) => list,
-    /// Change the settings of a group; what is not given stays
+    /// GroupChange the settings of a group; what is not given stays
     Set(SetArguments) => set,
     /// Claim nothing of groups any more until they are resumed; what runs goes on
-    Pause(Names) => pause,
+    Pause(Arguments) => pause,
     /// Let paused groups go on
-    Resume(Names) => resume,
+    Resume(Arguments) => resume,
 }
 
 #[derive(clap::Args)]
@@ -41,10 +41,10 @@ pub(crate) struct SetArguments {
     /// How many of its jobs may run at once; 0 is no limit
     #[arg(long, value_name = "N")]
     max_active_jobs: Option<i32>,
-    /// 0 to 31; counts before the jobs' own
+    /// 0 to 31; takes precedence over the jobs' own
     #[arg(long, value_name = "N")]
     priority: Option<i32>,
-    /// How many jobs of one concurrency key may run at once
+    /// How many jobs with the same concurrency key may run at once
     #[arg(long, value_name = "N")]
     max_per_key: Option<i32>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(crate) struct SetArguments {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct Names {
+pub(crate) struct Arguments {
     /// The groups
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
@@ -62,7 +62,7 @@ pub(crate) struct Names {
 
 /// A group as the list shows it; `ready` is counted up to 10,000.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct GroupRow {
     name: String,
     enabled: bool,
     priority: i16,
@@ -75,7 +75,7 @@ struct Listed {
 
 /// What became of a group.
 #[derive(Serialize)]
-struct Change {
+struct GroupChange {
     name: String,
     action: &'static str,
 }
@@ -83,7 +83,7 @@ struct Change {
 async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let rows = session.rows(GROUP_LIST, &[(&COUNTED, Type::INT8)]).await?;
-    let groups: Vec<Listed> = rows.iter().map(Listed::read).collect::<Result<_, _>>()?;
+    let groups: Vec<GroupRow> = rows.iter().map(GroupRow::read).collect::<Result<_, _>>()?;
     arguments
         .output
         .list(&groups, session.now, "there is no group yet")?;
@@ -104,26 +104,30 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
     }
     if !given {
         return Err(Failure::usage("nothing to set")
-            .hint("give --max-active-jobs, --priority or --max-per-key"));
+            .hint("use --max-active-jobs, --priority or --max-per-key"));
     }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     session
         .client()
         .configure_group(&arguments.name, &group)
         .await?;
-    tell(&arguments.output, vec![arguments.name], "set")?;
+    print_change(&arguments.output, vec![arguments.name], "set")?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn pause(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
+async fn pause(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     switch(url, arguments, false).await
 }
 
-async fn resume(url: Option<String>, arguments: Names) -> Result<ExitCode, Failure> {
+async fn resume(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     switch(url, arguments, true).await
 }
 
-async fn switch(url: Option<String>, arguments: Names, enabled: bool) -> Result<ExitCode, Failure> {
+async fn switch(
+    url: Option<String>,
+    arguments: Arguments,
+    enabled: bool,
+) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let group = Group::new().enabled(enabled);
     let names = [(&arguments.names as _, Type::TEXT_ARRAY)];
@@ -141,32 +145,34 @@ async fn switch(url: Option<String>, arguments: Names, enabled: bool) -> Result<
         session.client().configure_group(name, &group).await?;
     }
     for name in &unknown {
-        let hint = format!("see: trax group list; or make it: trax group set {name} --priority 0");
+        let hint = format!(
+            "to see the groups: trax group list; to create it: trax group set {name} --priority 0"
+        );
         Failure::new(format!("group \"{name}\" does not exist"))
             .hint(hint)
             .report();
     }
     let action = if enabled { "resumed" } else { "paused" };
-    tell(&arguments.output, known, action)?;
+    print_change(&arguments.output, known, action)?;
     Ok(match unknown.as_slice() {
         [] => ExitCode::SUCCESS,
         _ => ExitCode::from(FAILED),
     })
 }
 
-fn tell(output: &Options, names: Vec<String>, action: &'static str) -> Result<(), Failure> {
-    let changes: Vec<Change> = names
+fn print_change(output: &Options, names: Vec<String>, action: &'static str) -> Result<(), Failure> {
+    let changes: Vec<GroupChange> = names
         .into_iter()
-        .map(|name| Change { name, action })
+        .map(|name| GroupChange { name, action })
         .collect();
     output.changes(&changes, |change| {
         format!("group \"{}\" {}", change.name, change.action)
     })
 }
 
-impl Listed {
+impl GroupRow {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Listed {
+        Ok(GroupRow {
             name: row.try_get("name")?,
             enabled: row.try_get("enabled")?,
             priority: row.try_get("priority")?,
@@ -179,7 +185,7 @@ impl Listed {
     }
 }
 
-impl Record for Listed {
+impl Record for GroupRow {
     const COLUMNS: &'static [Column] = &[
         Column::text("name"),
         Column::whole("state"),

@@ -1,12 +1,12 @@
-//! A process beside this one that ends its programs when it is gone, also when it was killed.
+//! A second process that ends this one's programs when this one is gone, even when it was killed.
 //!
-//! Words: the *guard* is this binary under another name. It hears over a socket which process
-//! groups run, from the programs themselves before they begin, so that none is missed. The socket's
-//! end is this process's: what still runs then gets SIGTERM, and SIGKILL after the grace. It ends
-//! with them, and at once when nothing runs.
+//! Words: the *guard* is this binary under another name. Over a socket it learns which process
+//! groups run, from the programs themselves before they begin, so that none is missed. When the
+//! socket is closed, this process has ended: what still runs then gets SIGTERM, and SIGKILL after
+//! the grace. The guard ends when they have ended, and at once when nothing runs.
 //!
-//! Nobody waits for it. One that stands still takes no more after some hundred messages, and is
-//! replaced like one that was ended.
+//! Nothing waits for it. A guard that hangs accepts no more after some hundred messages, and is
+//! replaced like one that was killed.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -22,10 +22,10 @@ use crate::signal::{is_there, signal};
 /// What the guard is called in the list of processes; its one argument is the grace in
 /// milliseconds.
 const NAME: &str = "trax-guard";
-/// How often it looks whether what it asked to end has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often it checks whether the programs have ended.
+const CHECK_PERIOD: Duration = Duration::from_millis(20);
 
-/// What is said of a group: it begins, or it is gone. Five bytes, which arrive as one.
+/// The messages about a group: it begins, or it is gone. Five bytes, which arrive together.
 const BEGINS: u8 = b'+';
 const GONE: u8 = b'-';
 
@@ -34,26 +34,33 @@ fn message(kind: u8, group: i32) -> [u8; 5] {
     [kind, a, b, c, d]
 }
 
-/// Says it if there is room for it at once; whether there was.
-fn say(socket: &UnixStream, said: &[u8]) -> bool {
+/// Sends a message if there is room for it at once, and returns whether there was.
+fn try_send(socket: &UnixStream, message: &[u8]) -> bool {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: a plain system call, allowed between fork and exec; the bytes and the socket live as
     // long as it takes.
-    let taken = unsafe { libc::send(socket.as_raw_fd(), said.as_ptr().cast(), said.len(), flags) };
-    usize::try_from(taken).is_ok_and(|taken| taken == said.len())
+    let taken = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            message.as_ptr().cast(),
+            message.len(),
+            flags,
+        )
+    };
+    usize::try_from(taken).is_ok_and(|taken| taken == message.len())
 }
 
-/// The guard, as who is guarded sees it.
+/// The guard, from the side of the process that it guards.
 pub(crate) struct Guard {
     process: Child,
     socket: Arc<UnixStream>,
     grace: Duration,
-    /// It was told something that it did not take.
-    deaf: bool,
+    /// It did not accept a message.
+    must_restart: bool,
 }
 
 impl Guard {
-    /// Starts it for groups that run already.
+    /// Starts the guard, with groups that run already.
     pub(crate) fn start(grace: Duration, running: &HashSet<i32>) -> std::io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
         let process = Command::new("/proc/self/exe")
@@ -65,67 +72,71 @@ impl Guard {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // All at once: there is room for few messages, however short.
+        // All in one message: there is room for few messages, however short.
         let all: Vec<u8> = running
             .iter()
             .flat_map(|group| message(BEGINS, *group))
             .collect();
         Ok(Guard {
             process,
-            deaf: !say(&ours, &all),
+            must_restart: !try_send(&ours, &all),
             socket: Arc::new(ours),
             grace,
         })
     }
 
-    /// Starts another one when somebody ended it, or it stands still.
+    /// Starts another guard when this one was ended or hangs.
     pub(crate) fn renew(&mut self, running: &HashSet<i32>) {
-        let is_needed = self.deaf || matches!(self.process.try_wait(), Ok(Some(_)));
+        let is_needed = self.must_restart || matches!(self.process.try_wait(), Ok(Some(_)));
         if is_needed && let Ok(guard) = Guard::start(self.grace, running) {
             std::mem::replace(self, guard).dismiss();
         }
     }
 
-    /// Before its socket ends: it would end what it heard of, which may have gone and be another's
-    /// by now.
+    /// Kills the guard before its socket is closed: it would end the groups that it knows, whose
+    /// numbers may belong to others by now.
     fn dismiss(mut self) {
-        if self.process.kill().is_ok() && self.process.wait().is_err() {}
+        if self.process.kill().is_ok() {
+            // This only collects its exit status; without it a zombie remains.
+            self.process.wait().ok();
+        }
     }
 
-    /// What a program does before it begins: says which group it is, the one of its own that it has
-    /// just been given. Heard also when nobody lives to say [`Guard::begins`].
+    /// Returns what a program runs before it begins: it reports its new process group. This reaches
+    /// the guard even when this process does not live to call [`Guard::begins`].
     pub(crate) fn announcement(
         &self,
     ) -> impl FnMut() -> std::io::Result<()> + Send + Sync + 'static {
         let socket = Arc::clone(&self.socket);
         move || {
             // SAFETY: a plain system call, allowed between fork and exec.
-            let said = message(BEGINS, unsafe { libc::getpid() });
-            // Without a guard it begins all the same.
-            say(&socket, &said);
+            let message = message(BEGINS, unsafe { libc::getpid() });
+            // The program begins even without a guard.
+            try_send(&socket, &message);
             Ok(())
         }
     }
 
-    /// A program has begun; its own word may have gone to the guard before this one.
+    /// A program has begun; its own message may have reached the guard before this one.
     pub(crate) fn begins(&mut self, group: i32) {
-        self.tell(BEGINS, group);
+        self.send(BEGINS, group);
     }
 
     pub(crate) fn gone(&mut self, group: i32) {
-        self.tell(GONE, group);
+        self.send(GONE, group);
     }
 
-    /// One that does not take it is started anew before the next program.
-    fn tell(&mut self, kind: u8, group: i32) {
-        self.deaf |= !say(&self.socket, &message(kind, group));
+    /// A guard that does not accept the message is replaced before the next program.
+    fn send(&mut self, kind: u8, group: i32) {
+        self.must_restart |= !try_send(&self.socket, &message(kind, group));
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The end of the socket ends it; the zombie is gone with this process.
-        if self.socket.shutdown(std::net::Shutdown::Both).is_err() {}
+        // The end of the socket ends the guard; its zombie goes with this process. An error means
+        // that the guard has closed its end already.
+        self.socket.shutdown(std::net::Shutdown::Both).ok();
     }
 }
 
@@ -136,22 +147,22 @@ pub(crate) fn run_if_named() -> Option<ExitCode> {
         return None;
     }
     let grace = arguments.next()?.parse().ok()?;
-    // Whoever ends a whole group or session of processes ends the guarded; the guard has to see to
-    // its end.
+    // A signal to a whole group or session ends the guarded process too; the guard has to survive
+    // it to end the programs.
     for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: plain system call; nothing is interrupted by it.
         unsafe { libc::signal(number, libc::SIG_IGN) };
     }
-    end(heard(), Duration::from_millis(grace));
+    end(read_groups(), Duration::from_millis(grace));
     Some(ExitCode::SUCCESS)
 }
 
-/// The groups that run when the socket ends.
-fn heard() -> HashSet<i32> {
+/// Reads messages until the socket is closed, and returns the groups that run then.
+fn read_groups() -> HashSet<i32> {
     let (mut running, mut stdin) = (HashSet::new(), std::io::stdin().lock());
-    let mut said = [0; 5];
-    while stdin.read_exact(&mut said).is_ok() {
-        let [kind, a, b, c, d] = said;
+    let mut message = [0; 5];
+    while stdin.read_exact(&mut message).is_ok() {
+        let [kind, a, b, c, d] = message;
         let group = i32::from_le_bytes([a, b, c, d]);
         if kind == BEGINS {
             running.insert(group);
@@ -165,7 +176,7 @@ fn heard() -> HashSet<i32> {
 fn end(mut running: HashSet<i32>, grace: Duration) {
     for group in &running {
         signal(*group, libc::SIGTERM);
-        // One that is stopped hears nothing else.
+        // A stopped process gets other signals only when it continues.
         signal(*group, libc::SIGCONT);
     }
     let deadline = Instant::now() + grace;
@@ -174,7 +185,7 @@ fn end(mut running: HashSet<i32>, grace: Duration) {
         if running.is_empty() {
             return;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_PERIOD);
     }
     for group in running {
         signal(group, libc::SIGKILL);

@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use trax_client::{Error, TokenGuard, TokenRequest};
 
-use crate::credentials::Passed;
+use crate::credentials::PassedVariables;
 use crate::output::json;
 use crate::process_group::{Group, Groups};
 use trax_terminal::Failure;
@@ -39,42 +39,42 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit codes: the program's own; 128 and the number of the signal that ended it; 74 when the token was \
-lost and the program was stopped; 75 when others held it all the time; 126 and 127 when the program cannot be started; \
-1 when the database cannot be reached; 64 for wrong usage."
+    after_help = "Exit codes: the program's own; 128 and the number of the signal that ended it; 74 if the token was \
+lost and the program was stopped; 75 if others held it the whole time; 126 and 127 if the program cannot be started; \
+1 if the database cannot be reached; 64 for a usage error."
 )]
 pub(crate) struct Arguments {
-    /// What to hold: a name that all who share it use
+    /// The name of the token, the same for all who share it
     name: String,
-    /// How many may hold it at once; the last call of all counts
+    /// How many may hold it at once; the most recent call counts for all
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
     max_holders: i32,
-    /// How long it stays held when this program dies or loses the database; extended every third of
-    /// it
+    /// How long it stays held if this program dies or loses the database; extended every third of
+    /// this time
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = at_least_a_second)]
     ttl: Duration,
-    /// How long to wait for it, as 500ms, 30s, 5m or 2h; otherwise as long as it takes
+    /// How long to wait for it, such as 500ms, 30s, 5m or 2h; default: without limit
     #[arg(long, value_name = "TIME", value_parser = length, conflicts_with = "no_wait")]
     wait: Option<Duration>,
     /// Do not wait at all
     #[arg(long)]
     no_wait: bool,
-    /// Who holds it, for people; host and process when not given
+    /// A description of the holder; default: host and process
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
-    /// How long the program may go on after SIGTERM when the token is lost
+    /// How long the program may run after SIGTERM when the token is lost
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
     grace: Duration,
     #[command(flatten)]
-    passed: Passed,
-    /// One JSON array of an object at the end, for programs: what became of it; the standard output
-    /// of COMMAND goes to standard error
+    passed: PassedVariables,
+    /// Print one JSON array with one object at the end: the result; the standard output of COMMAND
+    /// goes to standard error
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Do not say when others held it all the time: the exit code does
+    /// Print no message when others held it the whole time, only exit with 75
     #[arg(long, short, help_heading = "Output")]
     quiet: bool,
-    /// On standard error, which database is asked and which place is held
+    /// Also log the database and the slot that is held
     #[arg(long, short, help_heading = "Output")]
     verbose: bool,
     /// The program and its arguments
@@ -113,7 +113,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let holder = arguments.holder.clone().unwrap_or_else(default_holder);
     let name = arguments.name.as_str();
     if arguments.verbose {
-        print::log("trax", &format!("asks {}", address::describe(&config)));
+        print::log("trax", &format!("database {}", address::describe(&config)));
     }
     let request = TokenRequest::new(name, &holder)
         .max_holders(arguments.max_holders)
@@ -204,7 +204,7 @@ async fn is_lost_at_the_end(guard: TokenGuard) -> bool {
     match guard.release().await {
         Ok(held) => !held,
         Err(error) => {
-            let text = format!("the token could not be given back and ends with its time: {error}");
+            let text = format!("the token could not be released, and will expire: {error}");
             print::log("trax", &text);
             false
         }
@@ -326,7 +326,7 @@ impl Signals {
         Ok(Signals(streams?))
     }
 
-    /// The next one.
+    /// Returns the next one.
     async fn next(&mut self) -> i32 {
         std::future::poll_fn(|cx| {
             for (number, stream) in &mut self.0 {
@@ -380,7 +380,8 @@ fn default_holder() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// A length of time as a person writes it: `500ms`, `30s`, `5m`, `2h`; a bare number is seconds.
+/// Returns a length of time as a person writes it: `500ms`, `30s`, `5m`, `2h`; a bare number is
+/// seconds.
 fn length(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let millis = match &text[digits.len()..] {

@@ -1,7 +1,7 @@
 //! `trax`: the command line. One file a command.
 //!
 //! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock`
-//! are told there.
+//! are described there.
 
 mod check;
 mod command;
@@ -25,12 +25,12 @@ mod output;
 mod pause;
 mod process_group;
 mod quote;
-mod run_to_come;
 mod session;
 mod signal;
 mod status;
 mod stored;
 mod top;
+mod upcoming;
 mod worker;
 mod workers;
 
@@ -46,11 +46,11 @@ use trax_terminal::{Failure, USAGE};
 const EXIT_CODES: &str = "Exit codes:
   0   done
   1   failed: the server refused or cannot be reached, or there is no such job
-  2   unhealthy: status, check and what else judges found something wrong
-  3   out of time: what was waited for did not happen
-  64  wrong usage: arguments, input or files that cannot be read";
+  2   unhealthy: status, check or another check found something wrong
+  3   timeout: what the command waited for did not happen
+  64  usage error: arguments, input or files that cannot be read";
 
-/// A job scheduler inside PostgreSQL: run workers, enqueue jobs, look after it.
+/// A job scheduler inside PostgreSQL: run workers, enqueue jobs, operate it.
 #[derive(Parser)]
 #[command(
     name = "trax",
@@ -60,8 +60,8 @@ const EXIT_CODES: &str = "Exit codes:
 )]
 #[command(after_help = EXIT_CODES)]
 struct Arguments {
-    /// Where the database is; otherwise DATABASE_URL, otherwise PGHOST, PGPORT, PGUSER, PGDATABASE
-    /// and PGPASSWORD.
+    /// The database; default DATABASE_URL, or else PGHOST, PGPORT, PGUSER, PGDATABASE and
+    /// PGPASSWORD.
     #[arg(long, global = true, value_name = "URL", help_heading = "Database")]
     database_url: Option<String>,
     #[command(subcommand)]
@@ -69,23 +69,23 @@ struct Arguments {
 }
 
 commands! {
-    /// Run a small real workload on a throw-away server, watch it, and check the counts
+    /// Run a small real workload on a temporary server, watch it, and check the counts
     Demo(demo::Arguments) => demo::run,
     /// Claim jobs and run a program for each
     Worker(worker::Arguments) => worker::run,
-    /// Run a program while holding a token that only so many may hold at once
+    /// Run a program while holding a token that a limited number may hold at once
     Lock(lock::Arguments) => lock::run,
     /// Queue jobs and print their ids
     Enqueue(enqueue::Arguments) => enqueue::run,
-    /// Show what runs, what is missing and what to type; exit code 2 when something is wrong
+    /// Show what runs, what is missing and how to fix it; exit code 2 if something is wrong
     Status(status::Arguments) => status::run,
-    /// Verify every invariant; exit code 2 when one is violated
+    /// Verify every invariant; exit code 2 if one is violated
     Check(check::Arguments) => check::run,
     /// Watch rates, queues, groups, workers and tasks; cancel, pause and retry by key
     Top(top::Arguments) => top::run,
-    /// Find out what is wrong, and print the line to type; exit code 2 when something is
+    /// Diagnose what is wrong, and print commands that fix it; exit code 2 if something is
     Doctor(doctor::Arguments) => doctor::run,
-    /// Print numbers for Prometheus, or serve them
+    /// Print metrics for Prometheus, or serve them
     Metrics(metrics::Arguments) => metrics::run,
     /// Turn crontabs and the jobs of pg_cron into manifests
     #[command(subcommand, after_help = import::HELP)]
@@ -96,28 +96,28 @@ commands! {
     /// List, show, requeue and acknowledge jobs that failed for good
     #[command(subcommand)]
     Dead(dead::Command) => dead::run,
-    /// Look at, apply, switch and trigger what is scheduled
+    /// List, apply, enable, disable and trigger manifests
     #[command(subcommand)]
     Manifest(manifest::Command) => manifest::run,
-    /// Look at groups, limit, pause and resume them
+    /// List, limit, pause and resume groups
     #[command(subcommand)]
     Group(group::Command) => group::run,
-    /// Who executes jobs
+    /// List the workers that execute jobs
     Workers(workers::Arguments) => workers::run,
-    /// Pause the scheduler of this database, also over restarts; workers go on
+    /// Pause the scheduler of this database, even across restarts; workers continue
     Pause(pause::Arguments) => pause::run,
-    /// Let the paused scheduler go on
+    /// Resume the paused scheduler
     Resume(pause::ResumeArguments) => pause::resume,
-    /// What a cron expression says and when it fires
+    /// Explain a cron expression and show when it fires
     #[command(subcommand)]
     Cron(cron::Command) => cron::run,
-    /// Let a role read, produce, work or do everything
+    /// Allow a role to read, produce, work or do everything
     Grant(grant::Arguments) => grant::run,
     /// Print a completion script for a shell
     Completions(manual::CompletionArguments) => manual::completions,
     /// Print or write manual pages
     Man(manual::ManArguments) => manual::man,
-    /// Measure this server, beside what PostgreSQL itself can do there
+    /// Measure this server, and compare it with what PostgreSQL itself can do there
     Bench(trax_bench::Arguments) => trax_bench::run,
 }
 

@@ -22,9 +22,10 @@ pub(crate) struct CompletionArguments {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "Read it at once: trax man | man -l -")]
+#[command(after_help = "To read it right away: trax man | man -l -")]
 pub(crate) struct ManArguments {
-    /// Write trax.1 and a page for each command there, in place of one page to standard output
+    /// Write trax.1 and a page for each command to this directory, instead of one page to standard
+    /// output
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 }

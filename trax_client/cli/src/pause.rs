@@ -10,7 +10,7 @@ use trax_terminal::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What status shows as the reason
+    /// The reason, shown by trax status
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) struct ResumeArguments {
 }
 
 #[derive(Serialize)]
-struct Change {
+struct SchedulerChange {
     scheduler: &'static str,
 }
 
@@ -32,9 +32,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     session.client().pause(arguments.reason.as_deref()).await?;
     let scheduler = "paused";
-    arguments.output.changes(&[Change { scheduler }], |_| {
-        "the scheduler is paused: nothing falls due until trax resume; workers go on".to_owned()
-    })?;
+    arguments
+        .output
+        .changes(&[SchedulerChange { scheduler }], |_| {
+            "the scheduler is paused: nothing becomes due until trax resume; workers continue"
+                .to_owned()
+        })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,8 +48,10 @@ pub(crate) async fn resume(
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     session.client().resume().await?;
     let scheduler = "resumed";
-    arguments.output.changes(&[Change { scheduler }], |_| {
-        "the scheduler goes on".to_owned()
-    })?;
+    arguments
+        .output
+        .changes(&[SchedulerChange { scheduler }], |_| {
+            "the scheduler is running again".to_owned()
+        })?;
     Ok(ExitCode::SUCCESS)
 }

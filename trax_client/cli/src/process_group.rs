@@ -38,7 +38,7 @@ impl Groups {
         let groups = HashSet::new();
         let guard = Guard::start(grace, &groups);
         let guard = guard.map_err(|error| {
-            let text = format!("programs are not ended when this process is killed: {error}");
+            let text = format!("programs will keep running if this process is killed: {error}");
             print::log("trax", &text);
         });
         Groups(Mutex::new(Running {
@@ -63,7 +63,7 @@ impl Groups {
         }
     }
 
-    /// The group of a program that was just started; its leader's process id is its name.
+    /// Returns the group of a program that was just started; its leader's process id is its name.
     pub(crate) fn enter(&self, leader: Option<u32>) -> Group<'_> {
         let id = leader.and_then(|pid| i32::try_from(pid).ok());
         if let Some(id) = id {
@@ -104,7 +104,7 @@ impl Group<'_> {
         }
     }
 
-    /// Returns when nothing of it is left. Nobody tells, so it is looked at.
+    /// Returns when nothing of it is left. There is no notification, so it polls.
     pub(crate) async fn gone(&self) {
         while let Some(id) = self.id.filter(|&id| is_there(id)) {
             reap(id);

@@ -1,6 +1,6 @@
 //! Quoting: names of others in lines to type.
 
-/// A name as SQL reads it, in quotes.
+/// Returns a name as SQL reads it, in quotes.
 pub(crate) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -15,7 +15,7 @@ pub(crate) fn name(name: &str) -> String {
     identifier(name)
 }
 
-/// A text as a literal of SQL.
+/// Returns a text as a literal of SQL.
 pub(crate) fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') {
@@ -24,7 +24,7 @@ pub(crate) fn literal(text: &str) -> String {
     format!("'{quoted}'")
 }
 
-/// A text as one word of the shell.
+/// Returns a text as one word of the shell.
 pub(crate) fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

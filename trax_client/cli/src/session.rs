@@ -42,12 +42,12 @@ impl Session {
         Ok(Session { connection, now })
     }
 
-    /// The contract over this connection.
+    /// Returns the contract over this connection.
     pub(crate) fn client(&self) -> Client<'_, Connection> {
         Client::new(&self.connection)
     }
 
-    /// The rows of a statement of this crate.
+    /// Returns the rows of a statement of this crate.
     pub(crate) async fn rows(
         &self,
         sql: &str,
@@ -56,7 +56,7 @@ impl Session {
         Ok(self.connection.query_typed(sql, arguments).await?)
     }
 
-    /// The one value of a statement of this crate.
+    /// Returns the one value of a statement of this crate.
     pub(crate) async fn value<T: for<'r> FromSql<'r>>(
         &self,
         sql: &str,
@@ -69,7 +69,7 @@ impl Session {
             .try_get(0)?)
     }
 
-    /// A time as PostgreSQL reads it, in the zone of whoever typed it: '2030-01-01 10:00',
+    /// Returns a time as PostgreSQL reads it, in the zone of whoever typed it: '2030-01-01 10:00',
     /// 'tomorrow'.
     pub(crate) async fn time(&self, text: &str) -> Result<SystemTime, Failure> {
         self.time_or(text, "give a time: '2030-01-01 10:00', 'tomorrow 10:00'")
@@ -86,7 +86,7 @@ impl Session {
         self.connection.batch_execute(end).await?;
         read.map_err(|error| match error {
             Error::InvalidArgument(_) => {
-                Failure::usage(format!("\"{text}\" is no time")).hint(hint)
+                Failure::usage(format!("\"{text}\" is not a time")).hint(hint)
             }
             error => error.into(),
         })
@@ -115,7 +115,7 @@ impl Session {
         match length {
             Ok(at) if text.contains(char::is_alphabetic) => Ok(Some(at)),
             Ok(_) | Err(Error::InvalidArgument(_)) => {
-                let hint = "give a time, or how long ago: '2 h', '30 min'";
+                let hint = "use a time, or an age: '2 h', '30 min'";
                 self.time_or(text, hint).await.map(Some)
             }
             Err(error) => Err(error.into()),

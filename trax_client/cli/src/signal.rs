@@ -14,7 +14,7 @@ pub(crate) fn signal(group: i32, number: i32) {
     }
 }
 
-/// Whether anything of a group is left.
+/// Returns whether anything of a group is left.
 pub(crate) fn is_there(group: i32) -> bool {
     send(group, 0).is_ok()
 }

@@ -14,7 +14,7 @@ use trax_client::{Address, Context, Error};
 
 use trax_terminal::print;
 
-/// The variable that tells a program where its input is from.
+/// The variable that contains where the input of a program is from.
 pub(crate) const VARIABLE: &str = "TRAX_INPUT_FROM";
 /// How long the answer of the server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,20 +41,20 @@ impl Source {
 }
 
 /// Asks the database, over a connection that is made for the first job of a manifest and kept.
-pub(crate) struct Stored {
+pub(crate) struct StoredInput {
     address: Address,
     connection: Mutex<Option<Client>>,
 }
 
-impl Stored {
+impl StoredInput {
     pub(crate) fn new(address: Address) -> Self {
-        Stored {
+        StoredInput {
             address,
             connection: Mutex::default(),
         }
     }
 
-    /// Where the input of the job is from that this worker executes.
+    /// Returns where the input of the job is from that this worker executes.
     pub(crate) async fn source(&self, ctx: &Context) -> Source {
         if ctx.manifest().is_none() {
             return Source::Job;
@@ -72,7 +72,7 @@ impl Stored {
         }
         let error = last.unwrap_or_default();
         let text = format!(
-            "job {}: is it what its manifest stores? {error}",
+            "job {}: cannot check whether its manifest stores its input: {error}",
             ctx.job_id()
         );
         print::log("trax", &text);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio_postgres::config::TargetSessionAttrs;
 use trax_client::{Context, Worker};
 
-use crate::credentials::Passed;
+use crate::credentials::PassedVariables;
 use crate::exec::Program;
 use crate::output::json;
-use crate::stored::Stored;
+use crate::stored::StoredInput;
 use trax_terminal::Failure;
 use trax_terminal::address;
 use trax_terminal::print;
@@ -20,42 +20,42 @@ const PROTOCOL: &str = "\
 The program gets the input as JSON on standard input, and in its environment
 TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and, when they are known,
 TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970), also
-the TRACEPARENT and TRACESTATE that trax enqueue had in its own.
-TRAX_INPUT_FROM is manifest when the input is the one that the job's manifest
-stores now, job when whoever made the job gave it, unknown when the database
-does not say. The passwords of this worker are withheld (see --pass-env).
+the TRACEPARENT and TRACESTATE that trax enqueue had in its environment.
+TRAX_INPUT_FROM is manifest if the input is the one that the job's manifest
+stores now, job if it was given with the job, and unknown if the database did
+not answer. The passwords of this worker are withheld (see --pass-env).
 Its exit code is the outcome:
-  0      completed; standard output is the output when it is JSON (to 1 MiB)
-  65     failed for good: the input will be wrong again (EX_DATAERR)
-  75     failed for now: retried, after --retry-delay if given (EX_TEMPFAIL)
-  other  failed, as by a signal: retried after the job's own delay
+  0      completed; standard output is the output if it is JSON (up to 1 MiB)
+  65     failed for good: a retry would fail again (EX_DATAERR)
+  75     failed temporarily: retried, after --retry-delay if set (EX_TEMPFAIL)
+  other  failed, also when killed by a signal: retried after the job's own delay
 
-A failing program that prints {\"retry_in\": SECONDS} says when it is retried;
-{\"snooze\": SECONDS} gives the attempt back until then, and {\"cancel\": REASON}
-ends the job as cancelled. Other JSON is kept as the detail of the failure, the
-last 4 KiB of standard error as its error.
+A failing program can print {\"retry_in\": SECONDS} to set when it is retried,
+{\"snooze\": SECONDS} to wait that long without using up an attempt, or
+{\"cancel\": REASON} to end the job as cancelled. Other JSON is stored as the
+detail of the failure, and the last 4 KiB of standard error as its error.
 
-It runs in a process group of its own, which gets SIGTERM when the job is
-cancelled, has timed out or is lost, and SIGKILL after the grace. What it leaves
-running there when it ends, or when the worker is killed, ends in the same way:
-what is to go on needs a session of its own (setsid).
+It runs in its own process group, which gets SIGTERM when the job is cancelled,
+times out or loses its lease, and SIGKILL after the grace period. Processes that
+it leaves running in the group when it ends, or when the worker is killed, end
+in the same way; one that is to keep running needs its own session (setsid).
 
-The worker ends with 0 after SIGTERM, SIGINT or --until-empty: it claims no
-more, and what still runs after the grace goes back to the queue. A second
-signal ends the grace at once.
+The worker exits with 0 after SIGTERM, SIGINT or --until-empty: it claims no
+more jobs, and jobs that still run after the grace period are released. A second
+signal ends the grace period at once.
 
-It tells systemd (Type=notify) when it has reached the database and when it
-stops, and feeds the watchdog while its loops turn. /livez says whether they
-do, /readyz whether it takes jobs, with one line that says why not.";
+It notifies systemd (Type=notify) when it has reached the database and when it
+stops, and feeds the watchdog while its loops run. /livez reports whether they
+run, and /readyz whether it claims jobs, with one line that says why not.";
 
-/// How a program talks to the worker is told in `exec`.
+/// `exec` describes how a program communicates with the worker.
 #[derive(clap::Args)]
 #[command(after_help = PROTOCOL)]
 pub(crate) struct Arguments {
-    /// The program and its arguments, run by sh -c for each job
+    /// The command to run for each job, by sh -c
     #[arg(long, value_name = "COMMAND")]
     exec: String,
-    /// Claim only this task; may be repeated; every task without it
+    /// Claim only this task; may be repeated; default: every task
     #[arg(long = "task", value_name = "TASK")]
     tasks: Vec<String>,
     /// Claim only from this group; may be repeated
@@ -67,31 +67,31 @@ pub(crate) struct Arguments {
     /// How long a lease lasts without a heartbeat
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     lease: u32,
-    /// How long programs may go on after SIGTERM here, or after their cancellation
+    /// How long programs may run after SIGTERM to the worker, or after their cancellation
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u32,
-    /// When a temporary failure (exit code 75) is run again, in place of the job's own delay
+    /// The delay before a retry after exit code 75, instead of the job's own
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32))]
     retry_delay: Option<u32>,
-    /// The worker's name in leases and runs; by default host, process and a random part
+    /// The worker's name in leases and runs; default: host, process and a random part
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    passed: Passed,
-    /// Serve /livez and /readyz on this address; a port alone is one of this machine only
+    passed: PassedVariables,
+    /// Serve /livez and /readyz on this address; a port alone is reachable from this machine only
     #[arg(long, value_name = "ADDRESS")]
     health: Option<String>,
     /// Stop when the queue is empty
     #[arg(long)]
     until_empty: bool,
-    /// One JSON array of an object at the end, for programs: how it stopped and the counts; the log
+    /// Print one JSON array with one object at the end: how it stopped, and the counts; the log
     /// stays on standard error
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Log only what goes wrong
+    /// Log only problems
     #[arg(long, short, help_heading = "Output")]
     quiet: bool,
-    /// Log also which database is asked
+    /// Also log the database
     #[arg(long, short, help_heading = "Output")]
     verbose: bool,
 }
@@ -99,13 +99,13 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = address::from_environment(url.as_deref())?;
     // The worker itself waits for a server; a person at a prompt wants to know at once, who watches
-    // its health asks. What this role may not do the first claim tells: no other right than the
+    // its health asks. If this role lacks a right the first claim reports it: no right but the
     // worker's is needed.
     if arguments.health.is_none() && std::env::var_os("NOTIFY_SOCKET").is_none() {
         drop(address::connect(&config).await?);
     }
     if arguments.verbose {
-        print::log("trax", &format!("asks {}", address::describe(&config)));
+        print::log("trax", &format!("database {}", address::describe(&config)));
     }
 
     let grace = Duration::from_secs(arguments.grace.into());
@@ -119,7 +119,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
         primary.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
-    let stored = Stored::new(primary);
+    let stored = StoredInput::new(primary);
     let program = Program::new(
         arguments.exec,
         grace,
@@ -173,7 +173,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first line of the log.
+/// Returns the first line of the log.
 fn intention(arguments: &Arguments) -> String {
     let tasks = match arguments.tasks.as_slice() {
         [] => "every task".to_owned(),
@@ -184,5 +184,5 @@ fn intention(arguments: &Arguments) -> String {
         groups => format!(" in group {}", groups.join(", ")),
     };
     let at_once = arguments.concurrency;
-    format!("takes jobs of {tasks}{groups}, {at_once} at once")
+    format!("claiming jobs of {tasks}{groups}, {at_once} at once")
 }

@@ -26,8 +26,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Switches a manifest on; its misfire policy says what becomes of what it missed while it was
-    /// off.
+    /// Enables a manifest; its misfire policy applies to runs that it missed while it was disabled.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)
@@ -35,7 +34,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Switches a manifest off; what waits or runs goes on.
+    /// Disables a manifest; jobs that wait or run are not affected.
     pub async fn disable_manifest(&self, name: &str) -> Result<()> {
         Call::new("disable_manifest")
             .arg("name", &name)
@@ -63,13 +62,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// One manager cycle; empty when another one was running.
+    /// Runs one manager cycle; empty when another one was running.
     pub async fn tick(&self) -> Result<Vec<Step>> {
         let rows = Call::new("tick").rows(self.db, Step::COLUMNS).await?;
         rows.iter().map(Step::from_row).collect()
     }
 
-    /// Pauses the scheduler of this database until `resume`, also over restarts of the server.
+    /// Pauses the scheduler of this database until `resume`, even across restarts of the server.
     pub async fn pause(&self, reason: Option<&str>) -> Result<()> {
         Call::new("pause")
             .option("reason", &reason)
@@ -77,7 +76,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Lets a paused scheduler go on.
+    /// Resumes a paused scheduler.
     pub async fn resume(&self) -> Result<()> {
         Call::new("resume").run(self.db).await
     }
@@ -98,14 +97,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Sets what a role may do, for any task and group; `role` is its name as it is, without
-    /// quotes.
+    /// Sets what a role may do, for any task and group; `role` is its name without quotes.
     pub async fn grant_access(&self, role: &str, level: Access) -> Result<()> {
         self.grant_limited_access(role, level, None, None).await
     }
 
-    /// Sets what a role may do, as a producer or a worker of these tasks and groups only; `None` is
-    /// all of them.
+    /// Sets what a role may do, limited to these tasks and groups for a producer or worker; `None`
+    /// means all of them.
     pub async fn grant_limited_access(
         &self,
         role: &str,
@@ -124,7 +122,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// What runs, what is missing and what to type.
+    /// Returns what runs, what is missing and what to do about it.
     pub async fn status(&self) -> Result<Vec<StatusLine>> {
         let rows = Call::new("status")
             .rows(self.db, StatusLine::COLUMNS)
@@ -132,13 +130,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(StatusLine::from_row).collect()
     }
 
-    /// The violated invariants; none when healthy.
+    /// Returns the violated invariants; none when healthy.
     pub async fn check(&self) -> Result<Vec<Violation>> {
         let rows = Call::new("check").rows(self.db, Violation::COLUMNS).await?;
         rows.iter().map(Violation::from_row).collect()
     }
 
-    /// The dead letters that wait for a person, oldest first, at most `limit`.
+    /// Returns the dead letters that wait for a person, oldest first, at most `limit`.
     pub async fn dead_letters(&self, limit: i64) -> Result<Vec<DeadLetter>> {
         let sql = "select id, job_id, manifest, task, status, reason, attempts, last_error, \
                    created_at from trax.dead_letter \

@@ -1,4 +1,5 @@
-//! The contract as typed methods, over any connection or transaction; here what produces jobs.
+//! The functions of trax as typed methods, on any connection or transaction; in this file those
+//! that enqueue jobs.
 
 mod manage;
 mod token;
@@ -12,12 +13,12 @@ use tokio_postgres::GenericClient;
 use crate::copy_in::CopyIn;
 use crate::error::{Error, Result};
 use crate::id::JobId;
-use crate::job::{Cancelled, Hastened, JobOptions, NewJob};
+use crate::job::{Cancelled, JobOptions, NewJob, RunNow};
 use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::telemetry::Enqueueing;
 
-/// Calls trax over a connection, or inside the caller's own transaction.
+/// Calls trax on a connection, or in the caller's own transaction.
 ///
 /// ```no_run
 /// # async fn example(db: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +37,7 @@ pub struct Client<'a, C> {
 }
 
 impl<'a, C: GenericClient + Sync> Client<'a, C> {
-    /// Over this connection or transaction; opens nothing of its own.
+    /// Uses this connection or transaction; opens nothing of its own.
     pub fn new(db: &'a C) -> Self {
         Client {
             db,
@@ -44,14 +45,14 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Lets claims, outcomes and reports of progress, each in a transaction of its own, wait no
-    /// longer than this for a lock.
+    /// Limits how long claims, outcomes and progress reports, each in a transaction of its own,
+    /// wait for a lock.
     pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
         self
     }
 
-    /// A call of a worker about its jobs.
+    /// Returns a call of a worker about its jobs.
     fn work<'p>(&'p self, function: &'static str) -> Call<'p> {
         Call::new(function).lock_timeout(self.lock_timeout.as_ref())
     }
@@ -62,7 +63,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Queues one job and returns its id.
     ///
-    /// With a unique key that is alive it gives that job's id and queues nothing.
+    /// If a job with its unique key is alive, it returns that job's id and queues nothing.
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
         let input = Json::of(&job.input)?;
         let enqueueing = Enqueueing::of(&job.task, None);
@@ -74,7 +75,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         Ok(JobId(enqueueing.around(call, |id| Some(*id)).await?))
     }
 
-    /// Queues one job an input in one call; the ids are in the order of the inputs.
+    /// Queues one job for each input in one call; the ids are in the order of the inputs.
     pub async fn enqueue_many<T: Serialize>(
         &self,
         task: &str,
@@ -93,12 +94,12 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// Queues any number of jobs in one statement, all or none, each with options of its own;
-    /// returns how many the server took, those included whose unique key is alive, which queue
-    /// nothing.
+    /// returns how many the server accepted. That includes jobs whose unique key is alive, which
+    /// queue nothing.
     ///
-    /// They are read one by one and kept nowhere, so that millions need no more memory than one. In
-    /// a transaction they become claimable with its commit. Behind a pooler that changes servers
-    /// between transactions it must be in one.
+    /// They are read one by one, so that millions need no more memory than one. In a transaction
+    /// they become claimable when it commits. Behind a transaction pooler this must run in a
+    /// transaction.
     ///
     /// ```no_run
     /// # async fn example(db: &tokio_postgres::Client) -> trax_client::Result<()> {
@@ -114,7 +115,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     /// ```
     ///
     /// # Errors
-    /// A mistake in one job, which the message names by its row, leaves none of them.
+    /// After an error in one job, whose row number is in the message, none is queued.
     pub async fn enqueue_all<T: Serialize>(
         &self,
         jobs: impl IntoIterator<Item = NewJob<T>>,
@@ -126,7 +127,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         copy.finish().await
     }
 
-    /// The same for jobs that come from a stream or a loop of the caller's own.
+    /// Like [`enqueue_all`](Self::enqueue_all), for jobs from a stream or a loop of the caller.
     pub async fn copy_in(&self) -> Result<CopyIn<'_>> {
         CopyIn::begin(self.db.client()).await
     }
@@ -146,24 +147,24 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Makes a job claimable that waits for its next attempt or its time.
-    pub async fn run_now(&self, job_id: JobId) -> Result<Hastened> {
+    /// Makes a job claimable now that waits for its next attempt or its time.
+    pub async fn run_now(&self, job_id: JobId) -> Result<RunNow> {
         let verdict: String = Call::new("run_now")
             .arg("job_id", &job_id.0)
             .value(self.db)
             .await?;
         match verdict.as_str() {
-            "ready" => Ok(Hastened::Ready),
-            "blocked" => Ok(Hastened::Blocked),
-            "in_progress" => Ok(Hastened::InProgress),
-            "finished" => Ok(Hastened::Finished),
-            "unknown" => Ok(Hastened::Unknown),
+            "ready" => Ok(RunNow::Ready),
+            "blocked" => Ok(RunNow::Blocked),
+            "in_progress" => Ok(RunNow::InProgress),
+            "finished" => Ok(RunNow::Finished),
+            "unknown" => Ok(RunNow::Unknown),
             other => Err(unknown("trax.run_now", other)),
         }
     }
 
-    /// States how long from now, or from its `run_at`, a job may wait: one that waits longer ends
-    /// as failed. `None` takes the limit away. False when the job does not wait.
+    /// Limits how long, from now or from its `run_at`, a job may wait: one that waits longer fails.
+    /// `None` removes the limit. False when the job does not wait.
     pub async fn limit_queue_time(
         &self,
         job_id: JobId,
@@ -180,6 +181,9 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
 fn unknown(function: &str, verdict: &str) -> Error {
     Error::Conversion(
-        format!("{function} answered \"{verdict}\", which this client does not know").into(),
+        format!(
+            "{function} returned \"{verdict}\", which this version of the client does not know"
+        )
+        .into(),
     )
 }

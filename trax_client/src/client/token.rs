@@ -11,7 +11,7 @@ use crate::sql::{Call, Interval};
 use crate::token::{Grant, TokenRequest};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Takes the lowest free place of a name; `None` when all are held, or wanted by those who
+    /// Takes the lowest free slot of a name; `None` when all are held, or reserved for those who
     /// wait. Commit at once.
     pub async fn acquire_token(&self, request: &TokenRequest) -> Result<Option<Grant>> {
         let ttl = Interval(request.ttl);
@@ -25,10 +25,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.first().map_or(Ok(None), Grant::from_row)
     }
 
-    /// Waits for a place of a name, first come, first served; `None` when the time is up.
+    /// Waits for a slot of a name, first come, first served; `None` on timeout.
     ///
-    /// Every other call on the connection waits behind it. The server notices within about a second
-    /// when the connection ends, and serves the next one.
+    /// Every other call on the connection waits for it. The server notices within about a second
+    /// when the connection ends, and serves the next waiter.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.
@@ -49,7 +49,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.first().map_or(Ok(None), Grant::from_row)
     }
 
-    /// Holds a token for `ttl` from now; false when it is lost, which it is once it has expired.
+    /// Extends a token to `ttl` from now; false when it is lost, for example because it has
+    /// expired.
     pub async fn extend_token(&self, name: &str, token: Token, ttl: Duration) -> Result<bool> {
         let ttl = Interval(ttl);
         Call::new("extend_token")
@@ -60,7 +61,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Gives a token back; false when it was lost.
+    /// Releases a token; false when it was lost.
     pub async fn release_token(&self, name: &str, token: Token) -> Result<bool> {
         Call::new("release_token")
             .arg("name", &name)

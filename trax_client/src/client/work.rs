@@ -14,7 +14,7 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Takes waiting jobs for execution. Commit at once: a lease counts from here.
+    /// Claims waiting jobs. Commit at once: the lease starts here.
     pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
         let rows = claiming(self.work("claim_next"), options)
             .rows(self.db, Claimed::COLUMNS)
@@ -22,8 +22,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(Claimed::from_row).collect()
     }
 
-    /// Records completions and then takes waiting jobs, in one round trip and one commit: the ids
-    /// of the completions recorded, and the jobs.
+    /// Records completions and then claims waiting jobs, in one round trip and one commit. Returns
+    /// the ids of the recorded completions, and the claimed jobs.
     pub async fn complete_and_claim(
         &self,
         leases: &[(JobId, Token)],
@@ -31,7 +31,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         options: &ClaimOptions,
     ) -> Result<(Vec<JobId>, Vec<Claimed>)> {
         let (ids, tokens) = split(leases);
-        let outputs = given(outputs);
+        let outputs = any_output(outputs);
         let call = self
             .work("complete_and_claim")
             .arg("job_ids", &ids)
@@ -49,10 +49,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok((completed, claimed))
     }
 
-    /// Returns when work may exist that this connection has not looked for, or after `timeout`
-    /// (30 s when not given); a server without the preloaded library looks twice a second.
+    /// Returns when there may be jobs that this connection has not tried to claim, or after
+    /// `timeout` (30 s by default). Without the preloaded library the server checks twice a second.
     ///
-    /// Every other call on the connection waits behind it.
+    /// Every other call on the connection waits for it.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.
@@ -64,7 +64,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Extends leases, and tells which of them were cancelled or lost.
+    /// Extends leases, and returns which of them were cancelled or lost.
     pub async fn heartbeat(
         &self,
         leases: &[(JobId, Token)],
@@ -73,8 +73,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         self.heartbeat_ahead(leases, lease, &[]).await
     }
 
-    /// The same of a worker that fetches jobs ahead (`ClaimOptions::places`): those of `ahead` have
-    /// not begun yet.
+    /// Like [`heartbeat`](Self::heartbeat), for a worker that fetches jobs ahead
+    /// (`ClaimOptions::places`): those in `ahead` have not begun yet.
     pub async fn heartbeat_ahead(
         &self,
         leases: &[(JobId, Token)],
@@ -104,8 +104,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .collect()
     }
 
-    /// Says how far an attempt is: a number, a text or a small document, which `trax.job` shows
-    /// until the lease ends. False when the lease was lost.
+    /// Reports the progress of an attempt: a number, a text or a small document, which `trax.job`
+    /// shows until the lease ends. False when the lease was lost.
     pub async fn report_progress<T: Serialize>(
         &self,
         job_id: JobId,
@@ -121,7 +121,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// The tasks that have jobs ready to be claimed, in any group or in these.
+    /// Returns the tasks that have jobs ready to be claimed, in any group or in these.
     pub async fn waiting_tasks(&self, groups: Option<&[String]>) -> Result<Vec<String>> {
         let groups = groups.map(<[String]>::to_vec);
         let rows = Call::new("waiting_tasks")
@@ -154,7 +154,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         outputs: Vec<Option<Json>>,
     ) -> Result<Vec<JobId>> {
         let (ids, tokens) = split(leases);
-        let outputs = given(outputs);
+        let outputs = any_output(outputs);
         let rows = self
             .work("complete_many")
             .arg("job_ids", &ids)
@@ -185,7 +185,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Gives a job back without spending an attempt; false when the lease was lost.
+    /// Releases a job without using up an attempt; false when the lease was lost.
     pub async fn release(
         &self,
         job_id: JobId,
@@ -210,8 +210,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Ends the job of an attempt as cancelled because its worker finds it not worth doing any
-    /// more; false when the lease was lost.
+    /// Cancels the job of an attempt because its worker finds it no longer worth doing; false when
+    /// the lease was lost.
     pub async fn cancel_own(
         &self,
         job_id: JobId,
@@ -231,12 +231,12 @@ fn split(leases: &[(JobId, Token)]) -> (Vec<i64>, Vec<Uuid>) {
     leases.iter().map(|(id, token)| (id.0, token.0)).unzip()
 }
 
-/// Nobody has an output: say so without a byte a job.
-fn given(outputs: Vec<Option<Json>>) -> Option<Vec<Option<Json>>> {
+/// Returns none when no job has an output, to send nothing for each of them.
+fn any_output(outputs: Vec<Option<Json>>) -> Option<Vec<Option<Json>>> {
     outputs.iter().any(Option::is_some).then_some(outputs)
 }
 
-/// The arguments that both ways to claim have.
+/// Adds the arguments that both calls that claim have.
 fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
     call.option("worker", &options.worker)
         .option("max_jobs", &options.max_jobs)

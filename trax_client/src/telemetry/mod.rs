@@ -85,7 +85,7 @@ impl Enqueueing {
         Enqueueing { span }
     }
 
-    /// What travels with the jobs: what the caller gave, or this span.
+    /// Returns what travels with the jobs: what the caller gave, or this span.
     pub(crate) fn trace(&self, given: Option<&Value>) -> Option<Value> {
         given
             .cloned()

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::trace::TraceContext;
 use crate::worker::Context;
 
-/// The span of a call that enqueues jobs, a child of the caller's.
+/// Returns the span of a call that enqueues jobs, a child of the caller's.
 pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
     let span = info_span!(
         target: TARGET,
@@ -40,7 +40,7 @@ pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
     span
 }
 
-/// The span of a statement that enqueues jobs of any tasks, a child of the caller's.
+/// Returns the span of a statement that enqueues jobs of any tasks, a child of the caller's.
 pub(super) fn copying() -> Span {
     let span = info_span!(
         target: TARGET,
@@ -61,8 +61,8 @@ fn describe(span: &Span, kind: &'static str, operation: &'static str, task: Opti
     }
 }
 
-/// What travels with jobs that this span enqueues; the caller's own span when nobody records this
-/// one.
+/// Returns what travels with jobs that this span enqueues; the caller's own span when nobody
+/// records this one.
 pub(super) fn outgoing(span: &Span) -> Option<Value> {
     let own = span.context().span().span_context().clone();
     let sender = if own.is_valid() {

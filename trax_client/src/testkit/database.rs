@@ -3,6 +3,7 @@
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::Error;
+use crate::connect::drive;
 
 /// A database and how to reach it.
 #[derive(Clone, Debug)]
@@ -17,23 +18,20 @@ impl Database {
         &self.name
     }
 
-    /// How to reach it, over the server's socket, as the superuser.
+    /// Returns how to reach it, over the server's socket, as the superuser.
     pub fn config(&self) -> Config {
         self.config.clone()
     }
 
-    /// A new connection, driven by a task of its own.
+    /// Returns a new connection, driven by a task of its own.
     pub async fn connect(&self) -> Result<Client, Error> {
         let (client, connection) = self.config.connect(NoTls).await?;
-        tokio::spawn(async move {
-            // The client sees the same error on its next call.
-            if connection.await.is_err() {}
-        });
+        drive(connection);
         Ok(client)
     }
 }
 
-/// A name as a quoted SQL identifier.
+/// Returns a name as a quoted SQL identifier.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -17,7 +17,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// A new one under `home`.
+    /// Returns a new one under `home`.
     pub(crate) fn make(install: &Install, home: &Path) -> Result<Self, Error> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         sweep(home);
@@ -45,7 +45,7 @@ impl Drop for Directory {
     }
 }
 
-/// The lock beside a server's directory.
+/// Returns the lock beside a server's directory.
 fn owner_file(dir: &Path) -> PathBuf {
     dir.with_extension("owner")
 }

@@ -110,7 +110,7 @@ impl fmt::Display for Enqueued {
         match self.waits_for.as_deref() {
             None => f.write_str(", ready")?,
             Some("time") => write!(f, ", due in {:.1} s", self.due_in)?,
-            Some(other) => write!(f, ", behind its {other}")?,
+            Some(other) => write!(f, ", waiting for its {other}")?,
         }
         match self.attempts {
             0 => Ok(()),
@@ -119,7 +119,7 @@ impl fmt::Display for Enqueued {
     }
 }
 
-/// The jobs of a task that wait, ready or not, oldest first.
+/// Returns the jobs of a task that wait, ready or not, oldest first.
 ///
 /// # Errors
 /// When the server refuses, or an input does not fit `T`.
@@ -151,7 +151,7 @@ pub fn assert_enqueued<T: Task + DeserializeOwned>(
         match found {
             Some(job) => job,
             None => {
-                let what = format!("no job of task \"{}\" that waits is as wanted", T::NAME);
+                let what = format!("no waiting job of task \"{}\" matches", T::NAME);
                 panic!("{}", complaint(db, asked, &what).await)
             }
         }
@@ -170,7 +170,7 @@ pub fn assert_not_enqueued<T: Task>(db: &(impl GenericClient + Sync)) -> impl Fu
             .await
             .unwrap_or_else(|error| panic!("{asked}: {error}"));
         if jobs.iter().any(|job| job.task == T::NAME) {
-            let what = format!("a job of task \"{}\" waits", T::NAME);
+            let what = format!("a job of task \"{}\" is waiting", T::NAME);
             panic!("{}", complaint(db, asked, &what).await)
         }
     }
@@ -187,9 +187,9 @@ async fn complaint(db: &(impl GenericClient + Sync), asked: &Location<'_>, what:
 pub(crate) async fn waiting(db: &(impl GenericClient + Sync)) -> Result<String, Error> {
     let jobs = all(db).await?;
     if jobs.is_empty() {
-        return Ok("nothing waits".to_owned());
+        return Ok("no job is waiting".to_owned());
     }
-    let mut lines = vec!["what waits:".to_owned()];
+    let mut lines = vec!["waiting jobs:".to_owned()];
     lines.extend(jobs.iter().take(SHOWN).map(|job| format!("  {job}")));
     if jobs.len() > SHOWN {
         lines.push(format!("  and {} more", jobs.len() - SHOWN));

@@ -37,12 +37,13 @@ impl Install {
         })
     }
 
-    /// A command of this installation, under the right account and without what disturbs a server.
+    /// Returns a command of this installation, under the right account and without what disturbs a
+    /// server.
     pub(crate) fn command(&self, program: &str) -> Command {
         self.prepare(Command::new(self.bindir.join(program)))
     }
 
-    /// A command of the system under the servers' account.
+    /// Returns a command of the system under the servers' account.
     pub(crate) fn foreign_command(&self, program: &str) -> Command {
         self.prepare(Command::new(program))
     }
@@ -80,7 +81,7 @@ impl Install {
         Ok(())
     }
 
-    /// The directory of all templates and servers of this user; made when missing.
+    /// Returns the directory of all templates and servers of this user; made when missing.
     pub(crate) fn home(&self) -> Result<PathBuf, Error> {
         let me = fs::metadata("/proc/self")
             .map_err(Error::of("/proc/self"))?
@@ -105,7 +106,7 @@ impl Install {
         Ok(home)
     }
 
-    /// The initialized data directory that servers copy; made once per version and place.
+    /// Returns the initialized data directory that servers copy; made once per version and place.
     pub(crate) fn template(&self, home: &Path) -> Result<PathBuf, Error> {
         let mut key = DefaultHasher::new();
         (&self.bindir, &self.version).hash(&mut key);

@@ -37,7 +37,7 @@ impl Options {
         Server::make(&self)
     }
 
-    /// The lines of the configuration, the given ones last: they count.
+    /// Returns the lines of the configuration, the given ones last: they count.
     pub(crate) fn lines(&self, port: u16, socket_dir: &Path) -> String {
         let mut lines = vec![
             ("listen_addresses", "127.0.0.1".to_owned()),

@@ -11,7 +11,7 @@ use std::ops::Range;
 const FIRST: u16 = 10_000;
 const END: u16 = 32_768;
 
-/// A port of 127.0.0.1 that nobody listens on now, and that the kernel gives to no outgoing
+/// Returns a port of 127.0.0.1 that nobody listens on now, and that the kernel gives to no outgoing
 /// connection: it is still there when a stopped server starts again, and when one that takes long
 /// to start comes to it.
 ///
@@ -33,7 +33,7 @@ pub fn free_port() -> Result<u16, Error> {
     Err(Error::new(format!("all ports of {ports:?} are taken")))
 }
 
-/// Those below the ports of outgoing connections.
+/// Returns those below the ports of outgoing connections.
 fn ports() -> Range<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let first = range.unwrap_or_default();

@@ -48,7 +48,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The output as a type of the test's own.
+    /// Returns the output as a type of the test's own.
     ///
     /// # Errors
     /// When it did not complete, or the output does not fit.
@@ -81,7 +81,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// Why there was nothing to run.
+/// Returns why there was nothing to run.
 pub(crate) async fn nothing_ready<C: GenericClient + Sync>(db: &C, task: &str) -> Error {
     match waiting(db).await {
         Ok(waiting) => Error::new(format!("no job of task \"{task}\" is ready\n{waiting}")),
@@ -89,7 +89,7 @@ pub(crate) async fn nothing_ready<C: GenericClient + Sync>(db: &C, task: &str) -
     }
 }
 
-/// The output that a handler recorded in its own transaction.
+/// Returns the output that a handler recorded in its own transaction.
 pub(crate) async fn recorded<C: GenericClient + Sync>(
     db: &C,
     claimed: &Claimed,
@@ -102,7 +102,7 @@ pub(crate) async fn recorded<C: GenericClient + Sync>(
     match db.query_typed(sql, &arguments).await?.first() {
         Some(row) => Ok(row.try_get(0)?),
         None => Err(Error::new(format!(
-            "the handler of job {job_id} gave Outcome::Recorded, but no completion is recorded; did its transaction \
+            "the handler of job {job_id} returned Outcome::Recorded, but no completion is recorded; did its transaction \
              call complete, and commit?"
         ))),
     }

@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server preloaded with trax, to be changed and started.
+    /// Returns a server preloaded with trax, to be changed and started.
     pub fn options() -> Options {
         Options::default()
     }
@@ -73,7 +73,8 @@ impl Server {
         }
     }
 
-    /// A streaming standby of this server, running; once promoted it is a server like every other.
+    /// Returns a streaming standby of this server, running; once promoted it is a server like every
+    /// other.
     pub fn standby(&self) -> Result<Self, Error> {
         let mut standby = Server {
             install: self.install.clone(),
@@ -123,7 +124,7 @@ impl Server {
 
     fn launch(&mut self) -> Result<(), Error> {
         if self.postmaster.is_some() {
-            return Err(Error::new("the server runs already"));
+            return Err(Error::new("the server is already running"));
         }
         let log = self.log_file();
         let log = File::options()
@@ -233,37 +234,37 @@ impl Server {
         Ok(begun.elapsed())
     }
 
-    /// Whether the postmaster runs.
+    /// Returns whether the postmaster runs.
     pub fn is_running(&mut self) -> bool {
         self.postmaster.is_some() && matches!(self.try_wait(), Ok(None))
     }
 
-    /// The postmaster's process id.
+    /// Returns the postmaster's process id.
     pub fn pid(&self) -> Option<u32> {
         self.postmaster.as_ref().map(Child::id)
     }
 
-    /// The port, on 127.0.0.1 and in the socket's name.
+    /// Returns the port, on 127.0.0.1 and in the socket's name.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The directory of the socket.
+    /// Returns the directory of the socket.
     pub fn socket_dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The data directory.
+    /// Returns the data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
-    /// The server's log.
+    /// Returns the server's log.
     pub fn log_file(&self) -> PathBuf {
         self.dir.path().join("log")
     }
 
-    /// The last lines of the log.
+    /// Returns the last lines of the log.
     pub fn log_tail(&self) -> String {
         let log = fs::read(self.log_file()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -271,7 +272,7 @@ impl Server {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// A program of the same installation (`psql`, `pg_dump`), pointed at this server.
+    /// Returns a program of the same installation (`psql`, `pg_dump`), pointed at this server.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.install.command(program);
         command
@@ -281,7 +282,7 @@ impl Server {
         command
     }
 
-    /// How to reach a database of this server over its socket, as the superuser.
+    /// Returns how to reach a database of this server over its socket, as the superuser.
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config
@@ -292,7 +293,7 @@ impl Server {
         config
     }
 
-    /// What to type to look around.
+    /// Returns what to type to look around.
     pub fn psql(&self, database: &str) -> String {
         format!(
             "psql -h {} -p {} -U postgres {database}",
@@ -301,7 +302,7 @@ impl Server {
         )
     }
 
-    /// A database that exists already.
+    /// Returns a database that exists already.
     pub fn existing(&self, name: &str) -> Database {
         Database {
             name: name.to_owned(),
@@ -309,7 +310,7 @@ impl Server {
         }
     }
 
-    /// A new, empty database.
+    /// Returns a new, empty database.
     pub async fn plain_database(&self, name: &str) -> Result<Database, Error> {
         let client = self.existing("postgres").connect().await?;
         client
@@ -318,7 +319,7 @@ impl Server {
         Ok(self.existing(name))
     }
 
-    /// A new database with the extension.
+    /// Returns a new database with the extension.
     pub async fn database(&self, name: &str) -> Result<Database, Error> {
         let database = self.plain_database(name).await?;
         database

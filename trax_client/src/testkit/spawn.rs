@@ -34,8 +34,8 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
         let (sender, requests) = channel::<Request>();
         std::thread::spawn(move || {
             for (mut command, answer) in requests {
-                // The asker waits for the answer; it cannot be gone.
-                if answer.send(command.spawn()).is_err() {}
+                // The caller is still there: it waits for the answer.
+                answer.send(command.spawn()).ok();
             }
         });
         sender

@@ -25,7 +25,7 @@ mod without {
         let mode = address.sslmode();
         if mode >= SslMode::Require {
             return Err(Error::Tls(format!(
-                "sslmode={} needs TLS, and this program was built without it; switch on the feature \"tls\" of trax_client",
+                "sslmode={} requires TLS, but this program was built without it; enable the feature \"tls\" of trax_client",
                 mode.as_str()
             )));
         }

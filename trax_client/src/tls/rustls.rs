@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 pub(crate) type Connector = MakeRustlsConnect;
 
-/// How to do the handshake of one connection; reads the files that the address names.
+/// Returns how to do the handshake of one connection; reads the files that the address names.
 pub(crate) fn connector(address: &Address) -> Result<Connector> {
     // Named, not the process's default: whoever uses this library may have another one.
     let provider = Arc::new(ring::default_provider());
@@ -39,7 +39,7 @@ pub(crate) fn connector(address: &Address) -> Result<Connector> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// The versions of TLS between `ssl_min_protocol_version` and `ssl_max_protocol_version`.
+/// Returns the versions of TLS between `ssl_min_protocol_version` and `ssl_max_protocol_version`.
 fn versions(address: &Address) -> Result<Vec<&'static SupportedProtocolVersion>> {
     let limit = |parameter| {
         let rank = |name: &str| match name {
@@ -59,8 +59,8 @@ fn versions(address: &Address) -> Result<Vec<&'static SupportedProtocolVersion>>
         .collect();
     if allowed.is_empty() {
         return Err(Error::Tls(
-            "ssl_min_protocol_version and ssl_max_protocol_version leave neither TLSv1.2 nor TLSv1.3, \
-             which are all that this program speaks"
+            "ssl_min_protocol_version and ssl_max_protocol_version exclude both TLSv1.2 and TLSv1.3, \
+             the only versions that this program supports"
                 .to_owned(),
         ));
     }
@@ -75,7 +75,7 @@ fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Tru
     if named == Some("system") && mode != SslMode::VerifyFull {
         // Anybody can have a certificate of theirs.
         return Err(Error::Tls(format!(
-            "sslrootcert=system with sslmode={} would trust everybody; say sslmode=verify-full",
+            "sslrootcert=system with sslmode={} would trust any server; use sslmode=verify-full",
             mode.as_str()
         )));
     }
@@ -93,8 +93,8 @@ fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Tru
             None if mode < SslMode::VerifyCa => return Ok(None),
             None => {
                 return Err(Error::Tls(format!(
-                    "sslmode={} needs to know whom to trust; say sslrootcert=FILE with the certificate of the CA, \
-                     sslrootcert=system, or put it into ~/.postgresql/root.crt",
+                    "sslmode={} requires the certificate of a CA; use sslrootcert=FILE or sslrootcert=system, or put \
+                     it into ~/.postgresql/root.crt",
                     mode.as_str()
                 )));
             }
@@ -127,8 +127,8 @@ fn of_file(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)>
     Ok((roots, known))
 }
 
-/// The lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A named
-/// one that cannot be read is an error; libpq goes on without it.
+/// Returns the lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A
+/// named one that cannot be read is an error; libpq goes on without it.
 fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDer<'static>>> {
     let file = address.tls.get("sslcrl").map(PathBuf::from);
     let dir = address.tls.get("sslcrldir").map(PathBuf::from);
@@ -161,7 +161,7 @@ fn lists_in(parameter: &str, path: &Path) -> Result<Vec<CertificateRevocationLis
     match lists {
         Ok(lists) if !lists.is_empty() => Ok(lists),
         Ok(_) => Err(Error::Tls(format!(
-            "{parameter} {}: there is no list of revoked certificates in this file",
+            "{parameter} {}: this file contains no certificate revocation list",
             path.display()
         ))),
         Err(error) => Err(Error::Tls(format!(
@@ -179,7 +179,7 @@ fn of_the_system() -> Result<RootCertStore> {
     match (added, loaded.errors.first()) {
         (0, Some(error)) => Err(Error::Tls(format!("sslrootcert=system: {error}"))),
         (0, None) => Err(Error::Tls(
-            "sslrootcert=system: this machine has no certificates of CAs; install ca-certificates"
+            "sslrootcert=system: this machine has no CA certificates; install ca-certificates"
                 .to_owned(),
         )),
         _ => Ok(roots),
@@ -188,7 +188,7 @@ fn of_the_system() -> Result<RootCertStore> {
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// The certificate that this client shows, if it has one.
+/// Returns the certificate that this client shows, if it has one.
 fn identity(address: &Address) -> Result<Option<Identity>> {
     let file = |parameter, name| {
         let named = address.tls.get(parameter).map(PathBuf::from);
@@ -202,7 +202,7 @@ fn identity(address: &Address) -> Result<Option<Identity>> {
     };
     let Some(key) = file("sslkey", "postgresql.key") else {
         return Err(Error::Tls(format!(
-            "there is no key for the certificate {}; say sslkey=FILE",
+            "there is no key for the certificate {}; use sslkey=FILE",
             cert.display()
         )));
     };
@@ -221,7 +221,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let of_others = if found.uid() == 0 { 0o037 } else { 0o077 };
     if found.mode() & of_others != 0 {
         return Err(wrong(format!(
-            "others may read or change it; type: chmod 600 '{}'",
+            "other users can read or change it; use: chmod 600 '{}'",
             path.display()
         )));
     }
@@ -229,9 +229,11 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let is_encrypted = text.windows(9).any(|part| part == b"ENCRYPTED");
         wrong(match is_encrypted {
-            true => "it is encrypted, which this program cannot undo; openssl pkey -in FILE -out \
+            true => {
+                "it is encrypted, which this program does not support; openssl pkey -in FILE -out \
                      PLAIN writes it without a passphrase"
-                .to_owned(),
+                    .to_owned()
+            }
             false => error.to_string(),
         })
     })
@@ -245,7 +247,7 @@ fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'stat
         .and_then(Iterator::collect)
         .map_err(|error| wrong(&error))?;
     if all.is_empty() {
-        return Err(wrong(&"there is no certificate in this file"));
+        return Err(wrong(&"this file contains no certificate"));
     }
     Ok(all)
 }

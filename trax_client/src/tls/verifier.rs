@@ -151,7 +151,7 @@ impl Verifier {
     }
 }
 
-/// What a DER sequence of less than 128 bytes holds, as an algorithm's identifier is.
+/// Returns what a DER sequence of less than 128 bytes holds, as an algorithm's identifier is.
 fn contents(sequence: &[u8]) -> &[u8] {
     sequence.get(2..).unwrap_or_default()
 }
@@ -229,7 +229,8 @@ impl Names {
         names
     }
 
-    /// What webpki does not look at: an address written as a host's name, and the common name.
+    /// Returns what webpki does not look at: an address written as a host's name, and the common
+    /// name.
     fn are_for(&self, host: &ServerName<'_>) -> bool {
         let text = host.to_str();
         let common = |is_free: bool| {
@@ -262,7 +263,7 @@ fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|| <[u8; 16]>::try_from(bytes).map(IpAddr::from).ok())
 }
 
-/// Whether a common name is this host's; `*.` at its beginning stands for one label.
+/// Returns whether a common name is this host's; `*.` at its beginning stands for one label.
 fn matches(name: &str, host: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) => host
@@ -272,7 +273,7 @@ fn matches(name: &str, host: &str) -> bool {
     }
 }
 
-/// Why a handshake failed, for who has to act.
+/// Returns why a handshake failed, for who has to act.
 pub(crate) fn explain(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
     let Some(Error::InvalidCertificate(refused)) = cause else {
@@ -286,7 +287,7 @@ pub(crate) fn explain(error: &io::Error) -> String {
             expected,
             presented,
         } => format!(
-            "the server's certificate is not for \"{}\", it is for {}",
+            "the server's certificate is not for \"{}\" but for {}",
             expected.to_str(),
             presented.join(", ")
         ),
@@ -294,17 +295,17 @@ pub(crate) fn explain(error: &io::Error) -> String {
             "the server's certificate has expired".to_owned()
         }
         CertificateError::Revoked => {
-            "the server's certificate is revoked, says a list of sslcrl".to_owned()
+            "the server's certificate is revoked by a list of sslcrl".to_owned()
         }
         CertificateError::UnknownRevocationStatus => {
-            "no list of sslcrl is from the CA that signed the server's certificate".to_owned()
+            "sslcrl contains no list of the CA that signed the server's certificate".to_owned()
         }
         CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => {
-            "the list of revoked certificates in sslcrl has expired; fetch the CA's newest".to_owned()
+            "the revocation list in sslcrl has expired; get the latest from the CA".to_owned()
         }
         CertificateError::Other(cause) if cause.to_string().contains("UnsupportedCertVersion") => {
-            "the server's certificate is of X.509 version 1, which this program cannot verify; sign it \
+            "the server's certificate has X.509 version 1, which this program cannot verify; sign it \
              as version 3 (openssl x509 -req with -extfile)"
                 .to_owned()
         }

@@ -9,17 +9,17 @@ pub enum Reason {
     Cancelled,
     /// It runs longer than its timeout.
     Timeout,
-    /// Another worker may have it by now; nothing that it does counts any more.
+    /// Another worker may have the job by now; nothing that this attempt does counts any more.
     LeaseLost,
-    /// This worker stops; the job goes back without losing an attempt.
+    /// This worker stops; the job is released without losing an attempt.
     Shutdown,
 }
 
-/// The handler's end: asks, or waits.
+/// The handler's side: checks, or waits for, the cancellation.
 #[derive(Clone, Debug)]
 pub struct Cancellation(watch::Receiver<Option<Reason>>);
 
-/// The worker's end.
+/// The worker's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Trigger(watch::Sender<Option<Reason>>);
 
@@ -29,12 +29,12 @@ pub(crate) fn cancellation() -> (Trigger, Cancellation) {
 }
 
 impl Cancellation {
-    /// Why the attempt should stop; none while it should not.
+    /// Returns why the attempt should stop; none while it should not.
     pub fn reason(&self) -> Option<Reason> {
         *self.0.borrow()
     }
 
-    /// Whether the attempt should stop.
+    /// Returns whether the attempt should stop.
     pub fn is_cancelled(&self) -> bool {
         self.reason().is_some()
     }
@@ -54,8 +54,8 @@ impl Cancellation {
 }
 
 impl Trigger {
-    /// The first reason stays.
-    pub(crate) fn fire(&self, reason: Reason) {
+    /// Cancels the attempt; of several reasons the first one stays.
+    pub(crate) fn cancel(&self, reason: Reason) {
         self.0.send_if_modified(|slot| {
             let first = slot.is_none();
             if first {
@@ -74,8 +74,8 @@ mod tests {
     async fn the_first_reason_stays() {
         let (trigger, cancellation) = cancellation();
         assert!(!cancellation.is_cancelled());
-        trigger.fire(Reason::Timeout);
-        trigger.fire(Reason::Shutdown);
+        trigger.cancel(Reason::Timeout);
+        trigger.cancel(Reason::Shutdown);
         assert_eq!(cancellation.cancelled().await, Reason::Timeout);
     }
 }

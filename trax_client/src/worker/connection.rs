@@ -1,5 +1,4 @@
-//! Opening connections, hearing their notifications, bounding calls, and waiting before the next
-//! try.
+//! Opens connections, receives their notifications, limits calls, and waits before the next try.
 
 use std::collections::hash_map::RandomState;
 use std::future::{Future, poll_fn};
@@ -15,16 +14,16 @@ use tokio_postgres::{AsyncMessage, Client, Config};
 use crate::address::Address;
 use crate::error::{Blame, Error, Result};
 
-/// How long one host may take at most until it is connected, its handshake included.
+/// The longest that connecting to one host may take, its handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that acknowledges nothing for this long is gone, if a lease does not make it shorter.
+/// A peer that acknowledges nothing for this long is gone; shorter leases shorten it.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long an answer that has arrived may take to be read.
-const AFTERWARDS: Duration = Duration::from_millis(100);
-/// How long a connection that nobody uses any more may take to end in an orderly way.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long reading an answer that has arrived may take.
+const READ_TIME: Duration = Duration::from_millis(100);
+/// How long a connection that is no longer used may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The configuration of a worker's connections: what the caller said, and a bound on every wait.
+/// Returns the configuration of a worker's connections: the caller's, with a limit on every wait.
 pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Address {
     if address.get_application_name().is_none() {
         address.application_name(format!("trax worker {name}"));
@@ -54,7 +53,7 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
     address
 }
 
-/// A client whose connection ends with it, also when a call is still unanswered.
+/// A client whose connection closes when it is dropped, even while a call is unanswered.
 pub(crate) struct Connection {
     client: Client,
     _open: oneshot::Sender<()>,
@@ -68,58 +67,62 @@ impl Deref for Connection {
     }
 }
 
-/// One connection, driven by its own task on the current runtime; the task ends with the client.
+/// Opens a connection, driven by its own task on the current runtime until the client is dropped.
 pub(crate) async fn open(address: &Address) -> Result<Connection> {
     Ok(driven(address).await?.0)
 }
 
-/// A connection that hears of work, where the server and what is between let it: behind a
-/// transaction pooler, or without a scheduler, it is merely a connection.
+/// Opens a connection that receives notifications of work where it can: behind a transaction
+/// pooler, or without a scheduler, none arrive.
 pub(crate) async fn open_listening(
     address: &Address,
     limit: Duration,
-) -> Result<(Connection, Notices)> {
-    let (client, notices) = driven(address).await?;
+) -> Result<(Connection, Notifications)> {
+    let (client, notifications) = driven(address).await?;
     let listening = async { Ok(client.batch_execute("listen trax_work").await?) };
-    match answered(limit, listening).await {
+    match answer_within(limit, listening).await {
         Err(broken) if broken.blame() == Blame::Connection => Err(broken),
-        // Whoever refuses it may let jobs be claimed: polling finds them.
-        Ok(()) | Err(_) => Ok((client, notices)),
+        // Where LISTEN is refused claims may still work: polling finds jobs.
+        Ok(()) | Err(_) => Ok((client, notifications)),
     }
 }
 
-async fn driven(address: &Address) -> Result<(Connection, Notices)> {
+async fn driven(address: &Address) -> Result<(Connection, Notifications)> {
     let (client, mut connection) = address.open().await?;
-    let (bell, heard) = watch::channel(());
+    let (notify, notified) = watch::channel(());
     let (open, closed) = oneshot::channel();
     tokio::spawn(async move {
         let drive = async {
             // On an error the client sees the same on its next call.
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(_) = message {
-                    bell.send_replace(());
+                    notify.send_replace(());
                 }
             }
         };
         tokio::pin!(drive);
         tokio::select! {
             () = &mut drive => {}
-            // It has no word to send, it is dropped.
-            _ = closed => if timeout(FAREWELL, drive).await.is_err() {},
+            // The sender never sends: it was dropped. A connection that does not close in time is
+            // dropped too.
+            _ = closed => {
+                timeout(CLOSE_TIMEOUT, drive).await.ok();
+            }
         }
     });
     let connection = Connection {
         client,
         _open: open,
     };
-    Ok((connection, Notices(Some(heard))))
+    Ok((connection, Notifications(Some(notified))))
 }
 
-/// The answer to a call, if it comes within `limit`; otherwise the connection is no good any more.
+/// Returns the answer to a call if it comes within `limit`; otherwise the connection must be
+/// replaced.
 ///
-/// The server is not asked to give the call up: PgBouncer 1.18 ends when a client does that as the
-/// driver does.
-pub(crate) async fn answered<T>(
+/// The server is not asked to cancel the call: PgBouncer 1.18 exits when a client does that the
+/// way the driver does.
+pub(crate) async fn answer_within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T>>,
 ) -> Result<T> {
@@ -127,49 +130,49 @@ pub(crate) async fn answered<T>(
     if let Ok(answer) = timeout(limit, &mut call).await {
         return answer;
     }
-    // Handlers may have blocked the thread all the time: what has arrived is read now.
+    // Handlers may have blocked the thread all this time: read what has arrived.
     tokio::select! {
         biased;
         answer = &mut call => answer,
-        () = everything_had_its_turn() => Err(Error::unanswered(limit)),
+        () = let_pending_io_run() => Err(Error::unanswered(limit)),
     }
 }
 
-async fn everything_had_its_turn() {
+async fn let_pending_io_run() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    tokio::time::sleep(AFTERWARDS).await;
+    tokio::time::sleep(READ_TIME).await;
 }
 
-/// What one connection hears; many notifications that nobody waited for are one.
-pub(crate) struct Notices(Option<watch::Receiver<()>>);
+/// The notifications of one connection; several that were not waited for count as one.
+pub(crate) struct Notifications(Option<watch::Receiver<()>>);
 
-/// What was heard.
+/// What a connection reported.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Notice {
+pub(crate) enum Notification {
     /// Work may exist.
     Work,
-    /// The connection is gone; told once.
+    /// The connection is gone; reported once.
     Gone,
 }
 
-impl Notices {
-    /// Of no connection.
+impl Notifications {
+    /// Returns the notifications of no connection.
     pub(crate) fn none() -> Self {
-        Notices(None)
+        Notifications(None)
     }
 
-    /// The next one; never without a connection. May be dropped and called again.
-    pub(crate) async fn next(&mut self) -> Notice {
-        let Some(heard) = &mut self.0 else {
+    /// Waits for the next one, forever without a connection. Safe to drop and call again.
+    pub(crate) async fn next(&mut self) -> Notification {
+        let Some(notified) = &mut self.0 else {
             return std::future::pending().await;
         };
-        if heard.changed().await.is_ok() {
-            return Notice::Work;
+        if notified.changed().await.is_ok() {
+            return Notification::Work;
         }
         self.0 = None;
-        Notice::Gone
+        Notification::Gone
     }
 }
 
@@ -181,11 +184,11 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     const BASE: Duration = Duration::from_millis(100);
-    /// The most that lies between two tries of a server: back for at most so long it is found
-    /// again.
+    /// The longest delay between two tries of a server, and so the time within which a server that
+    /// is back is found.
     const CAP: Duration = Duration::from_secs(1);
-    /// How far the delay grows while a server says that it is about to start.
-    const WAKING: u32 = 2;
+    /// How often the delay doubles while a server reports that it is starting.
+    const STARTING: u32 = 2;
 
     pub(crate) fn new(cap: Duration) -> Self {
         Backoff {
@@ -194,17 +197,18 @@ impl Backoff {
         }
     }
 
-    /// The highest delay that the next try may wait.
+    /// Returns the longest possible delay of the next try.
     fn ceiling(&self) -> Duration {
         Self::BASE
             .saturating_mul(2_u32.saturating_pow(self.tries.min(16)))
             .min(self.cap)
     }
 
-    /// The delay after an error; one that comes from a server which answers makes it grow little.
+    /// Returns the delay after an error; it grows little while a server reports that it is
+    /// starting.
     pub(crate) fn after(&mut self, error: &Error) -> Duration {
-        if error.is_waking() {
-            self.tries = self.tries.min(Self::WAKING);
+        if error.is_starting() {
+            self.tries = self.tries.min(Self::STARTING);
         }
         self.next()
     }
@@ -220,12 +224,12 @@ impl Backoff {
     }
 }
 
-/// A random number of 64 bits: the standard library seeds every hasher's keys anew.
+/// Returns a random number of 64 bits: the standard library seeds every hasher's keys anew.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A random number in 0..1.
+/// Returns a random number in 0..1.
 pub(crate) fn fraction() -> f64 {
     (random() >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -1,4 +1,4 @@
-//! What a handler knows about the attempt that it executes.
+//! What a handler knows about its attempt.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cancellation::{Cancellation, Reason};
-use super::held::Held;
+use super::held_leases::HeldLeases;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::Claimed;
@@ -19,7 +19,7 @@ pub struct Context<S = ()> {
     attempt: Arc<Claimed>,
     cancellation: Cancellation,
     state: Arc<S>,
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
 }
 
 impl<S> Clone for Context<S> {
@@ -34,12 +34,12 @@ impl<S> Clone for Context<S> {
 }
 
 impl<S> Context<S> {
-    /// Takes the input out of the claim: the handler owns it.
+    /// Takes the input out of the claim, for the handler to own.
     pub(crate) fn new(
         mut claimed: Claimed,
         cancellation: Cancellation,
         state: Arc<S>,
-        held: Arc<Held>,
+        held: Arc<HeldLeases>,
     ) -> (Json, Self) {
         let input = std::mem::take(&mut claimed.input);
         (
@@ -53,80 +53,81 @@ impl<S> Context<S> {
         )
     }
 
-    /// What was claimed, without the input.
+    /// Returns the claimed job, without the input.
     pub(crate) fn claimed(&self) -> Arc<Claimed> {
         Arc::clone(&self.attempt)
     }
 
-    /// The job.
+    /// Returns the job's id.
     pub fn job_id(&self) -> JobId {
         self.attempt.job_id
     }
 
-    /// The lease's token, for a handler that calls `complete` in its own transaction.
+    /// Returns the lease's token, for a handler that calls `complete` in its own transaction.
     pub fn token(&self) -> Token {
         self.attempt.token
     }
 
-    /// 1 for the first attempt.
+    /// Returns the number of the attempt, 1 for the first.
     pub fn attempt(&self) -> i32 {
         self.attempt.attempt
     }
 
-    /// The name of the task.
+    /// Returns the name of the task.
     pub fn task(&self) -> &str {
         &self.attempt.task
     }
 
-    /// The manifest that the job came from.
+    /// Returns the manifest that the job comes from.
     pub fn manifest(&self) -> Option<&str> {
         self.attempt.manifest.as_deref()
     }
 
-    /// The job's group.
+    /// Returns the job's group.
     pub fn group(&self) -> Option<&str> {
         self.attempt.group_name.as_deref()
     }
 
-    /// The time that the manifest meant.
+    /// Returns the time for which the manifest scheduled the job.
     pub fn scheduled_for(&self) -> Option<SystemTime> {
         self.attempt.scheduled_for
     }
 
-    /// How long the attempt may run.
+    /// Returns how long the attempt may run.
     pub fn timeout(&self) -> Option<Duration> {
         self.attempt.timeout
     }
 
-    /// When that time is over, by the server's clock.
+    /// Returns when its timeout ends, by the server's clock.
     pub fn deadline(&self) -> Option<SystemTime> {
         self.attempt.deadline
     }
 
-    /// The span that enqueued the job, the same for every attempt; none when it named none that is
-    /// well-formed.
+    /// Returns the span that enqueued the job, the same for every attempt; none when there was none
+    /// or it is malformed.
     pub fn trace_context(&self) -> Option<TraceContext> {
         trace::received(self.trace()).0
     }
 
-    /// What was given for tracing at enqueueing, as it is.
+    /// Returns the trace data that was stored when the job was enqueued, unchecked.
     pub fn trace(&self) -> Option<&Value> {
         self.attempt.trace.as_ref()
     }
 
-    /// What the worker's handlers share.
+    /// Returns the state that the worker's handlers share.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Asks or waits whether to stop; can be cloned into whatever the handler starts.
+    /// Returns what to check, or wait for, to know when to stop; clone it into whatever the handler
+    /// starts.
     pub fn cancellation(&self) -> &Cancellation {
         &self.cancellation
     }
 
-    /// Says how far the job is, for everybody to see in `trax.job` while it runs: a number, a text
-    /// or a small document (8 KiB). Costs nothing here: the worker sends the last word of each job
-    /// at most twice a second, over the connection of its heartbeats.
+    /// Reports how far the job is, for everyone to see in `trax.job` while it runs: a number, a
+    /// text or a small document (8 KiB). This call is cheap: the worker sends the latest report of
+    /// each job at most twice a second, over the connection of its heartbeats.
     ///
     /// # Errors
     /// Only when `progress` cannot be written as JSON.

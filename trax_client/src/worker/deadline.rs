@@ -1,31 +1,33 @@
-//! When a stop goes further by itself.
+//! The deadlines of a stop.
 //!
-//! A stop asks handlers to end after the grace, drops them a moment later, waits until the dropped
-//! ones are really gone (what they started is ended by that), and gives up on a silent server last.
+//! A stop asks handlers to end after the grace period, drops them a moment later, waits until the
+//! dropped ones are really gone (which also ends what they started), and finally gives up on a
+//! server that does not answer.
 
 use std::time::{Duration, Instant};
 
-/// From asking handlers to stop to dropping them.
+/// The time from asking handlers to stop until dropping them.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
-/// From dropping handlers to leaving behind those that block their thread.
+/// The time from dropping handlers until abandoning those that block their thread.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
-/// From there, or from the end of the last handler, to giving up on telling the server.
-const TELL_PATIENCE: Duration = Duration::from_secs(10);
+/// The time from then, or from the end of the last handler, until giving up on the server.
+const REPORT_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Deadlines {
     /// Handlers are asked to stop.
     pub(crate) ask: Instant,
     /// Handlers are dropped.
     pub(crate) drop: Instant,
-    /// Handlers that could not be dropped are left behind; their jobs go back all the same.
+    /// Handlers that could not be dropped are abandoned; their jobs are released all the same.
     pub(crate) leave: Instant,
-    /// What the server was not told by now stays untold.
+    /// Outcomes that are not reported by now stay unreported.
     pub(crate) give_up: Instant,
     ended: bool,
 }
 
 impl Deadlines {
-    /// Of a stop that begins now; without a grace handlers are dropped at once.
+    /// Returns the deadlines of a stop that begins now. Without a grace period handlers are dropped
+    /// at once.
     pub(crate) fn new(now: Instant, grace: Duration) -> Self {
         let patience = if grace.is_zero() {
             Duration::ZERO
@@ -39,20 +41,20 @@ impl Deadlines {
             ask,
             drop,
             leave,
-            give_up: leave + TELL_PATIENCE,
+            give_up: leave + REPORT_PATIENCE,
             ended: false,
         }
     }
 
-    /// Nothing runs any more: the rest of the grace is not for a server that is gone.
+    /// No handler runs any more: the rest of the grace period is not spent on a lost server.
     pub(crate) fn handlers_ended(&mut self, now: Instant) {
         if !self.ended {
             self.ended = true;
-            self.give_up = self.give_up.min(now + TELL_PATIENCE);
+            self.give_up = self.give_up.min(now + REPORT_PATIENCE);
         }
     }
 
-    /// The next moment at which something is to be done.
+    /// Returns the next deadline.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
         [self.ask, self.drop, self.leave, self.give_up]
             .into_iter()
@@ -92,8 +94,8 @@ mod tests {
         let now = Instant::now();
         let mut stop = Deadlines::new(now, Duration::from_secs(600));
         stop.handlers_ended(now);
-        assert_eq!(stop.give_up, now + TELL_PATIENCE);
-        stop.handlers_ended(now + TELL_PATIENCE);
-        assert_eq!(stop.give_up, now + TELL_PATIENCE);
+        assert_eq!(stop.give_up, now + REPORT_PATIENCE);
+        stop.handlers_ended(now + REPORT_PATIENCE);
+        assert_eq!(stop.give_up, now + REPORT_PATIENCE);
     }
 }

@@ -1,9 +1,9 @@
-//! The worker's one loop: starts what was claimed, gathers what ended, exchanges both with the
-//! server.
+//! The worker's main loop: starts claimed jobs, collects those that ended, and exchanges both with
+//! the server.
 //!
 //! A claimed job is here in one of three places: `waiting` (not started), `running`, or `outbox`
-//! (ended, the server does not know yet). It leaves when the server answered. `Held` has it from
-//! the claim to that answer, so that its lease is extended all the time.
+//! (ended, not yet reported). It leaves when the server has answered. `HeldLeases` holds its lease
+//! from the claim to that answer, and keeps extending it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use super::Setup;
 use super::cancellation::{Cancellation, Reason, cancellation};
-use super::connection::{Notice, Notices};
+use super::claim_connection::{ClaimConnection, Reply};
+use super::connection::{Notification, Notifications};
 use super::context::Context;
 use super::deadline::Deadlines;
 use super::event::{Event, Events};
+use super::exchange::Exchange;
 use super::handler::attempt;
 use super::health::{Health, Part};
-use super::held::Held;
-use super::line::Line;
-use super::link::{Link, Reply};
-use super::outcome::{JobError, Verdict, settle};
+use super::held_leases::HeldLeases;
+use super::outcome::{JobError, Verdict, verdict_on};
 use super::pace::Pace;
+use super::report::{Answer, UnreportedOutcome};
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
-use super::telling::{Answer, Settled};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::job::{Claimed, Failure};
 use crate::trace;
 
-/// A job fetched ahead goes back when it was not started within this time.
+/// A job that was fetched ahead is released when it has not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// With so many outcomes that the server takes none of, or twice as many as run at once, nothing
 /// more is claimed.
-const UNTOLD_AT_MOST: usize = 1000;
+const UNREPORTED_AT_MOST: usize = 1000;
 
 /// The longest pause before an outcome is told again in a stop, which waits ten seconds for it.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
@@ -56,7 +56,7 @@ struct Started {
 
 pub(crate) struct Dispatch<S> {
     setup: Arc<Setup<S>>,
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
     events: Events,
     shutdown: Shutdown,
     health: Health,
@@ -65,48 +65,52 @@ pub(crate) struct Dispatch<S> {
     waiting: VecDeque<Waiting>,
     running: JoinSet<Verdict>,
     started: HashMap<Id, Started>,
-    outbox: Vec<Settled>,
-    /// Outcomes that the server had no time for, and when they are told again.
-    later: Vec<Settled>,
-    later_at: Instant,
+    outbox: Vec<UnreportedOutcome>,
+    /// Outcomes that the server had no time for, and when they are reported again.
+    retries: Vec<UnreportedOutcome>,
+    retry_at: Instant,
     /// Nothing is sent before.
-    silent_until: Instant,
+    paused_until: Instant,
     /// No claim is sent before.
     no_claim_until: Instant,
-    line: Line,
-    notices: Notices,
-    /// The connection is gone: the next exchange comes soon, also when there is no room.
-    cut: bool,
-    /// An attempt ended since the claim in the line was sent: it may have queued what the claim
+    exchange: Exchange,
+    notifications: Notifications,
+    /// The connection is lost: the next exchange follows soon, even without room for jobs.
+    must_reconnect: bool,
+    /// An attempt ended after the current claim was sent: it may have queued jobs that the claim
     /// could not see.
-    stirred: bool,
+    ended_since_claim: bool,
     pace: Pace,
     summary: Summary,
 }
 
 impl<S: Send + Sync + 'static> Dispatch<S> {
-    pub(crate) fn new(setup: Arc<Setup<S>>, held: Arc<Held>, link: Link) -> Self {
+    pub(crate) fn new(
+        setup: Arc<Setup<S>>,
+        held: Arc<HeldLeases>,
+        connection: ClaimConnection,
+    ) -> Self {
         let now = Instant::now();
         let pace = Pace::new(setup.concurrency, setup.prefetch, setup.poll_interval, now);
         Dispatch {
             held,
-            events: link.events.clone(),
-            phase: link.shutdown.subscribe(),
-            shutdown: link.shutdown.clone(),
-            health: link.health.clone(),
+            events: connection.events.clone(),
+            phase: connection.shutdown.subscribe(),
+            shutdown: connection.shutdown.clone(),
+            health: connection.health.clone(),
             deadlines: None,
             waiting: VecDeque::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
             outbox: Vec::new(),
-            later: Vec::new(),
-            later_at: now,
-            silent_until: now,
+            retries: Vec::new(),
+            retry_at: now,
+            paused_until: now,
             no_claim_until: now,
-            line: Line::new(link),
-            notices: Notices::none(),
-            cut: false,
-            stirred: false,
+            exchange: Exchange::new(connection),
+            notifications: Notifications::none(),
+            must_reconnect: false,
+            ended_since_claim: false,
             pace,
             summary: Summary::default(),
             setup,
@@ -118,7 +122,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.stop_further();
         }
         loop {
-            self.health.turned(Part::Claim);
+            self.health.iterated(Part::Claim);
             self.start_waiting();
             self.begin_exchange();
             if self.is_over() {
@@ -128,9 +132,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             tokio::select! {
                 biased;
                 Ok(()) = self.phase.changed() => self.stop_further(),
-                reply = self.line.answer() => self.take_reply(reply?),
+                reply = self.exchange.reply() => self.take_reply(reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
-                notice = self.notices.next() => self.take_notice(notice),
+                notification = self.notifications.next() => self.take_notification(notification),
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
         }
@@ -150,11 +154,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             let Some(handler) = self.setup.handlers.get(&claimed.task) else {
                 // The claim's filter names only tasks that have a handler.
                 let error = format!("this worker has no handler for task \"{}\"", claimed.task);
-                self.settle(&claimed, Verdict::Fail(Failure::new(error)));
+                self.end_attempt(&claimed, Verdict::Fail(Failure::new(error)));
                 continue;
             };
             if let (_, Some(malformed)) = trace::received(claimed.trace.as_ref()) {
-                self.events.tell(Event::TraceDropped {
+                self.events.emit(Event::TraceDropped {
                     job_id: claimed.job_id,
                     error: malformed.to_string(),
                 });
@@ -164,7 +168,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 .held
                 .begin(claimed.job_id, claimed.token, Moment::now())
             {
-                self.settle(&claimed, Verdict::Release(None));
+                self.end_attempt(&claimed, Verdict::Release(None));
                 continue;
             }
             let state = Arc::clone(&self.setup.state);
@@ -185,79 +189,79 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     /// Sends the outbox, and claims when it is time and there is room.
     fn begin_exchange(&mut self) {
         let now = Instant::now();
-        if !self.line.is_idle() || now < self.silent_until {
+        if !self.exchange.is_idle() || now < self.paused_until {
             return;
         }
-        // What is new has its turn in the pause that follows.
-        if !self.later.is_empty() && now >= self.later_at {
-            self.line.begin(std::mem::take(&mut self.later), 0, 0);
+        // New outcomes are sent in the pause that follows.
+        if !self.retries.is_empty() && now >= self.retry_at {
+            self.exchange.begin(std::mem::take(&mut self.retries), 0, 0);
             return;
         }
         let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
         let due = due && now >= self.no_claim_until;
-        let full = self.later.len() >= UNTOLD_AT_MOST.max(2 * self.setup.concurrency);
+        let full = self.retries.len() >= UNREPORTED_AT_MOST.max(2 * self.setup.concurrency);
         let claims = due && !full && self.shutdown.phase() == Phase::Running;
         let want = if claims {
             self.pace.room(self.running.len(), self.waiting.len())
         } else {
             0
         };
-        if self.outbox.is_empty() && want == 0 && !self.cut {
+        if self.outbox.is_empty() && want == 0 && !self.must_reconnect {
             return;
         }
-        self.cut = false;
+        self.must_reconnect = false;
         if want > 0 {
-            self.pace.claims(!self.outbox.is_empty());
+            self.pace.claim_sent(!self.outbox.is_empty());
         }
-        self.stirred = false;
+        self.ended_since_claim = false;
         let in_hand = self.running.len() + self.waiting.len();
         let places = self.setup.concurrency.saturating_sub(in_hand);
-        self.line
+        self.exchange
             .begin(std::mem::take(&mut self.outbox), want, places);
     }
 
-    fn take_notice(&mut self, notice: Notice) {
+    fn take_notification(&mut self, notification: Notification) {
         let now = Instant::now();
-        match notice {
-            Notice::Work => self.pace.notified(now),
-            // The next exchange opens another one, which hears what is sent from then on.
-            Notice::Gone => {
+        match notification {
+            Notification::Work => self.pace.notified(now),
+            // The next exchange opens another connection, which listens from then on.
+            Notification::Gone => {
                 self.health.troubled(Part::Claim, "the connection is lost");
-                self.cut = true;
-                self.pace.summon(now);
+                self.must_reconnect = true;
+                self.pace.wake(now);
             }
         }
     }
 
     fn take_reply(&mut self, reply: Reply) {
         let now = Instant::now();
-        if let Some(notices) = reply.notices {
-            self.notices = notices;
+        if let Some(notifications) = reply.notifications {
+            self.notifications = notifications;
             self.pace.connected();
         }
-        self.outbox.splice(0..0, reply.untold);
-        if let Some(pause) = reply.silent_for {
-            self.silent_until = now + pause;
-            self.cut = true;
-            self.pace.summon(self.silent_until);
+        self.outbox.splice(0..0, reply.unreported);
+        if let Some(pause) = reply.pause_for {
+            self.paused_until = now + pause;
+            self.must_reconnect = true;
+            self.pace.wake(self.paused_until);
         }
-        if !reply.later.is_empty() {
-            // The pause is what others have the line for; what waits already is not put off by what
-            // is added.
+        if !reply.retries.is_empty() {
+            // In the pause the connection is free for others. What is added does not delay what
+            // waits already.
             let pause = match self.shutdown.phase() {
-                Phase::Running => reply.later_in,
-                Phase::Draining | Phase::Releasing => reply.later_in.min(LAST_PAUSE),
+                Phase::Running => reply.retry_in,
+                Phase::Draining | Phase::Releasing => reply.retry_in.min(LAST_PAUSE),
             };
-            let at = now.max(self.silent_until) + pause;
-            self.later_at = match self.later.is_empty() {
+            let at = now.max(self.paused_until) + pause;
+            self.retry_at = match self.retries.is_empty() {
                 true => at,
-                false => at.min(self.later_at),
+                false => at.min(self.retry_at),
             };
-            self.later.extend(reply.later);
+            self.retries.extend(reply.retries);
         }
         if let Some(pause) = reply.no_claim_for {
             self.no_claim_until = now + pause;
-            self.pace.summon(self.no_claim_until);
+            self.pace.wake(self.no_claim_until);
         }
         for (job_id, token, answer) in reply.answers {
             self.held.remove(job_id, token);
@@ -293,7 +297,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 since: now,
             });
         } else {
-            self.settle(&claimed, Verdict::Release(None));
+            self.end_attempt(&claimed, Verdict::Release(None));
         }
     }
 
@@ -311,7 +315,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 let id = error.id();
                 let verdict = match error.try_into_panic() {
                     // Caught where it runs, unless it comes from dropping what ran.
-                    Ok(payload) => settle(Err(JobError::panicked(payload.as_ref())), None),
+                    Ok(payload) => verdict_on(Err(JobError::panicked(payload.as_ref())), None),
                     // Dropped by a stop.
                     Err(_) => Verdict::Release(None),
                 };
@@ -319,14 +323,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             }
         };
         if let Some(Started { attempt, at }) = self.started.remove(&id) {
-            self.pace.ended(at.elapsed());
-            self.settle(&attempt, verdict);
+            self.pace.handler_ended(at.elapsed());
+            self.end_attempt(&attempt, verdict);
         }
     }
 
-    fn settle(&mut self, attempt: &Claimed, verdict: Verdict) {
+    fn end_attempt(&mut self, attempt: &Claimed, verdict: Verdict) {
         let (job_id, token) = (attempt.job_id, attempt.token);
-        self.stirred = true;
+        self.ended_since_claim = true;
         match &verdict {
             Verdict::Recorded => {
                 self.held.remove(job_id, token);
@@ -334,7 +338,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 return;
             }
             Verdict::Fail(failure) => {
-                self.events.tell(Event::Failed {
+                self.events.emit(Event::Failed {
                     job_id,
                     attempt: attempt.attempt,
                     task: attempt.task.clone(),
@@ -343,16 +347,17 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             }
             _ => {}
         }
-        self.outbox.push(Settled::new(job_id, token, verdict));
+        self.outbox
+            .push(UnreportedOutcome::new(job_id, token, verdict));
     }
 
     /// The next phase of a stop has begun.
     fn stop_further(&mut self) {
         let now = Instant::now();
-        // A stop waits for nothing that may come at once.
-        (self.silent_until, self.later_at) = (now, now);
+        // A stop skips the pauses.
+        (self.paused_until, self.retry_at) = (now, now);
         while let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-            self.settle(&claimed, Verdict::Release(None));
+            self.end_attempt(&claimed, Verdict::Release(None));
         }
         let grace = match self.shutdown.phase() {
             Phase::Running => return,
@@ -361,13 +366,13 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         };
         if !self.running.is_empty() {
             let running = self.running.len();
-            self.events.tell(Event::Stopping { running, grace });
+            self.events.emit(Event::Stopping { running, grace });
         }
         self.deadlines = Some(Deadlines::new(now, grace));
         self.on_time();
     }
 
-    /// A moment came: deadlines of a stop, and jobs fetched ahead in vain.
+    /// Acts on what is due: deadlines of a stop, and jobs fetched ahead in vain.
     fn on_time(&mut self) {
         let now = Instant::now();
         while self
@@ -376,8 +381,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
         {
             if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-                self.pace.stalled();
-                self.settle(&claimed, Verdict::Release(None));
+                self.pace.prefetch_in_vain();
+                self.end_attempt(&claimed, Verdict::Release(None));
             }
         }
         let Some(Deadlines {
@@ -388,17 +393,17 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         };
         if now >= ask && !self.running.is_empty() {
             self.summary.stopped = Stopped::Released;
-            self.held.fire_all(Reason::Shutdown);
+            self.held.cancel_all(Reason::Shutdown);
         }
         if now >= drop {
-            // Waited for: only when a handler is gone what it started is gone with it.
+            // They are waited for: what a handler started ends only when the handler does.
             self.running.abort_all();
         }
         if now >= leave && !self.started.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job goes back all the same.
+            // A handler that blocks its thread cannot be dropped; its job is released all the same.
             self.running.detach_all();
             for (_, Started { attempt, .. }) in std::mem::take(&mut self.started) {
-                self.settle(&attempt, Verdict::Release(None));
+                self.end_attempt(&attempt, Verdict::Release(None));
             }
         }
     }
@@ -408,15 +413,16 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let mut moments = vec![now + self.health.round()];
         if let Some(deadlines) = &self.deadlines {
             moments.extend(deadlines.next(now));
-        } else if self.line.is_idle() && self.pace.room(self.running.len(), self.waiting.len()) > 0
+        } else if self.exchange.is_idle()
+            && self.pace.room(self.running.len(), self.waiting.len()) > 0
         {
             let claim = self.pace.next_claim().max(self.no_claim_until);
-            moments.push(claim.max(self.silent_until));
+            moments.push(claim.max(self.paused_until));
         }
-        if self.line.is_idle() {
-            // Whatever is there is sent then.
-            moments.extend(Some(self.silent_until).filter(|at| *at > now));
-            let later = (!self.later.is_empty()).then_some(self.later_at.max(self.silent_until));
+        if self.exchange.is_idle() {
+            // Whatever is in the outbox is sent then.
+            moments.extend(Some(self.paused_until).filter(|at| *at > now));
+            let later = (!self.retries.is_empty()).then_some(self.retry_at.max(self.paused_until));
             moments.extend(later);
         }
         moments.extend(
@@ -427,13 +433,13 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         moments.into_iter().min().unwrap_or(now)
     }
 
-    /// Nothing is in hand, and nothing was since the claim was sent.
+    /// Returns whether no job is held, and none was since the claim was sent.
     fn is_quiet(&self) -> bool {
-        self.in_hand() == 0 && !self.stirred
+        self.in_hand() == 0 && !self.ended_since_claim
     }
 
     fn in_hand(&self) -> usize {
-        self.running.len() + self.waiting.len() + self.outbox.len() + self.later.len()
+        self.running.len() + self.waiting.len() + self.outbox.len() + self.retries.len()
     }
 
     fn is_over(&mut self) -> bool {
@@ -444,12 +450,13 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             deadlines.handlers_ended(Instant::now());
         }
         let give_up = deadlines.give_up;
-        let told = self.in_hand() == 0 && self.line.is_idle();
-        told || Instant::now() >= give_up
+        let reported = self.in_hand() == 0 && self.exchange.is_idle();
+        reported || Instant::now() >= give_up
     }
 
     fn conclude(mut self) -> Summary {
-        self.summary.untold += self.line.telling() + (self.outbox.len() + self.later.len()) as u64;
+        self.summary.unreported +=
+            self.exchange.in_flight() + (self.outbox.len() + self.retries.len()) as u64;
         self.summary
     }
 }

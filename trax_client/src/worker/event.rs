@@ -1,4 +1,4 @@
-//! What a worker tells while it runs, for logs.
+//! What a worker reports while it runs, for logs.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::id::JobId;
 
-/// Something that an operator may want to read. `Display` gives one line, and of a long error only
-/// its two ends.
+/// Something that an operator may want to read. `Display` writes one line, with only the beginning
+/// and the end of a long error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A call failed; it is tried again after the delay.
+    /// A call failed; it is retried after the delay.
     Trouble {
         /// Which part of the worker: `claim`, `outcome` or `heartbeat`.
         during: &'static str,
@@ -23,7 +23,7 @@ pub enum Event {
         /// When the next try is.
         retry_in: Duration,
     },
-    /// After trouble a call succeeded.
+    /// A call succeeded after one that had failed.
     Recovered {
         /// Which part of the worker.
         during: &'static str,
@@ -39,14 +39,15 @@ pub enum Event {
         /// The text of the error.
         error: String,
     },
-    /// A stop goes on to ask what still runs.
+    /// The worker is stopping while handlers run.
     Stopping {
         /// How many handlers run.
         running: usize,
         /// How long they may go on.
         grace: Duration,
     },
-    /// Jobs of these tasks wait, and this worker has no handler for them. Told once, at the start.
+    /// Jobs of these tasks wait, and this worker has no handler for them. Reported once, at the
+    /// start.
     Unhandled {
         /// The tasks.
         tasks: Vec<String>,
@@ -56,27 +57,27 @@ pub enum Event {
         /// Where.
         address: SocketAddr,
     },
-    /// Who watches over this worker cannot be told or cannot ask.
+    /// Systemd cannot be notified, or probes cannot be answered.
     Unwatched {
         /// Why.
         error: String,
     },
-    /// The server refused what a handler said of its progress.
+    /// The server refused a handler's progress report.
     ProgressRefused {
         /// The job.
         job_id: JobId,
         /// Why.
         error: String,
     },
-    /// What was given for tracing at enqueueing is no W3C trace context, or a part of it is not:
-    /// that part is ignored.
+    /// The trace context of the job, or a part of it, is not valid by the W3C's rules; that part is
+    /// ignored.
     TraceDropped {
         /// The job.
         job_id: JobId,
         /// What is wrong with it.
         error: String,
     },
-    /// The server refused an outcome; the attempt was recorded as failed, or runs out by itself.
+    /// The server refused an outcome; the attempt was recorded as failed, or its lease expires.
     Refused {
         /// The job.
         job_id: JobId,
@@ -103,23 +104,25 @@ impl fmt::Display for Event {
             Event::Stopping { running, grace } => {
                 let jobs = if *running == 1 { "job" } else { "jobs" };
                 match grace.as_secs() {
-                    _ if grace.is_zero() => write!(f, "giving {running} running {jobs} back"),
+                    _ if grace.is_zero() => {
+                        write!(f, "stopping: releasing {running} running {jobs}")
+                    }
                     seconds => write!(
                         f,
-                        "stopping: {running} running {jobs} may take {seconds} s to end"
+                        "stopping: waiting up to {seconds} s for {running} running {jobs}"
                     ),
                 }
             }
             Event::Unhandled { tasks } => {
-                write!(f, "jobs wait for which this worker has no handler: ")?;
+                write!(f, "jobs are waiting for which this worker has no handler: ")?;
                 write!(f, "{}", tasks.join(", "))
             }
-            Event::Serving { address } => write!(f, "serves http://{address}/livez and /readyz"),
+            Event::Serving { address } => write!(f, "serving http://{address}/livez and /readyz"),
             Event::Unwatched { error } => write!(f, "health: {}", brief(error)),
             Event::ProgressRefused { job_id, error } => {
                 write!(
                     f,
-                    "job {job_id}: its progress was refused: {}",
+                    "job {job_id}: its progress report was refused: {}",
                     brief(error)
                 )
             }
@@ -137,11 +140,12 @@ impl fmt::Display for Event {
     }
 }
 
-/// How much of an error's beginning and end one line shows; the server keeps all of it.
+/// How much of an error's beginning and end one line shows; the server stores all of it.
 const HEAD: usize = 80;
 const TAIL: usize = 240;
 
-/// An error as one short line: line breaks become blanks, the middle of a long one goes.
+/// Returns an error as one short line: line breaks become blanks, the middle of a long one is left
+/// out.
 pub(crate) fn brief(error: &str) -> String {
     let line = error.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();
@@ -164,7 +168,7 @@ impl Events {
         Events(Arc::new(listener))
     }
 
-    /// To the program's `tracing` subscriber; as long as it has none, to standard error.
+    /// Sends events to the program's `tracing` subscriber, or to standard error while it has none.
     pub(crate) fn to_logs() -> Self {
         Events::new(|event| {
             #[cfg(feature = "tracing")]
@@ -175,15 +179,16 @@ impl Events {
         })
     }
 
-    /// A listener that panics has said so itself, and stops neither claims nor heartbeats.
-    pub(crate) fn tell(&self, event: Event) {
-        if catch_unwind(AssertUnwindSafe(|| (self.0)(&event))).is_err() {}
+    /// Calls the listener. One that panics stops neither claims nor heartbeats.
+    pub(crate) fn emit(&self, event: Event) {
+        // The panic has been printed already.
+        catch_unwind(AssertUnwindSafe(|| (self.0)(&event))).ok();
     }
 }
 
-/// That nobody reads it any more is no reason to stop working.
 fn to_stderr(event: &Event) {
-    if writeln!(io::stderr().lock(), "trax: {event}").is_err() {}
+    // A closed standard error is no reason to stop working.
+    writeln!(io::stderr().lock(), "trax: {event}").ok();
 }
 
 #[cfg(feature = "tracing")]

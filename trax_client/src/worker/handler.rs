@@ -1,4 +1,4 @@
-//! The tasks that a worker knows, and the code that runs them.
+//! The handlers of a worker, by task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,7 +12,7 @@ use super::cancellation::Reason;
 use super::context::Context;
 use super::middleware::{Layer, around, caught};
 use super::outcome::{
-    HandlerResult, IntoOutcome, JobError, Outcome, Verdict, settle, settle_stopped,
+    HandlerResult, IntoOutcome, JobError, Outcome, Verdict, verdict_on, verdict_on_stop,
 };
 use crate::json::Json;
 use crate::telemetry::{Ended, Execution};
@@ -20,16 +20,16 @@ use crate::telemetry::{Ended, Execution};
 pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
 pub(crate) type Handler<S> = Arc<dyn Fn(Json, Context<S>) -> Running + Send + Sync>;
 
-/// Handlers by task, and the one for everything else.
+/// Handlers by task, and the one for all other tasks.
 pub(crate) struct Handlers<S> {
     by_task: HashMap<String, Handler<S>>,
     any: Option<Handler<S>>,
-    /// What is around all of them, the outermost first.
+    /// The middleware around all of them, the outermost first.
     layers: Vec<Layer<S>>,
-    /// What is around one of them, within those above.
+    /// The middleware around one of them, inside those above.
     task_layers: Vec<(String, Layer<S>)>,
-    /// A task that was given a second handler: found when the worker starts.
-    twice: Option<String>,
+    /// A task with two handlers: refused when the worker starts.
+    duplicate: Option<String>,
 }
 
 impl<S: Send + Sync + 'static> Handlers<S> {
@@ -39,13 +39,13 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             any: None,
             layers: Vec::new(),
             task_layers: Vec::new(),
-            twice: None,
+            duplicate: None,
         }
     }
 
     pub(crate) fn insert(&mut self, task: String, handler: Handler<S>) {
         if self.by_task.insert(task.clone(), handler).is_some() {
-            self.twice.get_or_insert(task);
+            self.duplicate.get_or_insert(task);
         }
     }
 
@@ -61,11 +61,11 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.task_layers.push((task, layer));
     }
 
-    /// What is wrong with them, and what to do.
+    /// Returns what is wrong with them and what to do, if anything is.
     pub(crate) fn mistake(&self) -> Option<String> {
-        if let Some(task) = &self.twice {
+        if let Some(task) = &self.duplicate {
             return Some(format!(
-                "task \"{task}\" has two handlers in one worker; give each task one"
+                "task \"{task}\" has two handlers in one worker; remove one"
             ));
         }
         if self.by_task.is_empty() && self.any.is_none() {
@@ -79,7 +79,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             .iter()
             .find(|(task, _)| !self.knows(task))?;
         Some(format!(
-            "there is middleware for task \"{task}\", for which this worker has no handler; add it, or correct the name"
+            "there is middleware for task \"{task}\", for which this worker has no handler; add one, or correct the name"
         ))
     }
 
@@ -87,7 +87,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.any.is_some() || self.by_task.contains_key(task)
     }
 
-    /// The filter of the claim; none when there is a handler for everything.
+    /// Returns the filter of the claim; none when there is a handler for all tasks.
     pub(crate) fn tasks(&self) -> Option<Vec<String>> {
         match self.any {
             Some(_) => None,
@@ -95,7 +95,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         }
     }
 
-    /// The handler of a task, with all that is around it.
+    /// Returns the handler of a task, wrapped in its middleware.
     pub(crate) fn get(&self, task: &str) -> Option<Handler<S>> {
         let handler = self.by_task.get(task).or(self.any.as_ref())?;
         let own = self.task_layers.iter().filter(|(name, _)| name == task);
@@ -106,7 +106,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
     }
 }
 
-/// A typed async function as a handler.
+/// Turns a typed async function into a handler.
 pub(crate) fn handler<S, T, F, Fut, R>(function: F) -> Handler<S>
 where
     S: Send + Sync + 'static,
@@ -124,10 +124,10 @@ where
                 })
             })
         }
-        // JSON that no type can hold so: too deep, or a number out of every range.
+        // JSON that no type can hold: nested too deeply, or a number out of every range.
         Err(error) if error.is_syntax() => Box::pin(async move {
             Err(JobError::permanent(format!(
-                "the input cannot be decoded: {error}; a handler that takes trax_client::Json gets its text"
+                "the input cannot be decoded: {error}; a handler that takes trax_client::Json receives it as text"
             )))
         }),
         // Not permanent: in a rolling deployment the next attempt may meet the newer code.
@@ -149,7 +149,7 @@ pub(crate) async fn attempt<S>(
 ) -> Verdict {
     let cancellation = ctx.cancellation().clone();
     if let Some(reason) = cancellation.reason() {
-        return settle_stopped(reason);
+        return verdict_on_stop(reason);
     }
     let execution = Execution::of(&ctx);
     let running = execution.around(caught(|| handler(input, ctx)));
@@ -161,15 +161,15 @@ pub(crate) async fn attempt<S>(
     let (verdict, panicked) = tokio::select! {
         result = running => {
             let panicked = result.as_ref().is_err_and(JobError::is_panic);
-            (settle(result, cancellation.reason()), panicked)
+            (verdict_on(result, cancellation.reason()), panicked)
         }
-        reason = overdue => (settle_stopped(reason), false),
+        reason = overdue => (verdict_on_stop(reason), false),
     };
     execution.ended(in_short(&verdict, panicked, cancellation.reason()));
     verdict
 }
 
-/// The verdict in few words, for those who watch.
+/// Returns the verdict in a few words, for telemetry.
 fn in_short(verdict: &Verdict, panicked: bool, reason: Option<Reason>) -> Ended<'_> {
     let (outcome, failure) = match (verdict, reason) {
         (Verdict::Complete(_) | Verdict::Recorded, _) => ("completed", None),

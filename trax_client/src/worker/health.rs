@@ -1,9 +1,9 @@
-//! Whether a worker lives, and whether it is ready, for those who watch over it.
+//! Whether a worker is live and ready, for probes and supervisors.
 //!
-//! Words: it *lives* while both of its loops (claims, heartbeats) come round within the stall
-//! limit; it is *ready* when, besides, it has reached the database, no call is failing or
-//! unanswered for so long, and no stop has begun. Enters: each round of a loop, each success and
-//! failure of a call. Leaves: yes, or one line that says why not.
+//! Words: it is *live* while each of its loops (claims, heartbeats) iterates at least once within
+//! the stall limit; it is *ready* when in addition it has reached the database, no call is failing
+//! or unanswered for that long, and no stop has begun. Enters: each iteration of a loop, each
+//! success and failure of a call. Leaves: yes, or one line that says why not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +13,7 @@ use tokio::sync::Notify;
 use super::event::brief;
 use super::shutdown::{Phase, Shutdown};
 
-/// What a worker says of itself, from any thread: also while the runtime that it works on is
-/// blocked.
+/// The health of a worker, available on any thread, even while the worker's runtime is blocked.
 ///
 /// [`Worker::health_address`](super::Worker::health_address) serves the same as `/livez` and
 /// `/readyz`.
@@ -53,9 +52,9 @@ enum Stage {
 /// One loop and its connection.
 #[derive(Debug)]
 struct Round {
-    /// When it last came round.
+    /// When it last iterated.
     at: Instant,
-    /// Since when a call is unanswered.
+    /// When the unanswered call began.
     asking: Option<Instant>,
     /// Why the last call failed.
     trouble: Option<String>,
@@ -85,11 +84,11 @@ impl Health {
         }))
     }
 
-    /// Whether the worker's loops turn. One whose loops stand still claims nothing and tells
-    /// nothing: restart it.
+    /// Whether the worker's loops run. A worker whose loops stall claims and reports nothing:
+    /// restart it.
     ///
     /// # Errors
-    /// One line that says which loop stands still, or that the worker has ended.
+    /// One line that says which loop has stalled, or that the worker has ended.
     pub fn live(&self) -> Result<(), String> {
         self.facts().live(Instant::now())
     }
@@ -102,7 +101,7 @@ impl Health {
         let facts = self.facts();
         facts.live(Instant::now())?;
         if facts.stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {
-            return Err("stopping: it claims nothing more".to_owned());
+            return Err("stopping: no more jobs are claimed".to_owned());
         }
         facts.ready(Instant::now())
     }
@@ -112,22 +111,22 @@ impl Health {
         self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The run begins; it has ended when the guard is dropped.
+    /// Marks the worker as running until the returned guard is dropped.
     pub(crate) fn begin(&self, stall_limit: Duration) -> Running {
         let mut facts = self.facts();
         facts.stage = Stage::Running;
         facts.stall_limit = stall_limit;
-        facts.claim = Round::new(Some("the database was not reached yet".to_owned()));
+        facts.claim = Round::new(Some("the database has not been reached yet".to_owned()));
         facts.heartbeat = Round::new(None);
         Running(self.clone())
     }
 
-    /// How often each loop has to come round, so that none seems to stand still.
+    /// Returns how often each loop has to iterate so that it does not count as stalled.
     pub(crate) fn round(&self) -> Duration {
         self.facts().stall_limit / 4
     }
 
-    pub(crate) fn turned(&self, part: Part) {
+    pub(crate) fn iterated(&self, part: Part) {
         self.facts().of(part).at = Instant::now();
     }
 
@@ -158,13 +157,13 @@ impl Health {
         }
     }
 
-    /// Returns when something other than the time may have changed the answers.
+    /// Returns when the answers may have changed for another reason than the passing of time.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 }
 
-/// A run; its end is the end of the worker.
+/// A running worker; dropping it marks the worker as ended.
 pub(crate) struct Running(Health);
 
 impl Drop for Running {
@@ -189,11 +188,11 @@ impl Facts {
             Stage::Ended => return Err("the worker has ended".to_owned()),
         }
         for (what, round) in [("claim", &self.claim), ("heartbeat", &self.heartbeat)] {
-            let stands = now.saturating_duration_since(round.at);
-            if stands > self.stall_limit {
+            let stalled = now.saturating_duration_since(round.at);
+            if stalled > self.stall_limit {
                 return Err(format!(
-                    "the {what} loop has stood still for {:.1} s",
-                    stands.as_secs_f64()
+                    "the {what} loop has stalled for {:.1} s",
+                    stalled.as_secs_f64()
                 ));
             }
         }
@@ -241,7 +240,7 @@ mod tests {
     fn a_worker_is_ready_from_its_first_contact_to_its_stop() {
         let (health, shutdown, running) = running();
         assert!(health.live().is_ok());
-        assert!(why_not(health.ready()).contains("not reached yet"));
+        assert!(why_not(health.ready()).contains("not been reached yet"));
         health.reached(Part::Claim);
         assert_eq!(health.ready(), Ok(()));
         health.troubled(Part::Heartbeat, "cut");
@@ -261,7 +260,7 @@ mod tests {
         let later = facts.claim.at + LIMIT;
         assert_eq!(facts.live(later), Ok(()));
         let said = why_not(facts.live(later + Duration::from_secs(1)));
-        assert_eq!(said, "the claim loop has stood still for 11.0 s");
+        assert_eq!(said, "the claim loop has stalled for 11.0 s");
     }
 
     #[test]

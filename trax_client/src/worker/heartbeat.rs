@@ -1,8 +1,8 @@
 //! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
-//! the caller's runtime does not lose its lease by that.
+//! the caller's runtime does not lose its lease.
 //!
-//! Every third of a lease one call extends all leases in hand. With none in hand it sends nothing.
-//! What handlers say of their progress goes the same way, twice a second at most.
+//! Every third of a lease one call extends all held leases; without any it sends nothing. Progress
+//! reports of handlers are sent the same way, at most twice a second.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,23 +12,23 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::connection::{Backoff, Connection, answered, open};
+use super::connection::{Backoff, Connection, answer_within, open};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
-use super::held::Held;
-use super::nudge::nudge;
+use super::held_leases::HeldLeases;
+use super::keep_polling::keep_polling;
 use crate::address::Address;
 use crate::client::Client;
-use crate::clock::{LOOK, Moment};
+use crate::clock::{CHECK_PERIOD, Moment};
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 
-/// How many leases one call extends.
+/// The most leases that one call extends.
 const BATCH: usize = 1000;
-/// From one round of progress reports to the next.
+/// The time from one round of progress reports to the next.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
-/// A busy machine takes so long for a call.
+/// A call may take this long on a busy machine.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(500);
 
 /// The thread; it ends when this is dropped.
@@ -40,7 +40,7 @@ pub(crate) struct Heartbeat {
 impl Heartbeat {
     pub(crate) fn start(
         address: Address,
-        held: Arc<Held>,
+        held: Arc<HeldLeases>,
         lease: Duration,
         events: Events,
         health: Health,
@@ -50,8 +50,8 @@ impl Heartbeat {
             .enable_all()
             .build()
             .map_err(|error| Error::Conversion(error.into()))?;
-        let worked_on = Handle::current();
-        let mut heart = Heart {
+        let workers_runtime = Handle::current();
+        let mut heart = HeartbeatLoop {
             address,
             held: Arc::clone(&held),
             lease,
@@ -66,7 +66,7 @@ impl Heartbeat {
                 runtime.block_on(async {
                     tokio::select! {
                         () = heart.run(stopped) => {}
-                        () = nudge(worked_on, &held) => {}
+                        () = keep_polling(workers_runtime, &held) => {}
                     }
                 });
             })
@@ -82,15 +82,15 @@ impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // It stops at its next await; a panic there has been printed already.
-            if thread.join().is_err() {}
+            // It stops at its next await. An error is a panic, which has been printed already.
+            thread.join().ok();
         }
     }
 }
 
-struct Heart {
+struct HeartbeatLoop {
     address: Address,
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
     lease: Duration,
     events: Events,
     health: Health,
@@ -98,7 +98,7 @@ struct Heart {
     failing: bool,
 }
 
-impl Heart {
+impl HeartbeatLoop {
     async fn run(&mut self, mut stopped: watch::Receiver<bool>) {
         let period = self.lease / 3;
         let mut backoff = Backoff::new(period);
@@ -107,10 +107,10 @@ impl Heart {
         let mut reported = false;
         let (health, held) = (self.health.clone(), Arc::clone(&self.held));
         loop {
-            self.health.turned(Part::Heartbeat);
+            self.health.iterated(Part::Heartbeat);
             let now = Moment::now();
             let wake = match self.held.earliest_end() {
-                Some(end) => end.min(next).min(now + LOOK),
+                Some(end) => end.min(next).min(now + CHECK_PERIOD),
                 None => next,
             };
             let wake = if reported {
@@ -132,7 +132,7 @@ impl Heart {
             {
                 let all = tokio::select! {
                     _ = stopped.changed() => return,
-                    all = waited_for(&health, &held, self.report(left)) => all,
+                    all = wait_for(&health, &held, self.report(left)) => all,
                 };
                 reported = !all;
                 next_report = Moment::now() + REPORT_PERIOD;
@@ -143,7 +143,7 @@ impl Heart {
             health.asking(Part::Heartbeat);
             let beat = tokio::select! {
                 _ = stopped.changed() => return,
-                beat = waited_for(&health, &held, tokio::time::timeout(period, self.beat())) => beat,
+                beat = wait_for(&health, &held, tokio::time::timeout(period, self.beat())) => beat,
             };
             let beat = beat.unwrap_or_else(|_| Err(Error::unanswered(period)));
             let wait = match beat {
@@ -158,19 +158,19 @@ impl Heart {
         }
     }
 
-    /// Tells what handlers reported, if that is done before the next heartbeat; false when
-    /// something is left to tell.
+    /// Sends the progress reports of handlers if that is done before the next heartbeat; false when
+    /// some remain.
     async fn report(&mut self, limit: Duration) -> bool {
         let reports = self.held.take_reports();
-        let told = tokio::time::timeout(limit, self.tell(&reports)).await;
-        let all = matches!(told, Ok(Ok(())));
+        let sent = tokio::time::timeout(limit, self.send(&reports)).await;
+        let all = matches!(sent, Ok(Ok(())));
         if !all {
-            self.held.put_back(reports);
+            self.held.restore_reports(reports);
         }
         all
     }
 
-    async fn tell(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
+    async fn send(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => open(&self.address).await?,
@@ -181,7 +181,7 @@ impl Heart {
                 Ok(true) => {}
                 Ok(false) => self.held.lost(*job_id, *token),
                 Err(error) if error.is_transient() => return Err(error),
-                Err(error) => self.events.tell(Event::ProgressRefused {
+                Err(error) => self.events.emit(Event::ProgressRefused {
                     job_id: *job_id,
                     error: error.to_string(),
                 }),
@@ -192,7 +192,7 @@ impl Heart {
         Ok(())
     }
 
-    /// Extends every lease in hand.
+    /// Extends every held lease.
     async fn beat(&mut self) -> Result<()> {
         let leases = self.held.snapshot();
         for batch in leases.chunks(BATCH) {
@@ -204,16 +204,16 @@ impl Heart {
             let client = Client::new(&*connection);
             let ahead = self.held.ahead(batch);
             let call = client.heartbeat_ahead(batch, Some(self.lease), &ahead);
-            let beats = answered(self.limit(), call).await?;
-            self.held.note(batch, &beats, sent, self.lease);
+            let beats = answer_within(self.limit(), call).await?;
+            self.held.record_beats(batch, &beats, sent, self.lease);
             // Only a connection that answered is kept.
             self.connection = Some(connection);
         }
         Ok(())
     }
 
-    /// How long a call may be unanswered: on another connection there is time for a second one
-    /// before the lease ends.
+    /// Returns how long a call may stay unanswered: there must be time for a second one, on another
+    /// connection, before the lease ends.
     fn limit(&self) -> Duration {
         (self.lease / 6).max(SHORTEST_LIMIT).min(self.lease / 3)
     }
@@ -221,7 +221,7 @@ impl Heart {
     fn succeeded(&mut self) {
         self.health.reached(Part::Heartbeat);
         if std::mem::take(&mut self.failing) {
-            self.events.tell(Event::Recovered {
+            self.events.emit(Event::Recovered {
                 during: "heartbeat",
             });
         }
@@ -231,7 +231,7 @@ impl Heart {
         self.failing = true;
         let error = error.to_string();
         self.health.troubled(Part::Heartbeat, &error);
-        self.events.tell(Event::Trouble {
+        self.events.emit(Event::Trouble {
             during: "heartbeat",
             error,
             retry_in,
@@ -240,14 +240,14 @@ impl Heart {
     }
 }
 
-/// Waits for a call of the server; the loop lives meanwhile, and leases end.
-async fn waited_for<T>(health: &Health, held: &Held, call: impl Future<Output = T>) -> T {
+/// Waits for a call; meanwhile it keeps the loop alive and expires leases.
+async fn wait_for<T>(health: &Health, held: &HeldLeases, call: impl Future<Output = T>) -> T {
     tokio::pin!(call);
     loop {
         tokio::select! {
             answer = &mut call => return answer,
-            () = tokio::time::sleep(health.round().min(LOOK)) => {
-                health.turned(Part::Heartbeat);
+            () = tokio::time::sleep(health.round().min(CHECK_PERIOD)) => {
+                health.iterated(Part::Heartbeat);
                 held.expire(Moment::now());
             }
         }

@@ -1,5 +1,4 @@
-//! One job, executed where the caller stands: no loop, no thread, no heartbeat. For tests of
-//! handlers.
+//! Executes one job inline, without loop, thread or heartbeat, for tests of handlers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,9 +8,9 @@ use tokio_postgres::GenericClient;
 use super::cancellation::{Reason, cancellation};
 use super::context::Context;
 use super::handler::attempt;
-use super::held::Held;
+use super::held_leases::HeldLeases;
 use super::outcome::Verdict;
-use super::telling::{Answer, Settled, tell};
+use super::report::{Answer, UnreportedOutcome, report};
 use super::{Worker, check};
 use crate::client::Client;
 use crate::clock::Moment;
@@ -21,16 +20,16 @@ use crate::json::Json;
 use crate::testkit::{self, Ended, Ran};
 
 impl<S: Send + Sync + 'static> Worker<S> {
-    /// Claims one job of `task`, executes it with everything that is around its handler, and tells
-    /// its outcome: all of it here and now, over `db`, which may be a transaction.
+    /// Claims one job of `task`, executes it with the middleware of its handler, and reports its
+    /// outcome, all of it before returning and over `db`, which may be a transaction.
     ///
     /// The address of the worker is not used, and nothing runs beside the handler: no heartbeat
-    /// extends the lease, and no timeout or cancellation is heard of ([`Worker::run_one_until`]
-    /// brings one about).
+    /// extends the lease, and no timeout or cancellation arrives ([`Worker::run_one_until`]
+    /// simulates one).
     ///
     /// # Errors
-    /// When no job of the task is ready: the text shows what waits instead. What a handler does
-    /// wrong is no error here, but in [`Ran`].
+    /// When no job of the task is ready: the text shows what waits instead. A failure of the
+    /// handler is no error here; it is in [`Ran`].
     pub async fn run_one<C: GenericClient + Sync>(
         &self,
         db: &C,
@@ -39,7 +38,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.run_one_until(db, task, std::future::pending()).await
     }
 
-    /// The same, and the handler is asked to stop when `stop` ends, with the reason that it gives.
+    /// Does the same, and asks the handler to stop when `stop` resolves, with the reason that it
+    /// returns.
     pub async fn run_one_until<C: GenericClient + Sync>(
         &self,
         db: &C,
@@ -59,7 +59,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             return Err(testkit::nothing_ready(db, task).await);
         };
 
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let (trigger, cancellation) = cancellation();
         let key = (claimed.job_id, claimed.token);
         let timeout = claimed.timeout;
@@ -72,7 +72,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             biased;
             verdict = &mut execution => verdict,
             reason = stop => {
-                trigger.fire(reason);
+                trigger.cancel(reason);
                 execution.await
             }
         };
@@ -81,8 +81,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             client.report_progress(key.0, key.1, progress).await?;
         }
         let (output, error) = result(&client, &claimed, &verdict).await?;
-        let settled = Settled::new(key.0, key.1, verdict);
-        let ended = ended(tell(&client, &self.events, &settled).await?)?;
+        let outcome = UnreportedOutcome::new(key.0, key.1, verdict);
+        let ended = ended(report(&client, &self.events, &outcome).await?)?;
         Ok(Ran {
             job_id: key.0,
             attempt: claimed.attempt,
@@ -94,8 +94,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 }
 
-/// The output and the error of a verdict; the output of a handler that told it itself is in the
-/// run.
+/// Returns the output and the error of a verdict; if the handler reported the outcome itself, the
+/// output is in the run.
 async fn result<C: GenericClient + Sync>(
     client: &Client<'_, C>,
     claimed: &Claimed,
@@ -121,8 +121,8 @@ fn ended(answer: Answer) -> Result<Ended, testkit::Error> {
         Answer::Cancelled => Ok(Ended::Cancelled),
         Answer::Released => Ok(Ended::Released),
         Answer::Lost => Ok(Ended::Lost),
-        Answer::Untold => Err(testkit::Error::new(
-            "the server refused the outcome, and the failure in its place too",
+        Answer::Unreported => Err(testkit::Error::new(
+            "the server refused both the outcome and the failure reported in its place",
         )),
     }
 }

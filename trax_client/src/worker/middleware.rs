@@ -1,9 +1,9 @@
-//! What is done around every execution: timed, logged, looked at, refused.
+//! Functions that run around every execution, to time, log, inspect or refuse it.
 //!
 //! Enters: functions of the [`Context`] and of what comes [`Next`]. Leaves: one handler in which
-//! each is wrapped around those after it. Holds: those of the worker are outside of those of a
-//! task, each in the order in which it was added, and the handler is the innermost; a panic
-//! anywhere is the failure of this attempt.
+//! each is wrapped around those after it. Holds: those of the worker are outside those of a task,
+//! each in the order in which they were added, and the handler is the innermost; a panic anywhere
+//! fails this attempt.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -20,7 +20,7 @@ pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + S
 
 /// The rest of an execution: the middleware that was added later, and the handler.
 ///
-/// What does not run it refuses the job: with `Ok(Outcome::Snooze(..))`,
+/// Middleware that does not run it refuses the job: with `Ok(Outcome::Snooze(..))`,
 /// `Err(JobError::permanent(..))` or any other outcome.
 pub struct Next<S = ()> {
     inner: Handler<S>,
@@ -29,12 +29,12 @@ pub struct Next<S = ()> {
 }
 
 impl<S> Next<S> {
-    /// The input of the job, before the handler takes it.
+    /// Returns the input of the job.
     pub fn input(&self) -> &Json {
         &self.input
     }
 
-    /// Runs the rest, and returns its outcome. A panic in it is an error for which
+    /// Runs the rest, and returns its outcome. A panic becomes an error for which
     /// [`JobError::is_panic`] is true.
     pub async fn run(self) -> HandlerResult<Outcome> {
         let Next { inner, input, ctx } = self;
@@ -42,7 +42,7 @@ impl<S> Next<S> {
     }
 }
 
-/// A function as a layer.
+/// Turns a function into a layer.
 pub(crate) fn layer<S, F, Fut>(function: F) -> Layer<S>
 where
     F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
@@ -51,7 +51,7 @@ where
     Arc::new(move |ctx, next| Box::pin(function(ctx, next)))
 }
 
-/// `handler` inside of `layer`.
+/// Wraps `layer` around `handler`.
 pub(crate) fn around<S: Send + Sync + 'static>(layer: Layer<S>, handler: Handler<S>) -> Handler<S> {
     Arc::new(move |input, ctx: Context<S>| {
         let next = Next {
@@ -63,9 +63,9 @@ pub(crate) fn around<S: Send + Sync + 'static>(layer: Layer<S>, handler: Handler
     })
 }
 
-/// What a handler or a middleware comes to, a panic included.
+/// Runs a handler or a middleware, and turns a panic into an error.
 pub(crate) async fn caught(start: impl FnOnce() -> Running) -> HandlerResult<Outcome> {
-    // What panicked is only dropped: nobody sees what it left half done.
+    // After a panic the future is only dropped: nothing sees what it left half done.
     let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(panicked)?;
     poll_fn(
         |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {

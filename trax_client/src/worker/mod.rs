@@ -1,35 +1,35 @@
-//! A fleet member: claims jobs, runs handlers, tells outcomes.
+//! A worker: claims jobs, runs handlers, and reports outcomes.
 //!
-//! Two connections: one claims and tells outcomes (`link`), one extends leases (`heartbeat`, on its
-//! own thread). Between them the loop in `dispatch`.
+//! It has two connections: one claims and reports outcomes (`claim_connection`), one extends leases
+//! (`heartbeat`, on a thread of its own). Between them runs the loop in `dispatch`.
 //!
-//! Beside them may be a thread that answers probes and tells systemd (`watch`).
+//! A third thread, if asked for, answers probes and notifies systemd (`health_thread`).
 
 mod cancellation;
+mod claim_connection;
 pub(crate) mod connection;
 mod context;
 mod deadline;
 mod dispatch;
 mod event;
+mod exchange;
+mod fair_share;
 mod handler;
 mod health;
+mod health_thread;
 mod heartbeat;
-mod held;
+mod held_leases;
 #[cfg(feature = "testkit")]
 mod inline;
-mod line;
-mod link;
+mod keep_polling;
 mod middleware;
-mod nudge;
 mod outcome;
 mod pace;
+mod report;
 mod shutdown;
 mod summary;
 mod systemd;
 mod task;
-mod telling;
-mod turns;
-mod watch;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -47,16 +47,16 @@ pub use self::shutdown::Shutdown;
 pub use self::summary::{Stopped, Summary};
 pub use self::task::{FromContext, FromState, State, Task, TaskHandler};
 
+use self::claim_connection::{ClaimConnection, Startup};
 use self::connection::{hardened, random};
 use self::dispatch::Dispatch;
 use self::event::Events;
+use self::fair_share::FairShare;
 use self::handler::{Handlers, handler};
+use self::health_thread::{HealthOptions, HealthThread};
 use self::heartbeat::Heartbeat;
-use self::held::Held;
-use self::link::{First, Link};
+use self::held_leases::HeldLeases;
 use self::middleware::layer;
-use self::turns::Turns;
-use self::watch::{Watch, Watchers};
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
@@ -76,21 +76,21 @@ pub(crate) struct Setup<S> {
     until_empty: bool,
 }
 
-/// Claims jobs and runs handlers until it is told to stop.
+/// Claims jobs and runs handlers until it is stopped.
 ///
-/// What a handler does to itself it does to no other:
+/// A handler that misbehaves harms no other:
 /// - One that **panics** fails its attempt with the panic's text; the job is retried as after any
 ///   error.
 /// - One that **blocks its thread** keeps its lease, for heartbeats have a thread of their own, and
 ///   others run on the runtime's other threads. When every thread is blocked (a runtime of one
 ///   thread has one), claims, other handlers and the end of the worker wait, and after the stall
-///   limit [`Health`] says so: run such code under `tokio::task::block_in_place` or
+///   limit [`Health`] reports it: run such code under `tokio::task::block_in_place` or
 ///   `spawn_blocking`.
 /// - One that **ignores its cancellation** is dropped at its next await after
-///   [`Worker::cancel_patience`]; at a stop one that cannot be dropped is left behind. Its job ends
-///   as if it had obeyed.
+///   [`Worker::cancel_patience`]; during a stop one that cannot be dropped is abandoned. Its job
+///   ends as if it had obeyed.
 /// - One whose **output is too large** (`trax.max_input_bytes`, 1 MB) fails its attempt with
-///   SQLSTATE 54000, and holds up no other outcome.
+///   SQLSTATE 54000, and delays no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
@@ -99,38 +99,38 @@ pub struct Worker<S = ()> {
     address: Address,
     name: String,
     groups: Option<Vec<String>>,
-    turns: bool,
+    take_turns: bool,
     schedules: Vec<Manifest>,
     signals: bool,
     events: Events,
     shutdown: Shutdown,
     health: Health,
-    watchers: Watchers,
+    health_options: HealthOptions,
     setup: Setup<S>,
 }
 
 impl Worker<()> {
-    /// A worker without shared state.
+    /// Returns a worker without shared state.
     pub fn new(address: impl Into<Address>) -> Self {
         Self::with_state(address, ())
     }
 }
 
 impl<S: Send + Sync + 'static> Worker<S> {
-    /// A worker whose handlers share `state`.
+    /// Returns a worker whose handlers share `state`.
     pub fn with_state(address: impl Into<Address>, state: S) -> Self {
         let shutdown = Shutdown::new();
         Worker {
             address: address.into(),
             name: default_name(),
             groups: None,
-            turns: false,
+            take_turns: false,
             schedules: Vec::new(),
             signals: true,
             events: Events::to_logs(),
             health: Health::new(shutdown.clone()),
             shutdown,
-            watchers: Watchers::default(),
+            health_options: HealthOptions::default(),
             setup: Setup {
                 handlers: Handlers::new(),
                 state: Arc::new(state),
@@ -191,8 +191,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     ///     mailer.send(&mail.to).await
     /// }
     ///
-    /// # async fn example(address: trax_client::Address) -> Result<(), Box<dyn std::error::Error>> {
-    /// Worker::with_state(address, Mailer).task(send_mail).run().await?;
+    /// # async fn example(address: trax_client::Address) -> Result<(), Box<dyn std::error::Error>>
+    /// { Worker::with_state(address, Mailer).task(send_mail).run().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -241,9 +241,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// A manifest that is stored when the worker starts, so that a schedule can stand beside its
+    /// Stores a manifest when the worker starts, so that a schedule can be declared next to its
     /// handler. Its task must have a handler in this worker, and the worker's role the level
-    /// `admin`. Storing it again moves no run.
+    /// `admin`. Storing it again does not move its next run.
     pub fn schedule(mut self, manifest: Manifest) -> Self {
         self.schedules.push(manifest);
         self
@@ -261,7 +261,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How many jobs may wait here beside those that run (100); reached only by short jobs.
+    /// How many jobs may wait here besides those that run (100); only short jobs reach it.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.setup.prefetch = jobs;
         self
@@ -276,11 +276,11 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Lets tasks take turns: while jobs of several wait, each gets an equal share of this worker.
     ///
     /// Otherwise the oldest job of the highest priority is next, whatever its task: none starves,
-    /// but a job waits behind all that are older, and a long backlog of one task is in front of the
-    /// young jobs of every other. With turns age and priority count within a task. Without effect
-    /// on [`Worker::handle_any`], which has no list of tasks.
+    /// but a job waits for all older ones, and a long backlog of one task delays the younger jobs
+    /// of every other. When tasks take turns, age and priority count within a task. This has no
+    /// effect on [`Worker::handle_any`], which has no list of tasks.
     pub fn take_turns(mut self) -> Self {
-        self.turns = true;
+        self.take_turns = true;
         self
     }
 
@@ -290,48 +290,48 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How often to ask an empty queue (200 ms). Up to five times slower when idle for long, and up
-    /// to 25 times while the server's notifications announce work.
+    /// How often to poll an empty queue (200 ms). Up to five times slower after a long idle time,
+    /// and up to 25 times while the server's notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.setup.poll_interval = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// How long running handlers may go on after the first signal (30 s).
+    /// How long running handlers may continue after the first signal (30 s).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.setup.grace = grace;
         self
     }
 
-    /// How long a handler may go on after its cancellation before it is dropped (10 s).
+    /// How long a handler may continue after its cancellation before it is dropped (10 s).
     pub fn cancel_patience(mut self, patience: Duration) -> Self {
         self.setup.cancel_patience = patience;
         self
     }
 
-    /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is one of this
-    /// machine only): 200, or 503 and one line that says why not. What they mean is told at
-    /// [`Health`].
+    /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is reachable
+    /// from this machine only): 200, or 503 and one line that says why not. [`Health`] describes
+    /// what they mean.
     pub fn health_address(mut self, address: impl Into<String>) -> Self {
-        self.watchers.address = Some(address.into());
+        self.health_options.address = Some(address.into());
         self
     }
 
-    /// Tells systemd of readiness, status and stop, and feeds its watchdog while the worker lives;
-    /// without a manager that wants to hear (`Type=notify`) nothing.
+    /// Notifies systemd of readiness, status and stop, and feeds its watchdog while the worker
+    /// lives. Does nothing unless systemd asks for it (`Type=notify`).
     pub fn notify_systemd(mut self) -> Self {
-        self.watchers.systemd = true;
+        self.health_options.systemd = true;
         self
     }
 
-    /// How long a loop may stand still, or the database be silent, before [`Health`] says so (30
-    /// s). Longer than what handlers block their threads for.
+    /// How long a loop may stall, or the database not answer, before [`Health`] reports it (30 s).
+    /// Must be longer than handlers block their threads.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.setup.stall_limit = limit.max(Duration::from_millis(100));
         self
     }
 
-    /// Stops when a claim finds nothing and nothing is in hand.
+    /// Stops when a claim finds no job and the worker holds none.
     pub fn until_empty(mut self) -> Self {
         self.setup.until_empty = true;
         self
@@ -343,43 +343,43 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Where events go, in place of the program's `tracing` subscriber, or of standard error if it
-    /// has none.
+    /// Sends events to a function instead of the program's `tracing` subscriber, or standard error
+    /// if it has none.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::new(listener);
         self
     }
 
-    /// A handle that stops this worker.
+    /// Returns a handle that stops this worker.
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
-    /// What this worker says of itself while it runs, for a program that answers probes itself.
+    /// Returns the health of this worker while it runs, for a program that answers probes itself.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
 
     /// Runs until a signal, [`Shutdown`] or an empty queue ends it.
     ///
-    /// A server that cannot be reached is waited for, at the start too.
+    /// It waits for a server that cannot be reached, also at the start.
     ///
     /// # Errors
-    /// At the start only: [`Error::Setup`] when it was put together wrong or cannot serve its
-    /// health, and what the server refuses of the schedules and of the first claim (no extension,
-    /// no right, a bad filter).
+    /// At the start only: [`Error::Setup`] when the worker is configured wrong or cannot serve its
+    /// health, and errors of the server for the schedules and the first claim (no extension, no
+    /// right, a bad filter).
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,
             name,
             groups,
-            turns,
+            take_turns,
             schedules,
             signals,
             events,
             shutdown,
             health,
-            watchers,
+            health_options,
             setup,
         } = self;
         check(&setup.handlers, &schedules)?;
@@ -389,9 +389,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
             None
         };
         let running = health.begin(setup.stall_limit);
-        let watch = Watch::start(watchers, &health, &shutdown, &events)?;
+        let health_thread = HealthThread::start(health_options, &health, &shutdown, &events)?;
         let address = hardened(address, &name, setup.lease);
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldLeases::default());
         let heartbeat = Heartbeat::start(
             address.clone(),
             Arc::clone(&held),
@@ -402,33 +402,33 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let mut options = ClaimOptions::new().worker(name).lease(setup.lease);
         options.tasks = setup.handlers.tasks();
         options.groups = groups;
-        let link = Link {
+        let connection = ClaimConnection {
             address,
-            turns: Turns::new(turns, options.tasks.as_deref()),
+            fair_share: FairShare::new(take_turns, options.tasks.as_deref()),
             options,
             events,
             shutdown,
             health,
-            limit: Link::limit(setup.lease),
-            state: link::State::new(),
-            first: Some(First { schedules }),
+            limit: ClaimConnection::limit(setup.lease),
+            state: claim_connection::ExchangeState::new(),
+            startup: Some(Startup { schedules }),
         };
-        let summary = Dispatch::new(Arc::new(setup), held, link).run().await;
-        // Only now: leases are extended until the last outcome is told.
+        let summary = Dispatch::new(Arc::new(setup), held, connection).run().await;
+        // Only now: leases are extended until the last outcome is reported.
         drop(heartbeat);
-        drop((watch, running));
+        drop((health_thread, running));
         summary
     }
 }
 
-/// What is wrong with a worker before it starts.
+/// Checks a worker before it starts.
 fn check<S: Send + Sync + 'static>(handlers: &Handlers<S>, schedules: &[Manifest]) -> Result<()> {
     let mistake = handlers.mistake().or_else(|| {
         let unhandled = schedules
             .iter()
             .find(|manifest| !handlers.knows(manifest.task()))?;
         Some(format!(
-            "the schedule \"{}\" is of task \"{}\", for which this worker has no handler; add it, or store the \
+            "the schedule \"{}\" runs task \"{}\", for which this worker has no handler; add one, or store the \
              schedule elsewhere",
             unhandled.name(),
             unhandled.task()

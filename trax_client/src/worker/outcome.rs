@@ -1,7 +1,7 @@
-//! What a handler says at its end, and what the worker makes of it.
+//! What a handler returns, and what the worker reports for it.
 //!
 //! Enters: a handler's result and the reason for which it was asked to stop. Leaves: one `Verdict`
-//! to tell the server. A stop that is not the job's fault never spends an attempt.
+//! to report to the server. A stop that is not the job's fault never uses up an attempt.
 
 use std::any::Any;
 use std::fmt;
@@ -18,20 +18,20 @@ use crate::sql::Interval;
 /// How an attempt ended well.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Completed; the output is kept in the run.
+    /// Completed; the output is stored in the run.
     Output(Json),
     /// The handler already called `complete` in its own transaction.
     Recorded,
-    /// Not now: back to the queue for this long, without spending an attempt.
+    /// Not now: the job waits this long, without using up an attempt.
     Snooze(Duration),
-    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a
+    /// No longer worth doing, for this reason: the job ends as cancelled, neither retried nor a
     /// dead letter.
     Cancelled(String),
 }
 
 /// Turns what a handler returns into an outcome; every serializable value is an output.
 pub trait IntoOutcome {
-    /// The outcome, or why the output cannot be written as JSON.
+    /// Returns the outcome, or why the output cannot be written as JSON.
     fn into_outcome(self) -> Result<Outcome, serde_json::Error>;
 }
 
@@ -57,7 +57,7 @@ pub struct JobError {
     instead: Option<Instead>,
 }
 
-/// What an error means that is no failure.
+/// What an error means when it is not a failure.
 #[derive(Clone, Debug)]
 enum Instead {
     Snooze(Duration),
@@ -66,7 +66,7 @@ enum Instead {
 }
 
 impl JobError {
-    /// Failed; retried after the job's own delay while attempts are left.
+    /// Returns a failure; the job is retried after its own delay while attempts are left.
     pub fn new(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error),
@@ -74,7 +74,7 @@ impl JobError {
         }
     }
 
-    /// Failed for good: no further attempt.
+    /// Returns a permanent failure: there is no further attempt.
     pub fn permanent(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error).permanent(),
@@ -82,7 +82,7 @@ impl JobError {
         }
     }
 
-    /// Not now: back to the queue for this long, without spending an attempt.
+    /// Not now: the job waits this long, without using up an attempt.
     pub fn snooze(delay: Duration) -> Self {
         JobError {
             failure: Failure::new("snoozed"),
@@ -90,7 +90,7 @@ impl JobError {
         }
     }
 
-    /// Not worth doing any more, for this reason: the job ends as cancelled, neither retried nor a
+    /// No longer worth doing, for this reason: the job ends as cancelled, neither retried nor a
     /// dead letter.
     pub fn cancelled(reason: impl Into<String>) -> Self {
         JobError {
@@ -99,30 +99,30 @@ impl JobError {
         }
     }
 
-    /// What a panic left.
+    /// Returns the failure of a handler that panicked.
     pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text = payload
             .downcast_ref::<&str>()
             .copied()
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("with something that is not text");
+            .unwrap_or("with a value that is not text");
         JobError {
             instead: Some(Instead::Panic),
             ..JobError::new(format!("panicked: {text}"))
         }
     }
 
-    /// Whether no further attempt follows, whatever is left.
+    /// Returns whether no further attempt follows, even if attempts are left.
     pub fn is_permanent(&self) -> bool {
         self.failure.permanent == Some(true)
     }
 
-    /// Whether the handler, or a middleware around it, panicked.
+    /// Returns whether the handler, or a middleware around it, panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self.instead, Some(Instead::Panic))
     }
 
-    /// How long the job shall wait without having spent an attempt, if it is to.
+    /// Returns how long the job is to wait without using up an attempt, if it is.
     pub fn snoozes_for(&self) -> Option<Duration> {
         match self.instead {
             Some(Instead::Snooze(delay)) => Some(delay),
@@ -130,13 +130,13 @@ impl JobError {
         }
     }
 
-    /// Retried after this delay in place of the job's own.
+    /// Retries after this delay instead of the job's own.
     pub fn retry_in(mut self, delay: Duration) -> Self {
         self.failure = self.failure.retry_in(delay);
         self
     }
 
-    /// Structured detail, kept in the run.
+    /// Adds structured detail, stored in the run.
     pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.failure = self.failure.detail(detail);
         self
@@ -155,11 +155,11 @@ impl fmt::Display for JobError {
     }
 }
 
-/// What to tell the server about one lease.
+/// What to report to the server about one lease.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Complete(Option<Json>),
-    /// Nothing to tell: the handler did.
+    /// Nothing: the handler has reported it.
     Recorded,
     Fail(Failure),
     Release(Option<Interval>),
@@ -167,8 +167,8 @@ pub(crate) enum Verdict {
     CancelOwn(String),
 }
 
-/// The verdict on a handler that ended by itself.
-pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> Verdict {
+/// Returns the verdict on a handler that ended by itself.
+pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>) -> Verdict {
     match (result, reason) {
         // Done is done: the server decides whether the lease still counts.
         (Ok(Outcome::Output(output)), _) => {
@@ -178,7 +178,7 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
         (Err(error), _) if error.is_panic() => Verdict::Fail(error.failure),
         (Ok(Outcome::Cancelled(reason)), _) => Verdict::CancelOwn(reason),
-        // Said on purpose, and the job's end: a stop does not take it back.
+        // The handler decided this, and it ends the job: a stop does not change it.
         (
             Err(JobError {
                 failure,
@@ -186,7 +186,7 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
             }),
             _,
         ) => Verdict::CancelOwn(failure.error),
-        (Err(_), Some(reason)) => settle_stopped(reason),
+        (Err(_), Some(reason)) => verdict_on_stop(reason),
         (
             Err(JobError {
                 instead: Some(Instead::Snooze(delay)),
@@ -198,12 +198,12 @@ pub(crate) fn settle(result: HandlerResult<Outcome>, reason: Option<Reason>) -> 
     }
 }
 
-/// The verdict on a handler that gave up, or was dropped, because it was asked to stop.
-pub(crate) fn settle_stopped(reason: Reason) -> Verdict {
+/// Returns the verdict on a handler that gave up, or was dropped, because it was asked to stop.
+pub(crate) fn verdict_on_stop(reason: Reason) -> Verdict {
     match reason {
         // After a timeout the server records the attempt as failed, and retries it.
         Reason::Cancelled | Reason::Timeout => Verdict::AcknowledgeCancel,
-        // A lease that only seems lost (no contact for its length) is given back, not spent.
+        // A lease that may only seem lost (no contact for its length) is released.
         Reason::LeaseLost | Reason::Shutdown => Verdict::Release(None),
     }
 }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_stop_that_is_not_the_jobs_fault_spends_no_attempt() {
         for reason in [Reason::LeaseLost, Reason::Shutdown] {
-            let verdict = settle(Err(JobError::new("interrupted")), Some(reason));
+            let verdict = verdict_on(Err(JobError::new("interrupted")), Some(reason));
             assert!(matches!(verdict, Verdict::Release(None)), "{verdict:?}");
         }
     }
@@ -226,7 +226,7 @@ mod tests {
     fn a_panic_is_the_jobs_fault_although_it_was_asked_to_stop() {
         let error = JobError::panicked(&"oops");
         assert!(error.is_panic() && !error.is_permanent());
-        let verdict = settle(Err(error), Some(Reason::Shutdown));
+        let verdict = verdict_on(Err(error), Some(Reason::Shutdown));
         assert!(
             matches!(&verdict, Verdict::Fail(failure) if failure.error == "panicked: oops"),
             "{verdict:?}"
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_cancelled_or_late_handler_acknowledges() {
         for reason in [Reason::Cancelled, Reason::Timeout] {
-            let verdict = settle(Err(JobError::new("stop")), Some(reason));
+            let verdict = verdict_on(Err(JobError::new("stop")), Some(reason));
             assert!(matches!(verdict, Verdict::AcknowledgeCancel), "{verdict:?}");
         }
     }
@@ -248,7 +248,7 @@ mod tests {
                 Err(JobError::cancelled("gone")),
                 Ok(Outcome::Cancelled("gone".to_owned())),
             ] {
-                let verdict = settle(said, reason);
+                let verdict = verdict_on(said, reason);
                 assert!(matches!(&verdict, Verdict::CancelOwn(why) if why == "gone"));
             }
         }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_output_counts_although_a_cancel_was_requested() {
-        let verdict = settle(
+        let verdict = verdict_on(
             Ok(Outcome::Output(Value::from(1).into())),
             Some(Reason::Cancelled),
         );

@@ -1,18 +1,18 @@
-//! How eagerly to claim: how many jobs to have in hand, and when to ask an empty queue again.
+//! How eagerly to claim: how many jobs to hold, and when to poll an empty queue again.
 
 use std::time::{Duration, Instant};
 
 use super::connection::fraction;
 
-/// Jobs are fetched ahead for what handlers finish in this time, a few round trips.
-const AHEAD: Duration = Duration::from_millis(20);
-/// After this long without a job the polls grow slower.
+/// As many jobs are fetched ahead as handlers finish in this time, a few round trips.
+const PREFETCH_TIME: Duration = Duration::from_millis(20);
+/// After this long without a job polling slows down.
 const LONG_IDLE: Duration = Duration::from_secs(5);
-/// How many poll intervals lie between two polls, at most, when nothing else would tell of work.
-const SLOWEST: u32 = 5;
-/// How many, at least and at most, when notifications are relied on.
-const RELYING: (u32, u32) = (5, 25);
-/// How many notifications, at most, it takes to rely on them again after they failed.
+/// The most poll intervals between two polls when notifications are not relied on.
+const MOST_INTERVALS: u32 = 5;
+/// The least and the most when they are.
+const INTERVALS_WHEN_NOTIFIED: (u32, u32) = (5, 25);
+/// The most notifications that it takes to rely on them again after they failed.
 const MOST_NEEDED: u32 = 16;
 /// The longest wait after a notification is a random part of this, doubled that many times.
 const VAIN_DELAY: Duration = Duration::from_millis(1);
@@ -27,30 +27,31 @@ pub(crate) struct Pace {
     /// Jobs were fetched ahead in vain, and no handler has ended since.
     stalled: bool,
     idle_since: Instant,
-    slowness: u32,
-    /// When to claim if nobody tells of work before.
-    clock: Instant,
-    /// When to claim because somebody did.
-    summons: Option<Instant>,
-    /// The last claim brought something: the next one is no poll.
+    intervals: u32,
+    /// When to claim without a notification.
+    poll_at: Instant,
+    /// When to claim because of a notification or a new connection.
+    wakeup: Option<Instant>,
+    /// The last claim returned a job: the next one is no poll.
     more: bool,
     /// What the last claim was sent for.
     cause: Cause,
-    /// Notifications on this connection since they were last found missing.
-    heard: u32,
-    /// How many it takes to rely on them.
+    /// How many came on this connection since one was last found missing.
+    notifications: u32,
+    /// How many it takes to rely on notifications.
     needed: u32,
-    /// How many claims in a row came for a notification and brought nothing.
-    vain: u32,
+    /// How many claims in a row followed a notification and returned nothing.
+    vain_claims: u32,
 }
 
 /// Why a claim is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Cause {
-    /// Outcomes are told anyway, or the last claim left something.
-    Passing,
-    Summons,
-    Clock,
+    /// Outcomes are reported anyway, or the last claim left jobs.
+    Continuing,
+    Wakeup,
+    /// The poll interval is over.
+    Poll,
 }
 
 impl Pace {
@@ -67,66 +68,66 @@ impl Pace {
             average: None,
             stalled: false,
             idle_since: now,
-            slowness: 1,
-            clock: now,
-            summons: None,
+            intervals: 1,
+            poll_at: now,
+            wakeup: None,
             more: true,
-            cause: Cause::Passing,
-            heard: 0,
+            cause: Cause::Continuing,
+            notifications: 0,
             needed: 1,
-            vain: 0,
+            vain_claims: 0,
         }
     }
 
     pub(crate) fn next_claim(&self) -> Instant {
-        self.summons.map_or(self.clock, |at| at.min(self.clock))
+        self.wakeup.map_or(self.poll_at, |at| at.min(self.poll_at))
     }
 
-    /// A new connection: what the one before heard says nothing about it.
+    /// A new connection: the notifications of the old one say nothing about it.
     pub(crate) fn connected(&mut self) {
-        self.heard = 0;
-        self.slowness = self.slowness.min(SLOWEST);
+        self.notifications = 0;
+        self.intervals = self.intervals.min(MOST_INTERVALS);
     }
 
-    /// A notification came. Of a fleet that is woken for one job all but one claim in vain; those
-    /// come a little later, and not together, the next time.
+    /// A notification came. When one job wakes many workers, all but one claim in vain; next time
+    /// those claim a little later, and not all at once.
     pub(crate) fn notified(&mut self, now: Instant) {
-        self.heard = self.heard.saturating_add(1);
-        let delay = match self.vain {
+        self.notifications = self.notifications.saturating_add(1);
+        let delay = match self.vain_claims {
             0 => Duration::ZERO,
             vain => (VAIN_DELAY * (1 << vain.min(VAIN_DOUBLINGS))).mul_f64(fraction()),
         };
-        self.summon(now + delay);
+        self.wake(now + delay);
     }
 
-    /// There is a reason to claim at `at`; one that is sent before then serves it too.
-    pub(crate) fn summon(&mut self, at: Instant) {
-        self.summons = Some(self.summons.map_or(at, |before| before.min(at)));
+    /// There is a reason to claim at `at`; a claim that is sent before then will do as well.
+    pub(crate) fn wake(&mut self, at: Instant) {
+        self.wakeup = Some(self.wakeup.map_or(at, |before| before.min(at)));
     }
 
-    /// Notifications come on this connection, and no poll found work that they kept quiet about.
-    fn relies(&self) -> bool {
-        self.heard >= self.needed
+    /// Returns whether notifications arrive on this connection, and no poll found work without one.
+    fn relies_on_notifications(&self) -> bool {
+        self.notifications >= self.needed
     }
 
     /// A claim is being sent, together with outcomes or alone.
-    pub(crate) fn claims(&mut self, with_outcomes: bool) {
-        let summoned = self.summons.take().is_some();
-        self.cause = if summoned {
-            Cause::Summons
+    pub(crate) fn claim_sent(&mut self, with_outcomes: bool) {
+        let woken = self.wakeup.take().is_some();
+        self.cause = if woken {
+            Cause::Wakeup
         } else if with_outcomes || self.more {
-            Cause::Passing
+            Cause::Continuing
         } else {
-            Cause::Clock
+            Cause::Poll
         };
     }
 
-    /// A job that was fetched ahead goes back unstarted: it is not to be fetched again at once.
-    pub(crate) fn stalled(&mut self) {
+    /// A job that was fetched ahead goes back unstarted: do not fetch ahead again at once.
+    pub(crate) fn prefetch_in_vain(&mut self) {
         self.stalled = true;
     }
 
-    pub(crate) fn ended(&mut self, took: Duration) {
+    pub(crate) fn handler_ended(&mut self, took: Duration) {
         self.stalled = false;
         self.average = Some(match self.average {
             Some(average) => average.mul_f64(0.9) + took.mul_f64(0.1),
@@ -134,20 +135,20 @@ impl Pace {
         });
     }
 
-    /// How many jobs may wait here beside those that run. Long jobs are not hoarded: another
-    /// worker could start them.
+    /// Returns how many jobs may wait here besides those that run. Long jobs are not fetched ahead:
+    /// another worker could start them.
     pub(crate) fn prefetch(&self) -> usize {
         match self.average {
             _ if self.stalled => 0,
             None => 0,
             Some(average) => {
-                let finish = AHEAD.as_secs_f64() / average.as_secs_f64().max(1e-6);
+                let finish = PREFETCH_TIME.as_secs_f64() / average.as_secs_f64().max(1e-6);
                 ((finish * self.concurrency as f64) as usize).min(self.max_prefetch)
             }
         }
     }
 
-    /// How many jobs to ask for, with this many running and waiting here.
+    /// Returns how many jobs to claim, with this many running and waiting here.
     pub(crate) fn room(&self, running: usize, waiting: usize) -> usize {
         let prefetch = self.prefetch();
         if waiting > prefetch / 2 {
@@ -156,35 +157,36 @@ impl Pace {
         (self.concurrency + prefetch).saturating_sub(running + waiting)
     }
 
-    /// After a claim that brought `got`, and behind which there may be more.
+    /// Records a claim that returned `got` jobs, and whether more may wait.
     pub(crate) fn claimed(&mut self, more: bool, got: usize, now: Instant) {
         self.more = more;
         if got > 0 {
-            // Work that the clock alone found: a notification is late, or they do not arrive.
-            if self.relies() && self.cause == Cause::Clock && self.summons.is_none() {
-                self.heard = 0;
+            // Work that only a poll found: a notification is late, or they do not arrive.
+            if self.relies_on_notifications() && self.cause == Cause::Poll && self.wakeup.is_none()
+            {
+                self.notifications = 0;
                 self.needed = (self.needed * 2).min(MOST_NEEDED);
             }
             self.idle_since = now;
-            self.vain = 0;
-        } else if self.cause == Cause::Summons {
-            self.vain = self.vain.saturating_add(1);
+            self.vain_claims = 0;
+        } else if self.cause == Cause::Wakeup {
+            self.vain_claims = self.vain_claims.saturating_add(1);
         }
-        let (least, most) = RELYING;
-        self.slowness = match (self.relies(), got) {
-            (true, 0) => (self.slowness * 2).clamp(least, most),
+        let (least, most) = INTERVALS_WHEN_NOTIFIED;
+        self.intervals = match (self.relies_on_notifications(), got) {
+            (true, 0) => (self.intervals * 2).clamp(least, most),
             (true, _) => least,
             (false, 0) if now.duration_since(self.idle_since) > LONG_IDLE => {
-                (self.slowness + 1).min(SLOWEST)
+                (self.intervals + 1).min(MOST_INTERVALS)
             }
-            (false, 0) => self.slowness.min(SLOWEST),
+            (false, 0) => self.intervals.min(MOST_INTERVALS),
             (false, _) => 1,
         };
-        self.clock = if self.more {
+        self.poll_at = if self.more {
             now
         } else {
             // Between 0.9 and 1.1 of the interval: a fleet started together drifts apart.
-            now + (self.poll_interval * self.slowness).mul_f64(0.9 + 0.2 * fraction())
+            now + (self.poll_interval * self.intervals).mul_f64(0.9 + 0.2 * fraction())
         };
     }
 }
@@ -200,7 +202,7 @@ mod tests {
         let mut pace = Pace::new(4, 100, POLL, Instant::now());
         assert_eq!(pace.room(0, 0), 4);
         assert_eq!(pace.room(4, 0), 0);
-        pace.ended(Duration::from_micros(10));
+        pace.handler_ended(Duration::from_micros(10));
         assert_eq!(pace.prefetch(), 100);
         assert_eq!(pace.room(4, 50), 50);
         assert_eq!(pace.room(4, 51), 0);
@@ -209,17 +211,17 @@ mod tests {
     #[test]
     fn long_jobs_are_not_fetched_ahead() {
         let mut pace = Pace::new(4, 100, POLL, Instant::now());
-        pace.ended(Duration::from_secs(1));
+        pace.handler_ended(Duration::from_secs(1));
         assert_eq!(pace.prefetch(), 0);
     }
 
     #[test]
     fn nothing_is_fetched_ahead_of_handlers_that_stand_still() {
         let mut pace = Pace::new(4, 100, POLL, Instant::now());
-        pace.ended(Duration::from_micros(10));
-        pace.stalled();
+        pace.handler_ended(Duration::from_micros(10));
+        pace.prefetch_in_vain();
         assert_eq!((pace.room(4, 0), pace.room(3, 0)), (0, 1));
-        pace.ended(Duration::from_micros(10));
+        pace.handler_ended(Duration::from_micros(10));
         assert_eq!(pace.room(4, 0), 100);
     }
 
@@ -239,18 +241,18 @@ mod tests {
         assert_eq!(pace.next_claim(), later);
     }
 
-    /// A claim of up to 1 job that nothing but the clock asked for.
+    /// A claim of up to 1 job, sent because the poll interval was over.
     fn poll(pace: &mut Pace, got: usize, now: Instant) {
         pace.more = false;
-        pace.claims(false);
-        assert_eq!(pace.cause, Cause::Clock);
+        pace.claim_sent(false);
+        assert_eq!(pace.cause, Cause::Poll);
         pace.claimed(got > 0, got, now);
     }
 
-    /// A notification, and a claim for it that brings nothing.
+    /// A notification, and a claim for it that returns nothing.
     fn hear(pace: &mut Pace, now: Instant) {
         pace.notified(now);
-        pace.claims(false);
+        pace.claim_sent(false);
         pace.claimed(false, 0, now);
     }
 
@@ -269,7 +271,7 @@ mod tests {
         let mut pace = Pace::new(1, 0, POLL, now);
         assert!(settled_interval(&mut pace, now) < POLL * 6);
         pace.notified(now);
-        pace.claims(false);
+        pace.claim_sent(false);
         pace.claimed(false, 1, now);
         let first = pace.next_claim().duration_since(now);
         assert!(first > POLL * 4 && first < POLL * 6, "{first:?}");
@@ -287,20 +289,23 @@ mod tests {
         poll(&mut pace, 1, now);
         assert!(settled_interval(&mut pace, now) < POLL * 6);
         hear(&mut pace, now);
-        assert!(!pace.relies(), "one is not enough any more");
+        assert!(
+            !pace.relies_on_notifications(),
+            "one is not enough any more"
+        );
         hear(&mut pace, now);
-        assert!(pace.relies());
+        assert!(pace.relies_on_notifications());
     }
 
     #[test]
     fn a_notification_during_a_claim_asks_for_another_one() {
         let now = Instant::now();
         let mut pace = Pace::new(1, 0, POLL, now);
-        pace.claims(false);
+        pace.claim_sent(false);
         pace.notified(now);
         pace.claimed(false, 0, now);
         assert_eq!(pace.next_claim(), now);
-        pace.claims(false);
+        pace.claim_sent(false);
         pace.claimed(false, 0, now);
         assert!(pace.next_claim() > now);
     }
@@ -314,11 +319,11 @@ mod tests {
             pace.notified(now);
             assert!(pace.next_claim() <= now + Duration::from_millis(64));
             later += u32::from(pace.next_claim() > now);
-            pace.claims(false);
+            pace.claim_sent(false);
             pace.claimed(false, 0, now);
         }
         assert!(later > 90, "{later}");
-        pace.claims(false);
+        pace.claim_sent(false);
         pace.claimed(false, 1, now);
         pace.notified(now);
         assert_eq!(pace.next_claim(), now);

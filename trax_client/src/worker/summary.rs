@@ -1,10 +1,10 @@
-//! What a worker did, counted.
+//! Counts of what a worker did.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::telling::Answer;
+use super::report::Answer;
 
 /// How a run of a worker ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -12,18 +12,18 @@ use super::telling::Answer;
 pub enum Stopped {
     /// Every handler ended by itself.
     Drained,
-    /// The grace period was over, or a second signal came: some jobs were given back.
+    /// The grace period was over, or a second signal came: some jobs were released.
     Released,
-    /// The queue had nothing more (`until_empty`).
+    /// The queue was empty (`until_empty`).
     Empty,
 }
 
-/// What a worker did in its run, counted by what the server answered.
+/// What a worker did, counted by the answers of the server.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Summary {
     /// How it ended.
     pub stopped: Stopped,
-    /// Completions recorded, those by the handlers' own transactions included.
+    /// Completions recorded, including those in transactions of handlers.
     pub completed: u64,
     /// Failed attempts that will be retried.
     pub retrying: u64,
@@ -31,12 +31,12 @@ pub struct Summary {
     pub dead: u64,
     /// Cancellations and timeouts acknowledged.
     pub cancelled: u64,
-    /// Given back without spending an attempt.
+    /// Released without using up an attempt.
     pub released: u64,
-    /// Outcomes that came after the lease was lost, or whose first answer was lost on the way.
+    /// Outcomes reported after the lease was lost, or again after their first answer was lost.
     pub lost: u64,
-    /// Outcomes that could not be told; their leases run out by themselves.
-    pub untold: u64,
+    /// Outcomes that could not be reported; their leases expire.
+    pub unreported: u64,
 }
 
 impl Default for Summary {
@@ -49,7 +49,7 @@ impl Default for Summary {
             cancelled: 0,
             released: 0,
             lost: 0,
-            untold: 0,
+            unreported: 0,
         }
     }
 }
@@ -63,7 +63,7 @@ impl Summary {
             Answer::Cancelled => &mut self.cancelled,
             Answer::Released => &mut self.released,
             Answer::Lost => &mut self.lost,
-            Answer::Untold => &mut self.untold,
+            Answer::Unreported => &mut self.unreported,
         } += 1;
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.stopped {
             Stopped::Drained => "stopped, every handler ended",
-            Stopped::Released => "stopped, unfinished jobs were given back",
+            Stopped::Released => "stopped, unfinished jobs were released",
             Stopped::Empty => "stopped, the queue is empty",
         };
         write!(f, "{how}: {} completed", self.completed)?;
@@ -82,7 +82,7 @@ impl fmt::Display for Summary {
             (self.cancelled, "cancelled"),
             (self.released, "released"),
             (self.lost, "lost"),
-            (self.untold, "untold"),
+            (self.unreported, "unreported"),
         ];
         for (number, what) in rest.into_iter().filter(|(number, _)| *number > 0) {
             write!(f, ", {number} {what}")?;

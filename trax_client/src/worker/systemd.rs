@@ -2,8 +2,8 @@
 //! watchdog.
 //!
 //! Enters: the worker's health. Leaves: datagrams to the socket that NOTIFY_SOCKET names. The
-//! watchdog is fed at half of its time, and only while the worker lives, so that systemd restarts
-//! one that stands still.
+//! watchdog is fed at half of its timeout, and only while the worker is live, so that systemd
+//! restarts one that has stalled.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -15,21 +15,20 @@ use super::event::{Event, Events};
 use super::health::Health;
 use super::shutdown::{Phase, Shutdown};
 
-/// How often the status is looked at when nothing tells of a change: stalls come with the time
-/// alone.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the status is checked when no change is reported: a stall is only noticed over time.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 const STOPPING: &str = "STOPPING=1";
 
-/// The manager of this process.
+/// The service manager of this process.
 pub(crate) struct Systemd {
     socket: UnixDatagram,
     watchdog: Option<Duration>,
-    told_stopping: bool,
+    sent_stopping: bool,
 }
 
 impl Systemd {
-    /// From NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; none when no manager wants to hear.
+    /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; none when no manager asks for messages.
     pub(crate) fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
     ) -> io::Result<Option<Self>> {
@@ -47,14 +46,14 @@ impl Systemd {
         Ok(Some(Systemd {
             socket,
             watchdog,
-            told_stopping: false,
+            sent_stopping: false,
         }))
     }
 
-    /// Tells what changes; never returns.
+    /// Reports every change; never returns.
     pub(crate) async fn run(mut self, health: &Health, shutdown: &Shutdown, events: &Events) {
         let mut phase = shutdown.subscribe();
-        let mut told_ready = false;
+        let mut sent_ready = false;
         let mut status = String::new();
         let mut heard = true;
         let half = self.watchdog.map(|time| time / 2);
@@ -62,15 +61,15 @@ impl Systemd {
         loop {
             let ready = health.ready();
             let mut lines = Vec::new();
-            if !told_ready && ready.is_ok() {
-                told_ready = true;
+            if !sent_ready && ready.is_ok() {
+                sent_ready = true;
                 lines.push("READY=1".to_owned());
             }
-            if !self.told_stopping && shutdown.phase() != Phase::Running {
-                self.told_stopping = true;
+            if !self.sent_stopping && shutdown.phase() != Phase::Running {
+                self.sent_stopping = true;
                 lines.push(STOPPING.to_owned());
             }
-            let now = ready.err().unwrap_or_else(|| "takes jobs".to_owned());
+            let now = ready.err().unwrap_or_else(|| "claiming jobs".to_owned());
             if now != status {
                 lines.push(format!("STATUS={now}"));
                 status = now;
@@ -83,15 +82,15 @@ impl Systemd {
             let sent = self.send(&lines);
             if let (Err(error), true) = (&sent, heard) {
                 let error = format!("systemd: {error}");
-                events.tell(Event::Unwatched { error });
+                events.emit(Event::Unwatched { error });
             }
             heard = sent.is_ok();
             let until_fed = feed_at.saturating_duration_since(Instant::now());
             let wake = match half {
-                None => LOOK,
-                // Not fed although it is time: a loop stands still.
-                Some(half) if until_fed.is_zero() => LOOK.min(half / 4),
-                Some(_) => LOOK.min(until_fed),
+                None => CHECK_PERIOD,
+                // It should be fed but is not: a loop has stalled.
+                Some(half) if until_fed.is_zero() => CHECK_PERIOD.min(half / 4),
+                Some(_) => CHECK_PERIOD.min(until_fed),
             };
             tokio::select! {
                 () = health.changed() => {}
@@ -110,9 +109,12 @@ impl Systemd {
 }
 
 impl Drop for Systemd {
-    /// A stop that was over before it could be told.
+    /// Reports a stop that was over before the loop could report it.
     fn drop(&mut self) {
-        if !self.told_stopping && self.socket.send(STOPPING.as_bytes()).is_err() {}
+        if !self.sent_stopping {
+            // The worker has ended: there is no one left to report a failure to.
+            self.socket.send(STOPPING.as_bytes()).ok();
+        }
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A manager's socket, under an abstract name of this process.
+    /// Returns a manager's socket, under an abstract name of this process.
     fn manager(name: &str) -> io::Result<(tokio::net::UnixDatagram, String)> {
         let name = format!("trax-test-{name}-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
@@ -171,7 +173,7 @@ mod tests {
         Ok((socket, format!("@{name}")))
     }
 
-    /// The datagrams up to the one that has `line`.
+    /// Returns the datagrams up to the one that has `line`.
     async fn until(socket: &tokio::net::UnixDatagram, line: &str) -> Vec<String> {
         let mut heard = Vec::new();
         let reading = async {
@@ -195,13 +197,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readiness_comes_with_the_first_contact_and_the_stop_is_told_once() -> io::Result<()> {
+    async fn readiness_comes_with_the_first_contact_and_the_stop_is_reported_once() -> io::Result<()>
+    {
         let (socket, name) = manager("ready")?;
         let systemd = Systemd::from_environment(environment(&name, None, 0))?;
         let shutdown = Shutdown::new();
         let health = Health::new(shutdown.clone());
         let _running = health.begin(DEADLINE);
-        let told = {
+        let running = {
             let (health, shutdown) = (health.clone(), shutdown.clone());
             tokio::spawn(async move {
                 if let Some(systemd) = systemd {
@@ -210,12 +213,16 @@ mod tests {
                 }
             })
         };
-        let first = until(&socket, "STATUS=claim: the database was not reached yet").await;
+        let first = until(
+            &socket,
+            "STATUS=claim: the database has not been reached yet",
+        )
+        .await;
         assert_eq!(first.len(), 1, "{first:?}");
         health.reached(Part::Claim);
         assert_eq!(
             until(&socket, "READY=1").await,
-            ["READY=1\nSTATUS=takes jobs"]
+            ["READY=1\nSTATUS=claiming jobs"]
         );
         health.troubled(Part::Claim, "cut");
         assert_eq!(
@@ -224,17 +231,17 @@ mod tests {
         );
         health.reached(Part::Claim);
         assert_eq!(
-            until(&socket, "STATUS=takes jobs").await,
-            ["STATUS=takes jobs"]
+            until(&socket, "STATUS=claiming jobs").await,
+            ["STATUS=claiming jobs"]
         );
         shutdown.drain();
-        let stopping = "STOPPING=1\nSTATUS=stopping: it claims nothing more";
+        let stopping = "STOPPING=1\nSTATUS=stopping: no more jobs are claimed";
         assert_eq!(until(&socket, "STOPPING=1").await, [stopping]);
-        told.abort();
-        assert!(told.await.is_err_and(|error| error.is_cancelled()));
+        running.abort();
+        assert!(running.await.is_err_and(|error| error.is_cancelled()));
         assert!(
             socket.try_recv(&mut [0; 64]).is_err(),
-            "nothing is told twice"
+            "nothing is reported twice"
         );
         Ok(())
     }
@@ -250,12 +257,12 @@ mod tests {
         let _running = health.begin(STALL);
         let events = Events::to_logs();
         let begun = Instant::now();
-        // Nobody turns: it is fed for as long as that is no stall.
+        // No loop iterates: it is fed until that counts as a stall.
         let heard = tokio::select! {
             () = systemd.run(&health, &shutdown, &events) => Vec::new(),
             heard = async {
                 let mut heard = Vec::new();
-                while !heard.iter().any(|said: &String| said.contains("stood still")) {
+                while !heard.iter().any(|said: &String| said.contains("has stalled")) {
                     let mut datagram = [0; 1024];
                     if let Ok(length) = socket.recv(&mut datagram).await {
                         heard.push(String::from_utf8_lossy(&datagram[..length]).into_owned());

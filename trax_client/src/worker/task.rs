@@ -43,8 +43,8 @@ pub trait Task {
     /// The name of the task, in the database.
     const NAME: &'static str;
 
-    /// How its jobs are queued unless the producer says otherwise: group, priority, retries,
-    /// timeout.
+    /// Returns how its jobs are queued unless the producer says otherwise: group, priority,
+    /// retries, timeout.
     fn options() -> JobOptions {
         JobOptions::new()
     }

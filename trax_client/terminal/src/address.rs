@@ -12,7 +12,7 @@ use crate::Failure;
 /// Where Debian's servers put their socket.
 const SOCKET_DIR: &str = "/var/run/postgresql";
 
-/// The address for this command; the environment is asked through `variable`.
+/// Returns the address for this command; the environment is asked through `variable`.
 pub fn resolve(
     url: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
@@ -24,7 +24,7 @@ pub fn resolve(
                 Error::Address(cause) => cause,
                 other => other.to_string(),
             };
-            Failure::usage(format!("the database url is not one: {cause}"))
+            Failure::usage(format!("invalid database URL: {cause}"))
                 .hint("postgres://user:password@host:5432/database, or host=/socket/dir dbname=x")
         })?,
         None => Config::new().into(),
@@ -71,7 +71,7 @@ fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> R
     Ok(())
 }
 
-/// The address from the arguments and this process's environment.
+/// Returns the address from the arguments and this process's environment.
 pub fn from_environment(url: Option<&str>) -> Result<Address, Failure> {
     resolve(url, |name| match std::env::var(name) {
         Ok(value) if !value.is_empty() => Some(value),
@@ -79,7 +79,7 @@ pub fn from_environment(url: Option<&str>) -> Result<Address, Failure> {
     })
 }
 
-/// An address for a person: no password.
+/// Returns an address for a person: no password.
 pub fn describe(config: &Config) -> String {
     let ports = config.get_ports();
     let hosts: Vec<String> = config
@@ -102,7 +102,7 @@ pub fn describe(config: &Config) -> String {
     )
 }
 
-/// A connection; the failure says which address was tried.
+/// Returns a connection; the failure says which address was tried.
 pub async fn connect(address: &Address) -> Result<Client, Failure> {
     let connected = address.connect().await;
     connected.map_err(|error| unreachable(address, &error))

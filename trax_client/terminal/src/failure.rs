@@ -79,14 +79,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What is not there, and where it can be seen by this program: the server tells it for SQL.
+/// Returns what is not there, and where it can be seen by this program: the server tells it for
+/// SQL.
 fn unknown(report: &Report) -> Option<Failure> {
     let command = match report.message.split(' ').next()? {
         "manifest" => "trax manifest list",
         "dead" => "trax dead list --status any",
         _ => return None,
     };
-    Some(Failure::new(&report.message).hint(format!("see what there is with: {command}")))
+    Some(Failure::new(&report.message).hint(format!("to see what exists: {command}")))
 }
 
 impl From<Error> for Failure {

@@ -7,10 +7,8 @@ use crate::text::one_line;
 /// How wide a line for people is at most.
 const WIDTH: usize = 80;
 
-/// A line on standard error, as `label: text`: folded on a terminal, whole where programs read it.
-/// Whatever the text is made of, it is one line, and steers nothing.
-///
-/// That nobody reads it any more is no reason to stop working.
+/// Prints a line on standard error, as `label: text`: folded on a terminal, whole elsewhere.
+/// Control characters are escaped: whatever the text contains, it stays one line.
 pub fn log(label: &str, text: &str) {
     let stderr = io::stderr();
     let text = format!("{label}: {}", one_line(text));
@@ -19,10 +17,11 @@ pub fn log(label: &str, text: &str) {
     } else {
         text
     };
-    if writeln!(stderr.lock(), "{text}").is_err() {}
+    // A closed standard error is no reason to stop working.
+    writeln!(stderr.lock(), "{text}").ok();
 }
 
-/// Breaks lines at blanks so that each fits `WIDTH`; what goes on is indented.
+/// Breaks lines at blanks so that each fits `WIDTH`, and indents continuation lines.
 pub fn folded(text: &str, indent: usize) -> String {
     folded_at(text, indent, Some(WIDTH))
 }

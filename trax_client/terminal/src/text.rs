@@ -15,7 +15,7 @@ pub enum Tone {
     Bad,
 }
 
-/// How wide a line may be; none where nobody looks: in a file or another program.
+/// Returns how wide a line may be; none where nobody looks: in a file or another program.
 ///
 /// COLUMNS counts before the terminal's own word, also where there is no terminal.
 pub fn width() -> Option<usize> {
@@ -30,7 +30,8 @@ pub fn width() -> Option<usize> {
     Some(seen.map_or(80, |(_, columns)| usize::from(columns)))
 }
 
-/// Whether standard output shows colours: a terminal, unless NO_COLOR is set or TERM is dumb.
+/// Returns whether standard output shows colours: a terminal, unless NO_COLOR is set or TERM is
+/// dumb.
 fn colours() -> bool {
     static COLOURS: OnceLock<bool> = OnceLock::new();
     *COLOURS.get_or_init(|| {
@@ -41,7 +42,7 @@ fn colours() -> bool {
     })
 }
 
-/// A text in the colour of its tone, where colours are shown.
+/// Returns a text in the colour of its tone, where colours are shown.
 pub fn paint(text: &str, tone: Tone) -> String {
     let code = match tone {
         Tone::Plain => "",
@@ -58,8 +59,8 @@ pub fn paint(text: &str, tone: Tone) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Whether a character steers what shows it: moves the cursor, changes colours, ends a line, or
-/// turns the order in which the text around it is read.
+/// Returns whether a character steers what shows it: moves the cursor, changes colours, ends a
+/// line, or turns the order in which the text around it is read.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -69,8 +70,8 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
 }
 
-/// A text from the database without what would steer the terminal; its lines stay, for places that
-/// indent them.
+/// Returns a text from the database without what would steer the terminal; its lines stay, for
+/// places that indent them.
 pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -87,8 +88,8 @@ pub fn one_line(text: &str) -> String {
     plain(text).replace('\n', " ")
 }
 
-/// What may go to standard output: lines, our own colours where they are shown, and nothing else
-/// that steers.
+/// Returns what may go to standard output: lines, our own colours where they are shown, and nothing
+/// else that steers.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     let mut rest = text;
@@ -106,7 +107,7 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// The length of the colour change that a text begins with.
+/// Returns the length of the colour change that a text begins with.
 fn colour_length(text: &str) -> Option<usize> {
     let (code, _) = text.strip_prefix("\u{1b}[")?.split_once('m')?;
     let known = matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36");

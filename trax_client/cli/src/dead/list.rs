@@ -19,10 +19,10 @@ const STATUSES: [&str; 4] = ["awaiting_intervention", "requeued", "acknowledged"
 pub(crate) struct Arguments {
     #[command(flatten)]
     filters: Filters,
-    /// Whether somebody has resolved them
+    /// Whether they have been resolved
     #[arg(long, value_name = "STATUS", default_value = STATUSES[0], value_parser = PossibleValuesParser::new(STATUSES))]
     status: String,
-    /// How many at most
+    /// The most rows to show
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..))]
     limit: i64,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let output = arguments.output;
     output.list(&letters, session.now, "no dead letter matches")?;
     if more {
-        output.note(&format!("there are more; --limit is {limit}"));
+        output.note(&format!("there are more rows; --limit is {limit}"));
     }
     Ok(ExitCode::SUCCESS)
 }

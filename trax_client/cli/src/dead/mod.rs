@@ -35,7 +35,7 @@ struct Filters {
     /// Only of this manifest
     #[arg(long, value_name = "NAME")]
     manifest: Option<String>,
-    /// Only of jobs that died since: a time, or how long ago ('2 h')
+    /// Only of jobs that died since: a time, or an age ('2 h')
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
 }

@@ -21,12 +21,12 @@ pub(crate) struct Arguments {
     /// The dead letters
     #[arg(required_unless_present = "all", value_name = "ID")]
     ids: Vec<i64>,
-    /// All that wait and match the filters
+    /// All open ones that match the filters
     #[arg(long, conflicts_with = "ids")]
     all: bool,
     #[command(flatten)]
     filters: Filters,
-    /// What to remember about the decision
+    /// A note to store with the decision
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     #[command(flatten)]
@@ -43,7 +43,7 @@ enum Resolution {
 
 /// What became of one dead letter.
 #[derive(Serialize)]
-struct Change {
+struct ResolvedDeadLetter {
     id: i64,
     result: &'static str,
     requeued_job_id: Option<i64>,
@@ -69,8 +69,8 @@ async fn all(
     resolution: Resolution,
 ) -> Result<ExitCode, Failure> {
     if !arguments.all && !arguments.filters.text().is_empty() {
-        return Err(Failure::usage("ids and filters do not go together")
-            .hint("give ids, or --all with filters"));
+        return Err(Failure::usage("ids and filters cannot be combined")
+            .hint("use ids, or --all with filters"));
     }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let ids = match arguments.all {
@@ -85,7 +85,7 @@ async fn all(
     for batch in ids.chunks(BATCH) {
         match resolve(&session, batch, &arguments, resolution).await {
             Ok(done) => changes.extend(done),
-            // One of them cannot be resolved: which, each tells for itself.
+            // One of them cannot be resolved: try each by itself to report which.
             Err(Error::WrongState(_) | Error::UnknownManifest(_) | Error::Conflict(_)) => {
                 for id in batch {
                     match resolve(&session, &[*id], &arguments, resolution).await {
@@ -105,7 +105,7 @@ async fn all(
     refused |= changes
         .iter()
         .any(|change| change.result == "resolved before");
-    tell(&arguments, &changes)?;
+    print_resolved(&arguments, &changes)?;
     Ok(if refused {
         ExitCode::from(FAILED)
     } else {
@@ -113,7 +113,7 @@ async fn all(
     })
 }
 
-/// The ids that the filters name, when the person agrees.
+/// Returns the ids that the filters name, when the person agrees.
 async fn chosen(
     session: &Session,
     arguments: &Arguments,
@@ -139,7 +139,7 @@ async fn chosen(
     if confirmed(arguments.consent, &question)? {
         Ok(Some(ids))
     } else {
-        print::log("trax", "nothing is changed");
+        print::log("trax", "nothing was changed");
         Ok(None)
     }
 }
@@ -150,7 +150,7 @@ async fn resolve(
     ids: &[i64],
     arguments: &Arguments,
     resolution: Resolution,
-) -> Result<Vec<Change>, Error> {
+) -> Result<Vec<ResolvedDeadLetter>, Error> {
     let sql = match resolution {
         Resolution::Requeue => {
             "select i.id, true, trax.requeue_dead_letter(i.id, $2) \
@@ -172,7 +172,7 @@ async fn resolve(
                 (Resolution::Acknowledge, true) => "acknowledged",
                 (Resolution::Acknowledge, false) => "resolved before",
             };
-            Ok(Change {
+            Ok(ResolvedDeadLetter {
                 id: row.try_get(0)?,
                 result,
                 requeued_job_id,
@@ -181,7 +181,7 @@ async fn resolve(
         .collect()
 }
 
-fn tell(arguments: &Arguments, changes: &[Change]) -> Result<(), Failure> {
+fn print_resolved(arguments: &Arguments, changes: &[ResolvedDeadLetter]) -> Result<(), Failure> {
     if changes.is_empty() && arguments.all {
         arguments.output.note("no dead letter matches");
     }

@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 /// A dead letter, whole.
 #[derive(Debug, Serialize)]
-struct Whole {
+struct DeadLetterDetail {
     #[serde(flatten)]
     letter: DeadLetter,
     priority: i16,
@@ -43,7 +43,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             Failure::new(format!("dead letter {id} does not exist"))
                 .hint("resolved ones are kept for trax.dead_letter_retention; see: trax dead list")
         })?;
-        letters.push(Whole {
+        letters.push(DeadLetterDetail {
             letter: DeadLetter::read(row)?,
             priority: row.try_get("priority")?,
             max_retries: row.try_get("max_retries")?,
@@ -69,7 +69,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-impl Whole {
+impl DeadLetterDetail {
     fn text(&self, now: Moment) -> String {
         let letter = &self.letter;
         let mut facts = Facts::default();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Worker};
 
-use super::input::{Link, Parcel};
+use super::input::{ChainInput, Parcel};
 use super::pool::Pool;
 use super::workload::{CLOCK, DOOMED, FLAKY, PULSE, STEP, WEIGH};
 
@@ -43,7 +43,7 @@ async fn weigh(parcel: Parcel, ctx: Context<Pool>) -> HandlerResult<Outcome> {
 }
 
 /// Writes, queues the next step and completes this one: all three or none.
-async fn step(link: Link, ctx: Context<Pool>) -> HandlerResult<Outcome> {
+async fn step(link: ChainInput, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let mut connection = ctx.state().get().await?;
     let tx = connection.transaction().await?;
     tx.execute_typed(
@@ -60,7 +60,7 @@ async fn step(link: Link, ctx: Context<Pool>) -> HandlerResult<Outcome> {
         client
             .enqueue(&NewJob::new(
                 STEP,
-                Link {
+                ChainInput {
                     step: link.step + 1,
                     ..link
                 },

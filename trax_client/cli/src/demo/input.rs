@@ -8,7 +8,7 @@ pub(crate) struct Parcel {
 }
 
 #[derive(Deserialize, Serialize)]
-pub(crate) struct Link {
+pub(crate) struct ChainInput {
     pub(crate) chain: i64,
     pub(crate) step: i64,
     pub(crate) steps: i64,

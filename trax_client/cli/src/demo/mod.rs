@@ -3,9 +3,9 @@
 //! A throw-away server (or a new database on a given one), manifests, chains, failures, bulk and a
 //! real program; a live view; at the end a table of what was expected and what the database holds.
 
+mod database;
 mod handlers;
 mod input;
-mod place;
 mod pool;
 mod verdict;
 mod view;
@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::Client as Connection;
 use trax_client::{Address, Client, Shutdown, Summary, Worker};
 
+use self::database::{DemoDatabase, Files};
 use self::handlers::handlers;
-use self::place::{Files, Place};
 use self::pool::Pool;
 use self::view::{Counts, View};
 use self::workload::Plan;
@@ -38,8 +38,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Keep the server until Enter or Ctrl-C, to look around, also where nobody watches at a
-    /// terminal
+    /// Keep the server until Enter or Ctrl-C, to look around, even without a terminal
     #[arg(long)]
     keep: bool,
     /// How many jobs the bulk part enqueues
@@ -52,7 +51,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     let output = arguments.output;
-    let place = Place::make(url.as_deref(), output).await?;
+    let place = DemoDatabase::make(url.as_deref(), output).await?;
     let outcome = tokio::select! {
         outcome = play(&place, &arguments, begun) => outcome,
         _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
@@ -69,7 +68,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 }
 
 /// The whole workload; the exit code is the verdict.
-async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<ExitCode, Failure> {
+async fn play(
+    place: &DemoDatabase,
+    arguments: &Arguments,
+    begun: Instant,
+) -> Result<ExitCode, Failure> {
     let config = place.config();
     let connection = address::connect(&config).await?;
     let files = Files::make()?;
@@ -92,12 +95,12 @@ async fn play(place: &Place, arguments: &Arguments, begun: Instant) -> Result<Ex
     ended?;
 
     let summary = format!("  worker: {stopped}");
-    output.tell(&print::folded(&summary, 10))?;
+    output.print(&print::folded(&summary, 10))?;
     let right = verdict::judge(&connection, &plan, &files, output).await?;
     let seconds = begun.elapsed().as_secs_f64();
     let what = if right { "Everything" } else { "Something" };
     let not = if right { "" } else { " not" };
-    output.tell(&format!(
+    output.print(&format!(
         "\n{what} is{not} as expected, after {seconds:.1} s."
     ))?;
     Ok(if right {
@@ -118,12 +121,13 @@ async fn ensure_ticking(
         let sql = "select 1 from pg_catalog.pg_stat_activity \
                    where backend_type = 'trax scheduler' and datname = current_database()";
         if !connection.query_typed(sql, &[]).await?.is_empty() {
-            output.tell("  the scheduler of this database runs")?;
+            output.print("  the scheduler of this database is running")?;
             return Ok(None);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    output.tell("  no scheduler runs in this database: the demo calls trax.tick() itself")?;
+    output
+        .print("  no scheduler is running in this database: the demo calls trax.tick() itself")?;
     let ticking = address::connect(config).await?;
     Ok(Some(tokio::spawn(async move {
         loop {
@@ -161,7 +165,7 @@ impl Fleet {
         let own = tokio::spawn(worker.run());
         let exec = format!("sh {}", script.display());
         let task = workload::DIGEST;
-        output.tell(&format!("  $ trax worker --task {task} --exec '{exec}'"))?;
+        output.print(&format!("  $ trax worker --task {task} --exec '{exec}'"))?;
         let program = exec_worker(config, &exec)?;
         Ok(Fleet {
             own,
@@ -196,7 +200,7 @@ impl Fleet {
 fn exec_worker(config: &Address, exec: &str) -> Result<Child, Failure> {
     let program: PathBuf = std::env::current_exe()?;
     let mut command = Command::new(program);
-    place::environment(&mut command, config)?;
+    database::environment(&mut command, config)?;
     command.args(["worker", "--task", workload::DIGEST, "--exec", exec]);
     command
         .stdin(Stdio::null())
@@ -261,27 +265,27 @@ async fn watch(
     }
 }
 
-/// Whether a person sits at a terminal, who can press Enter.
+/// Returns whether a person sits at a terminal, who can press Enter.
 fn is_watched() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-async fn look_around(place: &Place, keep: bool, output: Options) -> Result<(), Failure> {
+async fn look_around(place: &DemoDatabase, keep: bool, output: Options) -> Result<(), Failure> {
     if !keep {
-        return output.tell("To look around in the database: trax demo --keep");
+        return output.print("To look around in the database: trax demo --keep");
     }
     let psql = place.psql();
     if output.quiet {
         // Who keeps it wants to know where it is.
         say(&psql)?;
     }
-    output.tell(&format!(
+    output.print(&format!(
         "\nLook around:\n    {psql}\n    select * from trax.job limit 10;\n    select * from trax.dead_letter;"
     ))?;
     if !place.is_own() {
         return Ok(());
     }
-    output.tell("The server is removed when you press Enter or Ctrl-C.")?;
+    output.print("The server is removed when you press Enter or Ctrl-C.")?;
     // A thread of its own: reading a terminal cannot be cancelled.
     let (pressed, enter) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

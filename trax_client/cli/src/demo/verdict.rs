@@ -9,7 +9,7 @@ use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 use trax_client::Client;
 
-use super::place::Files;
+use super::database::Files;
 use super::workload::{CLOCK, DIGEST, DOOMED, FLAKY, PULSE, Plan, STEP, WEIGH};
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use trax_terminal::Failure;
@@ -109,13 +109,13 @@ pub(crate) async fn judge(
     lines.extend(leftovers(connection, output).await?);
     if !output.quiet {
         let verdicts: Vec<Verdict> = lines.iter().map(Verdict::from).collect();
-        output.tell("")?;
+        output.print("")?;
         output.list(&verdicts, Moment::Never, "")?;
     }
     Ok(lines.iter().all(Line::is_right))
 }
 
-/// What `trax.run` says of each task.
+/// Returns what `trax.run` says of each task.
 async fn runs(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure> {
     use Expected::{AtLeast, Exactly};
     let parts = [
@@ -185,7 +185,7 @@ async fn runs(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure
     Ok(lines)
 }
 
-/// What the handlers' own transactions left, and how it agrees with the history.
+/// Returns what the handlers' own transactions left, and how it agrees with the history.
 async fn tables(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure> {
     use Expected::Exactly;
     let parts = [
@@ -292,7 +292,7 @@ async fn leftovers(connection: &Connection, output: Options) -> Result<Vec<Line>
     let violations = Client::new(connection).check().await?;
     for violation in &violations {
         let detail = violation.detail.as_deref().unwrap_or_default();
-        output.tell(&format!("  {}: {detail}", violation.rule))?;
+        output.print(&format!("  {}: {detail}", violation.rule))?;
     }
     let line = |what, actual| Line {
         part: "all",

@@ -35,7 +35,7 @@ impl Counts {
         let rows = connection.query_typed(sql, &[]).await?;
         let row = rows
             .first()
-            .ok_or_else(|| Failure::new("counting gave nothing"))?;
+            .ok_or_else(|| Failure::new("counting returned no row"))?;
         Ok(Counts {
             waiting: row.try_get(0)?,
             running: row.try_get(1)?,
@@ -107,6 +107,6 @@ impl View {
     fn print(&self, counts: &Counts) -> Result<(), Failure> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let line = counts.line();
-        self.output.tell(&format!("  {seconds:>4.1} s  {line}"))
+        self.output.print(&format!("  {seconds:>4.1} s  {line}"))
     }
 }

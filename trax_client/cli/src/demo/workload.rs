@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio_postgres::Client as Connection;
 use trax_client::{Client, JobOptions, Manifest, NewJob};
 
-use super::input::{Link, Parcel};
-use super::place::Files;
+use super::database::Files;
+use super::input::{ChainInput, Parcel};
 use trax_terminal::Failure;
 
 pub(crate) const WEIGH: &str = "parcel.weigh";
@@ -46,7 +46,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// How many jobs end, the dead one included.
+    /// Returns how many jobs end, the dead one included.
     pub(crate) fn jobs(&self) -> i64 {
         self.bulk
             + self.chains * self.steps
@@ -93,7 +93,7 @@ pub(crate) async fn begin(
         client
             .enqueue(&NewJob::new(
                 STEP,
-                Link {
+                ChainInput {
                     chain,
                     step: 1,
                     steps: plan.steps,
@@ -118,7 +118,7 @@ pub(crate) async fn begin(
     Ok(())
 }
 
-/// Whether everything that the plan names has ended.
+/// Returns whether everything that the plan names has ended.
 pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool, Failure> {
     let sql = "select task, count(*) from trax.run where final group by task";
     let rows = connection.query_typed(sql, &[]).await?;

@@ -35,7 +35,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// What was looked at, in a line.
+    /// Returns what was looked at, in a line.
     pub(super) fn summary(&self) -> String {
         let extension = match &self.extension {
             Some(version) => format!("trax {version}"),
@@ -77,7 +77,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         findings.push(Finding::new(
             Severity::Critical,
             "server_too_old",
-            format!("The server is PostgreSQL {server}; trax is made for 15 and later."),
+            format!("The server is PostgreSQL {server}; trax requires 15 or later."),
             "Upgrade the server, for example with pg_upgrade",
         ));
     }
@@ -85,7 +85,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         findings.push(Finding::new(
             Severity::Warning,
             "standby",
-            "This server is a standby: it can be read, and nothing can be enqueued or claimed.",
+            "This server is a standby: it is read-only, and nothing can be enqueued or claimed.",
             "Name all servers, host=one,two, and target_session_attrs=read-write in the url",
         ));
     }
@@ -95,7 +95,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
             Severity::Warning,
             "tls_off",
             format!(
-                "The connection to {} goes over a network and is not encrypted: inputs, outputs and passwords can be read.",
+                "The connection to {} goes over a network without encryption: others can read inputs, outputs and passwords.",
                 describe(&host)
             ),
             "Set ssl = on on the server, hostssl in its pg_hba.conf, and sslmode=require in the url",
@@ -116,7 +116,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     })
 }
 
-/// The first address that answers; a warning for each before it that does not.
+/// Returns the first address that answers; a warning for each before it that does not.
 async fn connect(
     config: &Address,
     findings: &mut Vec<Finding>,
@@ -227,13 +227,13 @@ fn versions(extension: Option<&str>, available: Option<&str>) -> Option<Finding>
             Some(version) => Finding::new(
                 Severity::Critical,
                 "not_installed",
-                format!("trax {version} is on the server and not in this database."),
+                format!("trax {version} is installed on the server, but not in this database."),
                 "create extension trax",
             ),
             None => Finding::new(
                 Severity::Critical,
                 "not_installed",
-                "trax is not on this server.",
+                "trax is not installed on this server.",
                 "On the server: make install PG_CONFIG=/path/to/pg_config; then here: create extension trax",
             ),
         });
@@ -253,7 +253,7 @@ fn versions(extension: Option<&str>, available: Option<&str>) -> Option<Finding>
     })
 }
 
-/// The parts of a version, for comparing.
+/// Returns the parts of a version, for comparing.
 fn numbers(version: &str) -> Vec<u64> {
     version
         .split('.')
@@ -261,7 +261,7 @@ fn numbers(version: &str) -> Vec<u64> {
         .collect()
 }
 
-/// The shortest of some round trips, and how far the server's clock is ahead, in seconds.
+/// Returns the shortest of some round trips, and how far the server's clock is ahead, in seconds.
 async fn clock(client: &Client) -> Result<(Duration, f64), tokio_postgres::Error> {
     let mut best: Option<(Duration, f64)> = None;
     for _ in 0..3 {
@@ -291,7 +291,7 @@ fn clock_difference(ahead: f64, round_trip: Duration) -> Option<Finding> {
             Severity::Warning,
             "clock_difference",
             format!(
-                "The server's clock is {:.1} s {which} this machine's. Only the server's counts: times that are computed here come too early or too late.",
+                "The server's clock is {:.1} s {which} this machine's. Only the server's counts: times that are computed here will be too early or too late.",
                 ahead.abs()
             ),
             "On the machine that is wrong: timedatectl set-ntp true",
@@ -299,7 +299,7 @@ fn clock_difference(ahead: f64, round_trip: Duration) -> Option<Finding> {
     })
 }
 
-/// Whether a connection leaves this machine.
+/// Returns whether a connection leaves this machine.
 fn is_remote(host: &Host) -> bool {
     match host {
         Host::Unix(_) => false,
@@ -315,8 +315,8 @@ fn describe(host: &Host) -> String {
     }
 }
 
-/// Whether the server sees another connection than the one that was made here, and whether that is
-/// shared.
+/// Returns whether the server sees another connection than the one that was made here, and whether
+/// that is shared.
 async fn between(config: &Address, host: &Host, first: &Client) -> Option<Finding> {
     let place = hosts(config).iter().position(|one| one == host)?;
     let one = only(config, place, host);
@@ -355,8 +355,8 @@ async fn between(config: &Address, host: &Host, first: &Client) -> Option<Findin
     ))
 }
 
-/// Whether two connections of ours meet the same server process: what one of them leaves the other
-/// gets.
+/// Returns whether two connections of ours meet the same server process: what one of them leaves
+/// the other gets.
 async fn shares_a_process(first: &Client, second: &Client) -> bool {
     let mut pids = Vec::new();
     for client in [first, second, first, second] {

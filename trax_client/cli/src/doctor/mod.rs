@@ -24,7 +24,7 @@ knowing and no illness. Exit code 2 when there is a critical one or a warning.";
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// How long jobs may wait, snapshots be held and cycles stay away before it counts as trouble
+    /// How long jobs may wait, snapshots be held and no cycle run before it counts as a problem
     #[arg(long, value_name = "TIME", default_value = "5 min")]
     patience: String,
     #[command(flatten)]
@@ -139,7 +139,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let config = address::from_environment(url.as_deref())?;
     let output = arguments.output;
     if output.verbose {
-        print::log("trax", &format!("asks {}", address::describe(&config)));
+        print::log("trax", &format!("database {}", address::describe(&config)));
     }
     let mut findings = Vec::new();
     let mut examined = None;
@@ -161,7 +161,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-/// What the database says of itself.
+/// Returns what the database says of itself.
 async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failure> {
     if !reached.installed {
         return Ok(Vec::new());
@@ -178,7 +178,7 @@ async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failu
             Severity::Critical,
             "missing_grants",
             format!(
-                "Role \"{}\" may not call trax.diagnose(): nothing more can be seen.",
+                "Role \"{}\" may not call trax.diagnose(): there are no further checks.",
                 reached.role
             ),
             format!(
@@ -187,9 +187,9 @@ async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failu
             ),
         )]),
         Err(trax_client::Error::InvalidArgument(_)) => Err(Failure::usage(format!(
-            "--patience is \"{patience}\", which is no length of time"
+            "--patience is \"{patience}\", which is not an interval"
         ))
-        .hint("give one like '5 min' or '30 s'")),
+        .hint("use an interval such as '5 min' or '30 s'")),
         Err(error) => Err(error.into()),
     }
 }
@@ -205,7 +205,7 @@ fn show(findings: &[Finding], examined: Option<&Reached>, output: Options) -> Re
     if let Some(examined) = examined {
         if !findings.iter().any(|f| f.severity < Severity::Notice) {
             texts.push(format!(
-                "{}: no cause of trouble was found",
+                "{}: no problem was found",
                 paint("healthy", Tone::Good)
             ));
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct CrontabLine {
     pub(super) number: usize,
     pub(super) text: String,
     pub(super) job: Result<Job, String>,
@@ -51,7 +51,7 @@ const AT_NAMES: [&str; 7] = [
 ];
 
 /// Reads a crontab. What an environment line says counts for the lines after it.
-pub(super) fn read(text: &str, form: Form) -> Vec<Line> {
+pub(super) fn read(text: &str, form: Form) -> Vec<CrontabLine> {
     let mut environment = BTreeMap::new();
     let mut lines = Vec::new();
     for (index, text) in text.lines().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn read(text: &str, form: Form) -> Vec<Line> {
             environment.insert(name, value);
             continue;
         }
-        lines.push(Line {
+        lines.push(CrontabLine {
             number: index + 1,
             text: text.to_owned(),
             job: job(text, form, &environment),
@@ -93,7 +93,7 @@ fn assignment(text: &str) -> Option<(String, String)> {
     Some((name.to_owned(), bare.unwrap_or_else(|| value.to_owned())))
 }
 
-/// The next word, and what stands behind it.
+/// Returns the next word, and what stands behind it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
@@ -149,11 +149,12 @@ fn at_name(name: &str) -> Result<String, String> {
         "@reboot" => {
             "the start of a machine is no time: let the machine's init system run it".to_owned()
         }
-        _ => format!("{name} is no name that cron knows"),
+        _ => format!("{name} is not a name that cron accepts"),
     })
 }
 
-/// The command, and what it gets on its standard input: an unescaped % is the end of a line.
+/// Returns the command, and what it gets on its standard input: an unescaped % is the end of a
+/// line.
 fn command(text: &str) -> (String, Option<String>) {
     let mut parts = vec![String::new()];
     let mut characters = text.chars().peekable();
@@ -232,10 +233,10 @@ impl Unit {
         };
         value
             .filter(|value| (self.low..=self.high).contains(value))
-            .ok_or_else(|| format!("\"{text}\" is no {} that cron knows", self.name))
+            .ok_or_else(|| format!("\"{text}\" is not a {} that cron accepts", self.name))
     }
 
-    /// The values of a field.
+    /// Returns the values of a field.
     fn values(&self, field: &str) -> Result<Vec<u32>, String> {
         let mut values = Vec::new();
         for item in field.split(',') {
@@ -248,7 +249,7 @@ impl Unit {
                 Some((low, high)) => (self.value(low)?, self.value(high)?),
                 None if step.is_some() => {
                     return Err(format!(
-                        "\"{item}\" means one thing to one cron and another to the next: write {range} or {range}-{}/{}",
+                        "\"{item}\" has different meanings in different versions of cron: write {range} or {range}-{}/{}",
                         self.high,
                         step.unwrap_or_default()
                     ));
@@ -256,7 +257,9 @@ impl Unit {
                 None => (self.value(range)?, self.value(range)?),
             };
             if low > high {
-                return Err(format!("\"{item}\" runs backwards, which cron refuses"));
+                return Err(format!(
+                    "\"{item}\" is a descending range, which cron refuses"
+                ));
             }
             let step = match step {
                 None => 1,

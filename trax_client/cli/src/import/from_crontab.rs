@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::crontab::{self, Form, Job, Line};
-use super::proposal::{How, Names, Proposal, manifest, settle};
+use super::crontab::{self, CrontabLine, Form, Job};
+use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply};
 use super::run::Input;
 use crate::session::Session;
 use trax_terminal::Failure;
 
-/// Variables that tell cron something, and what becomes of that.
+/// Variables that cron itself reads, and what becomes of them.
 const FOR_CRON: [(&str, &str); 5] = [
     (
         "MAILTO",
@@ -36,18 +36,19 @@ pub(crate) struct Arguments {
     /// Crontabs; - is standard input, for example of crontab -l
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Each line names a user; without this only in files called crontab in /etc and those of a
+    /// Every line contains a user; default: only in files named crontab in /etc and those in a
     /// directory cron.d
     #[arg(long, conflicts_with = "user")]
     system: bool,
-    /// No line names a user, and this one runs the commands; otherwise whoever runs the worker
+    /// No line contains a user, and this one runs the commands; default: the user that runs the
+    /// worker
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// The zone of the times; this machine's without it. CRON_TZ in a crontab counts before both
+    /// The time zone; default: that of this machine. CRON_TZ in a crontab takes precedence
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
     #[command(flatten)]
-    how: How,
+    how: ImportOptions,
 }
 
 pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -55,7 +56,7 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         Some(zone) => zone.clone(),
         None => local_zone()?,
     };
-    let mut names = Names::default();
+    let mut names = UniqueNames::default();
     let mut proposals = Vec::new();
     for file in &arguments.files {
         let text = read(file)?;
@@ -64,7 +65,7 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         }
     }
     let session = Session::open(url.as_deref(), &arguments.how.output).await?;
-    settle(&session, &arguments.how, proposals).await
+    preview_and_apply(&session, &arguments.how, proposals).await
 }
 
 fn read(file: &str) -> Result<String, Failure> {
@@ -82,12 +83,12 @@ fn read(file: &str) -> Result<String, Failure> {
     })
 }
 
-/// The zone in which cron of this machine reads its times.
+/// Returns the zone in which cron of this machine reads its times.
 fn local_zone() -> Result<String, Failure> {
     let zone = TimeZone::system();
     let name = zone.iana_name().map(str::to_owned);
     name.filter(|name| name != "Etc/Unknown").ok_or_else(|| {
-        Failure::usage("the time zone of this machine has no name").hint("give --timezone")
+        Failure::usage("the time zone of this machine has no name").hint("use --timezone")
     })
 }
 
@@ -103,7 +104,13 @@ impl Arguments {
         }
     }
 
-    fn proposal(&self, names: &mut Names, file: &str, zone: &str, line: Line) -> Proposal {
+    fn proposal(
+        &self,
+        names: &mut UniqueNames,
+        file: &str,
+        zone: &str,
+        line: CrontabLine,
+    ) -> Proposal {
         let source = format!("{file}:{}", line.number);
         let mut job = match line.job {
             Ok(job) => job,
@@ -133,12 +140,12 @@ impl Arguments {
     }
 }
 
-/// What is not as it was; what only cron understands leaves the environment.
+/// Returns what is not as it was; what only cron understands leaves the environment.
 fn notes(job: &mut Job) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, note) in FOR_CRON {
-        let told = job.environment.remove(name);
-        if told.is_some_and(|value| !value.is_empty()) {
+        let value_set = job.environment.remove(name);
+        if value_set.is_some_and(|value| !value.is_empty()) {
             notes.push(note.to_owned());
         }
     }

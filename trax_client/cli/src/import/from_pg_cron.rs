@@ -8,7 +8,7 @@ use tokio_postgres::config::Host;
 use tokio_postgres::{Config, Row};
 
 use super::pg_cron_schedule::{last_day, seconds};
-use super::proposal::{How, Names, Proposal, manifest, settle};
+use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply};
 use super::run::Input;
 use crate::quote;
 use crate::session::Session;
@@ -17,11 +17,11 @@ use trax_terminal::address;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The database with the table cron.job, when it is another one than that of trax
+    /// The database with the table cron.job, if it is not that of trax
     #[arg(long, value_name = "URL")]
     from: Option<String>,
     #[command(flatten)]
-    how: How,
+    how: ImportOptions,
 }
 
 /// The statement and the name of the database are somebody else's. With a blank in front psql takes
@@ -81,15 +81,15 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         }
     })?;
     let jobs: Vec<Job> = rows.iter().map(Job::read).collect::<Result<_, _>>()?;
-    let mut names = Names::default();
+    let mut names = UniqueNames::default();
     let proposals = jobs
         .into_iter()
         .map(|job| proposal(&arguments.how, &mut names, &address, job))
         .collect();
-    settle(&session, &arguments.how, proposals).await
+    preview_and_apply(&session, &arguments.how, proposals).await
 }
 
-fn proposal(how: &How, names: &mut Names, server: &Config, job: Job) -> Proposal {
+fn proposal(how: &ImportOptions, names: &mut UniqueNames, server: &Config, job: Job) -> Proposal {
     let source = format!("cron.job:{}", job.id);
     let line = format!("{} {}", job.schedule, job.command);
     let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
@@ -107,7 +107,7 @@ fn proposal(how: &How, names: &mut Names, server: &Config, job: Job) -> Proposal
     };
     let mut manifest = manifest(how, &name, json!(input));
     let mut notes = vec![format!(
-        "psql runs it in \"{}\" as \"{}\", from the worker's machine and with its .pgpass or, after --pass-env PGPASSWORD, its password",
+        "psql runs it in \"{}\" as \"{}\" on the worker's machine, with the worker's .pgpass or, with --pass-env PGPASSWORD, its password",
         job.database, job.username
     )];
     match seconds(&job.schedule) {
@@ -128,7 +128,7 @@ fn proposal(how: &How, names: &mut Names, server: &Config, job: Job) -> Proposal
     proposal
 }
 
-/// Where the server of pg_cron is reached from here, as psql takes it.
+/// Returns where the server of pg_cron is reached from here, as psql takes it.
 fn place(server: &Config) -> String {
     let hosts = server.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),

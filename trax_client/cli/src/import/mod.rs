@@ -13,17 +13,17 @@ mod run;
 use crate::command::commands;
 
 pub(crate) const HELP: &str = "\
-Shows each line, what it becomes and when that runs next, and changes nothing without --apply. The server says the next \
-runs; for that it makes the manifests in a transaction that it undoes.
+Shows each line, the manifest that it becomes and its next runs; changes nothing without --apply. The server computes \
+the next runs, for which it creates the manifests in a transaction that is rolled back.
 
 A worker on the machine with the programs runs them:
 
   trax worker --task shell --exec 'trax import run --like-cron'
 
-As with cron: missed runs are not made up for, nothing is retried, a command may take a day. Unlike cron: a command does \
-not start while its last run goes on; it starts once when that ends. Nobody gets mail: what a command writes on standard \
+As with cron: missed runs are skipped, nothing is retried, a command may take a day. Unlike cron: a command does not \
+start while its previous run continues; it starts once when that ends. No mail is sent: what a command writes to standard \
 error is in its error when it fails. Without --like-cron a command that fails becomes a dead letter, and does not run \
-again until somebody has looked at it.";
+again until someone has resolved it.";
 
 commands! {
     /// Crontabs of users, /etc/crontab and files of /etc/cron.d

@@ -14,8 +14,8 @@ use trax_terminal::{FAILED, Failure};
 
 /// How proposals are made and applied; part of the arguments of each source.
 #[derive(clap::Args)]
-pub(super) struct How {
-    /// Make the manifests; asks on a terminal
+pub(super) struct ImportOptions {
+    /// Create the manifests; asks for confirmation on a terminal
     #[arg(long)]
     apply: bool,
     /// The task of the jobs, for which a worker runs trax import run
@@ -24,7 +24,7 @@ pub(super) struct How {
     /// The group of the manifests
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// How many next runs to show of each
+    /// How many future runs of each to show
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=100))]
     count: i32,
     #[command(flatten)]
@@ -131,15 +131,15 @@ impl Proposal {
     }
 }
 
-/// Names that tell what they run, each given once.
+/// UniqueNames that tell what they run, each given once.
 #[derive(Default)]
-pub(super) struct Names(BTreeMap<String, usize>);
+pub(super) struct UniqueNames(BTreeMap<String, usize>);
 
 /// The longest name made of a command.
 const NAME_LENGTH: usize = 60;
 
-impl Names {
-    /// A name for a command of a source, such as "crontab:run-parts-etc-cron-daily".
+impl UniqueNames {
+    /// Returns a name for a command of a source, such as "crontab:run-parts-etc-cron-daily".
     pub(super) fn of(&mut self, source: &str, text: &str) -> String {
         let words = text
             .split(|c: char| !c.is_ascii_alphanumeric())
@@ -164,8 +164,8 @@ impl Names {
     }
 }
 
-/// What all imported manifests have in common: as near to cron as can be.
-pub(super) fn manifest(how: &How, name: &str, input: Value) -> Value {
+/// Returns what all imported manifests have in common: as near to cron as can be.
+pub(super) fn manifest(how: &ImportOptions, name: &str, input: Value) -> Value {
     let mut manifest = json!({
         "name": name,
         "task": how.task,
@@ -181,9 +181,9 @@ pub(super) fn manifest(how: &How, name: &str, input: Value) -> Value {
 }
 
 /// Shows the proposals with the next runs that the server sees, and makes them so when asked to.
-pub(super) async fn settle(
+pub(super) async fn preview_and_apply(
     session: &Session,
-    how: &How,
+    how: &ImportOptions,
     mut proposals: Vec<Proposal>,
 ) -> Result<ExitCode, Failure> {
     session.connection.batch_execute("begin").await?;
@@ -208,16 +208,16 @@ pub(super) async fn settle(
     let of = proposals.len();
     if !how.apply {
         output.note(&format!(
-            "{count} of {of} lines become manifests; --apply makes them"
+            "{count} of {of} lines can become manifests; use --apply to create them"
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    if count > 0 && !confirmed(how.consent, &format!("Make {count} manifests?"))? {
-        output.note("nothing is changed");
+    if count > 0 && !confirmed(how.consent, &format!("Create {count} manifests?"))? {
+        output.note("nothing was changed");
         return Ok(ExitCode::from(FAILED));
     }
     apply(session, &json!({ "manifests": manifests })).await?;
-    output.note(&format!("{count} of {of} lines are manifests now"));
+    output.note(&format!("{count} of {of} lines are now manifests"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -237,7 +237,7 @@ async fn try_out(session: &Session, count: i32, proposals: &mut [Proposal]) -> R
             ) => {
                 let hint = error.report().and_then(|report| report.hint.clone());
                 let hint = hint.map_or(String::new(), |hint| format!(". {hint}"));
-                proposal.leave_out(format!("the server refuses it: {error}{hint}"));
+                proposal.leave_out(format!("the server refused it: {error}{hint}"));
             }
             Err(error) => return Err(error.into()),
         }
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn names_tell_the_command_and_are_given_once() {
-        let mut names = Names::default();
+        let mut names = UniqueNames::default();
         let command = "test -x /usr/sbin/anacron || ( cd / && run-parts --report /etc/cron.daily )";
         assert_eq!(
             names.of("crontab", command),

@@ -29,8 +29,8 @@ const ASK_AGAIN_SECONDS: u8 = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Complete the job whatever the exit code, and keep that in the output: as with cron, the next
-    /// run comes at its time. Without it a command that fails waits for a person before it runs
+    /// Complete the job whatever the exit code, which is stored in the output: as with cron, the
+    /// next run comes at its time. Otherwise a command that fails waits for a person before it runs
     /// again
     #[arg(long)]
     like_cron: bool,
@@ -56,11 +56,11 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
     let input: Input = match serde_json::from_str(&text) {
         Ok(input) => input,
         Err(error) => {
-            return Err(
-                Failure::new(format!("the input is none of an imported line: {error}"))
-                    .code(DATA_ERROR)
-                    .hint(r#"it has at least a command: {"command": "date"}"#),
-            );
+            return Err(Failure::new(format!(
+                "the input is not that of an imported line: {error}"
+            ))
+            .code(DATA_ERROR)
+            .hint(r#"it must have a command: {"command": "date"}"#));
         }
     };
     let user = whoami(input.user.as_deref())?;
@@ -95,18 +95,19 @@ fn authorized() -> Result<(), Failure> {
     if source == Source::Unknown.name() {
         // Read by the worker: the attempt is given back.
         say(&json!({ "snooze": ASK_AGAIN_SECONDS }).to_string())?;
-        let failure = Failure::new("the database did not say whether a manifest stores this job");
+        let failure =
+            Failure::new("the database did not answer whether a manifest stores this input");
         return Err(failure.code(TEMPORARY_FAILURE));
     }
     let refused = match std::env::var("TRAX_MANIFEST") {
         Ok(name) => format!(
-            "the input of this job is not the one that manifest \"{name}\" stores, and is not run"
+            "the input of this job is not the one that manifest \"{name}\" stores, so its command is not run"
         ),
-        Err(_) => "this job comes from no manifest, and its command is not run".to_owned(),
+        Err(_) => "this job has no manifest, so its command is not run".to_owned(),
     };
     Err(Failure::new(refused).code(DATA_ERROR).hint(
-        "only what a manifest stores is run, by trax worker --exec 'trax import run': \
-         make it one with trax import or trax.schedule(), and trigger it without an input of its own",
+        "trax worker --exec 'trax import run' runs only commands that a manifest stores: \
+         create one with trax import or trax.schedule(), and trigger it without an input",
     ))
 }
 
@@ -118,7 +119,7 @@ struct User {
     other: Option<(libc::uid_t, libc::gid_t)>,
 }
 
-/// The user of a line, or of this process; another one only root may become.
+/// Returns the user of a line, or of this process; another one only root may become.
 fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mine = std::fs::metadata("/proc/self")?.uid().to_string();
@@ -228,7 +229,7 @@ fn become_user(command: &mut Command, name: &str, (user, group): (libc::uid_t, l
     }
 }
 
-/// The groups that somebody is in.
+/// Returns the groups that somebody is in.
 fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
     // A name of /etc/passwd, which is text.
     let Ok(name) = std::ffi::CString::new(name) else {

@@ -29,14 +29,14 @@ pub(crate) struct Arguments {
 
 /// What became of one job.
 #[derive(Serialize)]
-struct Change {
+struct CancelledJob {
     job_id: i64,
     result: &'static str,
 }
 
 /// How many jobs of a manifest or group were cancelled.
 #[derive(Serialize)]
-struct Many {
+struct CancelledCount {
     kind: &'static str,
     name: String,
     cancelled: i64,
@@ -54,12 +54,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     };
     let question = format!("Cancel all live jobs of {kind} \"{name}\"?");
     if !confirmed(arguments.consent, &question)? {
-        arguments.output.note("nothing is cancelled");
+        arguments.output.note("nothing was cancelled");
         return Ok(ExitCode::from(FAILED));
     }
     let cancelled = session.value(sql, &[(name, Type::TEXT)]).await?;
     let name = name.clone();
-    let many = Many {
+    let many = CancelledCount {
         kind,
         name,
         cancelled,
@@ -82,14 +82,14 @@ async fn each(session: &Session, arguments: &Arguments) -> Result<ExitCode, Fail
             Cancelled::Finished => "finished",
             Cancelled::Unknown => "unknown",
         };
-        changes.push(Change { job_id, result });
+        changes.push(CancelledJob { job_id, result });
     }
     arguments.output.changes(&changes, |change| {
         let job = change.job_id;
         match change.result {
             "cancelled" => format!("job {job} cancelled"),
-            "requested" => format!("job {job}: its worker is asked to stop"),
-            "finished" => format!("job {job} had ended before"),
+            "requested" => format!("job {job}: its worker was asked to stop it"),
+            "finished" => format!("job {job} had already ended"),
             _ => format!("job {job} does not exist"),
         }
     })?;

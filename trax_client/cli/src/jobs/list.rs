@@ -17,7 +17,7 @@ const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "canc
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-A filter that few ended jobs meet reads the whole history, which takes about a fifth of a second for 1,000,000 runs. \
+A filter that few ended jobs match reads the whole history, which takes about a fifth of a second for 1,000,000 runs. \
 --state failed and --manifest are found by an index, and with --since only its days are read.")]
 pub(crate) struct Arguments {
     /// Only jobs in this state; may be repeated
@@ -32,13 +32,13 @@ pub(crate) struct Arguments {
     /// Only jobs of this manifest
     #[arg(long, value_name = "NAME")]
     manifest: Option<String>,
-    /// Only jobs that this worker executes or ended; may be repeated
+    /// Only jobs that this worker executes or executed; may be repeated
     #[arg(long = "worker", value_name = "NAME")]
     workers: Vec<String>,
-    /// Only jobs that were queued, executed or ended since: a time, or how long ago ('2 h')
+    /// Only jobs queued, executed or ended since: a time, or an age ('2 h')
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// How many at most
+    /// The most rows to show
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..))]
     limit: i64,
     #[command(flatten)]
@@ -94,12 +94,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let output = arguments.output;
     output.list(&jobs, session.now, "no job matches")?;
     if more {
-        output.note(&format!("there are more; --limit is {limit}"));
+        output.note(&format!("there are more rows; --limit is {limit}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The id of a manifest that exists: history has an index by it, none by the name.
+/// Returns the id of a manifest that exists: history has an index by it, none by the name.
 async fn manifest_id(session: &Session, name: Option<&str>) -> Result<Option<i64>, Failure> {
     let sql = "select m.manifest_id from trax.manifest m where m.name = $1";
     let rows = session.rows(sql, &[(&name, Type::TEXT)]).await?;
@@ -132,8 +132,8 @@ impl Job {
         match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
             (Some(at), _, _) | (None, Some(at), _) => at.relative(now),
             (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
-            (None, None, Some("key")) => "behind its key".to_owned(),
-            (None, None, Some("manifest")) => "behind its manifest".to_owned(),
+            (None, None, Some("key")) => "for its key".to_owned(),
+            (None, None, Some("manifest")) => "for its manifest".to_owned(),
             (None, None, _) => self.run_at.relative(now),
         }
     }

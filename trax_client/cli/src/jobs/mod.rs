@@ -23,7 +23,7 @@ commands! {
     Watch(watch::Arguments) => watch::run,
 }
 
-/// What a state means to its reader.
+/// Returns what a state means to its reader.
 pub(crate) fn tone(state: &str) -> Tone {
     match state {
         "completed" => Tone::Good,

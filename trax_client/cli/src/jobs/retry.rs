@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tokio_postgres::types::Type;
-use trax_client::{Hastened, JobId};
+use trax_client::{JobId, RunNow};
 
 use super::show::{Job, find};
 use super::unknown;
@@ -30,10 +30,10 @@ pub(crate) struct Arguments {
     /// The jobs
     #[arg(required = true, value_name = "ID")]
     ids: Vec<i64>,
-    /// Completed jobs too
+    /// Also completed jobs
     #[arg(long)]
     completed: bool,
-    /// Jobs too that wait for their first attempt
+    /// Also jobs that wait for their first attempt
     #[arg(long)]
     scheduled: bool,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 
 /// Which job runs in place of which: itself, when it waited.
 #[derive(Serialize)]
-struct Change {
+struct RetriedJob {
     job_id: i64,
     new_job_id: i64,
     via: &'static str,
@@ -63,7 +63,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     arguments.output.changes(&changes, |change| {
         let (job, new) = (change.job_id, change.new_job_id);
         if job == new {
-            format!("job {job} is ready now")
+            format!("job {job} is now ready")
         } else {
             format!("job {job} runs again as job {new}")
         }
@@ -75,7 +75,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Change, Failure> {
+async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<RetriedJob, Failure> {
     let job = find(session, id).await?.ok_or_else(|| unknown(id))?;
     if job.state == "queued" {
         return now(session, &job, arguments.scheduled).await;
@@ -85,7 +85,7 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Chan
         (job.dead_letter_id, job.dead_letter_status.as_deref())
     {
         let new = session.client().requeue_dead_letter(letter, None).await?;
-        return Ok(Change {
+        return Ok(RetriedJob {
             job_id: id,
             new_job_id: new.0,
             via: "dead_letter",
@@ -94,52 +94,52 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Chan
     let rows = session.rows(JOB_AGAIN, &[(&id, Type::INT8)]).await?;
     let row = rows.first().ok_or_else(|| unknown(id))?;
     let by_manifest: bool = row.try_get("by_manifest")?;
-    Ok(Change {
+    Ok(RetriedJob {
         job_id: id,
         new_job_id: row.try_get("job_id")?,
         via: if by_manifest { "manifest" } else { "enqueue" },
     })
 }
 
-/// A waiting job, before its time.
-async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<Change, Failure> {
+/// Returns a waiting job, before its time.
+async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<RetriedJob, Failure> {
     let id = job.job_id;
     if job.waits_for.as_deref() == Some("time") && job.attempt == 0 && !scheduled {
         return Err(
-            Failure::new(format!("job {id} waits for its first attempt")).hint(format!(
-                "give --scheduled to run it now all the same; when it is due: trax jobs show {id}"
+            Failure::new(format!("job {id} is waiting for its first attempt")).hint(format!(
+                "use --scheduled to run it now anyway; to see when it is due: trax jobs show {id}"
             )),
         );
     }
     let blocked = || {
-        Failure::new(format!("job {id} waits until another job ends"))
-            .hint(format!("see why: trax jobs show {id}"))
+        Failure::new(format!("job {id} is waiting until another job ends"))
+            .hint(format!("to see why: trax jobs show {id}"))
     };
     match job.waits_for.as_deref() {
         Some("time") => {}
         Some(_) => return Err(blocked()),
         None => {
-            return Err(Failure::new(format!("job {id} is ready already"))
-                .hint("no worker has taken it yet; who works: trax workers"));
+            return Err(Failure::new(format!("job {id} is already ready"))
+                .hint("no worker has claimed it yet; to see the workers: trax workers"));
         }
     }
     match session.client().run_now(JobId(id)).await? {
-        Hastened::Ready => Ok(Change {
+        RunNow::Ready => Ok(RetriedJob {
             job_id: id,
             new_job_id: id,
             via: "run_now",
         }),
-        Hastened::Blocked => Err(blocked()),
-        Hastened::InProgress => Err(executing(id)),
-        Hastened::Finished => Err(Failure::new(format!("job {id} has just ended"))
+        RunNow::Blocked => Err(blocked()),
+        RunNow::InProgress => Err(executing(id)),
+        RunNow::Finished => Err(Failure::new(format!("job {id} has just ended"))
             .hint(format!("see: trax jobs show {id}"))),
-        Hastened::Unknown => Err(unknown(id)),
+        RunNow::Unknown => Err(unknown(id)),
     }
 }
 
 fn executing(id: i64) -> Failure {
     Failure::new(format!("job {id} is being executed"))
-        .hint(format!("wait for it: trax jobs watch {id}"))
+        .hint(format!("to wait for it: trax jobs watch {id}"))
 }
 
 fn refuse(job: &Job, completed: bool) -> Result<(), Failure> {
@@ -147,8 +147,8 @@ fn refuse(job: &Job, completed: bool) -> Result<(), Failure> {
     match (job.state.as_str(), job.requeued_job_id) {
         ("in_progress", _) => Err(executing(id)),
         ("completed", _) if !completed => Err(Failure::new(format!("job {id} is completed"))
-            .hint("give --completed to run it again all the same")),
-        (_, Some(next)) => Err(Failure::new(format!("job {id} was requeued before"))
+            .hint("use --completed to run it again anyway")),
+        (_, Some(next)) => Err(Failure::new(format!("job {id} has already been requeued"))
             .hint(format!("see: trax jobs show {next}"))),
         _ => Ok(()),
     }

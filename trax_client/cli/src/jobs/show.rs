@@ -88,7 +88,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// A job and its attempts.
+/// Returns a job and its attempts.
 pub(super) async fn find(session: &Session, id: i64) -> Result<Option<Job>, Failure> {
     // A job may be on its way from one table to the next between two statements, not within one.
     let rows = session.rows(JOB_SHOW, &[(&id, Type::INT8)]).await?;

@@ -85,7 +85,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             return if live == 0 {
                 Ok(verdict(known.values()))
             } else {
-                let text = format!("not ended in time: {live} of {} jobs", known.len());
+                let text = format!("timeout: {live} of {} jobs have not ended", known.len());
                 Err(Failure::new(text).code(TIMEOUT))
             };
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::Value;
 use tokio_postgres::types::Type;
 
-use super::difference::Action;
+use super::difference::ManifestDifference;
 use super::document;
 use crate::output::{Consent, Options, confirmed, json, say};
 use crate::session::Session;
@@ -28,7 +28,7 @@ trax.schedule and trax.configure_group:
 
 #[derive(clap::Args)]
 pub(crate) struct Set {
-    /// Files in TOML or JSON, or directories of them, taken as one document; - is standard input
+    /// Files in TOML or JSON, or directories of them, read as one document; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Remove manifests that an earlier apply created and these files no longer have
@@ -72,7 +72,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         let changes = if count == 1 { "change" } else { "changes" };
         let question = format!("Apply {count} {changes}?");
         if !confirmed(arguments.consent, &question)? {
-            output.note("nothing is changed");
+            output.note("nothing was changed");
             return Ok(ExitCode::from(FAILED));
         }
     }
@@ -96,7 +96,7 @@ pub(crate) async fn diff(
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let planned = actions(&session, &document, arguments.set.prune, true).await?;
     let output = arguments.output;
-    let differs = planned.iter().any(Action::changes_something);
+    let differs = planned.iter().any(ManifestDifference::changes_something);
     if output.json {
         json(&planned)?;
     } else if !output.quiet {
@@ -117,7 +117,7 @@ async fn actions(
     document: &Value,
     prune: bool,
     dry_run: bool,
-) -> Result<Vec<Action>, Failure> {
+) -> Result<Vec<ManifestDifference>, Failure> {
     let sql = "select a.action, a.kind, a.name, a.detail \
                from trax.apply(document => $1, prune => $2, dry_run => $3) a";
     let rows = session
@@ -130,15 +130,18 @@ async fn actions(
             ],
         )
         .await?;
-    Ok(rows.iter().map(Action::read).collect::<Result<_, _>>()?)
+    Ok(rows
+        .iter()
+        .map(ManifestDifference::read)
+        .collect::<Result<_, _>>()?)
 }
 
 /// What would change.
-fn show(actions: &[Action]) -> Result<(), Failure> {
+fn show(actions: &[ManifestDifference]) -> Result<(), Failure> {
     let texts: Vec<String> = actions
         .iter()
         .filter(|action| action.changes_something())
-        .map(Action::text)
+        .map(ManifestDifference::text)
         .collect();
     if texts.is_empty() {
         return Ok(());
@@ -147,7 +150,7 @@ fn show(actions: &[Action]) -> Result<(), Failure> {
 }
 
 /// "1 created, 2 changed, 3 unchanged".
-fn summary(actions: &[Action]) -> String {
+fn summary(actions: &[ManifestDifference]) -> String {
     let parts: Vec<String> = ["created", "changed", "removed", "unchanged"]
         .iter()
         .filter_map(|kind| {

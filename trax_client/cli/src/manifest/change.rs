@@ -35,10 +35,10 @@ pub(crate) struct DeleteArguments {
 pub(crate) struct TriggerArguments {
     /// The manifest
     name: String,
-    /// Another input than its own, as JSON
+    /// An input to use instead of its own, as JSON
     #[arg(long, value_name = "JSON")]
     input: Option<String>,
-    /// Not claimable before this much time has passed, as PostgreSQL reads it ('5 min')
+    /// Not claimable before this time has passed, in PostgreSQL's syntax ('5 min')
     #[arg(long, value_name = "INTERVAL")]
     delay: Option<String>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) struct TriggerArguments {
 
 /// What became of a manifest.
 #[derive(Serialize)]
-struct Change<'a> {
+struct ManifestChange<'a> {
     name: &'a str,
     action: &'static str,
 }
@@ -78,9 +78,9 @@ async fn switch(
         } else {
             client.disable_manifest(name).await
         };
-        note(switched, name, action, &mut changes, &mut refused);
+        record(switched, name, action, &mut changes, &mut refused);
     }
-    tell(&arguments.output, &changes, refused)
+    print_changes(&arguments.output, &changes, refused)
 }
 
 pub(crate) async fn delete(
@@ -89,19 +89,19 @@ pub(crate) async fn delete(
 ) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let question = format!(
-        "Forget manifest {} and cancel what waits of it?",
+        "Delete manifest {} and cancel its waiting jobs?",
         quoted(&arguments.names)
     );
     if !confirmed(arguments.consent, &question)? {
-        print::log("trax", "nothing is deleted");
+        print::log("trax", "nothing was deleted");
         return Ok(ExitCode::from(FAILED));
     }
     let (mut changes, mut refused) = (Vec::new(), false);
     for name in &arguments.names {
         let removed = session.client().unschedule(name).await;
-        note(removed, name, "deleted", &mut changes, &mut refused);
+        record(removed, name, "deleted", &mut changes, &mut refused);
     }
-    tell(&arguments.output, &changes, refused)
+    print_changes(&arguments.output, &changes, refused)
 }
 
 fn quoted(names: &[String]) -> String {
@@ -109,16 +109,16 @@ fn quoted(names: &[String]) -> String {
     names.join(", ")
 }
 
-/// What the server refuses for one is told, and the others go on.
-fn note<'a>(
+/// Records a result. An error of one is reported, and the others go on.
+fn record<'a>(
     result: trax_client::Result<()>,
     name: &'a str,
     action: &'static str,
-    changes: &mut Vec<Change<'a>>,
+    changes: &mut Vec<ManifestChange<'a>>,
     refused: &mut bool,
 ) {
     match result {
-        Ok(()) => changes.push(Change { name, action }),
+        Ok(()) => changes.push(ManifestChange { name, action }),
         Err(error) => {
             Failure::from(error).report();
             *refused = true;
@@ -126,7 +126,11 @@ fn note<'a>(
     }
 }
 
-fn tell(output: &Options, changes: &[Change<'_>], refused: bool) -> Result<ExitCode, Failure> {
+fn print_changes(
+    output: &Options,
+    changes: &[ManifestChange<'_>],
+    refused: bool,
+) -> Result<ExitCode, Failure> {
     output.changes(changes, |change| {
         format!("manifest \"{}\" {}", change.name, change.action)
     })?;

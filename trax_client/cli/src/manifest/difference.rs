@@ -8,25 +8,25 @@ use crate::output::{Tone, paint, plain};
 
 /// One group or manifest and what becomes of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Action {
+pub(super) struct ManifestDifference {
     pub(super) action: String,
     kind: String,
     name: String,
-    changes: Vec<Change>,
+    changes: Vec<ValueChange>,
 }
 
 /// One value that changes.
 #[derive(Debug, PartialEq, Serialize)]
-struct Change {
+struct ValueChange {
     key: String,
     before: Value,
     after: Value,
 }
 
-impl Action {
+impl ManifestDifference {
     pub(super) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let detail: Option<String> = row.try_get("detail")?;
-        Ok(Action {
+        Ok(ManifestDifference {
             action: row.try_get("action")?,
             kind: row.try_get("kind")?,
             name: row.try_get("name")?,
@@ -57,7 +57,7 @@ impl Action {
 }
 
 /// `key: before -> after, key: ...`, where both are JSON.
-fn changes(detail: &str) -> Vec<Change> {
+fn changes(detail: &str) -> Vec<ValueChange> {
     let mut changes = Vec::new();
     let mut rest = detail;
     while let Some((key, after_key)) = rest.split_once(": ") {
@@ -67,7 +67,7 @@ fn changes(detail: &str) -> Vec<Change> {
         let Some((after, after_all)) = after_before.strip_prefix(" -> ").and_then(value) else {
             break;
         };
-        changes.push(Change {
+        changes.push(ValueChange {
             key: key.to_owned(),
             before,
             after,
@@ -77,7 +77,7 @@ fn changes(detail: &str) -> Vec<Change> {
     changes
 }
 
-/// The JSON value at the beginning of a text, and what follows.
+/// Returns the JSON value at the beginning of a text, and what follows.
 fn value(text: &str) -> Option<(Value, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn the_changes_of_a_detail_are_told_apart() {
         let detail = r#"cron: "0 3 * * *" -> null, every: null -> "00:00:30", input: {"a": ", x: 1 -> 2"} -> {}, priority: 0 -> 3"#;
-        let change = |key: &str, before, after| Change {
+        let change = |key: &str, before, after| ValueChange {
             key: key.to_owned(),
             before,
             after,

@@ -10,7 +10,7 @@ use trax_terminal::Failure;
 /// What a document may have.
 const LISTS: [&str; 2] = ["groups", "manifests"];
 
-/// The files as one document.
+/// Returns the files as one document.
 pub(super) fn read(files: &[String]) -> Result<Value, Failure> {
     let mut whole: Map<String, Value> = Map::new();
     for list in LISTS {
@@ -22,7 +22,7 @@ pub(super) fn read(files: &[String]) -> Result<Value, Failure> {
     Ok(Value::Object(whole))
 }
 
-/// The files, and for a directory those in it, in the order of their names.
+/// Returns the files, and for a directory those in it, in the order of their names.
 fn named(files: &[String]) -> Result<Vec<String>, Failure> {
     let mut all = Vec::new();
     for file in files {
@@ -114,7 +114,7 @@ fn add(whole: &mut Map<String, Value>, file: &str, document: Value) -> Result<()
             (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
             (Some(_), _) => {
                 return Err(Failure::usage(format!("{file}: \"{key}\" is not a list"))
-                    .hint(format!("in TOML each of them begins with [[{key}]]")));
+                    .hint(format!("in TOML each element begins with [[{key}]]")));
             }
             (None, _) => {
                 return Err(

@@ -8,8 +8,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
-use crate::run_to_come::{self, Run};
 use crate::session::{Argument, Session};
+use crate::upcoming::{self, UpcomingRun};
 use trax_terminal::Failure;
 
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     /// How many runs
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..=1000))]
     count: i32,
-    /// Runs after this time, now without it
+    /// Only runs after this time; default: now
     #[arg(long, value_name = "TIME")]
     after: Option<String>,
     #[command(flatten)]
@@ -54,25 +54,25 @@ pub(crate) async fn preview(
     };
     let runs = runs(&session, &arguments.name, after, arguments.count).await?;
     let nothing = format!(
-        "no run of \"{0}\" is to come; why: trax manifest why {0}",
+        "manifest \"{0}\" has no future run; to see why: trax manifest why {0}",
         arguments.name
     );
     let output = arguments.output;
     if runs.is_empty() || output.json || output.quiet {
         output.list(&runs, session.now, &nothing)?;
     } else {
-        say(&run_to_come::text(&runs, session.now))?;
+        say(&upcoming::text(&runs, session.now))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The next runs of a manifest.
+/// Returns the next runs of a manifest.
 pub(super) async fn runs(
     session: &Session,
     name: &str,
     after: Option<SystemTime>,
     count: i32,
-) -> Result<Vec<Run>, Failure> {
+) -> Result<Vec<UpcomingRun>, Failure> {
     let sql = "select p.run_at, p.local_time, p.note \
                from trax.preview($1, coalesce($2, pg_catalog.now()), $3) p";
     let arguments: [Argument<'_>; 3] = [
@@ -81,7 +81,10 @@ pub(super) async fn runs(
         (&count, Type::INT4),
     ];
     let rows = session.rows(sql, &arguments).await?;
-    Ok(rows.iter().map(Run::read).collect::<Result<_, _>>()?)
+    Ok(rows
+        .iter()
+        .map(UpcomingRun::read)
+        .collect::<Result<_, _>>()?)
 }
 
 pub(crate) async fn why(url: Option<String>, arguments: WhyArguments) -> Result<ExitCode, Failure> {

@@ -23,13 +23,13 @@ pub(crate) struct Arguments {
     /// Only of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Only those that are switched on
+    /// Only enabled ones
     #[arg(long, conflicts_with = "disabled")]
     enabled: bool,
-    /// Only those that are switched off
+    /// Only disabled ones
     #[arg(long)]
     disabled: bool,
-    /// How many at most
+    /// The most rows to show
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(i64).range(1..))]
     limit: i64,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let output = arguments.output;
     output.list(&manifests, session.now, "no manifest matches")?;
     if more {
-        output.note(&format!("there are more; --limit is {limit}"));
+        output.note(&format!("there are more rows; --limit is {limit}"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,8 +9,8 @@ use trax_client::Json;
 use super::forecast::runs;
 use super::unknown;
 use crate::output::{Facts, Moment, Options, json, say};
-use crate::run_to_come::Run;
 use crate::session::Session;
+use crate::upcoming::UpcomingRun;
 use trax_terminal::Failure;
 
 const MANIFEST_SHOW: &str = include_str!("../query/manifest_show.sql");
@@ -87,8 +87,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// A member as a person reads it; none when it is null, or says nothing.
-fn told(manifest: &Map<String, Value>, key: &str) -> Option<String> {
+/// Returns a member as a person reads it; none when it is null, or says nothing.
+fn member_text(manifest: &Map<String, Value>, key: &str) -> Option<String> {
     match manifest.get(key)? {
         Value::Null | Value::Bool(false) => None,
         Value::String(text) => Some(text.clone()),
@@ -104,26 +104,26 @@ fn told(manifest: &Map<String, Value>, key: &str) -> Option<String> {
 
 fn text(
     manifest: &Map<String, Value>,
-    runs: &Result<Vec<Run>, Failure>,
+    runs: &Result<Vec<UpcomingRun>, Failure>,
     now: Moment,
     verbose: bool,
 ) -> String {
     let mut facts = Facts::default();
-    facts.maybe("manifest", told(manifest, "name"));
-    let enabled = told(manifest, "enabled").is_some();
+    facts.maybe("manifest", member_text(manifest, "name"));
+    let enabled = member_text(manifest, "enabled").is_some();
     facts.add("enabled", if enabled { "yes" } else { "no" });
     for (label, key) in TEXTS {
         let only_verbose = key.starts_with("misfire_") || key == "max_concurrency";
         if !only_verbose || verbose {
-            facts.maybe(label, told(manifest, key));
+            facts.maybe(label, member_text(manifest, key));
         }
     }
-    let mode = told(manifest, "depends_mode").unwrap_or_default();
-    let parents = told(manifest, "depends_on").map(|parents| format!("{mode} of {parents}"));
+    let mode = member_text(manifest, "depends_mode").unwrap_or_default();
+    let parents = member_text(manifest, "depends_on").map(|parents| format!("{mode} of {parents}"));
     facts.maybe("runs after", parents);
-    facts.maybe("then run", told(manifest, "dependents"));
+    facts.maybe("then run", member_text(manifest, "dependents"));
     for (label, key) in TIMES {
-        let at = told(manifest, key).and_then(|text| Moment::parse(&text));
+        let at = member_text(manifest, key).and_then(|text| Moment::parse(&text));
         facts.maybe(label, at.map(|at| at.full(now)));
     }
     let member = |key| Json::from(manifest.get(key).cloned().unwrap_or_default());

@@ -222,7 +222,8 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
     ),
 ];
 
-/// The family of a sample, by its name; its kind as the name says it when it is none of ours.
+/// Returns the family of a sample, by its name; its kind as the name says it when it is none of
+/// ours.
 pub(super) fn of(sample: &str) -> (&str, Kind, &'static str) {
     let known = |name: &str| FAMILIES.iter().find(|(family, ..)| *family == name);
     if let Some((family, kind, help)) = known(sample) {

@@ -27,8 +27,8 @@ A role of the level reader is enough. Dashboard and alert rules are in the folde
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// Serve them on this address at /metrics until SIGTERM; a port alone is one of this machine
-    /// only
+    /// Serve them on this address at /metrics until SIGTERM; a port alone is reachable from this
+    /// machine only
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["json", "quiet"])]
     listen: Option<String>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ impl Sample {
         })
     }
 
-    /// A number of this program's own.
+    /// Returns a number of this program's own.
     fn own(name: &str, value: f64) -> Self {
         Sample {
             name: name.to_owned(),

@@ -36,7 +36,7 @@ struct Source {
 pub(super) async fn run(config: Address, listen: &str) -> Result<ExitCode, Failure> {
     let listener = http::listen(listen).map_err(|error| {
         Failure::usage(format!("cannot listen on {listen}: {error}"))
-            .hint("give a free address of this machine: --listen 127.0.0.1:9187")
+            .hint("use a free address of this machine: --listen 127.0.0.1:9187")
     })?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,12 +1,10 @@
 //! The text format of Prometheus, version 0.0.4.
 
-use std::fmt::Write;
-
 use serde_json::Value;
 
 use super::{Sample, family};
 
-/// The samples, those of a family together under its HELP and TYPE.
+/// Returns the samples, those of a family together under its HELP and TYPE.
 pub(super) fn exposition(samples: &[Sample]) -> String {
     let mut families: Vec<(&str, Vec<&Sample>)> = Vec::new();
     for sample in samples {
@@ -39,8 +37,7 @@ fn line(text: &mut String, sample: &Sample) {
     if !pairs.is_empty() {
         text.push_str(&format!("{{{}}}", pairs.join(",")));
     }
-    // Writing to a string cannot fail.
-    if writeln!(text, " {}", number(sample.value)).is_err() {}
+    text.push_str(&format!(" {}\n", number(sample.value)));
 }
 
 fn escaped(value: &Value) -> String {

@@ -7,7 +7,7 @@ use trax_terminal::Failure;
 /// Whether a person is asked first.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Consent {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -18,8 +18,10 @@ pub(crate) fn confirmed(consent: Consent, question: &str) -> Result<bool, Failur
         return Ok(true);
     }
     if !stdin().is_terminal() || !stderr().is_terminal() {
-        return Err(Failure::usage(format!("nobody can be asked: {question}"))
-            .hint("give --yes to do it without a question"));
+        return Err(
+            Failure::usage(format!("cannot ask for confirmation: {question}"))
+                .hint("use --yes to skip the confirmation"),
+        );
     }
     write!(stderr().lock(), "{question} [y/N] ")?;
     let mut answer = String::new();

@@ -30,16 +30,16 @@ use trax_terminal::{Failure, print};
 /// How a command prints; part of its arguments.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
-    /// One JSON array of objects, for programs; times are RFC 3339
+    /// Print one JSON array of objects; times are RFC 3339
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Only ids or names, one a line; nothing from commands that change something
+    /// Print only ids or names, one per line; commands that change something print nothing
     #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
     pub(crate) quiet: bool,
-    /// With --quiet: names as they are, each ended by a zero byte, for xargs -0
+    /// With --quiet: print unescaped names, each followed by a zero byte, for xargs -0
     #[arg(long, requires = "quiet", help_heading = "Output")]
     pub(crate) null: bool,
-    /// More columns; on standard error, which database was asked
+    /// Print more columns, and the database on standard error
     #[arg(long, short, help_heading = "Output")]
     pub(crate) verbose: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) trait Record: Serialize {
     /// Its row, a cell for each column.
     fn cells(&self, now: Moment) -> Vec<Cell>;
 
-    /// What `--quiet` prints of it: its id or name.
+    /// Returns what `--quiet` prints of it: its id or name.
     fn key(&self) -> String;
 }
 
@@ -105,7 +105,7 @@ impl Options {
 
     /// What people read on the way to what was asked for: on standard output, which with `--json`
     /// is the array's alone.
-    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         if self.quiet {
             return Ok(());
         }

@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
@@ -47,8 +47,8 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => {
             let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                // A bar that cannot be written shows no rate.
-                if write!(out, "{:.0}/s", state.per_sec()).is_err() {}
+                // If writing fails the bar shows no rate.
+                write!(out, "{:.0}/s", state.per_sec()).ok();
             };
             bar.with_style(style.with_key("rate", rate))
         }

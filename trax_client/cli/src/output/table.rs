@@ -41,7 +41,7 @@ impl Cell {
     }
 }
 
-/// The lines of a text as one, so that a row stays a row.
+/// Returns the lines of a text as one, so that a row stays a row.
 fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     plain(&lines.join(" "))
@@ -176,7 +176,7 @@ fn line(cells: Vec<(&Cell, usize, Kind)>, limit: Option<usize>) -> String {
     text.trim_end().to_owned()
 }
 
-/// The text itself when it fits, else as much of it as does, and ….
+/// Returns the text itself when it fits, else as much of it as does, and ….
 pub(crate) fn cut(text: &str, room: usize) -> String {
     if measure_text_width(text) <= room {
         return text.to_owned();

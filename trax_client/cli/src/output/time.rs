@@ -11,7 +11,7 @@ use tokio_postgres::types::{FromSql, Type, accepts};
 /// PostgreSQL counts from 2000-01-01.
 const SECONDS_TO_2000: i64 = 946_684_800;
 
-/// An instant as the server tells it.
+/// An instant as the server reports it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Moment {
     /// `-infinity`, or before any time that can be written.
@@ -44,7 +44,7 @@ impl Moment {
         self.within(TimeZone::system())
     }
 
-    /// The time and how far away it is: "2026-11-21 02:38:47 CET (3 min ago)".
+    /// Returns the time and how far away it is: "2026-11-21 02:38:47 CET (3 min ago)".
     pub(crate) fn full(self, now: Moment) -> String {
         match self {
             Moment::At(_) => format!("{} ({})", self.local(), self.relative(now)),
@@ -60,7 +60,7 @@ impl Moment {
         }
     }
 
-    /// A time that the server wrote as JSON.
+    /// Returns a time that the server wrote as JSON.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "infinity" => Some(Moment::Never),
@@ -79,7 +79,8 @@ impl Moment {
         }
     }
 
-    /// How long after another instant this one is; none when either has no end, or it is before.
+    /// Returns how long after another instant this one is; none when either has no end, or it is
+    /// before.
     pub(crate) fn since(self, start: Moment) -> Option<Duration> {
         match (self, start) {
             (Moment::At(end), Moment::At(start)) => {
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn how_far_away_a_time_is_is_told_in_one_unit() {
         let now = at("2026-11-21T12:00:00Z");
-        for (time, told) in [
+        for (time, text) in [
             ("2026-11-21T11:57:00Z", "3 min ago"),
             ("2026-11-21T14:00:00Z", "in 2 h"),
             ("2026-11-21T12:00:00.5Z", "now"),
@@ -151,7 +152,7 @@ mod tests {
             ("2026-11-21T11:58:30Z", "90 s ago"),
             ("2026-11-01T12:00:00Z", "20 days ago"),
         ] {
-            assert_eq!(at(time).relative(now), told);
+            assert_eq!(at(time).relative(now), text);
         }
         assert_eq!(Moment::Never.relative(now), "infinity");
     }

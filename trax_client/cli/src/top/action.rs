@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::data::Picture;
+use super::data::Screenful;
 use super::view::View;
 use crate::session::Session;
 
@@ -21,10 +21,10 @@ impl Action {
         letter: char,
         shown: View,
         at: usize,
-        picture: &Picture,
+        screenful: &Screenful,
     ) -> Result<Option<Action>, String> {
-        let wrong = |view: View| Err(format!("choose a row of {} first", view.name()));
-        let now = &picture.now;
+        let wrong = |view: View| Err(format!("select a row of {} first", view.name()));
+        let now = &screenful.now;
         match letter {
             'c' => match (shown, now.running.get(at)) {
                 (View::Running, Some(job)) => Ok(Some(Action::Cancel { job_id: job.job_id })),
@@ -52,18 +52,18 @@ impl Action {
     pub(super) fn question(&self) -> String {
         match self {
             Action::Cancel { job_id } => format!("Cancel job {job_id}?"),
-            Action::Requeue { dead_letter } => format!("Queue dead letter {dead_letter} again?"),
-            Action::Group { name, enable: true } => format!("Let jobs of group \"{name}\" run?"),
-            Action::Group { name, .. } => format!("Start no more jobs of group \"{name}\"?"),
+            Action::Requeue { dead_letter } => format!("Requeue dead letter {dead_letter}?"),
+            Action::Group { name, enable: true } => format!("Resume group \"{name}\"?"),
+            Action::Group { name, .. } => format!("Pause group \"{name}\"?"),
             Action::Scheduler { pause: true } => "Pause the scheduler?".to_owned(),
-            Action::Scheduler { .. } => "Let the scheduler go on?".to_owned(),
+            Action::Scheduler { .. } => "Resume the scheduler?".to_owned(),
         }
     }
 
-    /// Does it; returns what to tell.
+    /// Does it; returns the message to show.
     pub(super) async fn take(&self, session: &Session) -> String {
         match self.call(session).await {
-            Ok(told) => told,
+            Ok(message) => message,
             Err(error) => format!("it failed: {error}"),
         }
     }
@@ -74,7 +74,7 @@ impl Action {
                 let sql = "select trax.cancel($1)";
                 let result: String = session.value(sql, &[(job_id, Type::INT8)]).await?;
                 Ok(match result.as_str() {
-                    "requested" => format!("job {job_id} is asked to stop"),
+                    "requested" => format!("job {job_id}: its worker was asked to stop it"),
                     "cancelled" => format!("job {job_id} is cancelled"),
                     _ => format!("job {job_id} has ended"),
                 })
@@ -83,7 +83,7 @@ impl Action {
                 let sql = "select trax.requeue_dead_letter($1, 'trax top')";
                 let job: Option<i64> = session.value(sql, &[(dead_letter, Type::INT8)]).await?;
                 Ok(job.map_or_else(
-                    || format!("dead letter {dead_letter} is resolved already"),
+                    || format!("dead letter {dead_letter} is already resolved"),
                     |job| format!("dead letter {dead_letter} is job {job} now"),
                 ))
             }
@@ -101,13 +101,13 @@ impl Action {
                 Ok(format!("group \"{name}\" {now}"))
             }
             Action::Scheduler { pause } => {
-                let (sql, told) = if *pause {
+                let (sql, message) = if *pause {
                     ("select trax.pause('trax top')", "the scheduler is paused")
                 } else {
-                    ("select trax.resume()", "the scheduler goes on")
+                    ("select trax.resume()", "the scheduler is running again")
                 };
                 session.connection.query_typed(sql, &[]).await?;
-                Ok(told.to_owned())
+                Ok(message.to_owned())
             }
         }
     }

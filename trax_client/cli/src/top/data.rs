@@ -1,4 +1,4 @@
-//! What `trax top` shows: a look at the database, and what two looks apart tell of rates.
+//! What `trax top` shows: a snapshot of the database, and the rates between two snapshots.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use crate::session::Session;
 use trax_terminal::Failure;
 
-/// How many looks the curve of completions has.
+/// How many snapshots the curve of completions has.
 const HISTORY: usize = 400;
 /// Most rows of each list that is asked for.
 const ROWS: usize = 100;
@@ -267,17 +267,17 @@ pub(super) struct Rates {
     pub(super) wait: Option<f64>,
 }
 
-/// The last looks.
-pub(super) struct Picture {
+/// The last two snapshots.
+pub(super) struct Screenful {
     pub(super) now: Snapshot,
     before: Option<Snapshot>,
     /// Completions a second, the newest last.
     pub(super) history: VecDeque<u64>,
 }
 
-impl Picture {
+impl Screenful {
     pub(super) fn of(now: Snapshot) -> Self {
-        Picture {
+        Screenful {
             now,
             before: None,
             history: VecDeque::new(),
@@ -295,7 +295,7 @@ impl Picture {
         }
     }
 
-    /// How much a counter grew in a second; one that began again at zero counts from there.
+    /// Returns how much a counter grew in a second; one that began again at zero counts from there.
     fn rate(&self, count: impl Fn(&Snapshot) -> f64) -> f64 {
         let Some(before) = &self.before else {
             return 0.0;
@@ -322,7 +322,7 @@ impl Picture {
         }
     }
 
-    /// The tasks, those first that take most of the workers' time.
+    /// Returns the tasks, those first that take most of the workers' time.
     pub(super) fn tasks(&self) -> Vec<(&str, Rates)> {
         let mut tasks: Vec<(&str, Rates, f64)> = self
             .now
@@ -343,7 +343,7 @@ impl Picture {
             .collect()
     }
 
-    /// The rates of a task, and how many seconds of work ended in a second.
+    /// Returns the rates of a task, and how many seconds of work ended in a second.
     fn of_task(&self, task: &str, counts: &Counts) -> (Rates, f64) {
         let of = |count: fn(&Counts) -> f64| {
             self.rate(|snapshot| snapshot.tasks.get(task).map_or(0.0, count))
@@ -424,7 +424,7 @@ pub(super) mod tests {
     }
 
     /// Two looks, two seconds apart.
-    pub(in super::super) fn picture() -> Picture {
+    pub(in super::super) fn screenful() -> Screenful {
         let begin = Instant::now();
         let mut first = snapshot(begin);
         let mut second = snapshot(begin + Duration::from_secs(2));
@@ -472,29 +472,29 @@ pub(super) mod tests {
                 snapshot.take(name, &labels, value * times);
             }
         }
-        let mut picture = Picture::of(first);
-        picture.add(second);
-        picture
+        let mut screenful = Screenful::of(first);
+        screenful.add(second);
+        screenful
     }
 
     #[test]
     fn rates_are_what_two_looks_differ_by_in_a_second() {
-        let picture = picture();
-        assert_eq!(picture.enqueued(), 50.0);
-        assert_eq!(picture.all().completions, 30.0);
-        assert_eq!(picture.all().failures, 3.0);
-        let tasks = picture.tasks();
+        let screenful = screenful();
+        assert_eq!(screenful.enqueued(), 50.0);
+        assert_eq!(screenful.all().completions, 30.0);
+        assert_eq!(screenful.all().failures, 3.0);
+        let tasks = screenful.tasks();
         assert_eq!((tasks[0].0, tasks[0].1.run), ("report.build", Some(0.5)));
         assert_eq!((tasks[1].0, tasks[1].1.run), ("mail.send", None));
-        assert_eq!(picture.history, [30]);
+        assert_eq!(screenful.history, [30]);
     }
 
     #[test]
     fn a_counter_that_began_again_is_not_negative() {
-        let mut picture = picture();
-        let mut restarted = snapshot(picture.now.at + Duration::from_secs(1));
+        let mut screenful = screenful();
+        let mut restarted = snapshot(screenful.now.at + Duration::from_secs(1));
         restarted.take("trax_enqueued_total", &json!({}), 7.0);
-        picture.add(restarted);
-        assert_eq!(picture.enqueued(), 7.0);
+        screenful.add(restarted);
+        assert_eq!(screenful.enqueued(), 7.0);
     }
 }

@@ -7,7 +7,7 @@
 
 mod action;
 mod data;
-mod look;
+mod json;
 mod screen;
 mod table;
 mod view;
@@ -25,27 +25,27 @@ use tokio::time::{Instant, sleep_until};
 use crate::output::{Options, json, say, width};
 use crate::session::Session;
 use action::Action;
-use data::{Picture, Snapshot};
-use look::Look;
+use data::{Screenful, Snapshot};
+use json::TopJson;
 use screen::Screen;
 use trax_terminal::Failure;
 
-const KEYS: &str = "Keys: Tab or 1 to 5 choose a list, up and down a row; c cancels the job, r queues the dead letter \
-again, p pauses or resumes the group, s the scheduler; y does it, any other key does not; q quits.";
+const KEYS: &str = "Keys: Tab or 1 to 5 select a list, up and down a row; c cancels the job, r requeues the dead letter, p pauses or \
+resumes the group, s the scheduler; y confirms, any other key does not; q quits.";
 
 #[derive(clap::Args)]
 #[command(after_help = KEYS)]
 pub(crate) struct Arguments {
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
     interval: f64,
-    /// Print one screen, two looks apart, and end; also where there is no terminal
+    /// Print one screen after one interval, and exit; works without a terminal
     #[arg(long)]
     once: bool,
-    /// One JSON array of an object instead, for programs: what one screen shows, with every row
+    /// Print one JSON array with one object instead: what the screen shows, with every row
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// On standard error, which database was asked
+    /// Print the database on standard error
     #[arg(long, short, help_heading = "Output")]
     verbose: bool,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 const SHORTEST: f64 = 0.5;
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if (SHORTEST..=3600.0).contains(&number) {
         Ok(number)
     } else {
@@ -66,7 +66,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let once = arguments.once || arguments.json;
     if !once && !std::io::stdout().is_terminal() {
         return Err(Failure::usage("top needs a terminal")
-            .hint("trax top --once prints one screen, trax status what is wrong"));
+            .hint("use trax top --once for one screen, or trax status"));
     }
     let options = Options {
         verbose: arguments.verbose,
@@ -75,11 +75,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &options).await?;
     let interval = Duration::from_secs_f64(arguments.interval);
     if once {
-        let picture = two_looks(&session, interval).await?;
+        let screenful = two_looks(&session, interval).await?;
         if arguments.json {
-            json(&[Look::of(&picture)])?;
+            json(&[TopJson::of(&screenful)])?;
         } else {
-            say(&screen_text(&picture)?)?;
+            say(&screen_text(&screenful)?)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -90,31 +90,31 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// What one screen shows.
-async fn two_looks(session: &Session, interval: Duration) -> Result<Picture, Failure> {
+/// Returns what one screen shows.
+async fn two_looks(session: &Session, interval: Duration) -> Result<Screenful, Failure> {
     let first = Snapshot::read(session).await?;
     tokio::time::sleep(interval).await;
-    let mut picture = Picture::of(first);
-    picture.add(Snapshot::read(session).await?);
-    Ok(picture)
+    let mut screenful = Screenful::of(first);
+    screenful.add(Snapshot::read(session).await?);
+    Ok(screenful)
 }
 
 /// One screen as text.
-fn screen_text(picture: &Picture) -> Result<String, Failure> {
+fn screen_text(screenful: &Screenful) -> Result<String, Failure> {
     let columns = u16::try_from(width().unwrap_or(100)).unwrap_or(100);
-    let mut terminal = Terminal::new(TestBackend::new(columns, height(picture)))?;
+    let mut terminal = Terminal::new(TestBackend::new(columns, height(screenful)))?;
     let screen = Screen::default();
-    terminal.draw(|frame| screen.draw(frame, picture))?;
+    terminal.draw(|frame| screen.draw(frame, screenful))?;
     Ok(text_of(terminal.backend()))
 }
 
 /// As many lines as the groups need.
-fn height(picture: &Picture) -> u16 {
-    let groups = picture.now.groups.len().clamp(1, 100);
+fn height(screenful: &Screenful) -> u16 {
+    let groups = screenful.now.groups.len().clamp(1, 100);
     u16::try_from(groups).unwrap_or(1) + screen::AROUND
 }
 
-/// What a drawn screen says.
+/// Returns what a drawn screen says.
 fn text_of(backend: &TestBackend) -> String {
     let buffer = backend.buffer();
     let lines = buffer.content.chunks(usize::from(buffer.area.width));
@@ -146,16 +146,16 @@ async fn watch(
     mut keys: UnboundedReceiver<Event>,
     interval: Duration,
 ) -> Result<(), Failure> {
-    let mut picture = Picture::of(Snapshot::read(session).await?);
+    let mut screenful = Screenful::of(Snapshot::read(session).await?);
     let mut screen = Screen::default();
     let mut next = Instant::now() + interval;
     loop {
-        terminal.draw(|frame| screen.draw(frame, &picture))?;
+        terminal.draw(|frame| screen.draw(frame, &screenful))?;
         tokio::select! {
             event = keys.recv() => match event {
                 None => return Ok(()),
                 Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                    match pressed(&mut screen, &picture, key) {
+                    match pressed(&mut screen, &screenful, key) {
                         Pressed::Quit => return Ok(()),
                         Pressed::Nothing => {}
                         Pressed::Do(action) => {
@@ -167,8 +167,8 @@ async fn watch(
                 Some(_) => {}
             },
             () = sleep_until(next) => {
-                picture.add(Snapshot::read(session).await?);
-                screen.stay_within(&picture);
+                screenful.add(Snapshot::read(session).await?);
+                screen.stay_within(&screenful);
                 next = Instant::now() + interval;
             }
         }
@@ -182,13 +182,13 @@ enum Pressed {
     Do(Action),
 }
 
-fn pressed(screen: &mut Screen, picture: &Picture, key: KeyEvent) -> Pressed {
+fn pressed(screen: &mut Screen, screenful: &Screenful, key: KeyEvent) -> Pressed {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if matches!(key.code, KeyCode::Char('c')) && control {
         return Pressed::Quit;
     }
     if let Some(action) = screen.asked.take() {
-        screen.message = Some("nothing is changed".to_owned());
+        screen.message = Some("nothing was changed".to_owned());
         return match key.code {
             KeyCode::Char('y' | 'Y') => Pressed::Do(action),
             _ => Pressed::Nothing,
@@ -203,15 +203,16 @@ fn pressed(screen: &mut Screen, picture: &Picture, key: KeyEvent) -> Pressed {
         KeyCode::Char(digit @ '1'..='5') => {
             screen.show(view::View::ALL[digit as usize - '1' as usize])
         }
-        KeyCode::Down | KeyCode::Char('j') => screen.step(picture, 1),
-        KeyCode::Up | KeyCode::Char('k') => screen.step(picture, -1),
-        KeyCode::PageDown => screen.step(picture, 10),
-        KeyCode::PageUp => screen.step(picture, -10),
-        KeyCode::Char(letter) => match Action::of(letter, screen.shown, screen.selected(), picture)
-        {
-            Ok(action) => screen.asked = action,
-            Err(said) => screen.message = Some(said),
-        },
+        KeyCode::Down | KeyCode::Char('j') => screen.step(screenful, 1),
+        KeyCode::Up | KeyCode::Char('k') => screen.step(screenful, -1),
+        KeyCode::PageDown => screen.step(screenful, 10),
+        KeyCode::PageUp => screen.step(screenful, -10),
+        KeyCode::Char(letter) => {
+            match Action::of(letter, screen.shown, screen.selected(), screenful) {
+                Ok(action) => screen.asked = action,
+                Err(said) => screen.message = Some(said),
+            }
+        }
         _ => {}
     }
     Pressed::Nothing
@@ -221,34 +222,34 @@ fn pressed(screen: &mut Screen, picture: &Picture, key: KeyEvent) -> Pressed {
 mod tests {
     use super::*;
 
-    fn press(screen: &mut Screen, picture: &Picture, code: KeyCode) -> Pressed {
-        pressed(screen, picture, KeyEvent::new(code, KeyModifiers::NONE))
+    fn press(screen: &mut Screen, screenful: &Screenful, code: KeyCode) -> Pressed {
+        pressed(screen, screenful, KeyEvent::new(code, KeyModifiers::NONE))
     }
 
     #[test]
     fn nothing_is_changed_without_a_second_key() {
-        let picture = data::tests::picture();
+        let screenful = data::tests::screenful();
         let mut screen = Screen::default();
-        press(&mut screen, &picture, KeyCode::Char('2'));
-        press(&mut screen, &picture, KeyCode::Char('c'));
+        press(&mut screen, &screenful, KeyCode::Char('2'));
+        press(&mut screen, &screenful, KeyCode::Char('c'));
         assert!(screen.asked.is_some());
-        let no = press(&mut screen, &picture, KeyCode::Char('n'));
+        let no = press(&mut screen, &screenful, KeyCode::Char('n'));
         assert!(matches!(no, Pressed::Nothing) && screen.asked.is_none());
-        press(&mut screen, &picture, KeyCode::Down);
-        press(&mut screen, &picture, KeyCode::Char('c'));
-        let yes = press(&mut screen, &picture, KeyCode::Char('y'));
+        press(&mut screen, &screenful, KeyCode::Down);
+        press(&mut screen, &screenful, KeyCode::Char('c'));
+        let yes = press(&mut screen, &screenful, KeyCode::Char('y'));
         assert!(matches!(yes, Pressed::Do(Action::Cancel { job_id: 12 })));
         assert!(matches!(
-            press(&mut screen, &picture, KeyCode::Char('q')),
+            press(&mut screen, &screenful, KeyCode::Char('q')),
             Pressed::Quit
         ));
     }
 
     #[test]
     fn a_key_for_another_list_says_which() {
-        let picture = data::tests::picture();
+        let screenful = data::tests::screenful();
         let mut screen = Screen::default();
-        press(&mut screen, &picture, KeyCode::Char('r'));
+        press(&mut screen, &screenful, KeyCode::Char('r'));
         assert!(screen.asked.is_none());
         assert!(
             screen

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Sparkline, Table, TableState};
 
 use super::action::Action;
-use super::data::Picture;
+use super::data::Screenful;
 use super::table::{self, rate, seconds, short};
 use super::view::View;
 use crate::output::plain;
@@ -35,21 +35,21 @@ impl Screen {
         self.rows[self.shown as usize]
     }
 
-    pub(super) fn step(&mut self, picture: &Picture, rows: isize) {
+    pub(super) fn step(&mut self, screenful: &Screenful, rows: isize) {
         self.rows[self.shown as usize] = self.selected().saturating_add_signed(rows);
-        self.stay_within(picture);
+        self.stay_within(screenful);
     }
 
     /// Lists get shorter.
-    pub(super) fn stay_within(&mut self, picture: &Picture) {
+    pub(super) fn stay_within(&mut self, screenful: &Screenful) {
         for view in View::ALL {
-            let last = table::length(view, picture).saturating_sub(1);
+            let last = table::length(view, screenful).saturating_sub(1);
             let row = &mut self.rows[view as usize];
             *row = (*row).min(last);
         }
     }
 
-    pub(super) fn draw(&self, frame: &mut Frame, picture: &Picture) {
+    pub(super) fn draw(&self, frame: &mut Frame, screenful: &Screenful) {
         let [head, rates, body, foot] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(4),
@@ -57,14 +57,14 @@ impl Screen {
             Constraint::Length(1),
         ])
         .areas(frame.area());
-        self.draw_head(frame, head, picture);
-        draw_rates(frame, rates, picture);
-        self.draw_list(frame, body, picture);
+        self.draw_head(frame, head, screenful);
+        draw_rates(frame, rates, screenful);
+        self.draw_list(frame, body, screenful);
         self.draw_foot(frame, foot);
     }
 
-    fn draw_head(&self, frame: &mut Frame, area: Rect, picture: &Picture) {
-        let now = &picture.now;
+    fn draw_head(&self, frame: &mut Frame, area: Rect, screenful: &Screenful) {
+        let now = &screenful.now;
         let scheduler = match (now.scheduler, now.paused) {
             (_, true) => Span::from("scheduler paused").yellow(),
             (true, false) if now.lag > 5.0 => {
@@ -97,7 +97,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(line), area);
     }
 
-    fn draw_list(&self, frame: &mut Frame, area: Rect, picture: &Picture) {
+    fn draw_list(&self, frame: &mut Frame, area: Rect, screenful: &Screenful) {
         let mut tabs = Vec::new();
         for (place, view) in View::ALL.into_iter().enumerate() {
             let name = format!(" {} {} ", place + 1, view.name());
@@ -111,7 +111,7 @@ impl Screen {
         let chosen = Style::new()
             .fg(Color::Reset)
             .add_modifier(Modifier::REVERSED);
-        let list = table::of(self.shown, picture, area.width);
+        let list = table::of(self.shown, screenful, area.width);
         let nothing = list.rows.is_empty();
         let block = Block::new().borders(Borders::TOP).title(Line::from(tabs));
         let table = Table::new(list.rows, list.widths)
@@ -128,7 +128,7 @@ impl Screen {
                 ..area
             };
             let text = match self.shown {
-                View::Tasks if !picture.now.counted => {
+                View::Tasks if !screenful.now.counted => {
                     "tasks are counted when the library is preloaded: trax doctor"
                 }
                 View::Groups => "nothing has been enqueued",
@@ -163,10 +163,10 @@ impl Screen {
 }
 
 /// What is in the queue, what comes and goes, and the curve of completions.
-fn draw_rates(frame: &mut Frame, area: Rect, picture: &Picture) {
+fn draw_rates(frame: &mut Frame, area: Rect, screenful: &Screenful) {
     let [left, right] =
         Layout::horizontal([Constraint::Length(44), Constraint::Min(10)]).areas(area);
-    let now = &picture.now;
+    let now = &screenful.now;
     let waits = format!(
         "ready {}   delayed {}   blocked {}",
         short(now.total(|group| group.ready)),
@@ -174,7 +174,7 @@ fn draw_rates(frame: &mut Frame, area: Rect, picture: &Picture) {
         short(now.total(|group| group.blocked)),
     );
     let runs = format!("running {}", short(now.total(|group| group.running)));
-    let all = picture.all();
+    let all = screenful.all();
     let or_zero = |text: String| {
         if text.is_empty() {
             "0".to_owned()
@@ -184,7 +184,7 @@ fn draw_rates(frame: &mut Frame, area: Rect, picture: &Picture) {
     };
     let mut rates = vec![Span::from(format!(
         "in {}/s   ",
-        or_zero(rate(picture.enqueued()))
+        or_zero(rate(screenful.enqueued()))
     ))];
     if now.counted {
         let done = format!("done {}/s   ", or_zero(rate(all.completions)));
@@ -209,9 +209,9 @@ fn draw_rates(frame: &mut Frame, area: Rect, picture: &Picture) {
     }
     // The newest at the right.
     let width = usize::from(right.width);
-    let skip = picture.history.len().saturating_sub(width);
-    let newest = picture.history.iter().copied().skip(skip);
-    let curve: Vec<u64> = std::iter::repeat_n(0, width.saturating_sub(picture.history.len()))
+    let skip = screenful.history.len().saturating_sub(width);
+    let newest = screenful.history.iter().copied().skip(skip);
+    let curve: Vec<u64> = std::iter::repeat_n(0, width.saturating_sub(screenful.history.len()))
         .chain(newest)
         .collect();
     let title = Line::from("done/s").dim().right_aligned();
@@ -230,10 +230,10 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     fn drawn(screen: &Screen, width: u16, height: u16) -> String {
-        let picture = data::tests::picture();
+        let screenful = data::tests::screenful();
         let mut terminal =
             Terminal::new(TestBackend::new(width, height)).expect("memory is a terminal");
-        let done = terminal.draw(|frame| screen.draw(frame, &picture));
+        let done = terminal.draw(|frame| screen.draw(frame, &screenful));
         done.expect("memory can be drawn on");
         text_of(terminal.backend())
     }
@@ -275,15 +275,15 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_cut_where_it_can_be_seen() {
-        let mut picture = data::tests::picture();
-        picture.now.running[0].task =
+        let mut screenful = data::tests::screenful();
+        screenful.now.running[0].task =
             "a.task.with.a.name.that.is.longer.than.its.column".to_owned();
         let screen = Screen {
             shown: View::Running,
             ..Screen::default()
         };
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("memory is a terminal");
-        let done = terminal.draw(|frame| screen.draw(frame, &picture));
+        let done = terminal.draw(|frame| screen.draw(frame, &screenful));
         done.expect("memory can be drawn on");
         let text = text_of(terminal.backend());
         assert!(text.contains("a.task.with") && text.contains('…'), "{text}");

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row};
 
-use super::data::Picture;
+use super::data::Screenful;
 use super::view::View;
 use crate::output::{cut, elapsed, plain};
 
@@ -24,7 +24,7 @@ type Column = (&'static str, Constraint, bool);
 /// Between two columns.
 pub(super) const GAP: u16 = 1;
 
-/// The list of so many columns of the terminal; what does not fit is cut, visibly.
+/// Returns the list of so many columns of the terminal; what does not fit is cut, visibly.
 fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>, width: u16) -> List<'static> {
     let layout = Layout::horizontal(columns.iter().map(|(_, width, _)| *width));
     let layout = layout.flex(Flex::Start).spacing(GAP);
@@ -95,20 +95,20 @@ pub(super) fn seconds(seconds: f64) -> String {
 const NAME: Constraint = Constraint::Min(12);
 const NUMBER: Constraint = Constraint::Length(8);
 
-/// The rows of a view, on so many columns.
-pub(super) fn of(view: View, picture: &Picture, width: u16) -> List<'static> {
+/// Returns the rows of a view, on so many columns.
+pub(super) fn of(view: View, screenful: &Screenful, width: u16) -> List<'static> {
     match view {
-        View::Groups => groups(picture, width),
-        View::Running => running(picture, width),
-        View::Tasks => tasks(picture, width),
-        View::Workers => workers(picture, width),
-        View::Dead => dead(picture, width),
+        View::Groups => groups(screenful, width),
+        View::Running => running(screenful, width),
+        View::Tasks => tasks(screenful, width),
+        View::Workers => workers(screenful, width),
+        View::Dead => dead(screenful, width),
     }
 }
 
-/// How many rows a view has.
-pub(super) fn length(view: View, picture: &Picture) -> usize {
-    let now = &picture.now;
+/// Returns how many rows a view has.
+pub(super) fn length(view: View, screenful: &Screenful) -> usize {
+    let now = &screenful.now;
     match view {
         View::Groups => now.groups.len(),
         View::Running => now.running.len(),
@@ -118,8 +118,8 @@ pub(super) fn length(view: View, picture: &Picture) -> usize {
     }
 }
 
-fn groups(picture: &Picture, width: u16) -> List<'static> {
-    let rows = picture.now.groups.iter().map(|group| {
+fn groups(screenful: &Screenful, width: u16) -> List<'static> {
+    let rows = screenful.now.groups.iter().map(|group| {
         let full = group.limit.is_some_and(|limit| group.running >= limit);
         let limit = group.limit.map_or(String::new(), short);
         vec![
@@ -150,8 +150,8 @@ fn groups(picture: &Picture, width: u16) -> List<'static> {
     list(&columns, rows.collect(), width)
 }
 
-fn running(picture: &Picture, width: u16) -> List<'static> {
-    let rows = picture.now.running.iter().map(|job| {
+fn running(screenful: &Screenful, width: u16) -> List<'static> {
+    let rows = screenful.now.running.iter().map(|job| {
         vec![
             text(job.job_id),
             text(&job.task),
@@ -177,8 +177,8 @@ fn running(picture: &Picture, width: u16) -> List<'static> {
     list(&columns, rows.collect(), width)
 }
 
-fn tasks(picture: &Picture, width: u16) -> List<'static> {
-    let rows = picture.tasks().into_iter().map(|(task, rates)| {
+fn tasks(screenful: &Screenful, width: u16) -> List<'static> {
+    let rows = screenful.tasks().into_iter().map(|(task, rates)| {
         let failures = rate(rates.failures);
         vec![
             text(task),
@@ -200,8 +200,8 @@ fn tasks(picture: &Picture, width: u16) -> List<'static> {
     list(&columns, rows.collect(), width)
 }
 
-fn workers(picture: &Picture, width: u16) -> List<'static> {
-    let rows = picture.now.workers.iter().map(|worker| {
+fn workers(screenful: &Screenful, width: u16) -> List<'static> {
+    let rows = screenful.now.workers.iter().map(|worker| {
         vec![
             text(&worker.name),
             count(worker.running as f64),
@@ -216,8 +216,8 @@ fn workers(picture: &Picture, width: u16) -> List<'static> {
     list(&columns, rows.collect(), width)
 }
 
-fn dead(picture: &Picture, width: u16) -> List<'static> {
-    let rows = picture.now.dead.iter().map(|dead| {
+fn dead(screenful: &Screenful, width: u16) -> List<'static> {
+    let rows = screenful.now.dead.iter().map(|dead| {
         vec![
             text(dead.id),
             text(&dead.task),

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::data::{Dead, Group, Job, Picture, Rates, Worker};
+use super::data::{Dead, Group, Job, Rates, Screenful, Worker};
 
 /// What the screen shows, with every row.
 #[derive(Serialize)]
-pub(super) struct Look<'a> {
+pub(super) struct TopJson<'a> {
     database: &'a str,
     version: &'a str,
     scheduler_running: bool,
@@ -33,18 +33,18 @@ struct Task<'a> {
     rates: Rates,
 }
 
-impl<'a> Look<'a> {
-    pub(super) fn of(picture: &'a Picture) -> Self {
-        let (now, all) = (&picture.now, picture.all());
-        let tasks = picture.tasks().into_iter();
-        Look {
+impl<'a> TopJson<'a> {
+    pub(super) fn of(screenful: &'a Screenful) -> Self {
+        let (now, all) = (&screenful.now, screenful.all());
+        let tasks = screenful.tasks().into_iter();
+        TopJson {
             database: &now.database,
             version: &now.version,
             scheduler_running: now.scheduler,
             scheduler_paused: now.paused,
             scheduler_lag_seconds: now.lag,
             counted: now.counted,
-            enqueued_per_second: picture.enqueued(),
+            enqueued_per_second: screenful.enqueued(),
             claims_per_second: all.claims,
             completions_per_second: all.completions,
             failures_per_second: all.failures,

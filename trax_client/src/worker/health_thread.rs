@@ -1,6 +1,6 @@
-//! The thread that answers for the worker: probes by HTTP, and systemd.
+//! The thread that reports the worker's health: to HTTP probes, and to systemd.
 //!
-//! A thread and runtime of its own: it must be able to say that the others are blocked.
+//! It has a runtime of its own, because it must be able to report that the others are blocked.
 
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -14,39 +14,39 @@ use super::systemd::Systemd;
 use crate::error::{Error, Result};
 use crate::http::{self, Page};
 
-/// What a worker is watched by.
+/// Where the health of a worker is reported.
 #[derive(Default)]
-pub(crate) struct Watchers {
+pub(crate) struct HealthOptions {
     pub(crate) address: Option<String>,
     pub(crate) systemd: bool,
 }
 
 /// The thread; it ends when this is dropped.
-pub(crate) struct Watch {
+pub(crate) struct HealthThread {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    /// None when nobody watches.
+impl HealthThread {
+    /// Starts the thread; none when no one asks.
     pub(crate) fn start(
-        watchers: Watchers,
+        options: HealthOptions,
         health: &Health,
         shutdown: &Shutdown,
         events: &Events,
     ) -> Result<Option<Self>> {
-        let listener = watchers.address.map(|address| {
+        let listener = options.address.map(|address| {
             let refused = |error| Error::Setup(format!("cannot listen on {address}: {error}"));
             http::listen(&address).map_err(refused)
         });
         let listener = listener.transpose()?;
-        let systemd = match watchers.systemd {
+        let systemd = match options.systemd {
             true => Systemd::from_environment(|name| std::env::var(name).ok()),
             false => Ok(None),
         };
         let systemd = systemd.unwrap_or_else(|error| {
             let error = format!("NOTIFY_SOCKET: {error}");
-            events.tell(Event::Unwatched { error });
+            events.emit(Event::Unwatched { error });
             None
         });
         if listener.is_none() && systemd.is_none() {
@@ -55,7 +55,7 @@ impl Watch {
         let failed = |error: std::io::Error| Error::Conversion(error.into());
         if let Some(listener) = &listener {
             let address = listener.local_addr().map_err(failed)?;
-            events.tell(Event::Serving { address });
+            events.emit(Event::Serving { address });
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -67,26 +67,26 @@ impl Watch {
             tokio::select! {
                 _ = stopped.changed() => {}
                 () = answer(listener, &health, &events) => {}
-                () = tell(systemd, &health, &shutdown, &events) => {}
+                () = notify(systemd, &health, &shutdown, &events) => {}
             }
         };
         let thread = std::thread::Builder::new()
             .name("trax-health".to_owned())
             .spawn(move || runtime.block_on(watching))
             .map_err(failed)?;
-        Ok(Some(Watch {
+        Ok(Some(HealthThread {
             stop,
             thread: Some(thread),
         }))
     }
 }
 
-impl Drop for Watch {
+impl Drop for HealthThread {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // It stops at its next await; a panic there has been printed already.
-            if thread.join().is_err() {}
+            // It stops at its next await. An error is a panic, which has been printed already.
+            thread.join().ok();
         }
     }
 }
@@ -94,14 +94,14 @@ impl Drop for Watch {
 /// Serves the probes; never returns.
 async fn answer(listener: Option<TcpListener>, health: &Health, events: &Events) {
     if let Some(listener) = listener {
-        let unheard = |error: std::io::Error| {
+        let failed = |error: std::io::Error| {
             let error = error.to_string();
-            events.tell(Event::Unwatched { error });
+            events.emit(Event::Unwatched { error });
         };
         let health = health.clone();
         let page = move |path: String| std::future::ready(page(&health, &path));
-        if let Err(error) = http::serve(listener, unheard, page).await {
-            unheard(error);
+        if let Err(error) = http::serve(listener, failed, page).await {
+            failed(error);
         }
     }
     std::future::pending().await
@@ -119,8 +119,8 @@ fn page(health: &Health, path: &str) -> Page {
     }
 }
 
-/// Tells systemd; never returns.
-async fn tell(systemd: Option<Systemd>, health: &Health, shutdown: &Shutdown, events: &Events) {
+/// Notifies systemd; never returns.
+async fn notify(systemd: Option<Systemd>, health: &Health, shutdown: &Shutdown, events: &Events) {
     if let Some(systemd) = systemd {
         systemd.run(health, shutdown, events).await;
     }

@@ -1,8 +1,8 @@
 //! The leases that this process holds, from the claim to the acknowledged outcome.
 //!
-//! Shared between the dispatcher and the heartbeat thread. A lease that was not extended for its
-//! length, by a clock that goes on while this machine sleeps (`clock`) from before the call, counts
-//! as lost: another worker may have it, whatever the network says later.
+//! Shared by the dispatcher and the heartbeat thread. A lease that was not extended for its length,
+//! measured from before the call by a clock that runs while this machine sleeps (`clock`), counts
+//! as lost: another worker may hold the job, whatever answer arrives later.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,26 +21,26 @@ struct Lease {
     trigger: Trigger,
     valid_until: Moment,
     times_out_at: Option<Moment>,
-    /// A handler has it.
+    /// A handler has begun.
     begun: bool,
-    /// What the handler said last and the server does not know yet.
+    /// The handler's latest report, not yet sent to the server.
     progress: Option<Value>,
 }
 
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldLeases {
     leases: Mutex<HashMap<JobId, Lease>>,
     reported: Notify,
     inserted: Notify,
 }
 
-impl Held {
+impl HeldLeases {
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Lease>> {
         // No code panics under the lock; the map is whole even if it did.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A claim that was sent at `sent`. An older lease on the same job is lost by that.
+    /// Adds a lease of a claim that was sent at `sent`. An older lease on the same job is lost.
     pub(crate) fn insert(
         &self,
         (job_id, token): (JobId, Token),
@@ -58,7 +58,7 @@ impl Held {
             progress: None,
         };
         if let Some(older) = self.lock().insert(job_id, lease) {
-            older.trigger.fire(Reason::LeaseLost);
+            older.trigger.cancel(Reason::LeaseLost);
         }
         self.inserted.notify_one();
     }
@@ -73,7 +73,7 @@ impl Held {
         }
     }
 
-    /// A handler begins the job, if it is still ours.
+    /// Marks the job as begun, and returns whether its lease is still held.
     pub(crate) fn begin(&self, job_id: JobId, token: Token, now: Moment) -> bool {
         let mut leases = self.lock();
         let lease = leases.get_mut(&job_id).filter(|lease| lease.token == token);
@@ -84,7 +84,7 @@ impl Held {
         true
     }
 
-    /// Those of `jobs` that no handler has begun.
+    /// Returns those of `jobs` that no handler has begun.
     pub(crate) fn ahead(&self, jobs: &[(JobId, Token)]) -> Vec<JobId> {
         let leases = self.lock();
         let waits = |&&(job_id, token): &&(JobId, Token)| {
@@ -98,8 +98,8 @@ impl Held {
             .collect()
     }
 
-    /// Returns when a lease is in hand.
-    pub(crate) async fn in_hand(&self) {
+    /// Returns when a lease is held.
+    pub(crate) async fn any_held(&self) {
         while self.lock().is_empty() {
             self.inserted.notified().await;
         }
@@ -116,9 +116,9 @@ impl Held {
         self.lock().values().map(|lease| lease.valid_until).min()
     }
 
-    /// What the server said to a heartbeat that was sent at `sent`, side by side with what was
-    /// `asked`. A job may have been claimed anew meanwhile: the answer is not about that lease.
-    pub(crate) fn note(
+    /// Records the server's answers to a heartbeat that was sent at `sent`, in the order of
+    /// `asked`. A job may have been claimed again meanwhile: the answer is not about its new lease.
+    pub(crate) fn record_beats(
         &self,
         asked: &[(JobId, Token)],
         beats: &[Beat],
@@ -130,13 +130,13 @@ impl Held {
             let lease = leases.get_mut(job_id).filter(|lease| lease.token == *token);
             let Some(lease) = lease else { continue };
             if !beat.held {
-                lease.trigger.fire(Reason::LeaseLost);
+                lease.trigger.cancel(Reason::LeaseLost);
                 continue;
             }
             lease.valid_until = sent + length;
             if beat.cancel_requested {
                 let late = lease.times_out_at.is_some_and(|at| Moment::now() >= at);
-                lease.trigger.fire(if late {
+                lease.trigger.cancel(if late {
                     Reason::Timeout
                 } else {
                     Reason::Cancelled
@@ -145,18 +145,18 @@ impl Held {
         }
     }
 
-    /// Fires for every lease that nobody extended in time, and stops extending it.
+    /// Cancels every lease that was not extended in time, and stops extending it.
     pub(crate) fn expire(&self, now: Moment) {
         self.lock().retain(|_, lease| {
             let alive = lease.valid_until > now;
             if !alive {
-                lease.trigger.fire(Reason::LeaseLost);
+                lease.trigger.cancel(Reason::LeaseLost);
             }
             alive
         });
     }
 
-    /// What a handler says of how far it is; the last word of a job counts.
+    /// Keeps a handler's progress report; the latest one of a job counts.
     pub(crate) fn report(&self, job_id: JobId, token: Token, progress: Value) {
         let mut leases = self.lock();
         let lease = leases.get_mut(&job_id).filter(|lease| lease.token == token);
@@ -166,12 +166,12 @@ impl Held {
         }
     }
 
-    /// Returns when something was reported since it last did. May be dropped and called again.
+    /// Returns when something was reported since the last call. Safe to drop and call again.
     pub(crate) async fn reported(&self) {
         self.reported.notified().await;
     }
 
-    /// All that was reported and not taken.
+    /// Takes all reports.
     pub(crate) fn take_reports(&self) -> Vec<(JobId, Token, Value)> {
         self.lock()
             .iter_mut()
@@ -179,8 +179,8 @@ impl Held {
             .collect()
     }
 
-    /// What could not be told, unless the handler has said something newer.
-    pub(crate) fn put_back(&self, reports: Vec<(JobId, Token, Value)>) {
+    /// Puts back reports that could not be sent, unless there is a newer one.
+    pub(crate) fn restore_reports(&self, reports: Vec<(JobId, Token, Value)>) {
         let mut leases = self.lock();
         for (job_id, token, progress) in reports {
             if let Some(lease) = leases.get_mut(&job_id).filter(|l| l.token == token) {
@@ -189,17 +189,17 @@ impl Held {
         }
     }
 
-    /// The server says that this lease is lost.
+    /// The server reported that this lease is lost.
     pub(crate) fn lost(&self, job_id: JobId, token: Token) {
         let leases = self.lock();
         if let Some(lease) = leases.get(&job_id).filter(|lease| lease.token == token) {
-            lease.trigger.fire(Reason::LeaseLost);
+            lease.trigger.cancel(Reason::LeaseLost);
         }
     }
 
-    pub(crate) fn fire_all(&self, reason: Reason) {
+    pub(crate) fn cancel_all(&self, reason: Reason) {
         for lease in self.lock().values() {
-            lease.trigger.fire(reason);
+            lease.trigger.cancel(reason);
         }
     }
 }
@@ -211,8 +211,8 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn one(timeout: Option<Duration>, sent: Moment) -> (Held, Token, Cancellation) {
-        let held = Held::default();
+    fn one(timeout: Option<Duration>, sent: Moment) -> (HeldLeases, Token, Cancellation) {
+        let held = HeldLeases::default();
         let token = Token(uuid::Uuid::from_u128(7));
         let (trigger, cancellation) = cancellation();
         held.insert((JobId(1), token), trigger, sent, LEASE, timeout);
@@ -251,10 +251,10 @@ mod tests {
     fn a_cancel_request_after_the_timeout_is_a_timeout() {
         let now = Moment::now();
         let (held, token, late) = one(Some(Duration::ZERO), now);
-        held.note(&[(JobId(1), token)], &beat(true, true), now, LEASE);
+        held.record_beats(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(late.reason(), Some(Reason::Timeout));
         let (held, token, early) = one(Some(LEASE), now);
-        held.note(&[(JobId(1), token)], &beat(true, true), now, LEASE);
+        held.record_beats(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(early.reason(), Some(Reason::Cancelled));
     }
 
@@ -263,9 +263,9 @@ mod tests {
         let now = Moment::now();
         let (held, _, next) = one(None, now);
         let lost = [(JobId(1), Token(uuid::Uuid::from_u128(8)))];
-        held.note(&lost, &beat(false, false), now, LEASE);
+        held.record_beats(&lost, &beat(false, false), now, LEASE);
         assert_eq!(next.reason(), None);
-        held.note(&lost, &beat(true, false), now + LEASE, LEASE);
+        held.record_beats(&lost, &beat(true, false), now + LEASE, LEASE);
         assert_eq!(held.earliest_end(), Some(now + LEASE));
     }
 
@@ -280,10 +280,10 @@ mod tests {
         assert_eq!(held.take_reports(), []);
 
         let old = |value: i32| vec![(JobId(1), token, Value::from(value))];
-        held.put_back(old(2));
-        assert_eq!(held.take_reports(), old(2), "it was not told");
+        held.restore_reports(old(2));
+        assert_eq!(held.take_reports(), old(2), "it was not sent");
         held.report(JobId(1), token, Value::from(5));
-        held.put_back(old(2));
+        held.restore_reports(old(2));
         assert_eq!(held.take_reports(), old(5), "the newer one counts");
     }
 

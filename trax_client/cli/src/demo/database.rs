@@ -17,25 +17,25 @@ use trax_terminal::print;
 const CREATE_EXTENSION: &str = "  create extension trax;";
 
 /// The database of the demo, and the server if it is the demo's own.
-pub(crate) struct Place {
+pub(crate) struct DemoDatabase {
     server: Option<Server>,
     given: Option<Address>,
     database: String,
 }
 
-impl Place {
+impl DemoDatabase {
     pub(crate) async fn make(url: Option<&str>, output: Options) -> Result<Self, Failure> {
         let place = match url {
             None => {
-                output.tell("Starting a private PostgreSQL server, preloaded with trax ...")?;
+                output.print("Starting a private PostgreSQL server, preloaded with trax ...")?;
                 let server = tokio::task::spawn_blocking(|| Server::options().start())
                     .await
                     .map_err(|error| Failure::new(error.to_string()))??;
                 let (port, data) = (server.port(), server.data_dir());
-                output.tell(&format!("  port {port}, data in {}", data.display()))?;
-                output.tell(CREATE_EXTENSION)?;
+                output.print(&format!("  port {port}, data in {}", data.display()))?;
+                output.print(CREATE_EXTENSION)?;
                 server.plain_database("demo").await?;
-                Place {
+                DemoDatabase {
                     server: Some(server),
                     given: None,
                     database: "demo".to_owned(),
@@ -47,12 +47,12 @@ impl Place {
                 let connection = address::connect(&given).await?;
                 let server = address::describe(&given);
                 let making = format!("Creating database {database} on {server} ...");
-                output.tell(&print::folded(&making, 2))?;
-                output.tell(CREATE_EXTENSION)?;
+                output.print(&print::folded(&making, 2))?;
+                output.print(CREATE_EXTENSION)?;
                 connection
                     .batch_execute(&format!("create database {database}"))
                     .await?;
-                Place {
+                DemoDatabase {
                     server: None,
                     given: Some(given),
                     database,
@@ -80,11 +80,14 @@ impl Place {
         self.server.is_some()
     }
 
-    /// What to type to look around.
+    /// Returns what to type to look around.
     pub(crate) fn psql(&self) -> String {
         match &self.server {
             Some(server) => server.psql(&self.database),
-            None => format!("psql {}    (on the server that you named)", self.database),
+            None => format!(
+                "psql {}    (on the server that you specified)",
+                self.database
+            ),
         }
     }
 

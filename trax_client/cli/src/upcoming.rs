@@ -1,4 +1,4 @@
-//! A run to come, as the server previews it: of a manifest or of a cron expression.
+//! An upcoming run, as the server previews it: of a manifest or of a cron expression.
 
 use serde::Serialize;
 use tokio_postgres::Row;
@@ -10,15 +10,15 @@ const ROOM_FOR_NOTES: usize = 130;
 
 /// When, by both clocks, and what is unusual about it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Run {
+pub(crate) struct UpcomingRun {
     run_at: Moment,
     local_time: String,
     note: Option<String>,
 }
 
-impl Run {
+impl UpcomingRun {
     pub(crate) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Run {
+        Ok(UpcomingRun {
             run_at: row.try_get("run_at")?,
             local_time: row.try_get("local_time")?,
             note: row.try_get("note")?,
@@ -26,12 +26,12 @@ impl Run {
     }
 }
 
-/// The runs as a table, with every note whole.
-pub(crate) fn text(runs: &[Run], now: Moment) -> String {
+/// Returns the runs as a table, with every note whole.
+pub(crate) fn text(runs: &[UpcomingRun], now: Moment) -> String {
     let width = width();
     let mut rows: Vec<Vec<Cell>> = runs.iter().map(|run| run.cells(now)).collect();
     if width.is_none_or(|width| width >= ROOM_FOR_NOTES) {
-        return table(Run::COLUMNS, &rows, false, width);
+        return table(UpcomingRun::COLUMNS, &rows, false, width);
     }
     let mut notes: Vec<&str> = Vec::new();
     for (run, row) in runs.iter().zip(&mut rows) {
@@ -47,7 +47,7 @@ pub(crate) fn text(runs: &[Run], now: Moment) -> String {
             *cell = Cell::plain(format!("({})", number + 1));
         }
     }
-    let mut text = table(Run::COLUMNS, &rows, false, width);
+    let mut text = table(UpcomingRun::COLUMNS, &rows, false, width);
     for (number, note) in notes.iter().enumerate() {
         let gap = if number == 0 { "\n\n" } else { "\n" };
         let note = format!("({}) {}", number + 1, plain(note));
@@ -59,7 +59,7 @@ pub(crate) fn text(runs: &[Run], now: Moment) -> String {
     text
 }
 
-impl Record for Run {
+impl Record for UpcomingRun {
     const COLUMNS: &'static [Column] = &[
         Column::whole("in its zone"),
         Column::whole("here"),

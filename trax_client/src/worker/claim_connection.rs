@@ -1,0 +1,402 @@
+//! The claim connection: outcomes go out, jobs come in.
+//!
+//! One *exchange* reports the gathered outcomes to the server (`report`) and then claims;
+//! completions and the claim are one call. The connection also listens for work while it is idle.
+//! Enters: outcomes, and how many jobs are wanted. Leaves: an answer for every outcome that was
+//! reported, the outcomes that were not, and claimed jobs.
+//!
+//! No call waits long for a lock: the server cancels it and rolls it back. A call that only the
+//! client abandons would go on waiting in the server, holding the locks of everything that it had
+//! recorded before, with others queued behind it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::connection::{Backoff, Connection, Notifications, answer_within, open_listening};
+use super::event::{Event, Events};
+use super::fair_share::{ClaimRequest, FairShare};
+use super::health::{Health, Part};
+use super::report::{Answer, OutcomeReports, UnreportedOutcome};
+use super::shutdown::Shutdown;
+use crate::address::Address;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::{Blame, Error, Result};
+use crate::id::{JobId, Token};
+use crate::job::{ClaimOptions, Claimed};
+use crate::manifest::Manifest;
+
+/// The most jobs of one claim, and completions of one call.
+pub(crate) const BATCH: usize = 1000;
+/// The shortest and the longest pause before an outcome is reported again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The result of an exchange.
+#[derive(Default)]
+pub(crate) struct Reply {
+    pub(crate) answers: Vec<(JobId, Token, Answer)>,
+    /// The next exchange reports these again.
+    pub(crate) unreported: Vec<UnreportedOutcome>,
+    /// These are reported again after `retry_in`.
+    pub(crate) retries: Vec<UnreportedOutcome>,
+    pub(crate) retry_in: Duration,
+    pub(crate) claimed: Vec<Claimed>,
+    /// Whether more jobs may wait than the claim returned.
+    pub(crate) more: bool,
+    /// When the claim was sent: leases count from before it.
+    pub(crate) sent: Option<Moment>,
+    /// The server cannot be reached: nothing is sent for this long.
+    pub(crate) pause_for: Option<Duration>,
+    /// The claim failed: none is sent for this long.
+    pub(crate) no_claim_for: Option<Duration>,
+    /// The notifications of a connection that this exchange opened.
+    pub(crate) notifications: Option<Notifications>,
+}
+
+impl Reply {
+    fn take(&mut self, sent: Moment, claimed: Vec<Claimed>, more: bool) {
+        self.sent = Some(sent);
+        self.claimed = claimed;
+        self.more = more;
+    }
+}
+
+/// The shortest time that a call may stay unanswered.
+const LEAST_LIMIT: Duration = Duration::from_secs(2);
+/// The shortest lock timeout of an outcome that is reported again, and the part of the pause before
+/// it and of a call's limit that it may take: whatever is locked, the connection is mostly free.
+const LEAST_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+const LOCK_TIMEOUT_PART: u32 = 5;
+
+pub(crate) struct ClaimConnection {
+    pub(crate) address: Address,
+    pub(crate) options: ClaimOptions,
+    pub(crate) fair_share: Option<FairShare>,
+    pub(crate) events: Events,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) health: Health,
+    /// How long a call may stay unanswered.
+    pub(crate) limit: Duration,
+    pub(crate) state: ExchangeState,
+    /// What is still to be done before the first claim.
+    pub(crate) startup: Option<Startup>,
+}
+
+/// What one exchange remembers for the next.
+pub(crate) struct ExchangeState {
+    connection: Option<Connection>,
+    /// False until the first claim succeeded; before that a refusal ends the run.
+    has_claimed: bool,
+    /// The last exchange failed.
+    exchange_failed: bool,
+    /// The last outcomes that were reported again failed.
+    outcomes_delayed: bool,
+    backoff: Backoff,
+    /// The pause before outcomes that the server had no time for are reported again.
+    pause: Duration,
+    /// The most completions of one call, and the most jobs of one claim: fewer after a call that
+    /// failed.
+    batch_size: usize,
+    claim_size: usize,
+}
+
+impl ExchangeState {
+    pub(crate) fn new() -> Self {
+        ExchangeState {
+            connection: None,
+            has_claimed: false,
+            exchange_failed: false,
+            outcomes_delayed: false,
+            backoff: Backoff::new(Duration::MAX),
+            pause: Duration::ZERO,
+            batch_size: BATCH,
+            claim_size: BATCH,
+        }
+    }
+}
+
+/// What a worker does once, when it first reaches the server.
+pub(crate) struct Startup {
+    pub(crate) schedules: Vec<Manifest>,
+}
+
+impl ClaimConnection {
+    /// Returns how long a call may stay unanswered: an answer after more than half a lease is of
+    /// little use.
+    pub(crate) fn limit(lease: Duration) -> Duration {
+        (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
+    }
+
+    /// Reports the outbox and claims up to `want` jobs, of which `places` begin at once. With
+    /// nothing to do it only replaces a broken connection.
+    ///
+    /// # Errors
+    /// What the server refuses, before the first claim has succeeded; none after it.
+    pub(crate) async fn exchange(
+        &mut self,
+        outbox: Vec<UnreportedOutcome>,
+        want: usize,
+        places: usize,
+    ) -> Result<Reply> {
+        self.options = self.options.clone().places(number(places.min(BATCH)));
+        let mut reply = Reply {
+            unreported: outbox,
+            ..Reply::default()
+        };
+        if reply.unreported.is_empty() && want == 0 {
+            if !self.is_broken() {
+                return Ok(reply);
+            }
+            // No call would notice that it is broken.
+            self.state.connection = None;
+        }
+        self.health.asking(Part::Claim);
+        let again = reply.unreported.iter().any(|outcome| outcome.again);
+        let mut outcome_error = None;
+        match self
+            .try_exchange(want, &mut reply, &mut outcome_error)
+            .await
+        {
+            Ok(()) => {
+                self.health.reached(Part::Claim);
+                self.state.backoff.reset();
+                if std::mem::take(&mut self.state.exchange_failed) {
+                    self.events.emit(Event::Recovered { during: "claim" });
+                }
+            }
+            Err(error) if !self.state.has_claimed && !error.is_transient() => return Err(error),
+            Err(error) => {
+                let retry_in = self.state.backoff.after(&error);
+                let unopened = self.state.connection.is_none();
+                if error.blame() != Blame::Moment {
+                    self.state.connection = None;
+                }
+                match error.blame() {
+                    Blame::Connection => reply.pause_for = Some(retry_in),
+                    // Nothing can be reported either: a password, a certificate or the database
+                    // is wrong.
+                    _ if unopened => reply.pause_for = Some(retry_in),
+                    Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
+                }
+                self.state.exchange_failed = true;
+                self.health.troubled(Part::Claim, &error.to_string());
+                self.emit_trouble("claim", &error, retry_in);
+            }
+        }
+        self.schedule_retries(&mut reply, outcome_error, again);
+        Ok(reply)
+    }
+
+    /// Decides when to report again the outcomes that the server had no time for or did not answer.
+    fn schedule_retries(&mut self, reply: &mut Reply, outcome_error: Option<Error>, again: bool) {
+        if !reply.retries.is_empty() {
+            self.state.outcomes_delayed = true;
+            let longer = (self.state.pause * 2).max(SHORTEST_PAUSE);
+            self.state.pause = match reply.answers.is_empty() {
+                true => longer.min(LONGEST_PAUSE),
+                false => SHORTEST_PAUSE,
+            };
+        } else if again
+            && reply.unreported.is_empty()
+            && std::mem::take(&mut self.state.outcomes_delayed)
+        {
+            self.state.pause = Duration::ZERO;
+            self.events.emit(Event::Recovered { during: "outcome" });
+        }
+        if let Some(error) = outcome_error {
+            self.emit_trouble("outcome", &error, self.state.pause);
+        }
+        reply.retry_in = self.state.pause;
+    }
+
+    fn emit_trouble(&self, during: &'static str, error: &Error, retry_in: Duration) {
+        self.events.emit(Event::Trouble {
+            during,
+            error: error.to_string(),
+            retry_in,
+        });
+    }
+
+    /// Returns whether there is no connection, or one that is closed.
+    fn is_broken(&self) -> bool {
+        let connection = self.state.connection.as_ref();
+        connection.is_none_or(|connection| connection.is_closed())
+    }
+
+    async fn try_exchange(
+        &mut self,
+        want: usize,
+        reply: &mut Reply,
+        outcome_error: &mut Option<Error>,
+    ) -> Result<()> {
+        if self.state.connection.is_none() {
+            let (connection, notifications) = open_listening(&self.address, self.limit).await?;
+            reply.notifications = Some(notifications);
+            self.state.connection = Some(connection);
+        }
+        let ExchangeState {
+            connection,
+            has_claimed,
+            pause,
+            batch_size,
+            claim_size,
+            ..
+        } = &mut self.state;
+        let Some(connection) = connection else {
+            return Ok(());
+        };
+        let lock_timeout = self.limit / LOCK_TIMEOUT_PART;
+        let calls = BoundedCalls {
+            connection,
+            limit: self.limit,
+            lock_timeout,
+        };
+        if let Some(startup) = &self.startup {
+            calls
+                .bounded(start_up(
+                    &calls.client(),
+                    startup,
+                    &self.options,
+                    &self.events,
+                ))
+                .await?;
+            self.startup = None;
+        }
+        let retry_timeout = (*pause / LOCK_TIMEOUT_PART).max(LEAST_LOCK_TIMEOUT);
+        let mut reports = OutcomeReports {
+            calls,
+            retry_calls: BoundedCalls {
+                lock_timeout: retry_timeout.min(lock_timeout),
+                ..calls
+            },
+            events: &self.events,
+            batch_size,
+            reply,
+            last_error: outcome_error,
+        };
+        reports.report_singles().await?;
+        if want == 0 {
+            return reports.report_completions().await;
+        }
+        let (request, options) = next_claim(
+            &self.options,
+            self.fair_share.as_ref(),
+            want.min(*claim_size),
+        );
+        if let Some((sent, claimed)) = reports.report_completions_and_claim(&options).await? {
+            let more = may_have_more(&mut self.fair_share, &request, claimed.len());
+            reports.reply.take(sent, claimed, more);
+            *has_claimed = true;
+            return Ok(());
+        }
+        reports.report_completions().await?;
+        let sent = Moment::now();
+        let claimed = calls.bounded(calls.client().claim(&options)).await;
+        *claim_size = match &claimed {
+            Ok(_) => (*claim_size * 2).min(BATCH),
+            Err(error) if error.is_unanswered() => (request.jobs / 2).max(1),
+            Err(_) => *claim_size,
+        };
+        let claimed = claimed?;
+        let more = may_have_more(&mut self.fair_share, &request, claimed.len());
+        reply.take(sent, claimed, more);
+        *has_claimed = true;
+        Ok(())
+    }
+}
+
+/// Returns what the next claim asks for, and its options.
+fn next_claim(
+    options: &ClaimOptions,
+    fair_share: Option<&FairShare>,
+    want: usize,
+) -> (ClaimRequest, ClaimOptions) {
+    let want = want.min(BATCH);
+    let request = match fair_share {
+        Some(fair_share) => fair_share.request(want),
+        None => ClaimRequest {
+            jobs: want,
+            task: None,
+        },
+    };
+    let max_jobs = number(request.jobs);
+    let options = options.clone().max_jobs(max_jobs);
+    match &request.task {
+        Some(task) => {
+            let options = options.tasks([task]);
+            (request, options)
+        }
+        None => (request, options),
+    }
+}
+
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Records what a claim returned, and returns whether more jobs may wait.
+fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got: usize) -> bool {
+    match fair_share {
+        Some(fair_share) => fair_share.record(request, got),
+        // A claim may return fewer jobs than wait.
+        None => got > 0,
+    }
+}
+
+pub(crate) type Db<'a> = Client<'a, tokio_postgres::Client>;
+
+/// Stores the schedules, and reports the tasks with waiting jobs that have no handler here.
+async fn start_up(
+    client: &Db<'_>,
+    startup: &Startup,
+    options: &ClaimOptions,
+    events: &Events,
+) -> Result<()> {
+    for manifest in &startup.schedules {
+        client.schedule(manifest).await.map_err(|error| {
+            if error.is_transient() {
+                return error;
+            }
+            let hint = error.report().and_then(|report| report.hint.as_deref());
+            Error::Setup(format!(
+                "the schedule \"{}\" was refused: {error}{}",
+                manifest.name(),
+                hint.map_or(String::new(), |hint| format!("; {hint}"))
+            ))
+        })?;
+    }
+    let Some(handled) = &options.tasks else {
+        return Ok(());
+    };
+    match client.waiting_tasks(options.groups.as_deref()).await {
+        Ok(mut tasks) => {
+            tasks.retain(|task| !handled.contains(task));
+            if !tasks.is_empty() {
+                events.emit(Event::Unhandled { tasks });
+            }
+            Ok(())
+        }
+        Err(error) if error.is_transient() => Err(error),
+        // This is only advice; if something is really wrong the claim fails too.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Calls over the connection, with limits on how long each may stay unanswered and wait for a lock.
+#[derive(Clone, Copy)]
+pub(crate) struct BoundedCalls<'a> {
+    connection: &'a Connection,
+    limit: Duration,
+    lock_timeout: Duration,
+}
+
+impl<'a> BoundedCalls<'a> {
+    pub(crate) fn client(&self) -> Db<'a> {
+        Client::new(&**self.connection).lock_timeout(self.lock_timeout)
+    }
+
+    pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        answer_within(self.limit, call).await
+    }
+}

@@ -1,0 +1,67 @@
+//! The claim connection, either idle or in an exchange that runs while the worker's loop does other
+//! things.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::claim_connection::{ClaimConnection, Reply};
+use super::report::UnreportedOutcome;
+use crate::error::Result;
+
+type Exchanging = Pin<Box<dyn Future<Output = (Box<ClaimConnection>, Result<Reply>)> + Send>>;
+
+pub(crate) enum Exchange {
+    Idle(Box<ClaimConnection>),
+    Running {
+        exchanging: Exchanging,
+        /// How many outcomes it sends.
+        outcomes: u64,
+    },
+    /// Only while one state becomes another.
+    Changing,
+}
+
+impl Exchange {
+    pub(crate) fn new(connection: ClaimConnection) -> Self {
+        Exchange::Idle(Box::new(connection))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Exchange::Idle(_))
+    }
+
+    /// Begins to report `outbox` and to claim up to `want` jobs for `places` free places. Does
+    /// nothing unless it is idle.
+    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize, places: usize) {
+        if let Exchange::Idle(mut connection) = std::mem::replace(self, Exchange::Changing) {
+            let outcomes = outbox.len() as u64;
+            let exchanging = Box::pin(async move {
+                let reply = connection.exchange(outbox, want, places).await;
+                (connection, reply)
+            });
+            *self = Exchange::Running {
+                exchanging,
+                outcomes,
+            };
+        }
+    }
+
+    /// Waits for the reply of the exchange, forever when there is none. Safe to drop and call
+    /// again.
+    pub(crate) async fn reply(&mut self) -> Result<Reply> {
+        let Exchange::Running { exchanging, .. } = self else {
+            return std::future::pending().await;
+        };
+        let (connection, reply) = exchanging.await;
+        *self = Exchange::Idle(connection);
+        reply
+    }
+
+    /// Returns how many outcomes were sent and not answered.
+    pub(crate) fn in_flight(&self) -> u64 {
+        match self {
+            Exchange::Running { outcomes, .. } => *outcomes,
+            Exchange::Idle(_) | Exchange::Changing => 0,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Fair share: the tasks of one worker take turns, so that each gets an equal share of its claims.
+//!
+//! Enters: how many jobs are wanted, and how many a claim returned. Leaves: how many jobs the next
+//! claim requests, and of which task. Holds: while more than one task has waiting jobs, each in
+//! turn gets a claim of the same size. A task that had no job sits out some turns; when no task had
+//! more jobs than requested, one claim is for all of them, as without fair share, so that an idle
+//! worker sends no more claims than others.
+
+/// The most turns in a row that a task without jobs sits out.
+const LONGEST_PAUSE: u32 = 15;
+
+/// What a claim requests.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct ClaimRequest {
+    /// The number of jobs.
+    pub(crate) jobs: usize,
+    /// The only task; none means all of them.
+    pub(crate) task: Option<String>,
+}
+
+pub(crate) struct FairShare {
+    tasks: Vec<TaskShare>,
+    /// The task whose turn it is.
+    at: usize,
+}
+
+struct TaskShare {
+    task: String,
+    /// Its last claim returned fewer jobs than requested.
+    short: bool,
+    /// How many turns it sits out, and how many of these are left.
+    sits_out: u32,
+    turns_left: u32,
+}
+
+impl FairShare {
+    /// Returns none for a worker that claims by age and priority alone, or has a single task.
+    pub(crate) fn new(wanted: bool, tasks: Option<&[String]>) -> Option<Self> {
+        let mut tasks = tasks.filter(|tasks| wanted && tasks.len() > 1)?.to_vec();
+        tasks.sort();
+        let share = |task| TaskShare {
+            task,
+            short: true,
+            sits_out: 0,
+            turns_left: 0,
+        };
+        Some(FairShare {
+            tasks: tasks.into_iter().map(share).collect(),
+            at: 0,
+        })
+    }
+
+    /// Returns the next claim, of up to `want` jobs.
+    pub(crate) fn request(&self, want: usize) -> ClaimRequest {
+        let more = self.tasks.iter().filter(|task| !task.short).count();
+        if more == 0 {
+            return ClaimRequest {
+                jobs: want,
+                task: None,
+            };
+        }
+        ClaimRequest {
+            jobs: want.div_ceil(more),
+            task: Some(self.tasks[self.at].task.clone()),
+        }
+    }
+
+    /// Records that a claim returned `got` jobs, and returns whether another one should follow at
+    /// once.
+    pub(crate) fn record(&mut self, request: &ClaimRequest, got: usize) -> bool {
+        let short = got < request.jobs;
+        if request.task.is_none() {
+            for task in &mut self.tasks {
+                (task.short, task.sits_out, task.turns_left) = (short, 0, 0);
+            }
+            // A claim may return fewer jobs than wait.
+            return got > 0;
+        }
+        let task = &mut self.tasks[self.at];
+        task.short = short;
+        task.sits_out = if got == 0 {
+            (task.sits_out * 2 + 1).min(LONGEST_PAUSE)
+        } else {
+            0
+        };
+        task.turns_left = task.sits_out;
+        loop {
+            self.at = (self.at + 1) % self.tasks.len();
+            let next = &mut self.tasks[self.at];
+            if next.turns_left == 0 {
+                return true;
+            }
+            next.turns_left -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> FairShare {
+        let tasks = ["b", "c", "a"].map(str::to_owned);
+        FairShare::new(true, Some(&tasks)).expect("there is something to divide")
+    }
+
+    fn turn(jobs: usize, task: &str) -> ClaimRequest {
+        ClaimRequest {
+            jobs,
+            task: Some(task.to_owned()),
+        }
+    }
+
+    const ALL: ClaimRequest = ClaimRequest {
+        jobs: 10,
+        task: None,
+    };
+
+    #[test]
+    fn while_more_waits_each_task_gets_an_equal_share_in_turn() {
+        let mut share = three();
+        assert_eq!(share.request(10), ALL);
+        assert!(share.record(&ALL, 10));
+        for task in ["a", "b", "c", "a"] {
+            let request = share.request(10);
+            assert_eq!(request, turn(4, task));
+            assert!(share.record(&request, 4));
+        }
+    }
+
+    #[test]
+    fn when_no_task_has_more_one_claim_is_for_all() {
+        let mut share = three();
+        share.record(&ALL, 10);
+        for got in [3, 2, 1] {
+            let request = share.request(10);
+            assert!(request.task.is_some() && share.record(&request, got));
+        }
+        assert_eq!(share.request(10), ALL);
+        assert!(
+            share.record(&ALL, 9),
+            "there may be more than a claim brings"
+        );
+        assert!(
+            !share.record(&ALL, 0),
+            "nothing is left: the worker is idle"
+        );
+        assert_eq!(share.request(10), ALL);
+    }
+
+    #[test]
+    fn one_that_has_nothing_is_asked_less_and_less_and_leaves_its_share() {
+        let mut share = three();
+        share.record(&ALL, 10);
+        let mut asked = Vec::new();
+        for _ in 0..60 {
+            let request = share.request(10);
+            let name = request.task.clone().unwrap_or_default();
+            share.record(&request, if name == "a" { request.jobs } else { 0 });
+            asked.push((name, request.jobs));
+        }
+        let full = asked[10..]
+            .iter()
+            .filter(|ask| **ask == ("a".to_owned(), 10));
+        assert!(full.count() > 40, "{asked:?}");
+        let others = asked[10..].iter().filter(|(name, _)| name != "a").count();
+        assert!((2..10).contains(&others), "{asked:?}");
+    }
+
+    #[test]
+    fn there_are_no_turns_of_one_task_or_of_all_there_are() {
+        assert!(FairShare::new(true, Some(&["a".to_owned()])).is_none());
+        assert!(FairShare::new(true, None).is_none());
+        assert!(FairShare::new(false, Some(&["a".to_owned(), "b".to_owned()])).is_none());
+    }
+}

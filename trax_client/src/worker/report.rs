@@ -1,0 +1,383 @@
+//! Reporting outcomes to the server, until each is recorded or refused for its content.
+//!
+//! Completions are sent together; everything else, and what is reported *again*, one by one. An
+//! outcome is reported again when the connection broke, when the server had no time, no lock or no
+//! room for it, and when no answer came; if it had been recorded already, the answer is then "lost"
+//! and nothing changes. To find which outcome fails, those refused together are sent one by one,
+//! and fewer at a time after the connection broke or no answer came. An outcome that repeatedly
+//! breaks the connection on its own is recorded as failed.
+
+use std::collections::{HashSet, VecDeque};
+
+use tokio_postgres::GenericClient;
+
+use super::claim_connection::{BATCH, BoundedCalls, Reply};
+use super::event::{Event, Events, brief};
+use super::outcome::Verdict;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::{Blame, Error, Result};
+use crate::id::{JobId, Token};
+use crate::job::{ClaimOptions, Claimed, Failed, Failure};
+use crate::json::Json;
+
+/// The most text in the completions of one call, so that a slow network can send it in time.
+const BATCH_BYTES: usize = 4 << 20;
+/// After the server had no time for this many outcomes of an exchange, the rest is reported later.
+const FAILURES_AT_MOST: usize = 2;
+/// How often one outcome alone may end the connection, or if it is large stay unanswered, before it
+/// is recorded as failed.
+const BREAKS_AT_MOST: u32 = 5;
+
+/// An ended attempt that the server does not know of yet.
+#[derive(Debug)]
+pub(crate) struct UnreportedOutcome {
+    pub(crate) job_id: JobId,
+    pub(crate) token: Token,
+    pub(crate) verdict: Verdict,
+    /// It was sent before without success: it is now sent by itself, with a short lock timeout.
+    pub(super) again: bool,
+    /// How often the connection ended while it was sent by itself.
+    breaks: u32,
+}
+
+impl UnreportedOutcome {
+    pub(crate) fn new(job_id: JobId, token: Token, verdict: Verdict) -> Self {
+        UnreportedOutcome {
+            job_id,
+            token,
+            verdict,
+            again: false,
+            breaks: 0,
+        }
+    }
+
+    fn is_single(&self) -> bool {
+        self.again || !matches!(self.verdict, Verdict::Complete(_))
+    }
+
+    /// Returns the bytes of text that it sends.
+    fn size(&self) -> usize {
+        let of = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.text().len());
+        match &self.verdict {
+            Verdict::Complete(output) => of(output),
+            Verdict::Fail(failure) => failure.error.len() + of(&failure.detail),
+            Verdict::CancelOwn(reason) => reason.len(),
+            Verdict::Recorded | Verdict::Release(_) | Verdict::AcknowledgeCancel => 0,
+        }
+    }
+}
+
+/// How the server answered a reported outcome.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    Completed,
+    Retrying,
+    Dead,
+    Cancelled,
+    Released,
+    Lost,
+    Unreported,
+}
+
+/// Reports the outcomes of one exchange: those of `reply.unreported` become answers, or move to
+/// `reply.retries`. An error is always one of the connection.
+pub(crate) struct OutcomeReports<'a> {
+    pub(super) calls: BoundedCalls<'a>,
+    /// For outcomes that are reported again.
+    pub(super) retry_calls: BoundedCalls<'a>,
+    pub(super) events: &'a Events,
+    /// The most completions of one call.
+    pub(super) batch_size: &'a mut usize,
+    pub(super) reply: &'a mut Reply,
+    pub(super) last_error: &'a mut Option<Error>,
+}
+
+impl OutcomeReports<'_> {
+    /// Reports what is sent one by one.
+    pub(crate) async fn report_singles(&mut self) -> Result<()> {
+        let unreported = std::mem::take(&mut self.reply.unreported);
+        let (singles, together) = unreported
+            .into_iter()
+            .partition(UnreportedOutcome::is_single);
+        self.reply.unreported = together;
+        self.report_each(singles).await.map(|_| ())
+    }
+
+    /// Reports all completions together with the claim, if they fit into one call.
+    pub(crate) async fn report_completions_and_claim(
+        &mut self,
+        options: &ClaimOptions,
+    ) -> Result<Option<(Moment, Vec<Claimed>)>> {
+        let batch = self.take_batch();
+        if batch.is_empty() || !self.reply.unreported.is_empty() {
+            self.reply.unreported.splice(0..0, batch);
+            return Ok(None);
+        }
+        let (leases, outputs) = leases_and_outputs(&batch);
+        let sent = Moment::now();
+        let client = self.calls.client();
+        let call = client.complete_and_claim(&leases, outputs, options);
+        match self.calls.bounded(call).await {
+            Ok((recorded, claimed)) => {
+                self.answer(&leases, recorded);
+                return Ok(Some((sent, claimed)));
+            }
+            Err(error) => self.report_apart(batch, error).await?,
+        }
+        Ok(None)
+    }
+
+    /// Reports completions in batches.
+    pub(crate) async fn report_completions(&mut self) -> Result<()> {
+        loop {
+            let batch = self.take_batch();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let (leases, outputs) = leases_and_outputs(&batch);
+            let client = self.calls.client();
+            let call = client.complete_many(&leases, outputs);
+            match self.calls.bounded(call).await {
+                Ok(recorded) => {
+                    self.answer(&leases, recorded);
+                    *self.batch_size = (*self.batch_size * 2).min(BATCH);
+                }
+                Err(error) => self.report_apart(batch, error).await?,
+            }
+        }
+    }
+
+    /// After a call with several outcomes failed: sends them one by one, to find the one that
+    /// fails. When that is not found soon the rest is reported later.
+    async fn report_apart(
+        &mut self,
+        mut batch: Vec<UnreportedOutcome>,
+        error: Error,
+    ) -> Result<()> {
+        match error.blame() {
+            Blame::Connection => return Err(self.connection_broke(batch, error)),
+            Blame::Moment => {
+                *self.batch_size = (batch.len() / 2).max(1);
+                batch.iter_mut().for_each(|outcome| outcome.again = true);
+            }
+            Blame::Call => {}
+        }
+        if !self.report_each(batch).await? {
+            let untried = std::mem::take(&mut self.reply.unreported);
+            self.reply.retries.splice(0..0, untried);
+        }
+        Ok(())
+    }
+
+    /// Reports one by one; false when the server had no time for several, and the rest is put in
+    /// front of those that are reported later.
+    async fn report_each(&mut self, all: Vec<UnreportedOutcome>) -> Result<bool> {
+        let (mut left, mut failures) = (VecDeque::from(all), 0);
+        while let Some(outcome) = left.pop_front() {
+            match self.report_one(outcome, failures > 0).await {
+                Ok(true) => {}
+                Ok(false) => failures += 1,
+                Err(error) => {
+                    self.reply.unreported.splice(0..0, left);
+                    return Err(error);
+                }
+            }
+            if failures == FAILURES_AT_MOST {
+                self.reply.retries.splice(0..0, left);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns false when the server had no time for it. With `hasty`, after such an outcome, it
+    /// waits only briefly for a lock.
+    async fn report_one(&mut self, mut outcome: UnreportedOutcome, hasty: bool) -> Result<bool> {
+        let call = match outcome.again || hasty {
+            true => self.retry_calls,
+            false => self.calls,
+        };
+        let client = call.client();
+        match call.bounded(report(&client, self.events, &outcome)).await {
+            Ok(answer) => {
+                let (job_id, token) = (outcome.job_id, outcome.token);
+                self.reply.answers.push((job_id, token, answer));
+                Ok(true)
+            }
+            Err(error) if error.blame() == Blame::Connection => {
+                Err(self.connection_broke(vec![outcome], error))
+            }
+            Err(error) => {
+                outcome.again = true;
+                self.reply.retries.push(outcome);
+                *self.last_error = Some(error);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Handles a connection that ended, or did not answer, while these were reported.
+    fn connection_broke(&mut self, mut batch: Vec<UnreportedOutcome>, error: Error) -> Error {
+        *self.batch_size = (batch.len() / 2).max(1);
+        let unanswered = error.is_unanswered();
+        if !unanswered && batch.len() > 1 {
+            self.reply.unreported.extend(batch);
+            return error;
+        }
+        batch.iter_mut().for_each(|outcome| outcome.again = true);
+        if let [outcome] = &mut batch[..]
+            && (!unanswered || outcome.size() > BATCH_BYTES)
+        {
+            outcome.breaks += 1;
+            if outcome.breaks == BREAKS_AT_MOST {
+                self.give_up(outcome, &error);
+            }
+        }
+        // When not even the failure in its place could be reported, it is abandoned.
+        let may_be_reported = |outcome: &UnreportedOutcome| outcome.breaks < 2 * BREAKS_AT_MOST;
+        let (later, gone): (Vec<_>, Vec<_>) = batch.into_iter().partition(may_be_reported);
+        self.reply.retries.extend(later);
+        let gone = gone.iter().map(|s| (s.job_id, s.token, Answer::Unreported));
+        self.reply.answers.extend(gone);
+        error
+    }
+
+    /// Turns it into a failure that says why.
+    fn give_up(&self, outcome: &mut UnreportedOutcome, error: &Error) {
+        let why = format!(
+            "the {} bytes of the outcome ended the connection {BREAKS_AT_MOST} times: {error}",
+            outcome.size()
+        );
+        let failure = failure_instead(&outcome.verdict, &why);
+        let error = match &outcome.verdict {
+            Verdict::Fail(_) => format!("{}; {why}", brief(&failure.error)),
+            _ => failure.error,
+        };
+        outcome.verdict = Verdict::Fail(Failure { error, ..failure });
+        self.events.emit(Event::Refused {
+            job_id: outcome.job_id,
+            error: why,
+        });
+    }
+
+    /// Takes out the completions of the next call.
+    fn take_batch(&mut self) -> Vec<UnreportedOutcome> {
+        let mut bytes = 0;
+        let fits = |outcome: &&UnreportedOutcome| {
+            bytes += outcome.size();
+            bytes <= BATCH_BYTES
+        };
+        let unreported = &mut self.reply.unreported;
+        let some = unreported
+            .iter()
+            .take(*self.batch_size)
+            .take_while(fits)
+            .count();
+        unreported
+            .drain(..some.max(1).min(unreported.len()))
+            .collect()
+    }
+
+    /// Records the answers: leases that are not among `recorded` were lost.
+    fn answer(&mut self, leases: &[(JobId, Token)], recorded: Vec<JobId>) {
+        let recorded: HashSet<JobId> = recorded.into_iter().collect();
+        let answers = leases.iter().map(|(id, token)| {
+            let answer = if recorded.contains(id) {
+                Answer::Completed
+            } else {
+                Answer::Lost
+            };
+            (*id, *token, answer)
+        });
+        self.reply.answers.extend(answers);
+    }
+}
+
+/// Splits completions into the arguments of the call.
+fn leases_and_outputs(batch: &[UnreportedOutcome]) -> (Vec<(JobId, Token)>, Vec<Option<Json>>) {
+    batch
+        .iter()
+        .map(|outcome| {
+            let output = match &outcome.verdict {
+                Verdict::Complete(output) => output.clone(),
+                _ => None,
+            };
+            ((outcome.job_id, outcome.token), output)
+        })
+        .unzip()
+}
+
+/// Returns the failure to record in place of an outcome that the server refuses.
+fn failure_instead(verdict: &Verdict, why: &str) -> Failure {
+    match verdict {
+        // Whether and when to retry stays as the handler asked.
+        Verdict::Fail(failure) => Failure {
+            error: failure.error.replace('\0', "\u{fffd}"),
+            detail: None,
+            ..failure.clone()
+        },
+        _ => Failure::new(format!("the outcome was refused: {why}")),
+    }
+}
+
+/// Reports one outcome. A refusal becomes a failed attempt, so that the job does not hang.
+pub(crate) async fn report<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    events: &Events,
+    outcome: &UnreportedOutcome,
+) -> Result<Answer> {
+    let (job_id, token) = (outcome.job_id, outcome.token);
+    let error = match send(client, outcome).await {
+        Err(error) if error.is_of_the_values() => error.to_string(),
+        answer => return answer,
+    };
+    events.emit(Event::Refused {
+        job_id,
+        error: error.clone(),
+    });
+    let failure = failure_instead(&outcome.verdict, &error);
+    match client.fail(job_id, token, &failure).await {
+        Ok(failed) => Ok(answer_to(failed)),
+        Err(error) if error.is_of_the_values() => Ok(Answer::Unreported),
+        Err(error) => Err(error),
+    }
+}
+
+async fn send<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    outcome: &UnreportedOutcome,
+) -> Result<Answer> {
+    let (job_id, token) = (outcome.job_id, outcome.token);
+    let (held, answer) = match &outcome.verdict {
+        Verdict::Complete(output) => (
+            client.complete(job_id, token, output).await?,
+            Answer::Completed,
+        ),
+        Verdict::Fail(failure) => {
+            return Ok(answer_to(client.fail(job_id, token, failure).await?));
+        }
+        Verdict::Release(delay) => (
+            client.release(job_id, token, delay.map(|d| d.0)).await?,
+            Answer::Released,
+        ),
+        Verdict::AcknowledgeCancel => (
+            client.acknowledge_cancel(job_id, token).await?,
+            Answer::Cancelled,
+        ),
+        Verdict::CancelOwn(reason) => (
+            client.cancel_own(job_id, token, Some(reason)).await?,
+            Answer::Cancelled,
+        ),
+        Verdict::Recorded => (true, Answer::Completed),
+    };
+    Ok(if held { answer } else { Answer::Lost })
+}
+
+fn answer_to(failed: Failed) -> Answer {
+    match failed {
+        Failed::Retrying => Answer::Retrying,
+        Failed::Dead => Answer::Dead,
+        Failed::Lost => Answer::Lost,
+    }
+}
