@@ -40,7 +40,7 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(output.contains("cron.job:4"), "{output}");
     assert!(
-        output.contains("left out: the server refuses it"),
+        output.contains("left out: the server refused it"),
         "{output}"
     );
     assert!(output.contains("switched off"), "{output}");

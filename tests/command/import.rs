@@ -228,7 +228,10 @@ async fn what_cannot_be_carried_over_is_said_and_the_rest_is_made() {
     );
     let (code, output, errors) = run(&mut trax(&database, &["import", "crontab", &page]));
     assert_eq!(code, Some(0), "{errors}");
-    assert!(errors.contains("2 of 5 lines become manifests"), "{errors}");
+    assert!(
+        errors.contains("2 of 5 lines can become manifests"),
+        "{errors}"
+    );
     for said in [
         "mixed:1  @reboot start",
         "left out: the start of a machine",
@@ -242,7 +245,7 @@ async fn what_cannot_be_carried_over_is_said_and_the_rest_is_made() {
     }
     let make = ["import", "crontab", &page, "--apply"];
     let (code, _, errors) = run(&mut trax(&database, &make));
-    assert_eq!(code, Some(64), "nobody can be asked: {errors}");
+    assert_eq!(code, Some(64), "cannot ask for confirmation: {errors}");
     let (code, _, errors) = run(trax(&database, &make).arg("--yes"));
     assert_eq!(code, Some(0), "{errors}");
     let made = "select string_agg(concat_ws(' ', name, cron, timezone, misfire, max_retries, timeout), '; ' order by name)
@@ -285,7 +288,7 @@ async fn wrong_usage_is_said() {
     ));
     assert_eq!(code, Some(0));
     assert!(
-        output.contains("left out: the server refuses it"),
+        output.contains("left out: the server refused it"),
         "{output}"
     );
 }
@@ -443,7 +446,7 @@ async fn only_what_a_manifest_stores_is_run_whoever_asks() {
         "{errors}"
     );
     let words = "select count(*) from trax.dead_letter
-        where last_error ~ 'no manifest, and its command is not run|is not the one that manifest \"(good|late)\" stores'
+        where last_error ~ 'no manifest, so its command is not run|is not the one that manifest \"(good|late)\" stores'
             and last_error ~ 'trax.schedule' and attempts = 1";
     assert_eq!(value::<i64>(&client, words).await, 4, "{errors}");
 }

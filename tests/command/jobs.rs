@@ -273,7 +273,7 @@ async fn a_failed_job_is_retried_through_its_dead_letter_with_all_its_options() 
     );
     let errors = refused(&db, 1, &["jobs", "retry", &id]);
     assert!(
-        errors.contains("requeued before") && errors.contains(&new.to_string()),
+        errors.contains("already been requeued") && errors.contains(&new.to_string()),
         "{errors}"
     );
 }

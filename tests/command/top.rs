@@ -128,7 +128,7 @@ async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
     let mut live = Live::start(&database);
     live.says("p pause or resume the group", 1).await;
     live.press("p");
-    live.says("Start no more jobs of group", 1).await;
+    live.says("Pause group", 1).await;
     live.press("y");
     live.says("group \"g\" is paused", 1).await;
     let paused = "select not enabled from trax.manifest_group where name = 'g'";
@@ -136,7 +136,7 @@ async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
     live.press("5");
     live.says("r queue it again", 1).await;
     live.press("r");
-    live.says("Queue dead letter 1 again?", 1).await;
+    live.says("Requeue dead letter 1?", 1).await;
     live.press("n");
     live.says("nothing was changed", 1).await;
     let status = "select concat_ws(' ', status, resolution_note) from trax.dead_letter";
@@ -145,7 +145,7 @@ async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
         "awaiting_intervention"
     );
     live.press("r");
-    live.says("Queue dead letter 1 again?", 2).await;
+    live.says("Requeue dead letter 1?", 2).await;
     live.press("y");
     live.says("dead letter 1 is job 2 now", 1).await;
     assert_eq!(value::<String>(&client, status).await, "requeued trax top");

@@ -181,8 +181,8 @@ impl FromStr for Address {
             let secret = rest.contains("password") || rest.matches('@').count() > 1;
             if text.starts_with("unknown option") && secret {
                 return Error::Address(
-                    "it contains a parameter that libpq does not have; quote a password that contains a space, \
-                     password='...', and in a URL write an @ in it as %40"
+                    "it contains a parameter that libpq does not have; a password with a space must be in quotes, \
+                     password='...', and an @ in the password of a URL must be written as %40"
                         .to_owned(),
                 );
             }

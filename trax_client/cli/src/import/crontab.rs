@@ -400,7 +400,7 @@ mod tests {
             ("* * * 13 *", "month"),
             ("* * * * 8", "day of week"),
             ("5/15 * * * *", "5-59/15"),
-            ("30-10 * * * *", "backwards"),
+            ("30-10 * * * *", "descending"),
             ("*/0 * * * *", "step"),
             ("*/x * * * *", "step"),
             ("0~59 * * * *", "minute"),
@@ -416,7 +416,7 @@ mod tests {
         }
         for (line, word) in [
             ("@reboot x", "init system"),
-            ("@fortnightly x", "no name"),
+            ("@fortnightly x", "not a name"),
             ("* * *", "five fields"),
             ("* * * * *", "no command"),
         ] {

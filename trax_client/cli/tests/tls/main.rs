@@ -156,7 +156,7 @@ async fn files_that_cannot_be_used_are_named() -> Result {
         ),
         (
             "sslmode=require sslrootcert=system",
-            "say sslmode=verify-full",
+            "use sslmode=verify-full",
         ),
         (
             "sslmode=require sslcert=/no/such.pem sslkey=/no/key.pem",
@@ -245,10 +245,10 @@ async fn a_server_without_tls_is_refused_and_ends_a_worker_at_its_start() -> Res
         .handle("any", |(): (), _: Context| async move { Ok(()) })
         .run();
     let refused = tokio::time::timeout(Duration::from_secs(90), refused).await?;
-    Site::says(refused.map(|_| true), "the server offers no TLS");
+    Site::says(refused.map(|_| true), "the server does not support TLS");
     let output = status(&text, "require")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("the server offers no TLS"), "{said}");
+    assert!(said.contains("the server does not support TLS"), "{said}");
     let open: Address = format!("{text} sslmode=prefer").parse()?;
     open.connect().await?;
     Ok(())

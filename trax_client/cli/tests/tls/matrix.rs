@@ -247,7 +247,7 @@ async fn what_this_library_refuses_and_libpq_takes_is_said() -> Result {
     let weak = "sslmode=prefer sslrootcert=system";
     Site::says(
         site.encrypted("localhost", weak).await.map(|_| true),
-        "say sslmode=verify-full",
+        "use sslmode=verify-full",
     );
     site.show("version1", ONLY_TLS)?;
     let signed = format!("sslmode=verify-ca sslrootcert={ca}");
@@ -285,7 +285,7 @@ async fn a_revoked_certificate_and_an_open_key_are_named() -> Result {
     let ca = site.file("ca.crt");
     for (list, part) in [
         ("revoked", "is revoked"),
-        ("foreign", "no list of sslcrl is from the CA"),
+        ("foreign", "sslcrl contains no list of the CA"),
         ("late", "has expired"),
     ] {
         let list = site.file(&format!("{list}.crl"));
