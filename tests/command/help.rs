@@ -18,8 +18,8 @@ fn the_exit_codes_are_in_the_help() {
         "0   done",
         "1   failed",
         "2   unhealthy",
-        "3   out of time",
-        "64  wrong usage",
+        "3   timeout",
+        "64  usage error",
     ] {
         assert!(output.contains(code), "{output}");
     }

@@ -319,7 +319,7 @@ async fn an_assertion_on_the_queue_gives_the_job_or_shows_what_is_there() -> Res
     );
     let said = complaint(assert_not_enqueued::<Ship>(&db)).await?;
     assert!(
-        said.ends_with(&format!("a job of task \"ship\" waits{line}")),
+        said.ends_with(&format!("a job of task \"ship\" is waiting{line}")),
         "{said}"
     );
 

@@ -228,7 +228,7 @@ const COMMANDS: [Contract; 43] = [
         .wrong(&["", "1 --group g", "--group g --manifest m"]),
     of("jobs retry", "$")
         .prepared(A_FAILURE)
-        .shows("is ready now")
+        .shows("is now ready")
         .json("job_id new_job_id via")
         .wrong(&["", "seven"]),
     of("jobs watch", "$")
