@@ -113,7 +113,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let holder = arguments.holder.clone().unwrap_or_else(default_holder);
     let name = arguments.name.as_str();
     if arguments.verbose {
-        print::log("trax", &format!("database {}", address::describe(&config)));
+        print::log(
+            "trax",
+            &format!("connecting to {}", address::describe(&config)),
+        );
     }
     let request = TokenRequest::new(name, &holder)
         .max_holders(arguments.max_holders)

@@ -36,7 +36,10 @@ impl Session {
         if options.verbose {
             let version: String = row.try_get(1)?;
             let address = address::describe(config);
-            print::log("trax", &format!("asks {address}, PostgreSQL {version}"));
+            print::log(
+                "trax",
+                &format!("connected to {address}, PostgreSQL {version}"),
+            );
         }
         let now = row.try_get(0)?;
         Ok(Session { connection, now })

@@ -105,7 +105,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         drop(address::connect(&config).await?);
     }
     if arguments.verbose {
-        print::log("trax", &format!("connecting to {}", address::describe(&config)));
+        print::log(
+            "trax",
+            &format!("connecting to {}", address::describe(&config)),
+        );
     }
 
     let grace = Duration::from_secs(arguments.grace.into());

@@ -139,7 +139,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let config = address::from_environment(url.as_deref())?;
     let output = arguments.output;
     if output.verbose {
-        print::log("trax", &format!("database {}", address::describe(&config)));
+        print::log(
+            "trax",
+            &format!("connecting to {}", address::describe(&config)),
+        );
     }
     let mut findings = Vec::new();
     let mut examined = None;
