@@ -16,7 +16,6 @@ use tokio_postgres::config::{Host, LoadBalanceHosts};
 
 use crate::address::{Address, Opened};
 use crate::error::{Blame, Error, Result};
-use crate::worker::connection::random;
 
 /// How long one host may take when the address does not limit it.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -89,7 +88,7 @@ fn hosts(address: &Address) -> Result<Vec<HostAddress>> {
         })
         .collect();
     if address.get_load_balance_hosts() == LoadBalanceHosts::Random {
-        targets.sort_by_cached_key(|_| random());
+        targets.sort_by_cached_key(|_| rand::random::<u64>());
     }
     Ok(targets)
 }
@@ -104,7 +103,7 @@ async fn resolved(address: Address, target: HostAddress, limit: Duration) -> Res
     let found = found.map_err(|error| Error::Connection(format!("{name}: {error}").into()))?;
     let mut ips: Vec<IpAddr> = found.map(|found| found.ip()).collect();
     if address.get_load_balance_hosts() == LoadBalanceHosts::Random {
-        ips.sort_by_cached_key(|_| random());
+        ips.sort_by_cached_key(|_| rand::random::<u64>());
     }
     let tries = ips.into_iter().map(|ip| {
         let (address, target) = (address.clone(), target.clone());

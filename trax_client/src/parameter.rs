@@ -1,7 +1,5 @@
 //! Taking single parameters out of a connection string; the rest stays as it was typed.
 
-use std::borrow::Cow;
-
 type Parameters = Vec<(String, String)>;
 
 /// Returns the text without the parameters of these names, and those in the order in which they
@@ -42,28 +40,8 @@ fn from_url(text: &str, names: &[&str]) -> (String, Parameters) {
 
 /// Bytes that are no UTF-8 name no file that anybody means.
 fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).filter(|_| byte == b'%');
-        let code = hex
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code {
-            Some(code) => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    match String::from_utf8_lossy(&bytes) {
-        Cow::Borrowed(text) => text.to_owned(),
-        Cow::Owned(text) => text,
-    }
+    let decoded = percent_encoding::percent_decode_str(text);
+    decoded.decode_utf8_lossy().into_owned()
 }
 
 /// Follows the driver's grammar; where the text breaks it, the rest stays for the driver to

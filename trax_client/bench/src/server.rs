@@ -1,7 +1,5 @@
 //! The database of the bench: found out whether it may be made, made, and dropped whatever happens.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client as Connection;
@@ -74,9 +72,8 @@ impl BenchServer {
                     .hint("a superuser is required: use --database-url with one"),
             );
         }
-        let random = RandomState::new().build_hasher().finish();
         Ok(BenchServer {
-            name: format!("{PREFIX}{:08x}", random >> 32),
+            name: format!("{PREFIX}{:08x}", rand::random::<u32>()),
             preloaded: row.try_get(5)?,
             given,
         })

@@ -1,7 +1,6 @@
 //! A port for a server.
 
 use super::Error;
-use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::ops::Range;
@@ -20,7 +19,7 @@ const END: u16 = 32_768;
 /// When none can be bound.
 pub fn free_port() -> Result<u16, Error> {
     let ports = ports();
-    let begin = RandomState::new().hash_one(std::process::id());
+    let begin = rand::random::<u64>();
     for step in 0..ports.len() {
         let offset = (begin as usize).wrapping_add(step) % ports.len();
         let port = ports.start + offset as u16;

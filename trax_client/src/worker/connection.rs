@@ -1,8 +1,6 @@
 //! Opens connections, receives their notifications, limits calls, and waits before the next try.
 
-use std::collections::hash_map::RandomState;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, Hasher};
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -214,7 +212,7 @@ impl Backoff {
     }
 
     pub(crate) fn next(&mut self) -> Duration {
-        let delay = self.ceiling().mul_f64(fraction());
+        let delay = self.ceiling().mul_f64(rand::random());
         self.tries = self.tries.saturating_add(1);
         delay
     }
@@ -222,16 +220,6 @@ impl Backoff {
     pub(crate) fn reset(&mut self) {
         self.tries = 0;
     }
-}
-
-/// Returns a random number of 64 bits: the standard library seeds every hasher's keys anew.
-pub(crate) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-/// Returns a random number in 0..1.
-pub(crate) fn fraction() -> f64 {
-    (random() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]
@@ -274,9 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn fractions_differ_and_stay_below_one() {
-        let some: Vec<f64> = (0..100).map(|_| fraction()).collect();
-        assert!(some.iter().all(|f| (0.0..1.0).contains(f)));
-        assert!(some.windows(2).any(|w| w[0] != w[1]));
+    fn delays_differ_and_stay_below_the_ceiling() {
+        let mut backoff = Backoff::new(Duration::from_secs(1));
+        for _ in 0..9 {
+            backoff.next();
+        }
+        let delays: Vec<Duration> = (0..100).map(|_| backoff.next()).collect();
+        assert!(delays.iter().all(|delay| *delay < Duration::from_secs(1)));
+        assert!(delays.windows(2).any(|two| two[0] != two[1]));
     }
 }

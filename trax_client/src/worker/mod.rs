@@ -48,7 +48,7 @@ pub use self::summary::{Stopped, Summary};
 pub use self::task::{FromContext, FromState, State, Task, TaskHandler};
 
 use self::claim_connection::{ClaimConnection, Startup};
-use self::connection::{hardened, random};
+use self::connection::hardened;
 use self::dispatch::Dispatch;
 use self::event::Events;
 use self::fair_share::FairShare;
@@ -446,6 +446,6 @@ fn default_name() -> String {
         "{}:{}:{:08x}",
         host.trim(),
         std::process::id(),
-        random() >> 32
+        rand::random::<u32>()
     )
 }

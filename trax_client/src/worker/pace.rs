@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::fraction;
-
 /// As many jobs are fetched ahead as handlers finish in this time, a few round trips.
 const PREFETCH_TIME: Duration = Duration::from_millis(20);
 /// After this long without a job polling slows down.
@@ -95,7 +93,7 @@ impl Pace {
         self.notifications = self.notifications.saturating_add(1);
         let delay = match self.vain_claims {
             0 => Duration::ZERO,
-            vain => (VAIN_DELAY * (1 << vain.min(VAIN_DOUBLINGS))).mul_f64(fraction()),
+            vain => (VAIN_DELAY * (1 << vain.min(VAIN_DOUBLINGS))).mul_f64(rand::random::<f64>()),
         };
         self.wake(now + delay);
     }
@@ -186,7 +184,7 @@ impl Pace {
             now
         } else {
             // Between 0.9 and 1.1 of the interval: a fleet started together drifts apart.
-            now + (self.poll_interval * self.intervals).mul_f64(0.9 + 0.2 * fraction())
+            now + (self.poll_interval * self.intervals).mul_f64(0.9 + 0.2 * rand::random::<f64>())
         };
     }
 }
