@@ -3,16 +3,23 @@
 
 use harness::manifest::{complete_one, due_since, waiting};
 use harness::session::{Session, session};
+use harness::statement;
 
-/// What a cycle queues, by hand and without its lock: the statement of the product.
-const QUEUE: &str = include_str!("../../sql/query/due/queue.sql");
-const LOCK: &str = include_str!("../../sql/query/due/lock.sql");
-
-/// The statements of a second cycle, prepared in a session.
+/// The statements of a second cycle, prepared in a session: what a cycle queues, by hand and
+/// without its lock.
 async fn prepare(s: &Session) {
+    let lock = statement("due/lock.sql", &["now", "at_most"]);
+    let names = [
+        "manifest_ids",
+        "occurrences",
+        "lane_ids",
+        "now",
+        "dependent_boost",
+    ];
+    let queue = statement("due/queue.sql", &names);
     s.get(&format!(
-        "prepare due_lock (timestamptz, bigint) as {LOCK};
-         prepare due_queue (bigint[], timestamptz[], bigint[], timestamptz, int) as {QUEUE}"
+        "prepare due_lock (timestamptz, bigint) as {lock};
+         prepare due_queue (bigint[], timestamptz[], bigint[], timestamptz, int) as {queue}"
     ))
     .await;
 }

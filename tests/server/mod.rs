@@ -1,3 +1,4 @@
 //! What the extension asks of the server.
 
 mod durability;
+mod statement;

@@ -12,7 +12,7 @@ use crate::memory;
 use crate::memory::prepared;
 use crate::memory::{Floor, Gate, Section};
 use crate::server::hash::name_hash;
-use crate::server::spi::SpiRows;
+use crate::server::spi::{Rows, row};
 use crate::wake;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -61,10 +61,19 @@ pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     });
 }
 
-/// Rows are claimable from the commit on: columns lane, priority and job. Returns how many.
-pub(crate) fn rows_claimable(rows: &SpiRows) -> usize {
+row! {
+    /// A row of a lane that a statement has made claimable.
+    pub(crate) struct Claimable {
+        lane_id: i64,
+        priority: i16,
+        job_id: i64,
+    }
+}
+
+/// Rows are claimable from the commit on. Returns how many.
+pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
     for row in rows.iter() {
-        claimable(row.must(1), row.must(2), row.must(3));
+        claimable(row.lane_id, row.priority, row.job_id);
     }
     rows.len()
 }

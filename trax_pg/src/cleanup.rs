@@ -10,34 +10,42 @@ use crate::error::{Error, Result};
 use crate::manifest::{far_ahead, zone_update};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::{dead_letter, lease, limit, manifest_state, progress, setting, token, worker_registry};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// How often a backend looks after everything, in microseconds.
 const INTERVAL_MICROS: i64 = 60 * 1_000_000;
 
+row! {
+    /// What is there that has been kept long enough, and how many partitions there are.
+    struct Looked {
+        has_old_runs: bool,
+        has_old_letters: bool,
+        partitions: i64,
+    }
+}
+row! {
+    /// How many partitions were made and dropped.
+    struct Partitions {
+        made: i32,
+        dropped: i32,
+    }
+}
 statement!(
-    CLEANUP_LOOK,
-    "cleanup/look.sql",
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    CleanupLook, "cleanup/look.sql",
+    { runs_before: TIMESTAMPTZOID, letters_before: TIMESTAMPTZOID } -> Looked
 );
 statement!(
-    CLEANUP_PARTITIONS,
-    "cleanup/partitions.sql",
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    CleanupPartitions, "cleanup/partitions.sql",
+    { now: TIMESTAMPTZOID, keep_since: TIMESTAMPTZOID } -> Partitions
 );
 
 statement!(
-    STEP_FAILED,
-    "cleanup/step_failed.sql",
-    TEXTOID,
-    TEXTOID,
-    TIMESTAMPTZOID
+    StepFailed, "cleanup/step_failed.sql",
+    { step: TEXTOID, error: TEXTOID, now: TIMESTAMPTZOID }
 );
-statement!(STEP_WORKS, "cleanup/step_works.sql", TEXTOID);
+statement!(StepWorks, "cleanup/step_works.sql", { step: TEXTOID });
 
 /// When this backend last looked after everything: a hint that spares the catalog lookups of most
 /// cycles.
@@ -129,12 +137,16 @@ fn isolated<T>(
     let noted = spi::isolated(|| {
         match &done {
             Ok(_) if says => {
-                spi.execute(&STEP_WORKS, &[arg(step)]);
+                spi.execute(StepWorks { step: arg(step) });
             }
             Ok(_) => {}
             Err(error) => {
-                let arguments = [arg(step), arg(error.message()), arg(now)];
-                if spi.execute(&STEP_FAILED, &arguments) > 0 {
+                let failed = StepFailed {
+                    step: arg(step),
+                    error: arg(error.message()),
+                    now: arg(now),
+                };
+                if spi.execute(failed) > 0 {
                     log_failure(step, error);
                 }
             }
@@ -160,14 +172,17 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     let retention = micros(setting::run_retention());
     let runs_before = now.plus(-retention);
     let letters_before = now.plus(-micros(setting::dead_letter_retention()));
-    let rows = spi.query(&CLEANUP_LOOK, &[arg(runs_before), arg(letters_before)]);
-    let row = rows
-        .first()
-        .expect("a select without a table gives one row");
-    let (old_runs, old_letters) = (row.must::<bool>(1), row.must::<bool>(2));
-    let partitions: i64 = row.must(3);
+    let look = CleanupLook {
+        runs_before: arg(runs_before),
+        letters_before: arg(letters_before),
+    };
+    let Looked {
+        has_old_runs,
+        has_old_letters,
+        partitions,
+    } = spi.query(look).one();
     let mut cleaned = Cleaned::default();
-    if old_letters || everything {
+    if has_old_letters || everything {
         cleaned.dead_letters = isolated(spi, now, everything, "resolved dead letters", || {
             Ok(dead_letter::forget_resolved(spi, letters_before) as i64)
         })
@@ -175,7 +190,7 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     }
     let others = PARTITIONS.load(Ordering::Relaxed) != partitions
         || RETENTION.load(Ordering::Relaxed) != retention;
-    let at_once = (old_runs || others) && !IN_TROUBLE.load(Ordering::Relaxed);
+    let at_once = (has_old_runs || others) && !IN_TROUBLE.load(Ordering::Relaxed);
     if everything || at_once {
         let done = isolated(spi, now, true, "partitions of trax.run", || {
             Ok(look_after_partitions(spi, now, runs_before))
@@ -191,9 +206,10 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
 
 /// Makes partitions ahead and drops those before a time; returns how many.
 fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> (i64, i64) {
-    let rows = spi.query(&CLEANUP_PARTITIONS, &[arg(now), arg(before)]);
-    let row = rows
-        .first()
-        .expect("a select without a table gives one row");
-    (i64::from(row.must::<i32>(1)), i64::from(row.must::<i32>(2)))
+    let look_after = CleanupPartitions {
+        now: arg(now),
+        keep_since: arg(before),
+    };
+    let Partitions { made, dropped } = spi.query(look_after).one();
+    (i64::from(made), i64::from(dropped))
 }

@@ -14,7 +14,7 @@ use crate::manifest_state::job_ended::Ended;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
-use crate::server::spi::{Spi, SpiRow, SpiRows, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::setting;
 use crate::work_queue;
 use crate::work_queue::NewJob;
@@ -28,38 +28,54 @@ const NET_OVERLAP_MICROS: i64 = 10 * 1_000_000;
 /// Most resolved dead letters that one cycle forgets.
 const FORGET_AT_MOST: i64 = 1000;
 
+statement!(DeadLetterReap, "dead_letter/reap.sql", { since: TIMESTAMPTZOID, now: TIMESTAMPTZOID });
+row! {
+    /// A dead letter that is locked.
+    struct Letter {
+        status: String,
+        job_id: i64,
+        manifest_id: Option<i64>,
+        task: String,
+        group_name: String,
+        priority: i16,
+        max_retries: Option<i32>,
+        timeout: Option<pg_sys::Datum>,
+        retry_delay: Option<pg_sys::Datum>,
+        unique_key: Option<String>,
+        concurrency_key: Option<String>,
+        manifest: Option<String>,
+        input: Option<pg_sys::Datum>,
+        trace: Option<pg_sys::Datum>,
+    }
+}
+row! {
+    /// A dead letter of a list.
+    struct Listed {
+        id: i64,
+        manifest_id: Option<i64>,
+        unique_key: Option<String>,
+    }
+}
+statement!(DeadLetterOfJobs, "dead_letter/of_jobs.sql", { job_ids: INT8ARRAYOID });
+statement!(DeadLetterManifest, "dead_letter/manifest.sql", { id: INT8OID } -> Option<i64>);
+statement!(DeadLetterTake, "dead_letter/take.sql", { id: INT8OID } -> Letter);
 statement!(
-    DEAD_LETTER_REAP,
-    "dead_letter/reap.sql",
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    DeadLetterList, "dead_letter/list.sql",
+    {
+        task: TEXTOID,
+        manifest: TEXTOID,
+        group: TEXTOID,
+        since: TIMESTAMPTZOID,
+        at_most: INT8OID,
+    } -> Listed
 );
-statement!(DEAD_LETTER_OF_JOBS, "dead_letter/of_jobs.sql", INT8ARRAYOID);
-statement!(DEAD_LETTER_MANIFEST, "dead_letter/manifest.sql", INT8OID);
-statement!(DEAD_LETTER_TAKE, "dead_letter/take.sql", INT8OID);
 statement!(
-    DEAD_LETTER_LIST,
-    "dead_letter/list.sql",
-    TEXTOID,
-    TEXTOID,
-    TEXTOID,
-    TIMESTAMPTZOID,
-    INT8OID
+    DeadLetterResolve, "dead_letter/resolve.sql",
+    { id: INT8OID, status: TEXTOID, note: TEXTOID, now: TIMESTAMPTZOID, requeued_job_id: INT8OID }
 );
 statement!(
-    DEAD_LETTER_RESOLVE,
-    "dead_letter/resolve.sql",
-    INT8OID,
-    TEXTOID,
-    TEXTOID,
-    TIMESTAMPTZOID,
-    INT8OID
-);
-statement!(
-    DEAD_LETTER_FORGET,
-    "dead_letter/forget.sql",
-    TIMESTAMPTZOID,
-    INT8OID
+    DeadLetterForget, "dead_letter/forget.sql",
+    { resolved_before: TIMESTAMPTZOID, at_most: INT8OID }
 );
 
 sql_function!(
@@ -86,22 +102,20 @@ sql_function!(
     trax_requeue_dead_letters,
     pg_finfo_trax_requeue_dead_letters,
     |call| {
-        let names = [
-            call.optional_name(0, "task")?,
-            call.optional_name(1, "manifest")?,
-            call.optional_name(2, "group_name")?,
-        ];
+        let task = call.optional_name(0, "task")?;
+        let manifest = call.optional_name(1, "manifest")?;
+        let group = call.optional_name(2, "group_name")?;
         let since = call.optional::<Timestamp>(3);
         let max_count = call.optional_within(4, "max_count", 0, i32::MAX)?;
         let requeued = spi::connected(|spi| {
-            let mut arguments: Vec<_> = names
-                .iter()
-                .map(|name| name.as_deref().and_then(arg))
-                .collect();
-            arguments.push(since.and_then(arg));
-            arguments.push(max_count.map(i64::from).and_then(arg));
-            let listed = spi.query(&DEAD_LETTER_LIST, &arguments);
-            Ok(requeue_all(spi, &listed))
+            let listed = spi.query(DeadLetterList {
+                task: task.and_then(arg),
+                manifest: manifest.and_then(arg),
+                group: group.and_then(arg),
+                since: since.and_then(arg),
+                at_most: max_count.map(i64::from).and_then(arg),
+            });
+            Ok(requeue_all(spi, listed.iter()))
         })?;
         Ok(call.value(requeued))
     }
@@ -124,33 +138,30 @@ impl Resolution {
     }
 
     fn store(&self, spi: &Spi, status: &str, job_id: Option<i64>) {
-        let note = self.note.as_deref().and_then(arg);
-        let arguments = [
-            arg(self.id),
-            arg(status),
-            note,
-            arg(self.now),
-            job_id.and_then(arg),
-        ];
-        spi.execute(&DEAD_LETTER_RESOLVE, &arguments);
+        spi.execute(DeadLetterResolve {
+            id: arg(self.id),
+            status: arg(status),
+            note: self.note.as_deref().and_then(arg),
+            now: arg(self.now),
+            requeued_job_id: job_id.and_then(arg),
+        });
     }
 }
 
 /// Locks a dead letter, its manifest first: outcomes and the cycle take them in this order.
-fn take(spi: &Spi, id: i64) -> SpiRows<'_> {
-    let rows = spi.query(&DEAD_LETTER_MANIFEST, &[arg(id)]);
-    if let Some(manifest_id) = rows.first().and_then(|row| row.get(1)) {
+fn take(spi: &Spi, id: i64) -> Option<Letter> {
+    let manifest = spi.query(DeadLetterManifest { id: arg(id) }).first();
+    if let Some(Some(manifest_id)) = manifest {
         manifest_state::hold(spi, vec![manifest_id]);
     }
-    spi.query(&DEAD_LETTER_TAKE, &[arg(id)])
+    spi.query(DeadLetterTake { id: arg(id) }).first()
 }
 
 /// Queues a fresh job in place of the dead one, with fresh attempts.
 fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
-    let rows = take(spi, resolution.id);
-    let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
-    let status: String = row.must(1);
-    if !is_open(&row) {
+    let letter = take(spi, resolution.id).ok_or_else(|| unknown(resolution.id))?;
+    if !letter.is_open() {
+        let status = letter.status;
         return Err(Error::wrong_state(format!(
             "dead letter {} is already {status}",
             resolution.id
@@ -158,18 +169,20 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .detail(format!("Its status is \"{status}\"."))
         .hint("Enqueue the job anew with trax.enqueue() if it should run once more."));
     }
-    Ok(requeue_row(spi, resolution, &row))
+    Ok(requeue_letter(spi, resolution, letter))
 }
 
 /// Requeues those of a list that are still open; returns how many. Unique keys are taken before
 /// manifests, and manifests all at once: outcomes of several jobs take them in this order.
-fn requeue_all(spi: &Spi, listed: &SpiRows) -> i64 {
-    let key = |row: &SpiRow| row.get::<String>(3);
-    let (mut keyed, others): (Vec<SpiRow>, Vec<SpiRow>) =
-        listed.iter().partition(|row| key(row).is_some());
-    keyed.sort_by_cached_key(key);
+fn requeue_all(spi: &Spi, listed: impl Iterator<Item = Listed>) -> i64 {
+    let (mut keyed, others): (Vec<Listed>, Vec<Listed>) =
+        listed.partition(|letter| letter.unique_key.is_some());
+    keyed.sort_by(|one, other| one.unique_key.cmp(&other.unique_key));
     let mut requeued = requeue_listed(spi, &keyed);
-    let manifests: Vec<i64> = others.iter().filter_map(|row| row.get(2)).collect();
+    let manifests: Vec<i64> = others
+        .iter()
+        .filter_map(|letter| letter.manifest_id)
+        .collect();
     if !manifests.is_empty() {
         manifest_state::hold(spi, manifests);
     }
@@ -177,69 +190,73 @@ fn requeue_all(spi: &Spi, listed: &SpiRows) -> i64 {
     requeued
 }
 
-fn requeue_listed(spi: &Spi, listed: &[SpiRow]) -> i64 {
+fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
     let mut requeued = 0;
-    for row in listed {
+    for letter in listed {
         let resolution = Resolution {
-            id: row.must(1),
+            id: letter.id,
             note: None,
             now: Timestamp::now(),
         };
         // Another may have resolved it since it was listed.
-        let taken = spi.query(&DEAD_LETTER_TAKE, &[arg(resolution.id)]);
-        if let Some(row) = taken.first().filter(is_open) {
-            requeue_row(spi, &resolution, &row);
+        let taken = spi.query(DeadLetterTake {
+            id: arg(resolution.id),
+        });
+        if let Some(letter) = taken.first().filter(Letter::is_open) {
+            requeue_letter(spi, &resolution, letter);
             requeued += 1;
         }
     }
     requeued
 }
 
-fn is_open(row: &SpiRow) -> bool {
-    row.must::<String>(1) == "awaiting_intervention"
+impl Letter {
+    fn is_open(&self) -> bool {
+        self.status == "awaiting_intervention"
+    }
 }
 
 /// Requeues a dead letter that is locked and open.
-fn requeue_row(spi: &Spi, resolution: &Resolution, row: &SpiRow) -> i64 {
-    let job = fresh_job(row, resolution.now);
-    let job_id = work_queue::enqueue(spi, &job, &[row.datum(13)])[0];
+fn requeue_letter(spi: &Spi, resolution: &Resolution, letter: Letter) -> i64 {
+    let (manifest_id, input) = (letter.manifest_id, letter.input);
+    let job = fresh_job(letter, resolution.now);
+    let job_id = work_queue::enqueue(spi, &job, &[input])[0];
     resolution.store(spi, "requeued", Some(job_id));
-    if let Some(manifest_id) = row.get(3) {
+    if let Some(manifest_id) = manifest_id {
         manifest_state::await_requeued(spi, manifest_id, resolution.now);
     }
     job_id
 }
 
-fn fresh_job(row: &SpiRow, now: Timestamp) -> NewJob {
+fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
     NewJob {
-        task: row.must(4),
-        group: row.must(5),
-        priority: i32::from(row.must::<i16>(6)).clamp(0, HIGHEST_PRIORITY),
+        task: letter.task,
+        group: letter.group_name,
+        priority: i32::from(letter.priority).clamp(0, HIGHEST_PRIORITY),
         run_at: now,
         now,
-        max_retries: row.get(7),
-        timeout: row.datum(8),
-        retry_delay: row.datum(9),
-        unique_key: row.get(10),
-        concurrency_key: row.get(11),
-        trace: row.datum(14),
-        manifest: row.get::<i64>(3).zip(row.get::<String>(12)),
+        max_retries: letter.max_retries,
+        timeout: letter.timeout,
+        retry_delay: letter.retry_delay,
+        unique_key: letter.unique_key,
+        concurrency_key: letter.concurrency_key,
+        trace: letter.trace,
+        manifest: letter.manifest_id.zip(letter.manifest),
     }
 }
 
 /// Resolves a dead letter without running anything; false when it was resolved before.
 fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
-    let rows = take(spi, resolution.id);
-    let row = rows.first().ok_or_else(|| unknown(resolution.id))?;
-    if !is_open(&row) {
+    let letter = take(spi, resolution.id).ok_or_else(|| unknown(resolution.id))?;
+    if !letter.is_open() {
         return Ok(false);
     }
     resolution.store(spi, "acknowledged", None);
-    if let Some(manifest_id) = row.get::<i64>(3) {
+    if let Some(manifest_id) = letter.manifest_id {
         manifest_state::unpark(spi, manifest_id, ParkedOn::DeadLetter);
         // One that runs once and still waits for that run's outcome has now had it.
         let ended = Ended {
-            job_id: row.must(2),
+            job_id: letter.job_id,
             manifest_id: Some(manifest_id),
             unique_key: None,
             succeeded: false,
@@ -270,7 +287,10 @@ pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     let at_once = if spent.is_empty() {
         0
     } else {
-        spi.query(&DEAD_LETTER_OF_JOBS, &[arg(spent)]).len()
+        spi.query(DeadLetterOfJobs {
+            job_ids: arg(spent),
+        })
+        .len()
     };
     let last = Timestamp(LAST_NET.swap(now.0, Ordering::Relaxed));
     let since = if last.is_finite() && last <= now {
@@ -281,11 +301,18 @@ pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     // A dead letter that was resolved and forgotten is not missed: its run is older than the
     // retention.
     let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
-    at_once + spi.execute(&DEAD_LETTER_REAP, &[arg(since), arg(now)])
+    at_once
+        + spi.execute(DeadLetterReap {
+            since: arg(since),
+            now: arg(now),
+        })
 }
 
 /// Deletes dead letters that were resolved before `before`; returns how many.
 pub(crate) fn forget_resolved(spi: &Spi, before: Timestamp) -> usize {
     let at_most: Option<pg_sys::Datum> = arg(FORGET_AT_MOST);
-    spi.execute(&DEAD_LETTER_FORGET, &[arg(before), at_most])
+    spi.execute(DeadLetterForget {
+        resolved_before: arg(before),
+        at_most,
+    })
 }

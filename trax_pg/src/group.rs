@@ -12,36 +12,33 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::{changes, manifest_state};
-use pgrx::pg_sys;
 use std::collections::BTreeSet;
 
+statement!(LeaseCountLimited, "group/lease_count_limited.sql", { groups: TEXTARRAYOID });
+statement!(GroupKnown, "group/known.sql", { group: TEXTOID });
 statement!(
-    LEASE_COUNT_LIMITED,
-    "group/lease_count_limited.sql",
-    TEXTARRAYOID
-);
-statement!(GROUP_KNOWN, "group/known.sql", TEXTOID);
-statement!(
-    GROUP_CONFIGURE,
-    "group/configure.sql",
-    TEXTOID,
-    INT4OID,
-    INT4OID,
-    BOOLOID,
-    INT4OID,
-    TIMESTAMPTZOID,
-    BOOLOID
+    GroupConfigure, "group/configure.sql",
+    {
+        name: TEXTOID,
+        max_active_jobs: INT4OID,
+        priority: INT4OID,
+        enabled: BOOLOID,
+        max_per_key: INT4OID,
+        now: TIMESTAMPTZOID,
+        applied: BOOLOID,
+    }
 );
 statement!(
-    GROUP_SETTLED,
-    "group/settled.sql",
-    TEXTOID,
-    INT4OID,
-    INT4OID,
-    BOOLOID,
-    INT4OID
+    GroupSettled, "group/settled.sql",
+    {
+        name: TEXTOID,
+        max_active_jobs: INT4OID,
+        priority: INT4OID,
+        enabled: BOOLOID,
+        max_per_key: INT4OID,
+    }
 );
-statement!(GROUP_FORGET, "group/forget.sql", TEXTOID);
+statement!(GroupForget, "group/forget.sql", { name: TEXTOID });
 
 sql_function!(
     trax_configure_group,
@@ -109,31 +106,31 @@ pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
 }
 
 impl Settings {
-    fn arguments(&self) -> [Option<pg_sys::Datum>; 5] {
-        [
-            arg(self.name.as_str()),
-            self.max_active_jobs.and_then(arg),
-            self.priority.and_then(arg),
-            self.enabled.and_then(arg),
-            self.max_per_key.and_then(arg),
-        ]
-    }
-
     /// Whether the group has them already.
     pub(crate) fn are_stored(&self, spi: &Spi) -> bool {
-        spi.query(&GROUP_SETTLED, &self.arguments()).len() > 0
+        let settled = GroupSettled {
+            name: arg(self.name.as_str()),
+            max_active_jobs: self.max_active_jobs.and_then(arg),
+            priority: self.priority.and_then(arg),
+            enabled: self.enabled.and_then(arg),
+            max_per_key: self.max_per_key.and_then(arg),
+        };
+        spi.query(settled).len() > 0
     }
 }
 
 /// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
-    let [name, limit, priority, enabled, per_key] = settings.arguments();
-    let applied = arg(settings.applied);
-    spi.execute(
-        &GROUP_CONFIGURE,
-        &[name, limit, priority, enabled, per_key, arg(now), applied],
-    );
+    spi.execute(GroupConfigure {
+        name: arg(settings.name.as_str()),
+        max_active_jobs: settings.max_active_jobs.and_then(arg),
+        priority: settings.priority.and_then(arg),
+        enabled: settings.enabled.and_then(arg),
+        max_per_key: settings.max_per_key.and_then(arg),
+        now: arg(now),
+        applied: arg(settings.applied),
+    });
 }
 
 /// What follows for the jobs of groups whose settings were written: what runs counts towards a
@@ -150,7 +147,9 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
     }
     if !limited.is_empty() {
         // What runs already counts: no claim of these groups is under way.
-        spi.change_latest(&LEASE_COUNT_LIMITED, &[arg(limited)]);
+        spi.change_latest(LeaseCountLimited {
+            groups: arg(limited),
+        });
     }
     for settings in groups {
         if settings.max_per_key.is_some() {
@@ -161,12 +160,12 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
 
 /// Forgets the settings of a group that has been given those of [`Settings::none`].
 pub(crate) fn forget(spi: &Spi, name: &str) {
-    spi.execute(&GROUP_FORGET, &[arg(name)]);
+    spi.execute(GroupForget { name: arg(name) });
 }
 
 /// Refuses a group that nothing has ever named.
 pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
-    if spi.query(&GROUP_KNOWN, &[arg(name)]).len() > 0 {
+    if spi.query(GroupKnown { group: arg(name) }).len() > 0 {
         return Ok(());
     }
     Err(Error::unknown(format!("group \"{name}\" does not exist"))

@@ -19,40 +19,37 @@ use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::own_code;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::{setting, wake};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-statement!(INSTANCE_STATE, "instance/state.sql");
-statement!(INSTANCE_PLACE, "instance/place.sql", INT8OID, OIDOID);
-statement!(INSTANCE_DISOWN, "instance/disown.sql");
-statement!(INSTANCE_LOCK, "instance/lock.sql");
-statement!(INSTANCE_ENABLE, "instance/enable.sql");
-statement!(INSTANCE_LOADING, "instance/loading.sql");
+statement!(InstanceState, "instance/state.sql" -> bool);
 statement!(
-    INSTANCE_ADOPT,
-    "instance/adopt.sql",
-    INT8OID,
-    OIDOID,
-    TIMESTAMPTZOID,
-    TEXTOID
+    InstancePlace, "instance/place.sql",
+    { system_identifier: INT8OID, database_oid: OIDOID } -> Mark
 );
+statement!(InstanceDisown, "instance/disown.sql");
+statement!(InstanceLock, "instance/lock.sql");
+statement!(InstanceEnable, "instance/enable.sql");
+statement!(InstanceLoading, "instance/loading.sql" -> bool);
 statement!(
-    INSTANCE_PAUSE,
-    "instance/pause.sql",
-    TEXTOID,
-    TIMESTAMPTZOID
+    InstanceAdopt, "instance/adopt.sql",
+    { system_identifier: INT8OID, database_oid: OIDOID, now: TIMESTAMPTZOID, home: TEXTOID }
 );
-statement!(INSTANCE_RESUME, "instance/resume.sql");
+statement!(InstancePause, "instance/pause.sql", { reason: TEXTOID, now: TIMESTAMPTZOID });
+statement!(InstanceResume, "instance/resume.sql");
 
 sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
     let reason = call.optional_text(0, "reason")?;
     let paused = spi::connected(|spi| {
-        let arguments = [reason.as_deref().and_then(arg), arg(Timestamp::now())];
-        Ok(spi.execute(&INSTANCE_PAUSE, &arguments))
+        let pause = InstancePause {
+            reason: reason.as_deref().and_then(arg),
+            now: arg(Timestamp::now()),
+        };
+        Ok(spi.execute(pause))
     })?;
     if paused == 0 {
         return Err(Foreign::NotAdopted.error());
@@ -62,7 +59,7 @@ sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
 
 sql_function!(trax_resume, pg_finfo_trax_resume, |call| {
     wake::mark(wake::DUE);
-    spi::connected(|spi| Ok(spi.execute(&INSTANCE_RESUME, &[])))?;
+    spi::connected(|spi| Ok(spi.execute(InstanceResume)))?;
     Ok(call.null())
 });
 
@@ -79,11 +76,15 @@ sql_function!(
 
 /// Makes the tables those of this server and this database.
 pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
-    let [system, database] = here();
-    let home = setting::home().and_then(arg);
-    spi.execute(&INSTANCE_LOCK, &[]);
-    spi.execute(&INSTANCE_ENABLE, &[]);
-    spi.execute(&INSTANCE_ADOPT, &[system, database, arg(now), home]);
+    let (system_identifier, database_oid) = here();
+    spi.execute(InstanceLock);
+    spi.execute(InstanceEnable);
+    spi.execute(InstanceAdopt {
+        system_identifier,
+        database_oid,
+        now: arg(now),
+        home: setting::home().and_then(arg),
+    });
 }
 
 /// What the jobs of these tables may do here.
@@ -105,9 +106,7 @@ pub(crate) fn state(spi: &Spi) -> State {
         return State::Foreign;
     }
     SAID.store(false, Ordering::Relaxed);
-    let rows = spi.query(&INSTANCE_STATE, &[]);
-    let row = rows.first().expect("an aggregate gives one row");
-    if row.must::<bool>(1) {
+    if spi.query(InstanceState).one() {
         State::Paused
     } else {
         State::Running
@@ -127,10 +126,12 @@ enum Foreign {
     OtherHome(String, Option<String>),
 }
 
-/// What this session has read: whether the mark is of this server and database, and its home.
-struct Mark {
-    fits: bool,
-    home: Option<String>,
+row! {
+    /// What this session has read: whether the mark is of this server and database, and its home.
+    struct Mark {
+        fits: bool,
+        home: Option<String>,
+    }
 }
 
 thread_local! {
@@ -174,15 +175,12 @@ fn read_mark(spi: &Spi) {
     // again. So does an error.
     READ_FROM.set(Some(TABLES.map(relation)));
     let unread = Unread;
-    let rows = spi.query_latest(&INSTANCE_PLACE, &here());
-    let row = rows
-        .first()
-        .expect("a select without a table gives one row");
-    let read = Mark {
-        fits: row.must(1),
-        home: row.get(2),
+    let (system_identifier, database_oid) = here();
+    let place = InstancePlace {
+        system_identifier,
+        database_oid,
     };
-    MARK.set(read);
+    MARK.set(spi.query_latest(place).one());
     std::mem::forget(unread);
 }
 
@@ -215,23 +213,18 @@ fn relation(name: &CStr) -> pg_sys::Oid {
 /// database makes a copy of that.
 pub(crate) fn restored_by_hand() -> Result<()> {
     spi::connected_anyhow(|spi| {
-        let rows = spi.query(&INSTANCE_LOADING, &[]);
-        if rows.first().is_some_and(|row| row.must(1)) {
-            spi.execute(&INSTANCE_DISOWN, &[]);
+        if spi.query(InstanceLoading).one() {
+            spi.execute(InstanceDisown);
         }
         Ok(())
     })
 }
 
 /// This server's system identifier and this database's oid.
-fn here() -> [Option<pg_sys::Datum>; 2] {
+fn here() -> (Option<pg_sys::Datum>, Option<pg_sys::Datum>) {
     // SAFETY: reads constants of the server and of this backend.
-    unsafe {
-        [
-            arg(pg_sys::GetSystemIdentifier() as i64),
-            arg(my_database()),
-        ]
-    }
+    let system = unsafe { pg_sys::GetSystemIdentifier() as i64 };
+    (arg(system), arg(my_database()))
 }
 
 impl Foreign {

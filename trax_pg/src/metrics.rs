@@ -14,7 +14,7 @@ use crate::memory::counters::{
 };
 use crate::server::call::{Rows, sql_function};
 use crate::server::clock::Timestamp;
-use crate::server::spi::{SpiRows, arg};
+use crate::server::spi::arg;
 use crate::server::table::Row;
 use crate::server::transaction;
 use pgrx::{JsonB, pg_sys};
@@ -277,16 +277,11 @@ pub(crate) fn ended(endings: &[Ended<'_>]) {
     );
 }
 
-/// Counts jobs that ended while they waited: the column `task` names their task.
-pub(crate) fn ended_waiting(rows: &SpiRows, task: usize, outcome: Outcome) {
-    let tasks: Vec<&str> = rows.iter().map(|row| row.must(task)).collect();
-    each(
-        tasks.iter(),
-        |task| task,
-        |_, delta| {
-            delta.outcomes[outcome as usize] += 1;
-        },
-    );
+/// Counts jobs that ended while they waited.
+pub(crate) fn ended_waiting<T>(jobs: &[T], task: fn(&T) -> &str, outcome: Outcome) {
+    each(jobs.iter(), task, |_, delta| {
+        delta.outcomes[outcome as usize] += 1;
+    });
 }
 
 fn name(row: &Row, column: impl Into<usize>) -> &str {

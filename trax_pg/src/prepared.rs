@@ -17,7 +17,7 @@ use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-statement!(PREPARED_FIRST, "prepared/first.sql");
+statement!(PreparedFirst, "prepared/first.sql");
 
 /// The prepared transaction that this session's last such statement was about, as a hash.
 static NAMED: AtomicU64 = AtomicU64::new(0);
@@ -26,7 +26,7 @@ static NAMED: AtomicU64 = AtomicU64::new(0);
 /// began.
 pub(crate) fn look_for_older(spi: &Spi) {
     if let Some(bell) = memory::bell() {
-        bell.say_older_prepared(spi.query(&PREPARED_FIRST, &[]).len() > 0);
+        bell.say_older_prepared(spi.query(PreparedFirst).len() > 0);
     }
 }
 

@@ -18,14 +18,10 @@ const REPORT_BYTES: usize = 8 * 1024;
 const FORGET_MICROS: i64 = 60 * 1_000_000;
 
 statement!(
-    PROGRESS_REPORT,
-    "progress/report.sql",
-    INT8OID,
-    UUIDOID,
-    JSONBOID,
-    TIMESTAMPTZOID
+    ProgressReport, "progress/report.sql",
+    { job_id: INT8OID, token: UUIDOID, progress: JSONBOID, now: TIMESTAMPTZOID }
 );
-statement!(PROGRESS_FORGET, "progress/forget.sql", TIMESTAMPTZOID);
+statement!(ProgressForget, "progress/forget.sql", { before: TIMESTAMPTZOID });
 
 sql_function!(
     trax_report_progress,
@@ -47,9 +43,13 @@ sql_function!(
                 ));
         }
         let reported = spi::connected(|spi| {
-            let now = arg(Timestamp::now());
-            let arguments = [arg(job_id), arg(token), Some(progress), now];
-            Ok(spi.execute(&PROGRESS_REPORT, &arguments) > 0)
+            let report = ProgressReport {
+                job_id: arg(job_id),
+                token: arg(token),
+                progress: Some(progress),
+                now: arg(Timestamp::now()),
+            };
+            Ok(spi.execute(report) > 0)
         })?;
         Ok(call.value(reported))
     }
@@ -57,5 +57,7 @@ sql_function!(
 
 /// Forgets what attempts said that are over.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
-    spi.execute(&PROGRESS_FORGET, &[arg(now.plus(-FORGET_MICROS))]);
+    spi.execute(ProgressForget {
+        before: arg(now.plus(-FORGET_MICROS)),
+    });
 }

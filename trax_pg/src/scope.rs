@@ -13,15 +13,31 @@
 use crate::error::{Error, Result};
 use crate::server::rights;
 use crate::server::rights::Caller;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
-statement!(SCOPE_ANY, "scope/any.sql");
-statement!(SCOPE_OF, "scope/of.sql", OIDOID, OIDOID, OIDOID);
-statement!(SCOPE_JOB, "scope/job.sql", INT8OID);
+row! {
+    /// A role that has a right, and the scope that narrows it.
+    struct Right {
+        role: Option<String>,
+        is_limited: bool,
+        level: Option<String>,
+        tasks: Option<Vec<String>>,
+        groups: Option<Vec<String>>,
+    }
+}
+row! {
+    struct JobNames {
+        task: String,
+        group_name: String,
+    }
+}
+statement!(ScopeAny, "scope/any.sql" -> bool);
+statement!(ScopeOf, "scope/of.sql", { role: OIDOID, function: OIDOID, table: OIDOID } -> Right);
+statement!(ScopeJob, "scope/job.sql", { job_id: INT8OID } -> JobNames);
 
 /// Names of a scope that an error lists.
 const NAMES_SHOWN: usize = 10;
@@ -81,8 +97,13 @@ impl Scope {
         if !self.is_limited() {
             return Ok(());
         }
-        match spi.query(&SCOPE_JOB, &[arg(job_id)]).first() {
-            Some(row) => self.require(&row.must::<String>(1), &row.must::<String>(2)),
+        match spi
+            .query(ScopeJob {
+                job_id: arg(job_id),
+            })
+            .first()
+        {
+            Some(job) => self.require(&job.task, &job.group_name),
             None => Ok(()),
         }
     }
@@ -271,8 +292,7 @@ pub(crate) fn of_caller(spi: &Spi, caller: Caller) -> Scope {
 pub(crate) fn of(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
     let is_any_limited = known(|known| known.is_any_limited).unwrap_or_else(|| {
         let changes = rights::changes();
-        let rows = spi.query_latest(&SCOPE_ANY, &[]);
-        let any = rows.first().expect("one row").must::<bool>(1);
+        let any = spi.query_latest(ScopeAny).one();
         keep(changes, |known| known.is_any_limited = Some(any));
         any
     });
@@ -302,18 +322,22 @@ fn read(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
         Object::Function(oid) => (arg(oid), None),
         Object::Table(oid) => (None, arg(oid)),
     };
-    let rows = spi.query_latest(&SCOPE_OF, &[arg(user), function, table]);
-    let is_unlimited = rows.iter().any(|row| !row.must::<bool>(2));
+    let rows = spi.query_latest(ScopeOf {
+        role: arg(user),
+        function,
+        table,
+    });
+    let is_unlimited = rows.iter().any(|right| !right.is_limited);
     // A right on all tables (pg_write_all_data) is nobody's level.
     if is_unlimited || (rows.len() == 0 && table.is_some()) {
         return Scope::default();
     }
-    let parts = rows.iter().filter_map(|row| {
+    let parts = rows.iter().filter_map(|right| {
         Some(Part {
-            role: row.get(1)?,
-            level: row.get(3)?,
-            tasks: row.get(4),
-            groups: row.get(5),
+            role: right.role?,
+            level: right.level?,
+            tasks: right.tasks,
+            groups: right.groups,
         })
     });
     Scope(Some(parts.collect()))

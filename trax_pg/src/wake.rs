@@ -20,7 +20,7 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-statement!(NOTIFY, "wake/notify.sql");
+statement!(Notify, "wake/notify.sql");
 
 pub(crate) use crate::memory::WORK;
 /// Something is due, perhaps before the scheduler would wake by itself.
@@ -275,6 +275,6 @@ pub(crate) fn drop_snapshots() {
 
 /// Sends the notification for all that rang; inside a transaction of the scheduler.
 pub(crate) fn notify() {
-    let sent = spi::connected_anyhow(|spi| Ok(spi.execute(&NOTIFY, &[])));
+    let sent = spi::connected_anyhow(|spi| Ok(spi.execute(Notify)));
     assert!(sent.is_ok(), "a select without a table succeeds or raises");
 }

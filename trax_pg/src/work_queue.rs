@@ -9,6 +9,7 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
+use crate::changes::Claimable;
 use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, Waiting};
 use crate::error::{Error, Result};
 use crate::scope;
@@ -29,41 +30,27 @@ use std::collections::{HashMap, HashSet};
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
 
-statement!(QUEUE_REMOVE, "work_queue/remove.sql", INT8OID);
+statement!(QueueRemove, "work_queue/remove.sql", { job_id: INT8OID });
 statement!(
-    QUEUE_PROMOTE,
-    "work_queue/promote.sql",
-    TIMESTAMPTZOID,
-    INT8OID
+    QueuePromote, "work_queue/promote.sql",
+    { now: TIMESTAMPTZOID, at_most: INT8OID } -> Claimable
 );
 statement!(
-    QUEUE_HASTEN,
-    "work_queue/hasten.sql",
-    INT8OID,
-    TIMESTAMPTZOID
+    QueueHasten, "work_queue/hasten.sql",
+    { job_id: INT8OID, now: TIMESTAMPTZOID } -> Claimable
 );
 statement!(
-    QUEUE_LIMIT,
-    "work_queue/limit.sql",
-    INT8OID,
-    TIMESTAMPTZOID,
-    INT8OID
+    QueueLimit, "work_queue/limit.sql",
+    { job_id: INT8OID, now: TIMESTAMPTZOID, micros: INT8OID }
 );
-statement!(QUEUE_PLACE, "work_queue/place.sql", INT8OID);
-statement!(QUEUE_NEXT_DUE, "work_queue/next_due.sql");
+statement!(QueuePlace, "work_queue/place.sql", { job_id: INT8OID } -> Option<String>);
+statement!(QueueNextDue, "work_queue/next_due.sql" -> Option<Timestamp>);
+statement!(UniqueKeyTake, "work_queue/unique_key_take.sql", { key: TEXTOID, job_id: INT8OID });
 statement!(
-    UNIQUE_KEY_TAKE,
-    "work_queue/unique_key_take.sql",
-    TEXTOID,
-    INT8OID
+    UniqueKeyTakeMany, "work_queue/unique_key_take_many.sql",
+    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID } -> i64
 );
-statement!(
-    UNIQUE_KEY_TAKE_MANY,
-    "work_queue/unique_key_take_many.sql",
-    TEXTARRAYOID,
-    INT8ARRAYOID,
-);
-statement!(UNIQUE_KEY_FIND, "work_queue/unique_key_find.sql", TEXTOID);
+statement!(UniqueKeyFind, "work_queue/unique_key_find.sql", { key: TEXTOID } -> i64);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
     as_owner(call, |caller| {
@@ -129,9 +116,12 @@ sql_function!(
             let job_id = call.required::<i64>(0, "job_id")?;
             let limit = call.optional_positive(1, "time_limit")?;
             wake::mark(wake::DUE);
-            let arguments = [arg(job_id), arg(Timestamp::now()), limit.and_then(arg)];
             let limited = spi::connected(|spi| {
-                let limited = spi.execute(&QUEUE_LIMIT, &arguments) > 0;
+                let limited = spi.execute(QueueLimit {
+                    job_id: arg(job_id),
+                    now: arg(Timestamp::now()),
+                    micros: limit.and_then(arg),
+                }) > 0;
                 scope::of_caller(spi, caller).require_job(spi, job_id)?;
                 Ok(limited)
             })?;
@@ -224,19 +214,22 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
 /// transaction's snapshot is older: the job of a key may have ended since.
 fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
     loop {
-        if let Some(row) = spi.query_latest(&UNIQUE_KEY_FIND, &[arg(key)]).first() {
-            return row.must(1);
+        if let Some(job_id) = spi.query_latest(UniqueKeyFind { key: arg(key) }).first() {
+            return job_id;
         }
         let id = insert(job, input)[0];
         if spi
-            .change_latest(&UNIQUE_KEY_TAKE, &[arg(key), arg(id)])
+            .change_latest(UniqueKeyTake {
+                key: arg(key),
+                job_id: arg(id),
+            })
             .len()
             == 1
         {
             return id;
         }
         changes::taken();
-        spi.execute(&QUEUE_REMOVE, &[arg(id)]);
+        spi.execute(QueueRemove { job_id: arg(id) });
     }
 }
 
@@ -291,12 +284,11 @@ fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
     if keys.is_empty() {
         return HashSet::new();
     }
-    let arrays = [
-        array_arg(pg_sys::TEXTOID, &keys),
-        array_arg(pg_sys::INT8OID, &ids),
-    ];
-    let taken = spi.change_latest(&UNIQUE_KEY_TAKE_MANY, &arrays);
-    taken.iter().map(|row| row.must(1)).collect()
+    let taken = spi.change_latest(UniqueKeyTakeMany {
+        keys: array_arg(pg_sys::TEXTOID, &keys),
+        job_ids: array_arg(pg_sys::INT8OID, &ids),
+    });
+    taken.iter().collect()
 }
 
 fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
@@ -403,7 +395,10 @@ pub(crate) fn lane(group: &str, task: &str) -> i64 {
 
 /// Makes delayed jobs claimable whose time has come; returns how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
-    changes::rows_claimable(&spi.query(&QUEUE_PROMOTE, &[arg(now), arg(PROMOTE_AT_MOST)]))
+    changes::rows_claimable(&spi.query(QueuePromote {
+        now: arg(now),
+        at_most: arg(PROMOTE_AT_MOST),
+    }))
 }
 
 /// How often a job is looked for: it may go from one place to another while we look.
@@ -412,11 +407,19 @@ pub(crate) const LOOKS: usize = 5;
 /// Makes a job claimable that waits for its time; returns where it is now.
 fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
     for _ in 0..LOOKS {
-        if changes::rows_claimable(&spi.query(&QUEUE_HASTEN, &[arg(job_id), arg(now)])) == 1 {
+        if changes::rows_claimable(&spi.query(QueueHasten {
+            job_id: arg(job_id),
+            now: arg(now),
+        })) == 1
+        {
             return "ready".to_owned();
         }
-        let place = spi.query(&QUEUE_PLACE, &[arg(job_id)]);
-        if let Some(place) = place.first().and_then(|row| row.get::<String>(1)) {
+        if let Some(place) = spi
+            .query(QueuePlace {
+                job_id: arg(job_id),
+            })
+            .one()
+        {
             return place;
         }
     }
@@ -425,9 +428,7 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
 
 /// The earliest time at which a delayed job or a manifest is due, or a job has waited too long.
 pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
-    spi.query(&QUEUE_NEXT_DUE, &[])
-        .first()
-        .and_then(|row| row.get(1))
+    spi.query(QueueNextDue).one()
 }
 
 /// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it. `what`

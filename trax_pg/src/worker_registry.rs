@@ -21,13 +21,10 @@ const INTERVAL_MICROS: i64 = 30 * 1_000_000;
 const FORGET_MICROS: i64 = 10 * 60 * 1_000_000;
 
 statement!(
-    WORKER_SEEN,
-    "worker_registry/seen.sql",
-    TEXTOID,
-    TIMESTAMPTZOID,
-    JSONBOID
+    WorkerSeen, "worker_registry/seen.sql",
+    { name: TEXTOID, now: TIMESTAMPTZOID, info: JSONBOID }
 );
-statement!(WORKER_FORGET, "worker_registry/forget.sql", TIMESTAMPTZOID);
+statement!(WorkerForget, "worker_registry/forget.sql", { before: TIMESTAMPTZOID });
 
 /// The worker that this session last noted, as a hash, and when.
 static NOTED: AtomicU64 = AtomicU64::new(0);
@@ -50,7 +47,11 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     register_xact_callback(PgXactCallbackEvent::Abort, forget_noted);
     register_xact_callback(PgXactCallbackEvent::Prepare, forget_noted);
     register_subxact_callback(PgSubXactCallbackEvent::AbortSub, |_, _| forget_noted());
-    spi.execute(&WORKER_SEEN, &[arg(worker), arg(now), arg(about())]);
+    spi.execute(WorkerSeen {
+        name: arg(worker),
+        now: arg(now),
+        info: arg(about()),
+    });
 }
 
 /// What was noted may be undone.
@@ -60,7 +61,9 @@ fn forget_noted() {
 
 /// Forgets workers that are gone; returns how many.
 pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
-    spi.execute(&WORKER_FORGET, &[arg(now.plus(-FORGET_MICROS))])
+    spi.execute(WorkerForget {
+        before: arg(now.plus(-FORGET_MICROS)),
+    })
 }
 
 /// What the server knows of this session.

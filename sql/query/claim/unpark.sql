@@ -1,5 +1,5 @@
--- A manifest that may overlap is due again once the entry that waited is claimed. $1 manifests
--- One whose state is locked is left to whoever holds it: a claim waits for no outcome.
+-- A manifest that may overlap is due again once the entry that waited is claimed. One whose state
+-- is locked is left to whoever holds it: a claim waits for no outcome.
 update trax.manifest_state s
 set
     next_run_at = case when s.parked_on = 'queued' then s.parked_due_at else s.next_run_at end,
@@ -10,7 +10,7 @@ where s.ctid = any (array(
     select t.ctid
     from trax.manifest m
     join trax.manifest_state t on t.manifest_id = m.manifest_id
-    where m.manifest_id = any ($1)
+    where m.manifest_id = any ($manifest_ids)
         and m.overlap = 'allow'
     order by t.manifest_id
     for update of t skip locked

@@ -1,6 +1,6 @@
--- Which tasks have jobs ready to be claimed, and in which group. $1 groups, or null
+-- Which tasks have jobs ready to be claimed, and in which group. Null groups are all.
 select l.task, l.group_name
 from trax.lane l
-where $1 is null
-    or l.group_name = any ($1)
+where $groups is null
+    or l.group_name = any ($groups)
 order by l.task, l.group_name

@@ -1,11 +1,11 @@
--- Notes that a step of the cleanup failed; a row when that is news. $1 step, $2 its words, $3 now
+-- Notes that a step of the cleanup failed; a row when that is news.
 with known as materialized (
     select f.error
     from trax.failed_step f
-    where f.step = $1
+    where f.step = $step
 ), noted as (
     insert into trax.failed_step as f (step, error, failed_since, failed_at)
-    values ($1, $2, $3, $3)
+    values ($step, $error, $now, $now)
     on conflict (step) do update
     set error = excluded.error,
         failed_at = excluded.failed_at
@@ -14,5 +14,5 @@ select
 where not exists (
     select
     from known k
-    where k.error = $2
+    where k.error = $error
 )

@@ -1,3 +1,3 @@
--- A step of the cleanup works again. $1 step
+-- A step of the cleanup works again.
 delete from trax.failed_step f
-where f.step = $1
+where f.step = $step

@@ -1,10 +1,10 @@
--- Deletes resolved dead letters of long ago. $1 resolved before, $2 at most
+-- Deletes resolved dead letters of long ago.
 delete from trax.dead_letter d
 where d.ctid = any (array(
     select o.ctid
     from trax.dead_letter o
-    where o.resolved_at < $1
+    where o.resolved_at < $resolved_before
     order by o.resolved_at
-    limit $2
+    limit $at_most
     for update skip locked
 ))

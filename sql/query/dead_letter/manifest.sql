@@ -1,4 +1,4 @@
--- The manifest of a dead letter. $1 id
+-- The manifest of a dead letter.
 select d.manifest_id
 from trax.dead_letter d
-where d.id = $1
+where d.id = $id

@@ -1,4 +1,4 @@
--- The dead letters of jobs. $1 jobs
+-- The dead letters of jobs.
 select d.id
 from trax.dead_letter d
-where d.job_id = any ($1)
+where d.job_id = any ($job_ids)

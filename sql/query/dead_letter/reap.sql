@@ -1,17 +1,17 @@
 -- The net under the outcomes: a job that failed for good and has no dead letter gets one, unless
--- its manifest had an unresolved one when it failed. Looks back over what ended since $1; $2 now
--- The offsets keep both from becoming joins, for which a plan made on empty tables would read all
+-- its manifest had an unresolved one when it failed. Looks back over what ended since $since. The
+-- offsets keep both from becoming joins, for which a plan made on empty tables would read all
 -- history.
 insert into trax.dead_letter (
     job_id, manifest_id, attempts, priority, created_at, manifest, task, group_name, reason, last_error, input
 )
 select
-    r.job_id, r.manifest_id, r.attempt, r.priority, $2, r.manifest, r.task, r.group_name, 'attempts spent', r.error,
+    r.job_id, r.manifest_id, r.attempt, r.priority, $now, r.manifest, r.task, r.group_name, 'attempts spent', r.error,
     r.input
 from trax.run r
 where r.final
     and r.state = 'failed'
-    and r.finished_at >= $1
+    and r.finished_at >= $since
     and not exists (
         select
         from trax.dead_letter d

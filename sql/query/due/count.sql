@@ -1,9 +1,9 @@
--- How many manifests are due, up to $2. $1 now
+-- How many manifests are due, up to $at_most.
 select count(*)
 from (
     select
     from trax.manifest_state s
-    where s.next_run_at <= $1
+    where s.next_run_at <= $now
     order by s.next_run_at
-    limit $2
+    limit $at_most
 ) d

@@ -1,5 +1,5 @@
--- The groups that have due manifests, with their priority, how many are due, up to $2, and since
--- when. $1 now
+-- The groups that have due manifests, with their priority, how many are due, up to $at_most, and
+-- since when.
 with recursive groups as (
     (
         select s.group_name
@@ -20,7 +20,7 @@ with recursive groups as (
     from groups g
     where g.group_name is not null
 )
-select g.group_name, coalesce(c.priority, 0::smallint), n.due, n.since
+select g.group_name as name, coalesce(c.priority, 0::smallint) as priority, n.due, n.since
 from groups g
 left join trax.manifest_group c on c.name = g.group_name
 cross join lateral (
@@ -29,9 +29,9 @@ cross join lateral (
         select s.next_run_at
         from trax.manifest_state s
         where s.group_name = g.group_name
-            and s.next_run_at <= $1
+            and s.next_run_at <= $now
         order by s.next_run_at
-        limit $2
+        limit $at_most
     ) d
 ) as n (due, since)
 where g.group_name is not null

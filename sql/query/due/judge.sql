@@ -1,9 +1,9 @@
--- What keeps due manifests from being queued. $1 manifests, locked by a statement before, so that
--- this one's snapshot sees every outcome that came before the lock; later ones wait for the cycle
--- and see how it parked them. Laterals with an offset: planned while the tables are empty, joins
--- would read all of them for each manifest.
+-- What keeps due manifests from being queued. They are locked by a statement before, so that this
+-- one's snapshot sees every outcome that came before the lock; later ones wait for the cycle and
+-- see how it parked them. Laterals with an offset: planned while the tables are empty, joins would
+-- read all of them for each manifest.
 select
-    s.manifest_id, s.next_run_at, s.next_scheduled_for, s.parked_due_at is not null, s.made_up,
+    s.manifest_id, s.next_run_at, s.next_scheduled_for, s.parked_due_at is not null as was_parked, s.made_up,
     case
         when not m.enabled then 'disabled'
         when not coalesce((select g.enabled from trax.manifest_group g where g.name = m.group_name), true)
@@ -29,11 +29,11 @@ select
                 limit m.max_concurrency
             ) l
         ) >= case when m.overlap = 'allow' then m.max_concurrency else 1 end then 'executing'
-    end,
+    end as blocked_on,
     m.cron, m.every, m.run_at, m.depends_mode, m.timezone, m.ends_at, m.misfire, m.misfire_threshold, m.misfire_limit,
     m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures,
     m.starts_at, m.max_concurrency, s.evaluation_failed_since
-from unnest($1) as d (manifest_id)
+from unnest($manifest_ids) as d (manifest_id)
 cross join lateral (
     select
         t.manifest_id, t.next_run_at, t.next_scheduled_for, t.parked_due_at, t.made_up, t.evaluation_failures,

@@ -1,7 +1,7 @@
--- Locks due manifests, the longest due first. $1 now, $2 at most
+-- Locks due manifests, the longest due first.
 select s.manifest_id
 from trax.manifest_state s
-where s.next_run_at <= $1
+where s.next_run_at <= $now
 order by s.next_run_at
-limit $2
+limit $at_most
 for update skip locked

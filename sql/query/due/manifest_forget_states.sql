@@ -1,6 +1,6 @@
--- Forgets the states of manifests that are no more. $1 manifests
+-- Forgets the states of manifests that are no more.
 delete from trax.manifest_state s
-where s.manifest_id = any ($1)
+where s.manifest_id = any ($manifest_ids)
     and not exists (
         select
         from trax.manifest m

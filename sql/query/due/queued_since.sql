@@ -1,6 +1,6 @@
--- Whether the cycle has queued any manifest since $1.
+-- Whether the cycle has queued any manifest since $since.
 select exists (
     select
     from trax.manifest_state s
-    where s.last_queued_at >= $1
+    where s.last_queued_at >= $since
 )

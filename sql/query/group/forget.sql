@@ -1,3 +1,3 @@
--- Forgets the settings of a group. $1 name
+-- Forgets the settings of a group.
 delete from trax.manifest_group g
-where g.name = $1
+where g.name = $name

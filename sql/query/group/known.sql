@@ -1,25 +1,25 @@
--- Whether anything has this group. $1 group
+-- Whether anything has this group.
 select
 from trax.manifest_group g
-where g.name = $1
+where g.name = $group
 union all
 select
 from trax.manifest m
-where m.group_name = $1
+where m.group_name = $group
 union all
 select
 from trax.lease l
-where l.group_name = $1
+where l.group_name = $group
 union all
 select
 from trax.work_queue q
-where q.group_name = $1
+where q.group_name = $group
 union all
 select
 from trax.dead_letter d
-where d.group_name = $1
+where d.group_name = $group
 union all
 select
 from trax.run r
-where r.group_name = $1
+where r.group_name = $group
 limit 1

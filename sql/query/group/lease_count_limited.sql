@@ -1,11 +1,11 @@
 -- Counts the leases of groups towards the limits they have from now on; locks them in the order of
--- outcomes. $1 groups
+-- outcomes.
 update trax.lease l
 set limited = true
 from (
     select o.job_id
     from trax.lease o
-    where o.group_name = any ($1)
+    where o.group_name = any ($groups)
         and not o.limited
     order by o.job_id
     for update

@@ -1,3 +1,3 @@
--- Pauses the scheduler. $1 reason, $2 now
+-- Pauses the scheduler.
 update trax.instance i
-set paused_at = coalesce(i.paused_at, $2), pause_reason = $1
+set paused_at = coalesce(i.paused_at, $now), pause_reason = $reason

@@ -1,12 +1,11 @@
--- Whether these tables are this place's own, and the home they were adopted under. $1 system
--- identifier, $2 database
+-- Whether these tables are this place's own, and the home they were adopted under.
 select
     (
-        select count(*) = 1 and bool_and(i.system_identifier = $1 and i.database_oid = $2)
+        select count(*) = 1 and bool_and(i.system_identifier = $system_identifier and i.database_oid = $database_oid)
         from trax.instance i
     )
     and (
-        select count(*) = 1 and bool_and(a.system_identifier = $1 and a.database_oid = $2)
+        select count(*) = 1 and bool_and(a.system_identifier = $system_identifier and a.database_oid = $database_oid)
         from trax.adoption a
     )
     and not exists (
@@ -19,5 +18,5 @@ select
             and c.relhastriggers
             and p.pronamespace = 'trax'::regnamespace
             and t.tgenabled <> 'A'
-    ),
-    (select max(a.home) from trax.adoption a)
+    ) as fits,
+    (select max(a.home) from trax.adoption a) as home

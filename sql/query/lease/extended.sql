@@ -1,6 +1,8 @@
 -- What heartbeats said of leases while another transaction had their rows: the last, until when at
--- most, and whether none said that the job has begun. Side by side: $1 jobs, $2 tokens
-select e.job_id, max(e.extended_at), max(e.lease_expires_at), bool_and(e.ahead)
-from unnest($1, $2) as h (job_id, token)
+-- most, and whether none said that the job has begun. Jobs and tokens stand side by side.
+select
+    e.job_id, max(e.extended_at) as extended_at, max(e.lease_expires_at) as lease_expires_at,
+    bool_and(e.ahead) as ahead
+from unnest($job_ids, $tokens) as h (job_id, token)
 join trax.lease_extension e on e.job_id = h.job_id and e.token = h.token
 group by e.job_id

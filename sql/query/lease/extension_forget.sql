@@ -1,3 +1,3 @@
--- Forgets heartbeats whose time is long over. $1 before
+-- Forgets heartbeats whose time is long over.
 delete from trax.lease_extension e
-where e.lease_expires_at < $1
+where e.lease_expires_at < $before

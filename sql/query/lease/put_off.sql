@@ -1,5 +1,4 @@
--- Has the reaper look later at overdue leases; the longer they are overdue the later. $1 jobs, $2
--- now
+-- Has the reaper look later at overdue leases; the longer they are overdue the later.
 update trax.lease l
-set reap_at = $2 + least(greatest($2 - least(l.lease_expires_at, l.timeout_at), interval '1 s'), interval '10 s')
-where l.job_id = any ($1)
+set reap_at = $now + least(greatest($now - least(l.lease_expires_at, l.timeout_at), interval '1 s'), interval '10 s')
+where l.job_id = any ($job_ids)

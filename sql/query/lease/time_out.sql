@@ -1,13 +1,13 @@
--- Asks attempts that run too long to stop, and notes when; those that have not begun run no time.
--- $1 now, $2 where to begin
+-- Asks attempts that run too long to stop, and notes when, from $begin on; those that have not
+-- begun run no time.
 update trax.lease l
-set cancel_requested = true, timed_out = true, timeout_at = $1
+set cancel_requested = true, timed_out = true, timeout_at = $now
 where l.ctid = any (array(
     select o.ctid
     from trax.lease o
-    where o.reap_at <= $1
-        and o.reap_at >= $2
-        and o.timeout_at <= $1
+    where o.reap_at <= $now
+        and o.reap_at >= $begin
+        and o.timeout_at <= $now
         and not o.timed_out
         and not o.ahead
     for update skip locked

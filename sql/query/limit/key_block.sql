@@ -1,6 +1,6 @@
 -- Takes waiting jobs out of their lanes until a job of their concurrency key or of their manifest
--- ends. $1 their ctids and $2 which of the two, side by side
+-- ends; beside each the one of the two.
 update trax.work_queue q
 set waits_for = b.waits_for
-from unnest($1, $2) as b (tid, waits_for)
+from unnest($tids, $waits_for) as b (tid, waits_for)
 where q.ctid = b.tid

@@ -1,9 +1,9 @@
 -- The net under the outcomes: of each concurrency key that has room the first job of each lane goes
--- into it. Looks at $3 lanes of keys, those that follow ($1 key, $2 lane), one after the other:
--- behind one key a million jobs may wait. Gives the jobs, and beside them or alone where it stopped
--- and at how many it looked
+-- into it. Looks at $at_most lanes of keys, those that follow ($key, $lane_id), one after the
+-- other: behind one key a million jobs may wait. Gives the jobs, and beside them or alone where it
+-- stopped and at how many it looked.
 with recursive place as (
-    select $1 collate "C" as concurrency_key, $2 as lane_id, 0 as number
+    select $key collate "C" as concurrency_key, $lane_id as lane_id, 0 as number
     union all
     select n.concurrency_key, n.lane_id, p.number + 1
     from place p
@@ -15,7 +15,7 @@ with recursive place as (
         order by b.concurrency_key, b.lane_id
         limit 1
     ) n
-    where p.number < $3
+    where p.number < $at_most
 ), roomy as (
     select f.job_id
     from place p
@@ -48,7 +48,7 @@ with recursive place as (
     ))
     returning q.lane_id, q.priority, q.job_id
 )
-select i.lane_id, i.priority, i.job_id, l.concurrency_key, l.lane_id, l.number
+select i.lane_id, i.priority, i.job_id, l.concurrency_key as reached, l.lane_id as reached_lane, l.number as looked_at
 from (
     select p.concurrency_key, p.lane_id, p.number
     from place p

@@ -1,11 +1,11 @@
--- Lets the next jobs of a concurrency key into their lanes, up to $2 of each lane. $1 key The lanes
+-- Lets the next jobs of a concurrency key into their lanes, up to $at_most of each lane. The lanes
 -- that have such jobs are found one after the other: there may be ten thousand that have none.
 with recursive blocked_lane as (
     (
         select b.lane_id
         from trax.work_queue b
         where b.waits_for = 'key'
-            and b.concurrency_key = $1
+            and b.concurrency_key = $key
         order by b.lane_id
         limit 1
     )
@@ -14,7 +14,7 @@ with recursive blocked_lane as (
         select b.lane_id
         from trax.work_queue b
         where b.waits_for = 'key'
-            and b.concurrency_key = $1
+            and b.concurrency_key = $key
             and b.lane_id > l.lane_id
         order by b.lane_id
         limit 1
@@ -33,10 +33,10 @@ where q.job_id = any (array(
         select b.job_id
         from trax.work_queue b
         where b.waits_for = 'key'
-            and b.concurrency_key = $1
+            and b.concurrency_key = $key
             and b.lane_id = l.lane_id
         order by b.priority desc, b.job_id
-        limit $2
+        limit $at_most
         for update skip locked
     ) n
 ))

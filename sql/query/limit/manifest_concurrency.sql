@@ -1,4 +1,4 @@
--- How many jobs of a manifest may run at once. $1 manifest
+-- How many jobs of a manifest may run at once.
 select m.max_concurrency
 from trax.manifest m
-where m.manifest_id = $1
+where m.manifest_id = $manifest_id

@@ -1,19 +1,19 @@
--- The manifests that follow $2 and are due after $1, with what their next run follows from. $3 at
--- most
+-- The manifests that follow $after and are due after $now, $at_most of them, with what their next
+-- run follows from.
 select
-    s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at),
-    greatest(s.last_scheduled_for, s.last_skipped_for), s.last_success_at,
+    s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at) as occurrence,
+    greatest(s.last_scheduled_for, s.last_skipped_for) as last_occurrence, s.last_success_at,
     m.cron, m.every, m.timezone, m.starts_at, m.ends_at, m.variance, m.exclusions,
-    s.decided_at, s.evaluation_error is not null or m.depends_mode is not null
+    s.decided_at, s.evaluation_error is not null or m.depends_mode is not null as is_due_at_once
 from (
     select
         t.manifest_id, t.next_run_at, t.next_scheduled_for, t.last_scheduled_for, t.last_skipped_for, t.last_success_at,
         t.decided_at, t.evaluation_error
     from trax.manifest_state t
-    where t.manifest_id > $2
-        and t.next_run_at > $1
+    where t.manifest_id > $after
+        and t.next_run_at > $now
     order by t.manifest_id
-    limit $3
+    limit $at_most
 ) s
 cross join lateral (
     select f.cron, f.every, f.timezone, f.starts_at, f.ends_at, f.variance, f.exclusions, f.depends_mode

@@ -1,16 +1,16 @@
--- One manifest. $1 name
--- Laterals with an offset: planned while the tables are empty, plain joins would read all of them.
+-- One manifest. Laterals with an offset: planned while the tables are empty, plain joins would read
+-- all of them.
 select
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason, s.last_success_at,
     m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, s.next_run_at,
-    s.next_scheduled_for, m.misfire, m.misfire_threshold, m.misfire_limit,
+    s.next_scheduled_for,
     array(
         select (select p.name from trax.manifest p where p.manifest_id = d.parent_id)
         from trax.manifest_dependency d
         where d.child_id = m.manifest_id
         order by 1
-    ),
+    ) as parents,
     s.last_scheduled_for
 from trax.manifest m
 left join lateral (
@@ -19,4 +19,4 @@ left join lateral (
     where t.manifest_id = m.manifest_id
     offset 0
 ) s on true
-where m.name = $1
+where m.name = $name

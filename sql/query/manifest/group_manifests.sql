@@ -1,8 +1,8 @@
 -- The names of the enabled manifests of a group that may be triggered; keeps their definitions as
--- they are until this transaction ends. $1 group
+-- they are until this transaction ends.
 select m.name
 from trax.manifest m
-where m.group_name = $1
+where m.group_name = $group
     and m.enabled
     and not m.dormant
 order by m.manifest_id

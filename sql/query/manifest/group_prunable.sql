@@ -1,6 +1,6 @@
--- Groups that an earlier apply created. $1 names that stay
+-- Groups that an earlier apply created, but those that are kept.
 select g.name
 from trax.manifest_group g
 where g.applied
-    and g.name <> all ($1)
+    and g.name <> all ($kept)
 order by g.name

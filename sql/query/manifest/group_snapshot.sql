@@ -1,5 +1,5 @@
--- The settings of a group, a row for each. $1 name
-select e.key, e.value::text
+-- The settings of a group, a row for each.
+select e.key, e.value::text as value
 from trax.manifest_group g
 cross join lateral jsonb_each(to_jsonb(g) - array['created_at', 'updated_at', 'applied']) as e (key, value)
-where g.name = $1
+where g.name = $name

@@ -1,5 +1,5 @@
--- Locks the definition of a manifest that is about to change. $1 name
+-- Locks the definition of a manifest that is about to change.
 select m.manifest_id
 from trax.manifest m
-where m.name = $1
+where m.name = $name
 for update

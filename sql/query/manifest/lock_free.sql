@@ -1,5 +1,5 @@
--- Locks the waiting jobs of a manifest that nobody else has locked. $1 manifest
+-- Locks the waiting jobs of a manifest that nobody else has locked.
 select q.job_id
 from trax.work_queue q
-where q.manifest_id = $1
+where q.manifest_id = $manifest_id
 for update skip locked

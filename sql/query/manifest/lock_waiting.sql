@@ -1,6 +1,6 @@
--- Locks the waiting jobs of manifests. $1 manifests
+-- Locks the waiting jobs of manifests.
 select q.job_id
 from trax.work_queue q
-where q.manifest_id = any ($1)
+where q.manifest_id = any ($manifest_ids)
 order by q.job_id
 for update

@@ -1,10 +1,10 @@
--- What is parked since a time after $1 is parked since $2.
+-- What is parked since a time after $latest is parked since $now.
 update trax.manifest_state s
-set parked_since = $2
+set parked_since = $now
 where s.ctid = any (array(
     select t.ctid
     from trax.manifest_state t
     where t.parked_on in ('group_disabled', 'dead_letter', 'queued', 'executing', 'outcome')
-        and t.parked_since > $1
+        and t.parked_since > $latest
     for update skip locked
 ))

@@ -1,7 +1,7 @@
--- Forgets a manifest: its definition, its state and its edges. $1 manifest
+-- Forgets a manifest: its definition, its state and its edges.
 with removed as (
     delete from trax.manifest m
-    where m.manifest_id = $1
+    where m.manifest_id = $manifest_id
     returning m.manifest_id
 ), state as (
     delete from trax.manifest_state s

@@ -1,5 +1,5 @@
--- Keeps the definition of a manifest as it is until this transaction ends. $1 name
+-- Keeps the definition of a manifest as it is until this transaction ends.
 select m.manifest_id
 from trax.manifest m
-where m.name = $1
+where m.name = $name
 for share

@@ -1,5 +1,5 @@
--- What a person says of a manifest, a row for each column. $1 name
-select e.key, e.value::text
+-- What a person says of a manifest, a row for each column.
+select e.key, e.value::text as value
 from trax.manifest m
 cross join lateral jsonb_each(
     to_jsonb(m)
@@ -15,4 +15,4 @@ cross join lateral jsonb_each(
         )
     )
 ) as e (key, value)
-where m.name = $1
+where m.name = $name

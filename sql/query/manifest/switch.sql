@@ -1,4 +1,4 @@
--- Switches a manifest on or off. $1 manifest, $2 enabled, $3 now
+-- Switches a manifest on or off.
 update trax.manifest m
-set enabled = $2, disabled_reason = null, updated_at = $3
-where m.manifest_id = $1
+set enabled = $enabled, disabled_reason = null, updated_at = $now
+where m.manifest_id = $manifest_id

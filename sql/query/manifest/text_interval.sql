@@ -1,2 +1,2 @@
--- An interval from its text. $1 text
-select $1::interval
+-- An interval from its text.
+select $text::interval

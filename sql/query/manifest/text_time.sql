@@ -1,2 +1,2 @@
--- A time from its text. $1 text
-select $1::timestamptz
+-- A time from its text.
+select $text::timestamptz

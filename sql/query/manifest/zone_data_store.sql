@@ -1,3 +1,3 @@
--- Notes with which zone data next runs are computed. $1 fingerprint
+-- Notes with which zone data next runs are computed.
 update trax.instance i
-set zone_data = $1
+set zone_data = $fingerprint

@@ -1,5 +1,5 @@
 -- The cron manifests in zones whose next run is to come, or has come and is not queued yet, with
--- what it follows from. $1 now
+-- what it follows from.
 select
     s.manifest_id, s.next_scheduled_for, m.cron, m.timezone, m.starts_at, m.ends_at, m.exclusions, s.next_run_at
 from trax.manifest m
@@ -9,6 +9,6 @@ where m.cron is not null
     and s.next_scheduled_for is not null
     -- One that somebody has made due before its occurrence is due.
     and (
-        s.next_run_at > $1
-        or s.next_scheduled_for <= $1
+        s.next_run_at > $now
+        or s.next_scheduled_for <= $now
     )

@@ -1,9 +1,11 @@
--- Sets when a manifest is due, or what it is parked on. $1 manifest, $2 group, $3 next run, $4 the
--- occurrence it stands for, $5 parked on, $6 now
+-- Sets when a manifest is due, and for which occurrence, or what it is parked on.
 insert into trax.manifest_state as s (
     manifest_id, group_name, next_run_at, next_scheduled_for, parked_on, parked_since, decided_at
 )
-values ($1, $2, $3, $4, $5, case when $5 is not null then $6 end, $6)
+values (
+    $manifest_id, $group, $next_run_at, $next_scheduled_for, $parked_on,
+    case when $parked_on is not null then $now end, $now
+)
 on conflict (manifest_id) do update set
     group_name = excluded.group_name,
     next_run_at = excluded.next_run_at,

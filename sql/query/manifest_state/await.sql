@@ -1,6 +1,5 @@
--- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. $1
--- manifest, $2 now The reason is no condition of the row: a cycle that is about to park it must be
--- waited for.
+-- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. The reason
+-- is no condition of the row: a cycle that is about to park it must be waited for.
 update trax.manifest_state s
 set
     parked_on = case
@@ -14,10 +13,10 @@ set
     parked_since = case
         when coalesce(s.parked_on, 'dead_letter') <> 'dead_letter' then s.parked_since
         when s.parked_on is null and not (m.every is not null and m.max_concurrency = 1) then null
-        else $2
+        else $now
     end,
     next_run_at = case when m.every is not null and m.max_concurrency = 1 then null else s.next_run_at end,
     next_scheduled_for = case when m.every is not null and m.max_concurrency = 1 then null else s.next_scheduled_for end
 from trax.manifest m
-where s.manifest_id = $1
+where s.manifest_id = $manifest_id
     and m.manifest_id = s.manifest_id

@@ -1,9 +1,8 @@
--- A manifest that runs once and waits for the outcome of that run, with no job of it left. $1
--- manifest
+-- A manifest that runs once and waits for the outcome of that run, with no job of it left.
 select s.manifest_id
 from trax.manifest_state s
 join trax.manifest m on m.manifest_id = s.manifest_id
-where s.manifest_id = $1
+where s.manifest_id = $manifest_id
     and s.parked_on = 'outcome'
     and m.run_at is not null
     and not exists (

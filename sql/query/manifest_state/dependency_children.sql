@@ -1,4 +1,4 @@
--- The manifests that wait for the success of others. $1 parents
+-- The manifests that wait for the success of others.
 select distinct d.child_id
 from trax.manifest_dependency d
-where d.parent_id = any ($1)
+where d.parent_id = any ($parent_ids)

@@ -1,5 +1,5 @@
--- A dependent that is queued has used up what satisfied it. $1 children
+-- A dependent that is queued has used up what satisfied it.
 update trax.manifest_dependency d
 set satisfied_at = null, satisfied_by_job_id = null
-where d.child_id = any ($1)
+where d.child_id = any ($child_ids)
     and d.satisfied_at is not null

@@ -1,8 +1,8 @@
--- The names of the manifests that wait for one. $1 parent
+-- The names of the manifests that wait for one.
 select array(
     select m.name
     from trax.manifest_dependency d
     join trax.manifest m on m.manifest_id = d.child_id
-    where d.parent_id = $1
+    where d.parent_id = $parent_id
     order by m.name
 )

@@ -1,7 +1,7 @@
--- Those of some dependents whose edges are satisfied and that run by themselves. $1 children
+-- Those of some dependents whose edges are satisfied and that run by themselves.
 select m.manifest_id
 from trax.manifest m
-where m.manifest_id = any ($1)
+where m.manifest_id = any ($child_ids)
     and m.enabled
     and not m.dormant
     and exists (

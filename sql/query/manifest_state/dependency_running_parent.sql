@@ -1,7 +1,7 @@
--- Whether a declared parent of a manifest is being executed. $1 child
+-- Whether a declared parent of a manifest is being executed.
 select
 from trax.manifest_dependency d
-where d.child_id = $1
+where d.child_id = $child_id
     and exists (
         select
         from trax.lease l

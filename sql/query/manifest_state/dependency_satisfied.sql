@@ -1,8 +1,8 @@
--- Whether the edges of a dependent are satisfied. $1 child
+-- Whether the edges of a dependent are satisfied.
 select
     coalesce(bool_or(d.satisfied_at is not null), false)
     and (m.depends_mode = 'any' or bool_and(d.satisfied_at is not null))
 from trax.manifest m
 left join trax.manifest_dependency d on d.child_id = m.manifest_id
-where m.manifest_id = $1
+where m.manifest_id = $child_id
 group by m.manifest_id, m.depends_mode

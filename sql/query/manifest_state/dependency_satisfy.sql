@@ -1,7 +1,7 @@
 -- Notes that parents have succeeded, for children whose states are locked: one that appears
--- meanwhile has missed it. Side by side: $1 parents, $2 their jobs. $3 now, $4 children
+-- meanwhile has missed it. Parents and their jobs stand side by side.
 update trax.manifest_dependency d
-set satisfied_at = $3, satisfied_by_job_id = p.job_id
-from unnest($1, $2) as p (parent_id, job_id)
+set satisfied_at = $now, satisfied_by_job_id = p.job_id
+from unnest($parent_ids, $job_ids) as p (parent_id, job_id)
 where d.parent_id = p.parent_id
-    and d.child_id = any ($4)
+    and d.child_id = any ($child_ids)

@@ -1,7 +1,7 @@
--- Locks the definitions that the end of a job may switch off: those that run once. $1 manifests
+-- Locks the definitions that the end of a job may switch off: those that run once.
 select m.manifest_id
 from trax.manifest m
-where m.manifest_id = any ($1)
+where m.manifest_id = any ($manifest_ids)
     and m.run_at is not null
 order by m.manifest_id
 for no key update

@@ -1,10 +1,10 @@
--- Moves next runs that nobody holds or has moved meanwhile. Side by side: $1 manifests, $2 the next
--- run that was, $3 the next run, $4 the occurrence it stands for. $5 now
+-- Moves next runs that nobody holds or has moved meanwhile; all but $now stand side by side. $was
+-- is the next run that was.
 update trax.manifest_state s
-set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence, decided_at = $5
+set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence, decided_at = $now
 from (
     select t.manifest_id, c.next_run_at, c.occurrence
-    from unnest($1, $2, $3, $4) as c (manifest_id, was, next_run_at, occurrence)
+    from unnest($manifest_ids, $was, $next_run_at, $occurrences) as c (manifest_id, was, next_run_at, occurrence)
     join trax.manifest_state t on t.manifest_id = c.manifest_id
     where t.next_run_at = c.was
     order by t.manifest_id

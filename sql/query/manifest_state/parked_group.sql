@@ -1,5 +1,5 @@
--- The manifests of groups that are parked because those were disabled. $1 groups
+-- The manifests of groups that are parked because those were disabled.
 select s.manifest_id
 from trax.manifest_state s
-where s.group_name = any ($1)
+where s.group_name = any ($groups)
     and s.parked_on = 'group_disabled'

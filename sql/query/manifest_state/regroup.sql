@@ -1,5 +1,5 @@
--- Notes the group of a manifest. $1 manifest, $2 group
+-- Notes the group of a manifest.
 update trax.manifest_state s
-set group_name = $2
-where s.manifest_id = $1
-    and s.group_name <> $2
+set group_name = $group
+where s.manifest_id = $manifest_id
+    and s.group_name <> $group

@@ -1,5 +1,5 @@
--- Switches off manifests that have had their one run. $1 manifests, $2 now
+-- Switches off manifests that have had their one run.
 update trax.manifest m
-set enabled = false, disabled_reason = 'its one run has ended', updated_at = $2
-where m.manifest_id = any ($1)
+set enabled = false, disabled_reason = 'its one run has ended', updated_at = $now
+where m.manifest_id = any ($manifest_ids)
     and m.enabled

@@ -1,10 +1,10 @@
--- What the end of a job means for its manifest. Side by side: $1 manifests, $2 whether a job
--- completed, $3 whether the occurrence is done (completed or cancelled; false is a dead letter). $4
--- now. One that runs once has had that run when no job of its occurrence is left: another may have
--- been triggered by hand. Gives the manifests that have had their one run.
+-- What the end of a job means for its manifest; all but $now stand side by side. $succeeded says
+-- whether a job completed, $done whether the occurrence is done (completed or cancelled; false is a
+-- dead letter). One that runs once has had that run when no job of its occurrence is left: another
+-- may have been triggered by hand. Gives the manifests, and whether they have had their one run.
 update trax.manifest_state s
 set
-    last_success_at = case when o.succeeded then $4 else s.last_success_at end,
+    last_success_at = case when o.succeeded then $now else s.last_success_at end,
     next_scheduled_for = n.scheduled_for,
     next_run_at = n.scheduled_for + case
         when n.scheduled_for is not distinct from s.next_scheduled_for then s.next_run_at - s.next_scheduled_for
@@ -12,16 +12,16 @@ set
         else coalesce(random() * m.variance, interval '0')
     end,
     decided_at = case
-        when n.scheduled_for is distinct from s.next_scheduled_for and n.scheduled_for is distinct from s.parked_due_at then $4
+        when n.scheduled_for is distinct from s.next_scheduled_for and n.scheduled_for is distinct from s.parked_due_at then $now
         else s.decided_at
     end,
     parked_on = n.parked_on,
     parked_since = case
         when n.parked_on is null then null
         when n.parked_on is not distinct from s.parked_on then s.parked_since
-        else $4
+        else $now
     end
-from unnest($1, $2, $3) as o (manifest_id, succeeded, done)
+from unnest($manifest_ids, $succeeded, $done) as o (manifest_id, succeeded, done)
 join trax.manifest m on m.manifest_id = o.manifest_id
 join trax.manifest_state t on t.manifest_id = o.manifest_id
 cross join lateral (
@@ -29,8 +29,8 @@ cross join lateral (
         case
             when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then null
             when m.every is not null and m.max_concurrency = 1 and o.done
-                then timezone('UTC', timezone('UTC', $4) + m.every)
-            when m.every is not null and t.parked_on = 'outcome' then $4
+                then timezone('UTC', timezone('UTC', $now) + m.every)
+            when m.every is not null and t.parked_on = 'outcome' then $now
             when t.parked_on in ('queued', 'executing') then t.parked_due_at
             else t.next_scheduled_for
         end,
@@ -57,4 +57,4 @@ cross join lateral (
         end
 ) as n (scheduled_for, parked_on)
 where s.manifest_id = o.manifest_id
-returning s.manifest_id, m.run_at is not null and s.parked_on is not distinct from 'ended'
+returning s.manifest_id, m.run_at is not null and s.parked_on is not distinct from 'ended' as has_had_its_run

@@ -1,5 +1,5 @@
--- The net under the events: looks again at manifests that have been parked since before $1. $2 at
--- most
+-- The net under the events: looks again at manifests that have been parked since before
+-- $parked_before, $at_most of them.
 update trax.manifest_state s
 set
     next_run_at = case
@@ -17,7 +17,7 @@ from (
     select t.manifest_id, t.parked_on
     from trax.manifest_state t
     where t.parked_on in ('group_disabled', 'dead_letter', 'queued', 'executing', 'outcome')
-        and t.parked_since < $1
+        and t.parked_since < $parked_before
         and (
             t.parked_on <> 'outcome'
             or not exists (
@@ -38,7 +38,7 @@ from (
             )
         )
     order by t.parked_since
-    limit $2
+    limit $at_most
     for update skip locked
 ) o
 join trax.manifest m on m.manifest_id = o.manifest_id

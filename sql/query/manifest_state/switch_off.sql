@@ -1,12 +1,12 @@
--- Parks a manifest that is switched off, with the occurrence that was to come. $1 manifest, $2 now
+-- Parks a manifest that is switched off, with the occurrence that was to come.
 update trax.manifest_state s
 set
     next_run_at = null,
     next_scheduled_for = null,
     parked_on = 'disabled',
-    parked_since = $2,
+    parked_since = $now,
     parked_due_at = coalesce(s.next_scheduled_for, s.parked_due_at),
     evaluation_failures = 0,
     evaluation_failed_since = null,
     evaluation_error = null
-where s.manifest_id = $1
+where s.manifest_id = $manifest_id

@@ -1,9 +1,9 @@
--- Makes a manifest due again whose reason to be parked has ended. $1 manifest, $2 reason
--- The reason is no condition of the row: a cycle that is about to park it must be waited for.
+-- Makes a manifest due again whose reason to be parked has ended. The reason is no condition of the
+-- row: a cycle that is about to park it must be waited for.
 update trax.manifest_state s
 set
-    next_run_at = case when s.parked_on = $2 then s.parked_due_at else s.next_run_at end,
-    next_scheduled_for = case when s.parked_on = $2 then s.parked_due_at else s.next_scheduled_for end,
-    parked_on = nullif(s.parked_on, $2),
-    parked_since = case when s.parked_on <> $2 then s.parked_since end
-where s.manifest_id = $1
+    next_run_at = case when s.parked_on = $reason then s.parked_due_at else s.next_run_at end,
+    next_scheduled_for = case when s.parked_on = $reason then s.parked_due_at else s.next_scheduled_for end,
+    parked_on = nullif(s.parked_on, $reason),
+    parked_since = case when s.parked_on <> $reason then s.parked_since end
+where s.manifest_id = $manifest_id

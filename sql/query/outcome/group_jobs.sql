@@ -1,8 +1,8 @@
--- The live jobs of a group. $1 group
+-- The live jobs of a group.
 select q.job_id
 from trax.work_queue q
-where q.group_name = $1
+where q.group_name = $group
 union all
 select l.job_id
 from trax.lease l
-where l.group_name = $1
+where l.group_name = $group

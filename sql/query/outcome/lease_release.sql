@@ -1,8 +1,8 @@
--- Gives a job back without spending the attempt. $1 job, $2 token, $3 now, $4 run at
+-- Gives a job back without spending the attempt.
 with released as (
     delete from trax.lease l
-    where l.job_id = $1
-        and l.token = $2
+    where l.job_id = $job_id
+        and l.token = $token
         and not l.cancel_requested
     returning
         l.job_id, l.lane_id, l.queued_at, l.scheduled_for, l.expires_at, l.manifest_id, l.attempt, l.max_retries,
@@ -15,8 +15,8 @@ insert into trax.work_queue (
 )
 overriding system value
 select
-    r.job_id, r.lane_id, r.queued_at, $4, case when $4 > $3 then 'time' end, r.scheduled_for, r.expires_at,
+    r.job_id, r.lane_id, r.queued_at, $run_at, case when $run_at > $now then 'time' end, r.scheduled_for, r.expires_at,
     r.manifest_id, r.attempt - 1, r.max_retries, r.priority, r.task, r.group_name, r.manifest, r.timeout,
     r.retry_delay, r.unique_key, r.concurrency_key, r.input, r.trace
 from released r
-returning lane_id, priority, job_id, concurrency_key, group_name, waits_for is null, manifest_id
+returning lane_id, priority, job_id, concurrency_key, group_name, waits_for is null as is_claimable, manifest_id

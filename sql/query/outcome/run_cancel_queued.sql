@@ -1,8 +1,8 @@
--- Cancels jobs that wait; locks them in ascending order. $1 jobs, $2 now
+-- Cancels jobs that wait; locks them in ascending order.
 with locked as materialized (
     select o.job_id
     from trax.work_queue o
-    where o.job_id = any ($1)
+    where o.job_id = any ($job_ids)
     order by o.job_id
     for update
 ), cancelled as (
@@ -18,7 +18,7 @@ with locked as materialized (
         group_name, manifest, input
     )
     select
-        c.job_id, c.queued_at, c.run_at, c.scheduled_for, $2, c.manifest_id, c.attempts, c.priority, true, 'cancelled',
+        c.job_id, c.queued_at, c.run_at, c.scheduled_for, $now, c.manifest_id, c.attempts, c.priority, true, 'cancelled',
         c.task, c.group_name, c.manifest, c.input
     from cancelled c
 )

@@ -1,6 +1,6 @@
 -- Ends jobs that waited longer than they may, but those of a manifest that another transaction
 -- holds: what their end changes there must not wait for it. They are stepped over, and hide no
--- other. $1 now, $2 at most
+-- other.
 with due as materialized (
     select o.ctid
     from trax.work_queue o
@@ -43,9 +43,9 @@ with due as materialized (
         for update skip locked
     ) l
     where o.expires_at is not null
-        and o.expires_at <= $1
+        and o.expires_at <= $now
     order by o.expires_at
-    limit $2
+    limit $at_most
 ), expired as (
     delete from trax.work_queue q
     where q.ctid = any (array(select d.ctid from due d))
@@ -58,7 +58,7 @@ with due as materialized (
         failure_kind, task, group_name, manifest, error, input
     )
     select
-        e.job_id, e.queued_at, e.run_at, e.scheduled_for, $1, e.manifest_id, e.attempts, e.priority, true, 'failed',
+        e.job_id, e.queued_at, e.run_at, e.scheduled_for, $now, e.manifest_id, e.attempts, e.priority, true, 'failed',
         'expired', e.task, e.group_name, e.manifest, 'waited longer than its queue time limit', e.input
     from expired e
 ), buried as (
@@ -67,7 +67,7 @@ with due as materialized (
         retry_delay, unique_key, concurrency_key, reason, last_error, input, trace
     )
     select
-        e.job_id, e.manifest_id, e.attempts, e.max_retries, e.priority, $1, e.manifest, e.task, e.group_name, e.timeout,
+        e.job_id, e.manifest_id, e.attempts, e.max_retries, e.priority, $now, e.manifest, e.task, e.group_name, e.timeout,
         e.retry_delay, e.unique_key, e.concurrency_key, 'waited longer than its queue time limit', null, e.input,
         e.trace
     from expired e

@@ -1,10 +1,9 @@
--- Records attempts that did not complete, whose leases are locked; queues again those with a time,
--- buries the rest. Side by side: $1 jobs, $2 states, $3 failure kinds, $4 errors, $5 details, $6
--- retry times or null, $7 reasons for a dead letter or null, $9 whether the attempt began: one that
--- did not is not spent. $8 now. Gives what can be claimed again at once.
+-- Records attempts that did not complete, whose leases are locked; queues again those with a retry
+-- time, buries those with a reason for a dead letter. All but $now stand side by side. An attempt
+-- that did not begin is not spent. Gives what can be claimed again at once.
 with ended as (
     delete from trax.lease l
-    using unnest($1, $2, $3, $4, $5, $6, $7, $9)
+    using unnest($job_ids, $states, $failure_kinds, $errors, $details, $retry_times, $reasons, $begun)
         as o (job_id, state, failure_kind, error, detail, retry_at, reason, begun)
     where l.job_id = o.job_id
     returning
@@ -19,7 +18,7 @@ with ended as (
         state, failure_kind, task, group_name, manifest, worker, error, input, detail
     )
     select
-        e.job_id, e.queued_at, e.run_at, e.scheduled_for, e.started_at, $8, e.manifest_id, e.attempt, e.priority,
+        e.job_id, e.queued_at, e.run_at, e.scheduled_for, e.started_at, $now, e.manifest_id, e.attempt, e.priority,
         e.retry_at is null, e.state, e.failure_kind, e.task, e.group_name, e.manifest, e.worker, e.error, e.input,
         e.detail
     from ended e
@@ -30,7 +29,7 @@ with ended as (
     )
     overriding system value
     select
-        e.job_id, e.lane_id, e.queued_at, e.retry_at, case when e.retry_at > $8 then 'time' end, e.scheduled_for,
+        e.job_id, e.lane_id, e.queued_at, e.retry_at, case when e.retry_at > $now then 'time' end, e.scheduled_for,
         e.expires_at, e.manifest_id, e.attempt, e.max_retries, e.priority, e.task, e.group_name, e.manifest, e.timeout,
         e.retry_delay, e.unique_key, e.concurrency_key, e.input, e.trace
     from ended e
@@ -41,7 +40,7 @@ with ended as (
         retry_delay, unique_key, concurrency_key, reason, last_error, input, trace
     )
     select
-        e.job_id, e.manifest_id, e.attempt, e.max_retries, e.priority, $8, e.manifest, e.task, e.group_name, e.timeout,
+        e.job_id, e.manifest_id, e.attempt, e.max_retries, e.priority, $now, e.manifest, e.task, e.group_name, e.timeout,
         e.retry_delay, e.unique_key, e.concurrency_key, e.reason, e.error, e.input, e.trace
     from ended e
     where e.reason is not null
@@ -49,4 +48,4 @@ with ended as (
 )
 select e.lane_id, e.priority, e.job_id
 from ended e
-where e.retry_at <= $8
+where e.retry_at <= $now

@@ -1,4 +1,5 @@
--- How often jobs were lost before this attempt of theirs began. Side by side: $1 jobs, $2 attempts
+-- How often jobs were lost before this attempt of theirs began. Jobs and attempts stand side by
+-- side.
 select
     h.job_id,
     (
@@ -8,5 +9,5 @@ select
             and r.attempt = h.attempt - 1
             and r.failure_kind = 'lease_expired'
             and r.started_at is null
-    )
-from unnest($1, $2) as h (job_id, attempt)
+    ) as times
+from unnest($job_ids, $attempts) as h (job_id, attempt)

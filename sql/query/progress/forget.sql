@@ -1,10 +1,11 @@
--- Forgets what attempts said that are over. $1 a time before which the cycle's snapshot surely knew
--- of the lease: a report that comes while this runs is of a lease that the snapshot may not see
+-- Forgets what attempts said that are over. $before is a time before which the cycle's snapshot
+-- surely knew of the lease: a report that comes while this runs is of a lease that the snapshot may
+-- not see.
 delete from trax.progress p
 where p.ctid = any (array(
     select o.ctid
     from trax.progress o
-    where o.reported_at < $1
+    where o.reported_at < $before
         and not exists (
             select
             from trax.lease l

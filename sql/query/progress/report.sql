@@ -1,10 +1,10 @@
 -- Keeps what an attempt says, if its lease is still held; neither waits for the lease's row nor
--- locks it. $1 job, $2 token, $3 progress, $4 now
+-- locks it.
 insert into trax.progress as p (job_id, token, reported_at, progress)
-select l.job_id, l.token, $4, $3
+select l.job_id, l.token, $now, $progress
 from trax.lease l
-where l.job_id = $1
-    and l.token = $2
+where l.job_id = $job_id
+    and l.token = $token
 on conflict (job_id) do update
 set token = excluded.token,
     reported_at = excluded.reported_at,

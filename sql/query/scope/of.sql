@@ -1,7 +1,7 @@
 -- What gives a role the right to call a function, or to insert into a table: a row for each role
--- that has it and whose rights reach this one. $1 role, $2 function, $3 table
+-- that has it and whose rights reach this one.
 select
-    x.rolname::text,
+    x.rolname::text as role,
     exists (
         select
         from pg_proc m
@@ -10,22 +10,22 @@ select
             and m.proname = 'limited_access'
             and b.grantee = a.grantee
             and a.grantee <> m.proowner
-    ),
+    ) as is_limited,
     s.level,
     s.tasks,
     s.groups
 from (
     select coalesce(p.proacl, acldefault('f', p.proowner)) as acl, 'EXECUTE' as privilege
     from pg_proc p
-    where p.oid = $2
+    where p.oid = $function
     union all
     select coalesce(c.relacl, acldefault('r', c.relowner)), 'INSERT'
     from pg_class c
-    where c.oid = $3
+    where c.oid = $table
 ) o
 cross join aclexplode(o.acl) a
 left join pg_roles x on x.oid = a.grantee
 left join trax.access_scope s on s.role = x.rolname
 where a.privilege_type = o.privilege
-    and case when a.grantee = 0 then true else pg_has_role($1, a.grantee, 'usage') end
+    and case when a.grantee = 0 then true else pg_has_role($role, a.grantee, 'usage') end
 order by 1

@@ -1,7 +1,7 @@
 -- The functions that these objects call, those of operators too; the server notes no dependency on
--- its own, and of ours none counts. $1 classes, $2 objects
+-- its own, and of ours none counts.
 select distinct f.oid
-from unnest($1, $2) o (class, oid)
+from unnest($classes, $objects) o (class, oid)
 join pg_depend d on d.classid = o.class and d.objid = o.oid
 cross join lateral (
     select case d.refclassid

@@ -1,15 +1,14 @@
--- Extends a token that is held, and says whether it now ends earlier. $1 name, $2 token, $3 now, $4
--- expires at
+-- Extends a token that is held, and says whether it now ends earlier.
 update trax.concurrency_token t
-set expires_at = $4
+set expires_at = $expires_at
 from (
     select h.slot, h.expires_at
     from trax.concurrency_token h
-    where h.name = $1
-        and h.token = $2
-        and h.expires_at > $3
+    where h.name = $name
+        and h.token = $token
+        and h.expires_at > $now
     for update
 ) o
-where t.name = $1
+where t.name = $name
     and t.slot = o.slot
-returning o.expires_at > $4
+returning o.expires_at > $expires_at

@@ -1,10 +1,10 @@
--- Grants a place that has no row. $1 name, $2 slot, $3 limit, $4 holder, $5 now, $6 expires at
+-- Grants a place that has no row.
 insert into trax.concurrency_token (name, slot, max_holders, token, holder, acquired_at, expires_at)
-select $1, $2, $3, gen_random_uuid(), $4, $5, $6
+select $name, $slot, $max_holders, gen_random_uuid(), $holder, $now, $expires_at
 where not exists (
     select
     from trax.concurrency_token t
-    where t.name = $1
-        and t.slot = $2
+    where t.name = $name
+        and t.slot = $slot
 )
 returning slot, token, expires_at

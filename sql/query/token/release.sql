@@ -1,5 +1,5 @@
--- Gives a token back that is held. $1 name, $2 token, $3 now
+-- Gives a token back that is held.
 delete from trax.concurrency_token t
-where t.name = $1
-    and t.token = $2
-    and t.expires_at > $3
+where t.name = $name
+    and t.token = $token
+    and t.expires_at > $now

@@ -1,11 +1,11 @@
--- Removes tokens that expired before $1, of those that follow ($2 name, $3 slot), and says where it
--- stopped. $4 at most
+-- Removes tokens that expired before $expired_before, of $at_most that follow ($name, $slot), and
+-- says where it stopped.
 with looked as (
     select t.name, t.slot, t.expires_at
     from trax.concurrency_token t
-    where (t.name, t.slot) > ($2, $3)
+    where (t.name, t.slot) > ($name, $slot)
     order by t.name, t.slot
-    limit $4
+    limit $at_most
 ),
 removed as (
     delete from trax.concurrency_token t
@@ -13,7 +13,7 @@ removed as (
         select e.ctid
         from looked l
         join trax.concurrency_token e on e.name = l.name and e.slot = l.slot
-        where e.expires_at < $1
+        where e.expires_at < $expired_before
         for update of e skip locked
     ))
 )

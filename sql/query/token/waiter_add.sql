@@ -1,4 +1,4 @@
--- Joins the queue of a name. $1 name, $2 limit, $3 holder, $4 process, $5 now
+-- Joins the queue of a name.
 insert into trax.concurrency_waiter (name, max_holders, holder, pid, waiting_since)
-values ($1, $2, $3, $4, $5)
+values ($name, $max_holders, $holder, $pid, $now)
 returning waiter_id

@@ -1,4 +1,4 @@
--- The limit that the last call gave. $1 waiter
+-- The limit that the last call gave.
 select w.max_holders
 from trax.concurrency_waiter w
-where w.waiter_id = $1
+where w.waiter_id = $waiter_id

@@ -1,5 +1,5 @@
--- The queue of a name. $1 name
+-- The queue of a name.
 select w.waiter_id
 from trax.concurrency_waiter w
-where w.name = $1
+where w.name = $name
 order by w.waiter_id

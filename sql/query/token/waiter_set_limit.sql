@@ -1,10 +1,10 @@
--- Tells those who wait for a name the limit of the last call. $1 name, $2 limit
+-- Tells those who wait for a name the limit of the last call.
 update trax.concurrency_waiter w
-set max_holders = $2
+set max_holders = $max_holders
 where w.ctid = any (array(
     select o.ctid
     from trax.concurrency_waiter o
-    where o.name = $1
-        and o.max_holders <> $2
+    where o.name = $name
+        and o.max_holders <> $max_holders
     for update skip locked
 ))

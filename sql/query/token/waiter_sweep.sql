@@ -1,5 +1,5 @@
--- All waiters. $1 at most
+-- All waiters.
 select w.waiter_id
 from trax.concurrency_waiter w
 order by w.waiter_id
-limit $1
+limit $at_most

@@ -1,3 +1,3 @@
--- Takes back a job that was queued by this transaction. $1 job
+-- Takes back a job that was queued by this transaction.
 delete from trax.work_queue q
-where q.job_id = $1
+where q.job_id = $job_id

@@ -1,4 +1,4 @@
--- The job that keeps a unique key alive. $1 key
+-- The job that keeps a unique key alive.
 select k.job_id
 from trax.unique_key k
-where k.key = $1
+where k.key = $key

@@ -1,4 +1,4 @@
--- Takes a unique key for a job that was just queued; no row when another has it. $1 key, $2 job
+-- Takes a unique key for a job that was just queued; no row when another has it.
 insert into trax.unique_key (key, job_id)
-values ($1, $2)
+values ($key, $job_id)
 on conflict (key) do nothing

@@ -1,8 +1,8 @@
 -- Takes the unique keys that are free, each for the first job that wants it, in an order that two
--- transactions share; gives the jobs that have one now. $1 keys, $2 jobs, side by side
+-- transactions share; gives the jobs that have one now. Keys and jobs stand side by side.
 insert into trax.unique_key (key, job_id)
 select w.key, w.job_id
-from unnest($1, $2) as w (key, job_id)
+from unnest($keys, $job_ids) as w (key, job_id)
 where not exists (
     select
     from trax.unique_key k

@@ -1,9 +1,9 @@
--- Forgets workers that were last seen before $1 and execute nothing.
+-- Forgets workers that were last seen before $before and execute nothing.
 delete from trax.worker w
 where w.ctid = any (array(
     select o.ctid
     from trax.worker o
-    where o.last_seen_at < $1
+    where o.last_seen_at < $before
         and not exists (
             select
             from trax.lease l

@@ -1,7 +1,6 @@
--- Notes that a worker claims. $1 name, $2 now, $3 what is known of it. The caller holds the
--- worker's advisory lock.
+-- Notes that a worker claims, and what is known of it. The caller holds the worker's advisory lock.
 insert into trax.worker as w (name, started_at, last_seen_at, info)
-values ($1, $2, $2, $3)
+values ($name, $now, $now, $info)
 on conflict (name) do update set
-    last_seen_at = $2,
-    info = $3
+    last_seen_at = $now,
+    info = $info

@@ -2,6 +2,7 @@
 //! same, and no other row is.
 
 use harness::session::{Session, session};
+use harness::statement;
 use trax_client::testkit::Database;
 
 const WAITING: &str = "select count(*) from trax.work_queue where waits_for is not null";
@@ -65,10 +66,8 @@ async fn a_delayed_job_that_was_changed_since_the_snapshot_is_promoted() {
 }
 
 /// A sweep as a cycle makes it, which has had others before it.
-async fn sweep(db: &Database, s: &Session, file: &str, types: &str, first: &str) {
-    let path = format!("{}/../sql/query/{file}", env!("CARGO_MANIFEST_DIR"));
-    let sweep = std::fs::read_to_string(path).expect("the statement is there");
-    let prepare = format!("prepare sweep ({types}, bigint, int) as {sweep}");
+async fn sweep(db: &Database, s: &Session, sweep: &str, first_type: &str, first: &str) {
+    let prepare = format!("prepare sweep ({first_type}, bigint, int) as {sweep}");
     let execute = format!("execute sweep ({first}, -9223372036854775808, 5000)");
     beside(db, s, &prepare, &execute, &CHANGE).await;
 }
@@ -78,7 +77,8 @@ async fn a_job_behind_a_key_that_was_changed_since_the_snapshot_is_swept() {
     let (db, s) = session().await;
     s.enqueue("'a', concurrency_key => 'k'").await;
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    sweep(&db, &s, "limit/key_sweep.sql", "text", "''").await;
+    let statement = statement("limit/key_sweep.sql", &["key", "lane_id", "at_most"]);
+    sweep(&db, &s, &statement, "text", "''").await;
     others_still_wait(&s).await;
 }
 
@@ -90,7 +90,9 @@ async fn a_job_behind_a_manifest_that_was_changed_since_the_snapshot_is_swept() 
     s.get("select trax.trigger('m')").await;
     s.get("update trax.work_queue set waits_for = 'manifest'")
         .await;
-    sweep(&db, &s, "limit/manifest_sweep.sql", "bigint", "0").await;
+    let names = ["manifest_id", "lane_id", "at_most"];
+    let statement = statement("limit/manifest_sweep.sql", &names);
+    sweep(&db, &s, &statement, "bigint", "0").await;
     others_still_wait(&s).await;
 }
 

@@ -15,7 +15,7 @@ use crate::server::backend::my_pid;
 use crate::server::clock::Timestamp;
 use crate::server::lock::Lock;
 use crate::server::spi;
-use crate::server::spi::{Statement, statement};
+use crate::server::spi::{Query, statement};
 use crate::timing::zone;
 use crate::{cycle, limit, prepared, setting, wake};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
@@ -25,8 +25,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-statement!(EXTENSION_VERSION, "background/extension_version.sql");
-statement!(SETTINGS_STORED, "background/settings_stored.sql");
+statement!(ExtensionVersion, "background/extension_version.sql" -> Option<String>);
+statement!(SettingsStored, "background/settings_stored.sql" -> Option<String>);
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its
 /// extension.
@@ -402,19 +402,16 @@ fn look_for_older_prepared() {
 
 /// The version of the installed extension, if it is installed.
 fn installed_version() -> Option<String> {
-    read_text(&EXTENSION_VERSION)
+    read_text(ExtensionVersion)
 }
 
 /// What `alter database` and `alter role` have stored for this process, as one text to compare.
 fn stored_settings() -> String {
-    read_text(&SETTINGS_STORED).unwrap_or_default()
+    read_text(SettingsStored).unwrap_or_default()
 }
 
 /// The one text that a statement gives, if any.
-fn read_text(statement: &Statement) -> Option<String> {
-    let text = spi::connected_anyhow(|spi| {
-        let rows = spi.query(statement, &[]);
-        Ok(rows.first().and_then(|row| row.get(1)))
-    });
+fn read_text(query: impl Query<Row = Option<String>>) -> Option<String> {
+    let text = spi::connected_anyhow(|spi| Ok(spi.query(query).first().flatten()));
     text.unwrap_or_else(|error| error.raise())
 }

@@ -14,7 +14,7 @@ use super::{LIBRARY, receive_signals, scheduler};
 use crate::columns::Waiting;
 use crate::memory;
 use crate::server::backend::{my_database, my_pid};
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table;
 use crate::setting;
 use pgrx::bgworkers::BackgroundWorkerBuilder;
@@ -22,7 +22,18 @@ use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-statement!(VACUUM_DUE, "background/vacuum_due.sql", INT8OID);
+row! {
+    /// What is known of a table.
+    struct Seen {
+        name: String,
+        /// What is dead is worth a vacuum.
+        is_due: bool,
+        is_under_way: bool,
+        dead_rows: i64,
+        vacuums: i64,
+    }
+}
+statement!(VacuumDue, "background/vacuum_due.sql", { dead_rows: INT8OID } -> Seen);
 
 /// The name and the `backend_type` of the worker.
 const VACUUM: &str = "trax vacuum";
@@ -58,13 +69,6 @@ struct Before {
     vacuums: i64,
 }
 
-/// A row of `vacuum_due.sql`.
-struct Seen {
-    is_due: bool,
-    dead_rows: i64,
-    vacuums: i64,
-}
-
 /// Between two vacuums when the first was of use, and at most.
 const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -75,18 +79,13 @@ impl Vacuums {
         if !setting::vacuum() {
             return;
         }
-        let rows = spi.query(&VACUUM_DUE, &[arg(DEAD_ROWS)]);
+        let rows = spi.query(VacuumDue {
+            dead_rows: arg(DEAD_ROWS),
+        });
         for row in rows.iter() {
-            let name: String = row.must(1);
-            let is_under_way: bool = row.must(3);
-            let seen = Seen {
-                is_due: row.must(2),
-                dead_rows: row.must(4),
-                vacuums: row.must(5),
-            };
-            let place = COMMANDS.iter().position(|(table, _)| *table == name);
-            if let Some(place) = place.filter(|_| !is_under_way) {
-                self.0[place].consider(place, &seen);
+            let place = COMMANDS.iter().position(|(table, _)| *table == row.name);
+            if let Some(place) = place.filter(|_| !row.is_under_way) {
+                self.0[place].consider(place, &row);
             }
         }
     }
@@ -219,7 +218,9 @@ mod tests {
             ..Vacuum::default()
         };
         vacuum.was_of_use(&Seen {
+            name: String::new(),
             is_due: true,
+            is_under_way: false,
             dead_rows,
             vacuums,
         })

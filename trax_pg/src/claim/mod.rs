@@ -36,7 +36,7 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::durability;
 use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Row;
 use crate::wake::Look;
 use crate::{instance, metrics, outcome, setting, wake, worker_registry};
@@ -50,8 +50,15 @@ const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` gives them.
 const COLUMNS: usize = 11;
 
-statement!(CLAIM_UNPARK, "claim/unpark.sql", INT8ARRAYOID);
-statement!(WAITING_TASKS, "claim/waiting_tasks.sql", TEXTARRAYOID);
+statement!(ClaimUnpark, "claim/unpark.sql", { manifest_ids: INT8ARRAYOID });
+row! {
+    /// A task in a group.
+    struct Lane {
+        task: String,
+        group_name: String,
+    }
+}
+statement!(WaitingTasks, "claim/waiting_tasks.sql", { groups: TEXTARRAYOID } -> Lane);
 
 sql_function!(trax_waiting_tasks, pg_finfo_trax_waiting_tasks, |call| {
     as_owner(call, |caller| {
@@ -59,10 +66,13 @@ sql_function!(trax_waiting_tasks, pg_finfo_trax_waiting_tasks, |call| {
         let mut rows = call.rows();
         let mut tasks: Vec<String> = spi::connected(|spi| {
             let scope = scope::of_caller(spi, caller);
-            let lanes = spi.query(&WAITING_TASKS, &[groups.and_then(arg)]);
-            let lanes = lanes.iter().map(|row| (row.must(1), row.must::<String>(2)));
-            let mine = lanes.filter(|(task, group): &(String, _)| scope.allows(task, group));
-            Ok(mine.map(|(task, _)| task).collect())
+            let lanes = spi.query(WaitingTasks {
+                groups: groups.and_then(arg),
+            });
+            let mine = lanes
+                .iter()
+                .filter(|lane| scope.allows(&lane.task, &lane.group_name));
+            Ok(mine.map(|lane| lane.task).collect())
         })?;
         tasks.dedup();
         for task in tasks {
@@ -232,7 +242,10 @@ fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
     }
     manifests.sort_unstable();
     manifests.dedup();
-    if spi.execute(&CLAIM_UNPARK, &[arg(manifests)]) > 0 {
+    if spi.execute(ClaimUnpark {
+        manifest_ids: arg(manifests),
+    }) > 0
+    {
         wake::mark(wake::DUE);
     }
 }

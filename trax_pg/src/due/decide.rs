@@ -4,10 +4,12 @@ use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::{Timestamp, interval_micros};
 use crate::server::random::random;
-use crate::server::spi::SpiRow;
+use crate::server::spi::row;
 use crate::timing;
 use crate::timing::zone::ServerZone;
 use crate::timing::{Every, Kind, Plan, Timing};
+use pgrx::datum::Interval;
+use pgrx::pg_sys;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -15,6 +17,36 @@ use std::rc::Rc;
 /// already, which doubles the time from one try to the next, within these bounds.
 const SHORTEST_REST_MICROS: i64 = 1_000_000;
 const LONGEST_REST_MICROS: i64 = 60 * 1_000_000;
+
+row! {
+    /// What is stored of a manifest whose time has come, and what keeps it from being queued.
+    pub(super) struct Judged {
+        manifest_id: i64,
+        next_run_at: Timestamp,
+        next_scheduled_for: Option<Timestamp>,
+        was_parked: bool,
+        made_up: i32,
+        blocked_on: Option<String>,
+        cron: Option<String>,
+        every: Option<Interval>,
+        run_at: Option<Timestamp>,
+        depends_mode: Option<String>,
+        timezone: String,
+        ends_at: Option<Timestamp>,
+        misfire: String,
+        misfire_threshold: Interval,
+        misfire_limit: i32,
+        overlap: String,
+        variance: Option<Interval>,
+        exclusions: Option<pg_sys::Datum>,
+        group_name: String,
+        task: String,
+        evaluation_failures: i32,
+        starts_at: Option<Timestamp>,
+        max_concurrency: i32,
+        evaluation_failed_since: Option<Timestamp>,
+    }
+}
 
 /// A manifest whose time has come.
 pub(super) struct Due {
@@ -115,47 +147,46 @@ impl Plans {
 }
 
 impl Due {
-    pub(super) fn read(row: &SpiRow) -> Self {
-        let run_at: Timestamp = row.must(2);
-        let occurrence: Timestamp = row.get(3).unwrap_or(run_at);
-        let once = row.get::<Timestamp>(9).is_some();
+    pub(super) fn of(row: Judged) -> Self {
+        let run_at = row.next_run_at;
+        let occurrence = row.next_scheduled_for.unwrap_or(run_at);
         Self {
-            manifest_id: row.must(1),
+            manifest_id: row.manifest_id,
             run_at,
-            failed_since: row.get(24),
-            occurrence: if once {
+            failed_since: row.evaluation_failed_since,
+            occurrence: if row.run_at.is_some() {
                 occurrence
             } else {
                 occurrence.min(run_at)
             },
             moved: occurrence > run_at,
-            was_parked: row.must(4),
-            made_up: row.must(5),
-            blocked_on: row.get::<String>(6).as_deref().and_then(ParkedOn::parse),
-            depends: row.get::<String>(10).is_some(),
+            was_parked: row.was_parked,
+            made_up: row.made_up,
+            blocked_on: row.blocked_on.as_deref().and_then(ParkedOn::parse),
+            depends: row.depends_mode.is_some(),
             timing: Timing {
-                cron: row.get(7),
-                every: row.get(8),
-                run_at: row.get(9),
-                depends: row.get::<String>(10).is_some(),
-                timezone: row.must(11),
-                starts_at: row.get(22),
-                ends_at: row.get(12),
-                variance: row.get(17),
-                exclusions: timing::stored_exclusions(row.datum(18)),
+                cron: row.cron,
+                every: row.every,
+                run_at: row.run_at,
+                depends: row.depends_mode.is_some(),
+                timezone: row.timezone,
+                starts_at: row.starts_at,
+                ends_at: row.ends_at,
+                variance: row.variance,
+                exclusions: timing::stored_exclusions(row.exclusions),
             },
-            misfire: match row.must::<String>(13).as_str() {
+            misfire: match row.misfire.as_str() {
                 "fire_all" => Misfire::FireAll,
                 "skip" => Misfire::Skip,
                 _ => Misfire::FireOnce,
             },
-            threshold_micros: interval_micros(&row.must(14)),
-            misfire_limit: row.must(15),
-            skips_overlap: row.must::<String>(16) == "skip",
-            from_start: row.must::<i32>(23) > 1,
-            group: row.must(19),
-            task: row.must(20),
-            evaluation_failures: row.must(21),
+            threshold_micros: interval_micros(&row.misfire_threshold),
+            misfire_limit: row.misfire_limit,
+            skips_overlap: row.overlap == "skip",
+            from_start: row.max_concurrency > 1,
+            group: row.group_name,
+            task: row.task,
+            evaluation_failures: row.evaluation_failures,
         }
     }
 

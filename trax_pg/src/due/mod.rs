@@ -11,6 +11,7 @@
 mod decide;
 mod share;
 
+use crate::changes::Claimable;
 use crate::columns::Waiting;
 use crate::due::share::DueGroup;
 use crate::error::{Error, Result};
@@ -20,10 +21,10 @@ use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::Timestamp;
 use crate::server::random::random;
 use crate::server::spi;
-use crate::server::spi::{Spi, SpiRows, arg, array_arg, statement};
+use crate::server::spi::{Spi, arg, array_arg, statement};
 use crate::server::table::detour_of;
 use crate::{changes, setting, wake, work_queue};
-use decide::{Decision, Due, Plans};
+use decide::{Decision, Due, Judged, Plans};
 use pgrx::pg_sys;
 use std::collections::HashSet;
 
@@ -37,67 +38,67 @@ const FAILING_AT_MOST_MICROS: i64 = 10 * 60 * 1_000_000;
 /// is spared it.
 const TROUBLES_AT_MOST: usize = 8;
 
+statement!(ManifestForgetStates, "due/manifest_forget_states.sql", { manifest_ids: INT8ARRAYOID });
+statement!(DueCount, "due/count.sql", { now: TIMESTAMPTZOID, at_most: INT8OID } -> i64);
+statement!(DueGroups, "due/groups.sql", { now: TIMESTAMPTZOID, at_most: INT8OID } -> DueGroup);
+statement!(DueLock, "due/lock.sql", { now: TIMESTAMPTZOID, at_most: INT8OID } -> i64);
 statement!(
-    MANIFEST_FORGET_STATES,
-    "due/manifest_forget_states.sql",
-    INT8ARRAYOID
+    DueLockShares, "due/lock_shares.sql",
+    { now: TIMESTAMPTZOID, groups: TEXTARRAYOID, shares: INT8ARRAYOID } -> i64
 );
-statement!(DUE_COUNT, "due/count.sql", TIMESTAMPTZOID, INT8OID);
-statement!(DUE_GROUPS, "due/groups.sql", TIMESTAMPTZOID, INT8OID);
-statement!(DUE_LOCK, "due/lock.sql", TIMESTAMPTZOID, INT8OID);
+statement!(DueJudge, "due/judge.sql", { manifest_ids: INT8ARRAYOID } -> Judged);
 statement!(
-    DUE_LOCK_SHARES,
-    "due/lock_shares.sql",
-    TIMESTAMPTZOID,
-    TEXTARRAYOID,
-    INT8ARRAYOID
-);
-statement!(DUE_JUDGE, "due/judge.sql", INT8ARRAYOID);
-statement!(
-    DUE_QUEUE,
-    "due/queue.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    INT8ARRAYOID,
-    TIMESTAMPTZOID,
-    INT4OID
+    DueQueue, "due/queue.sql",
+    {
+        manifest_ids: INT8ARRAYOID,
+        occurrences: TIMESTAMPTZARRAYOID,
+        lane_ids: INT8ARRAYOID,
+        now: TIMESTAMPTZOID,
+        dependent_boost: INT4OID,
+    } -> Claimable
 );
 statement!(
-    DUE_SETTLE,
-    "due/settle.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TEXTARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    INT4ARRAYOID,
-    TEXTARRAYOID,
-    INT4ARRAYOID,
-    TIMESTAMPTZOID
+    DueSettle, "due/settle.sql",
+    {
+        manifest_ids: INT8ARRAYOID,
+        next_run_at: TIMESTAMPTZARRAYOID,
+        next_scheduled_for: TIMESTAMPTZARRAYOID,
+        parked_on: TEXTARRAYOID,
+        parked_due_at: TIMESTAMPTZARRAYOID,
+        queued_for: TIMESTAMPTZARRAYOID,
+        skipped_for: TIMESTAMPTZARRAYOID,
+        made_up: INT4ARRAYOID,
+        failure: TEXTARRAYOID,
+        failures: INT4ARRAYOID,
+        now: TIMESTAMPTZOID,
+    }
 );
-statement!(DUE_QUEUED_SINCE, "due/queued_since.sql", TIMESTAMPTZOID);
+statement!(DueQueuedSince, "due/queued_since.sql", { since: TIMESTAMPTZOID } -> bool);
 statement!(
-    MANIFEST_DISABLE_BROKEN,
-    "due/manifest_disable_broken.sql",
-    INT8OID,
-    TEXTOID,
-    TIMESTAMPTZOID
+    ManifestDisableBroken, "due/manifest_disable_broken.sql",
+    { manifest_id: INT8OID, reason: TEXTOID, now: TIMESTAMPTZOID }
 );
 
 /// Queues due manifests; returns how many were queued, and whether more are due.
 pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let allowed = setting::max_entries_per_cycle().map(|limit| limit as i64);
-    let mut locked = match (count(spi, allowed.unwrap_or(0) + 1, now), allowed) {
+    let mut locked: Vec<i64> = match (count(spi, allowed.unwrap_or(0) + 1, now), allowed) {
         (0, _) => return (0, false),
         (due, Some(allowed)) if due > allowed => lock_shares(spi, allowed, now),
-        _ => ids(spi.query(&DUE_LOCK, &[arg(now), allowed.and_then(arg)])),
+        _ => {
+            let lock = DueLock {
+                now: arg(now),
+                at_most: allowed.and_then(arg),
+            };
+            spi.query(lock).iter().collect()
+        }
     };
     // States are written in ascending order, as everywhere.
     locked.sort_unstable();
-    let rows = spi.query(&DUE_JUDGE, &[arg(locked.clone())]);
-    let mut due: Vec<Due> = rows.iter().map(|row| Due::read(&row)).collect();
+    let rows = spi.query(DueJudge {
+        manifest_ids: arg(locked.clone()),
+    });
+    let mut due: Vec<Due> = rows.iter().map(Due::of).collect();
     forget_orphans(spi, &locked, &due);
     let mut kept = group::Kept::default();
     due.retain(|due| is_settled(due, &mut kept));
@@ -124,7 +125,9 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
         .copied()
         .filter(|id| !known.contains(id))
         .collect();
-    spi.execute(&MANIFEST_FORGET_STATES, &[arg(orphans)]);
+    spi.execute(ManifestForgetStates {
+        manifest_ids: arg(orphans),
+    });
 }
 
 /// Whether it can be decided now. A group that is just being configured may be on again before we
@@ -135,30 +138,29 @@ fn is_settled(due: &Due, kept: &mut group::Kept) -> bool {
 
 /// How many manifests are due, up to a number: one index probe tells that none is.
 fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
-    let rows = spi.query(&DUE_COUNT, &[arg(now), arg(up_to)]);
-    rows.first().expect("an aggregate gives one row").must(1)
+    spi.query(DueCount {
+        now: arg(now),
+        at_most: arg(up_to),
+    })
+    .one()
 }
 
 /// Locks each group's share when more is due than one cycle queues. Costs a probe for each group
 /// that has a manifest, which only a backlog is worth.
 fn lock_shares(spi: &Spi, allowed: i64, now: Timestamp) -> Vec<i64> {
-    let rows = spi.query(&DUE_GROUPS, &[arg(now), arg(allowed.min(LOOK_AT_MOST))]);
-    let groups: Vec<DueGroup> = rows
-        .iter()
-        .map(|row| DueGroup {
-            name: row.must(1),
-            priority: row.must(2),
-            due: row.must(3),
-            since: row.must::<Timestamp>(4).0,
-        })
-        .collect();
+    let rows = spi.query(DueGroups {
+        now: arg(now),
+        at_most: arg(allowed.min(LOOK_AT_MOST)),
+    });
+    let groups: Vec<DueGroup> = rows.iter().collect();
     let shares = share::shares(&groups, allowed);
     let names: Vec<String> = groups.into_iter().map(|group| group.name).collect();
-    ids(spi.query(&DUE_LOCK_SHARES, &[arg(now), arg(names), arg(shares)]))
-}
-
-fn ids(rows: SpiRows) -> Vec<i64> {
-    rows.iter().map(|row| row.must(1)).collect()
+    let lock = DueLockShares {
+        now: arg(now),
+        groups: arg(names),
+        shares: arg(shares),
+    };
+    spi.query(lock).iter().collect()
 }
 
 /// Queues what was decided; returns how many entries there are.
@@ -243,16 +245,13 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
         entries.iter().map(|entry| arg(entry.occurrence)).collect();
     let lanes: Vec<i64> = entries.iter().map(|entry| entry.lane_id).collect();
     spi::isolated(|| {
-        let queued = spi.query(
-            &DUE_QUEUE,
-            &[
-                arg(ids),
-                array_arg(pg_sys::TIMESTAMPTZOID, &occurrences),
-                arg(lanes),
-                arg(now),
-                arg(setting::dependent_priority_boost()),
-            ],
-        );
+        let queued = spi.query(DueQueue {
+            manifest_ids: arg(ids),
+            occurrences: array_arg(pg_sys::TIMESTAMPTZOID, &occurrences),
+            lane_ids: arg(lanes),
+            now: arg(now),
+            dependent_boost: arg(setting::dependent_priority_boost()),
+        });
         Ok(changes::rows_claimable(&queued))
     })
 }
@@ -281,10 +280,11 @@ fn disable_broken(
                 "it could not be queued {} times in a row: {}",
                 decision.failures, failure.message
             );
-            spi.execute(
-                &MANIFEST_DISABLE_BROKEN,
-                &[arg(due.manifest_id), arg(reason.as_str()), arg(now)],
-            );
+            spi.execute(ManifestDisableBroken {
+                manifest_id: arg(due.manifest_id),
+                reason: arg(reason.as_str()),
+                now: arg(now),
+            });
             pgrx::warning!("trax: manifest {} is disabled: {reason}", due.manifest_id);
             decision.next = NextRun::Parked(ParkedOn::Disabled);
         }
@@ -293,10 +293,7 @@ fn disable_broken(
 
 /// Whether the cycle has queued any manifest since a time.
 fn is_any_queued_since(spi: &Spi, time: Timestamp) -> bool {
-    let rows = spi.query(&DUE_QUEUED_SINCE, &[arg(time)]);
-    rows.first()
-        .expect("a select without a table gives one row")
-        .must(1)
+    spi.query(DueQueuedSince { since: arg(time) }).one()
 }
 
 fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
@@ -304,35 +301,32 @@ fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
         array_arg(element, &decisions.iter().map(value).collect::<Vec<_>>())
     };
     let times = pg_sys::TIMESTAMPTZOID;
-    spi.execute(
-        &DUE_SETTLE,
-        &[
-            column(|decision| arg(decision.manifest_id), pg_sys::INT8OID),
-            column(|decision| decision.next.run_at().and_then(arg), times),
-            column(|decision| decision.next.occurrence().and_then(arg), times),
-            column(
-                |decision| {
-                    decision
-                        .next
-                        .parked_on()
-                        .map(ParkedOn::as_str)
-                        .and_then(arg)
-                },
-                pg_sys::TEXTOID,
-            ),
-            column(|decision| decision.parked_due_at.and_then(arg), times),
-            column(|decision| decision.queue_for.and_then(arg), times),
-            column(|decision| decision.skipped.and_then(arg), times),
-            column(|decision| arg(decision.made_up), pg_sys::INT4OID),
-            column(
-                |decision| {
-                    let failure = decision.failure.as_ref()?;
-                    arg(failure.message.as_str())
-                },
-                pg_sys::TEXTOID,
-            ),
-            column(|decision| arg(decision.failures), pg_sys::INT4OID),
-            arg(now),
-        ],
-    );
+    spi.execute(DueSettle {
+        manifest_ids: column(|decision| arg(decision.manifest_id), pg_sys::INT8OID),
+        next_run_at: column(|decision| decision.next.run_at().and_then(arg), times),
+        next_scheduled_for: column(|decision| decision.next.occurrence().and_then(arg), times),
+        parked_on: column(
+            |decision| {
+                decision
+                    .next
+                    .parked_on()
+                    .map(ParkedOn::as_str)
+                    .and_then(arg)
+            },
+            pg_sys::TEXTOID,
+        ),
+        parked_due_at: column(|decision| decision.parked_due_at.and_then(arg), times),
+        queued_for: column(|decision| decision.queue_for.and_then(arg), times),
+        skipped_for: column(|decision| decision.skipped.and_then(arg), times),
+        made_up: column(|decision| arg(decision.made_up), pg_sys::INT4OID),
+        failure: column(
+            |decision| {
+                let failure = decision.failure.as_ref()?;
+                arg(failure.message.as_str())
+            },
+            pg_sys::TEXTOID,
+        ),
+        failures: column(|decision| arg(decision.failures), pg_sys::INT4OID),
+        now: arg(now),
+    });
 }

@@ -4,16 +4,20 @@
 //! groups do not use, goes to groups by priority, among equals to the one that has waited longest.
 //! Pure.
 
+use crate::server::clock::Timestamp;
+use crate::server::spi::row;
 use std::cmp::Reverse;
 
-/// A group that has due manifests.
-#[derive(Clone, Debug)]
-pub(crate) struct DueGroup {
-    pub(crate) name: String,
-    pub(crate) priority: i16,
-    pub(crate) due: i64,
-    /// Since when the first of them is due; any unit.
-    pub(crate) since: i64,
+row! {
+    /// A group that has due manifests.
+    #[derive(Clone, Debug)]
+    pub(crate) struct DueGroup {
+        name: String,
+        priority: i16,
+        due: i64,
+        /// Since when the first of them is due.
+        since: Timestamp,
+    }
 }
 
 /// The share of each group, in the order of `groups`; no share is larger than what is due.
@@ -34,6 +38,7 @@ pub(crate) fn shares(groups: &[DueGroup], allowed: i64) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::{DueGroup, shares};
+    use crate::server::clock::Timestamp;
 
     fn group(priority: i16, due: i64) -> DueGroup {
         waiting(priority, due, 0)
@@ -44,7 +49,7 @@ mod tests {
             name: format!("{priority}/{due}"),
             priority,
             due,
-            since,
+            since: Timestamp(since),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, interval, later, micros};
 use crate::server::durability;
 use crate::server::spi;
-use crate::server::spi::{Spi, SpiRow, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Table;
 use crate::{setting, wake};
 pub(crate) use overdue::{
@@ -39,8 +39,8 @@ pub(crate) use walk::Walk;
 /// an attempt.
 pub(crate) const FREE_LOSSES: i64 = 3;
 
-statement!(LEASE_TAKE, "lease/take.sql", INT8OID, UUIDOID);
-statement!(LEASE_CANCEL, "lease/cancel.sql", INT8ARRAYOID);
+statement!(LeaseTake, "lease/take.sql", { job_id: INT8OID, token: UUIDOID } -> Locked);
+statement!(LeaseCancel, "lease/cancel.sql", { job_ids: INT8ARRAYOID });
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let held = Held::from_call(call)?;
@@ -144,52 +144,39 @@ pub(crate) fn same_length(name: &str, length: usize, jobs: usize) -> Result<()> 
     )))
 }
 
-/// A lease whose row this transaction has locked.
-pub(crate) struct Locked {
-    pub(crate) job_id: i64,
-    pub(crate) attempt: i32,
-    pub(crate) max_retries: Option<i32>,
-    pub(crate) retry_delay: Option<pgrx::datum::Interval>,
-    /// Somebody cancelled the job.
-    pub(crate) cancelled: bool,
-    /// It was asked to stop because it ran too long.
-    pub(crate) timed_out: bool,
-    pub(crate) manifest_id: Option<i64>,
-    pub(crate) unique_key: Option<String>,
-    pub(crate) concurrency_key: Option<String>,
-    /// The group towards whose limit it counts.
-    pub(crate) limited_group: Option<String>,
-    pub(crate) task: String,
-    pub(crate) started_at: Timestamp,
-}
-
-impl Locked {
-    fn read(row: &SpiRow) -> Self {
-        Self {
-            job_id: row.must(1),
-            attempt: row.must(2),
-            max_retries: row.get(3),
-            retry_delay: row.get(4),
-            cancelled: row.must(5),
-            timed_out: row.must(6),
-            manifest_id: row.get(7),
-            unique_key: row.get(8),
-            concurrency_key: row.get(9),
-            limited_group: row.get(10),
-            task: row.must(11),
-            started_at: row.must(12),
-        }
+row! {
+    /// A lease whose row this transaction has locked.
+    pub(crate) struct Locked {
+        job_id: i64,
+        attempt: i32,
+        max_retries: Option<i32>,
+        retry_delay: Option<pgrx::datum::Interval>,
+        /// Somebody cancelled the job.
+        cancelled: bool,
+        /// It was asked to stop because it ran too long.
+        timed_out: bool,
+        manifest_id: Option<i64>,
+        unique_key: Option<String>,
+        concurrency_key: Option<String>,
+        /// The group towards whose limit it counts.
+        limited_group: Option<String>,
+        task: String,
+        started_at: Timestamp,
     }
 }
 
 /// Locks the lease of a job, if `token` still holds it.
 pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
-    spi.query(&LEASE_TAKE, &[arg(job_id), arg(token)])
-        .first()
-        .map(|row| Locked::read(&row))
+    spi.query(LeaseTake {
+        job_id: arg(job_id),
+        token: arg(token),
+    })
+    .first()
 }
 
 /// Asks the workers of jobs to stop; returns how many are executed.
 pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
-    spi.execute(&LEASE_CANCEL, &[arg(job_ids.to_vec())])
+    spi.execute(LeaseCancel {
+        job_ids: arg(job_ids.to_vec()),
+    })
 }

@@ -21,7 +21,7 @@
 use super::Locked;
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::setting;
 use pgrx::datum::Interval;
 use pgrx::{Uuid, pg_sys};
@@ -41,46 +41,28 @@ const FORGET_MICROS: i64 = 60 * 1_000_000;
 const STALL_MICROS: i64 = 2_000_000;
 
 statement!(
-    LEASE_OVERDUE,
-    "lease/overdue.sql",
-    TIMESTAMPTZOID,
-    INT8OID,
-    TIMESTAMPTZOID
+    LeaseOverdue, "lease/overdue.sql",
+    { now: TIMESTAMPTZOID, at_most: INT8OID, begin: TIMESTAMPTZOID } -> (Locked, Deadlines)
 );
 statement!(
-    LEASE_EXTENDED,
-    "lease/extended.sql",
-    INT8ARRAYOID,
-    UUIDARRAYOID
+    LeaseExtended, "lease/extended.sql",
+    { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID } -> Extended
 );
+statement!(LeaseExtensionForget, "lease/extension_forget.sql", { before: TIMESTAMPTZOID });
+statement!(LeaseTimeOut, "lease/time_out.sql", { now: TIMESTAMPTZOID, begin: TIMESTAMPTZOID });
+statement!(LeaseFirst, "lease/first.sql", { begin: TIMESTAMPTZOID } -> Timestamp);
 statement!(
-    LEASE_EXTENSION_FORGET,
-    "lease/extension_forget.sql",
-    TIMESTAMPTZOID
+    LeaseLookLater, "lease/look_later.sql",
+    {
+        job_ids: INT8ARRAYOID,
+        extended_at: TIMESTAMPTZARRAYOID,
+        lease_expires_at: TIMESTAMPTZARRAYOID,
+        reap_at: TIMESTAMPTZARRAYOID,
+        ahead: BOOLARRAYOID,
+        default_timeout: INTERVALOID,
+    }
 );
-statement!(
-    LEASE_TIME_OUT,
-    "lease/time_out.sql",
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
-);
-statement!(LEASE_FIRST, "lease/first.sql", TIMESTAMPTZOID);
-statement!(
-    LEASE_LOOK_LATER,
-    "lease/look_later.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    BOOLARRAYOID,
-    INTERVALOID
-);
-statement!(
-    LEASE_PUT_OFF,
-    "lease/put_off.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZOID
-);
+statement!(LeasePutOff, "lease/put_off.sql", { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID });
 
 /// Where the reaper begins to look.
 ///
@@ -133,9 +115,9 @@ impl ReapFrom {
         };
         let began = Instant::now();
         let first = spi
-            .query(&LEASE_FIRST, &[arg(begin)])
+            .query(LeaseFirst { begin: arg(begin) })
             .first()
-            .map_or(now, |row| row.must(1));
+            .unwrap_or(now);
         let pause = (micros(began.elapsed()) * LOOK_SHARE).max(LOOK_AGAIN_MICROS);
         Self {
             from: first.min(now),
@@ -167,7 +149,10 @@ impl ReapFrom {
 /// Asks attempts that run longer than their timeout to stop; returns how many. From then on the row
 /// says when it was asked: a cycle that comes late leaves it the whole grace.
 pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
-    spi.execute(&LEASE_TIME_OUT, &[arg(now), arg(from.from)])
+    spi.execute(LeaseTimeOut {
+        now: arg(now),
+        begin: arg(from.from),
+    })
 }
 
 /// Why the reaper takes a lease away.
@@ -208,6 +193,26 @@ impl Term {
     }
 }
 
+row! {
+    /// When the reaper has to do what with a lease, as its row says.
+    struct Deadlines {
+        token: Uuid,
+        extended_at: Timestamp,
+        lease_expires_at: Timestamp,
+        timeout_at: Timestamp,
+        ahead: bool,
+    }
+}
+row! {
+    /// What heartbeats said of a lease beside its row.
+    struct Extended {
+        job_id: i64,
+        extended_at: Timestamp,
+        lease_expires_at: Timestamp,
+        ahead: bool,
+    }
+}
+
 /// A lease that the reaper looks at, locked.
 struct Met {
     lease: Locked,
@@ -223,23 +228,23 @@ struct Met {
 /// Locks overdue leases for their outcome, and sets for the others it met when to look again.
 pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     let grace = micros(setting::cancel_grace());
-    let arguments = [arg(now), arg(OVERDUE_AT_MOST), arg(from.from)];
-    let rows = spi.query(&LEASE_OVERDUE, &arguments);
+    let rows = spi.query(LeaseOverdue {
+        now: arg(now),
+        at_most: arg(OVERDUE_AT_MOST),
+        begin: arg(from.from),
+    });
     let mut met: Vec<Met> = rows
         .iter()
-        .map(|row| {
-            let term = Term {
-                extended_at: row.must(14),
-                expires_at: row.must(15),
-            };
-            Met {
-                lease: Locked::read(&row),
-                token: row.must(13),
-                term,
-                timeout_at: row.must(16),
-                untimed: row.must(17),
-                ahead: row.must(17),
-            }
+        .map(|(lease, deadlines)| Met {
+            lease,
+            token: deadlines.token,
+            term: Term {
+                extended_at: deadlines.extended_at,
+                expires_at: deadlines.lease_expires_at,
+            },
+            timeout_at: deadlines.timeout_at,
+            untimed: deadlines.ahead,
+            ahead: deadlines.ahead,
         })
         .collect();
     extend(spi, &mut met, now);
@@ -298,15 +303,18 @@ fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
     if job_ids.is_empty() {
         return;
     }
-    let rows = spi.query_latest(&LEASE_EXTENDED, &[arg(job_ids), arg(tokens)]);
+    let rows = spi.query_latest(LeaseExtended {
+        job_ids: arg(job_ids),
+        tokens: arg(tokens),
+    });
     let extended: HashMap<i64, (Term, bool)> = rows
         .iter()
         .map(|row| {
             let term = Term {
-                extended_at: row.must(2),
-                expires_at: row.must(3),
+                extended_at: row.extended_at,
+                expires_at: row.lease_expires_at,
             };
-            (row.must(1), (term, row.must(4)))
+            (row.job_id, (term, row.ahead))
         })
         .collect();
     for met in met {
@@ -340,26 +348,30 @@ fn look_later(spi: &Spi, mut alive: Vec<Alive>) {
     };
     let ahead: Vec<bool> = alive.iter().map(|lease| lease.ahead).collect();
     let default_timeout = Interval::new(0, 0, micros(setting::default_timeout()));
-    let arguments = [
-        arg(job_ids),
-        times(|lease| lease.term.extended_at),
-        times(|lease| lease.term.expires_at),
-        times(|lease| lease.look_at),
-        arg(ahead),
-        arg(default_timeout.expect("a setting is a length of time")),
-    ];
-    spi.execute(&LEASE_LOOK_LATER, &arguments);
+    spi.execute(LeaseLookLater {
+        job_ids: arg(job_ids),
+        extended_at: times(|lease| lease.term.extended_at),
+        lease_expires_at: times(|lease| lease.term.expires_at),
+        reap_at: times(|lease| lease.look_at),
+        ahead: arg(ahead),
+        default_timeout: arg(default_timeout.expect("a setting is a length of time")),
+    });
 }
 
 /// Has the reaper look later at overdue leases that cannot end now.
 pub(crate) fn put_off(spi: &Spi, job_ids: Vec<i64>, now: Timestamp) {
-    spi.execute(&LEASE_PUT_OFF, &[arg(job_ids), arg(now)]);
+    spi.execute(LeasePutOff {
+        job_ids: arg(job_ids),
+        now: arg(now),
+    });
 }
 
 /// Forgets heartbeats that say nothing any more.
 pub(crate) fn forget_extensions(spi: &Spi, now: Timestamp) {
     let before = now.plus(-FORGET_MICROS);
-    spi.execute(&LEASE_EXTENSION_FORGET, &[arg(before)]);
+    spi.execute(LeaseExtensionForget {
+        before: arg(before),
+    });
 }
 
 #[cfg(test)]

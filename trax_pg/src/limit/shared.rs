@@ -1,6 +1,7 @@
 //! The limits of concurrency keys and of manifests: what jobs share.
 
 use super::{Counter, Held};
+use crate::changes::Claimable;
 use crate::columns::Group;
 use crate::memory::Floor;
 use crate::server::hash::name_hash;
@@ -12,19 +13,13 @@ use pgrx::pg_sys;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-statement!(KEY_BLOCK, "limit/key_block.sql", TIDARRAYOID, TEXTARRAYOID);
-statement!(KEY_UNBLOCK, "limit/key_unblock.sql", TEXTOID, INT8OID);
-statement!(KEY_UNBLOCK_GROUP, "limit/key_unblock_group.sql", TEXTOID);
+statement!(KeyBlock, "limit/key_block.sql", { tids: TIDARRAYOID, waits_for: TEXTARRAYOID });
+statement!(KeyUnblock, "limit/key_unblock.sql", { key: TEXTOID, at_most: INT8OID } -> Claimable);
+statement!(KeyUnblockGroup, "limit/key_unblock_group.sql", { group: TEXTOID } -> Claimable);
+statement!(ManifestConcurrency, "limit/manifest_concurrency.sql", { manifest_id: INT8OID } -> i32);
 statement!(
-    MANIFEST_CONCURRENCY,
-    "limit/manifest_concurrency.sql",
-    INT8OID
-);
-statement!(
-    MANIFEST_UNBLOCK,
-    "limit/manifest_unblock.sql",
-    INT8OID,
-    INT8OID
+    ManifestUnblock, "limit/manifest_unblock.sql",
+    { manifest_id: INT8OID, at_most: INT8OID } -> Claimable
 );
 
 /// What jobs share that lets only so many of them run at once.
@@ -106,9 +101,11 @@ pub(crate) fn allowed(spi: &Spi, counter: &Counter, shared: &Shared, group: &str
             .map_or(1, i64::from),
         // Jobs outlive a manifest that is unscheduled.
         Shared::Manifest(id) => spi
-            .query_latest(&MANIFEST_CONCURRENCY, &[arg(*id)])
+            .query_latest(ManifestConcurrency {
+                manifest_id: arg(*id),
+            })
             .first()
-            .map_or(i64::MAX, |row| i64::from(row.must::<i32>(1))),
+            .map_or(i64::MAX, i64::from),
     }
 }
 
@@ -126,11 +123,10 @@ pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
         .map(|row| Some(pg_sys::Datum::from(&raw const row.tid)))
         .collect();
     let reasons: Vec<Option<pg_sys::Datum>> = rows.iter().map(|row| arg(row.waits_for)).collect();
-    let (tids, reasons) = (
-        array_arg(pg_sys::TIDOID, &tids),
-        array_arg(pg_sys::TEXTOID, &reasons),
-    );
-    spi.execute(&KEY_BLOCK, &[tids, reasons]);
+    spi.execute(KeyBlock {
+        tids: array_arg(pg_sys::TIDOID, &tids),
+        waits_for: array_arg(pg_sys::TEXTOID, &reasons),
+    });
 }
 
 /// How many have ended of each.
@@ -198,8 +194,14 @@ pub(crate) fn hand_on(spi: &Spi, ended: impl Iterator<Item = Shared>) {
 fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
     let at_most = at_most.and_then(arg);
     let rows = match shared {
-        Shared::Key(key) => spi.change_latest(&KEY_UNBLOCK, &[arg(key.as_str()), at_most]),
-        Shared::Manifest(id) => spi.change_latest(&MANIFEST_UNBLOCK, &[arg(*id), at_most]),
+        Shared::Key(key) => spi.change_latest(KeyUnblock {
+            key: arg(key.as_str()),
+            at_most,
+        }),
+        Shared::Manifest(id) => spi.change_latest(ManifestUnblock {
+            manifest_id: arg(*id),
+            at_most,
+        }),
     };
     changes::rows_claimable(&rows);
 }
@@ -211,5 +213,5 @@ pub(crate) fn unblock_manifest(spi: &Spi, manifest_id: i64) {
 
 /// Lets all blocked jobs of a group in: the number that may run has changed.
 pub(crate) fn unblock_group(spi: &Spi, group: &str) {
-    changes::rows_claimable(&spi.change_latest(&KEY_UNBLOCK_GROUP, &[arg(group)]));
+    changes::rows_claimable(&spi.change_latest(KeyUnblockGroup { group: arg(group) }));
 }

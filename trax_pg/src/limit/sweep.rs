@@ -1,20 +1,30 @@
 //! The net under the outcomes: what waits behind a key or a manifest that has room is let in.
 
 use crate::changes;
-use crate::server::spi::{Spi, Statement, arg, statement};
-use pgrx::{FromDatum, IntoDatum};
+use crate::server::spi::{Column, Query, Spi, arg, row, statement};
 use std::sync::{Mutex, PoisonError};
 
 /// Lanes of keys, and of manifests, that one sweep looks at.
 const SWEEP_AT_MOST: i32 = 5000;
 
-statement!(KEY_SWEEP, "limit/key_sweep.sql", TEXTOID, INT8OID, INT4OID);
+row! {
+    /// A job that a sweep let in, if any, and where the sweep stopped, at how many lanes.
+    struct Swept<T> {
+        lane_id: Option<i64>,
+        priority: Option<i16>,
+        job_id: Option<i64>,
+        reached: T,
+        reached_lane: i64,
+        looked_at: i32,
+    }
+}
 statement!(
-    MANIFEST_SWEEP,
-    "limit/manifest_sweep.sql",
-    INT8OID,
-    INT8OID,
-    INT4OID
+    KeySweep, "limit/key_sweep.sql",
+    { key: TEXTOID, lane_id: INT8OID, at_most: INT4OID } -> Swept<String>
+);
+statement!(
+    ManifestSweep, "limit/manifest_sweep.sql",
+    { manifest_id: INT8OID, lane_id: INT8OID, at_most: INT4OID } -> Swept<i64>
 );
 
 /// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and
@@ -24,28 +34,35 @@ static SWEPT_MANIFESTS: Mutex<Option<(i64, i64)>> = Mutex::new(None);
 
 /// Lets the first job of each key and of each manifest in that has room.
 pub(crate) fn sweep(spi: &Spi) {
-    let beginning = (String::new(), i64::MIN);
-    sweep_on(spi, &KEY_SWEEP, &SWEPT_KEYS, beginning);
-    sweep_on(spi, &MANIFEST_SWEEP, &SWEPT_MANIFESTS, (0, i64::MIN));
+    let at_most = arg(SWEEP_AT_MOST);
+    let keys = |(key, lane)| KeySweep {
+        key: arg(key),
+        lane_id: arg(lane),
+        at_most,
+    };
+    sweep_on(spi, keys, &SWEPT_KEYS, (String::new(), i64::MIN));
+    let manifests = |(id, lane)| ManifestSweep {
+        manifest_id: arg(id),
+        lane_id: arg(lane),
+        at_most,
+    };
+    sweep_on(spi, manifests, &SWEPT_MANIFESTS, (0, i64::MIN));
 }
 
 /// One sweep from where the last one stopped, or from the beginning when that came to the end.
-fn sweep_on<T: IntoDatum + FromDatum>(
+fn sweep_on<T: Column, Q: Query<Row = Swept<T>>>(
     spi: &Spi,
-    statement: &'static Statement,
+    behind: impl FnOnce((T, i64)) -> Q,
     swept_to: &Mutex<Option<(T, i64)>>,
     beginning: (T, i64),
 ) {
     let mut swept_to = swept_to.lock().unwrap_or_else(PoisonError::into_inner);
-    let (shared, lane) = swept_to.take().unwrap_or(beginning);
-    let rows = spi.query(statement, &[arg(shared), arg(lane), arg(SWEEP_AT_MOST)]);
-    for row in rows.iter() {
-        if let Some(lane) = row.get(1) {
-            changes::claimable(lane, row.must(2), row.must(3));
+    let from = swept_to.take().unwrap_or(beginning);
+    for row in spi.query(behind(from)).iter() {
+        if let (Some(lane), Some(priority), Some(job)) = (row.lane_id, row.priority, row.job_id) {
+            changes::claimable(lane, priority, job);
         }
+        let is_full = row.looked_at == SWEEP_AT_MOST;
+        *swept_to = is_full.then_some((row.reached, row.reached_lane));
     }
-    let last = rows
-        .first()
-        .filter(|row| row.must::<i32>(6) == SWEEP_AT_MOST);
-    *swept_to = last.map(|row| (row.must(4), row.must(5)));
 }

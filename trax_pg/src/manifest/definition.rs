@@ -5,18 +5,65 @@ use crate::manifest_state::dependency;
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::Timestamp;
 use crate::server::random::random;
-use crate::server::spi::{Spi, SpiRow, SpiRows, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::timing;
 use crate::timing::{Kind, Plan, Timing};
 use crate::work_queue::NewJob;
+use pgrx::datum::Interval;
+use pgrx::pg_sys;
 
-statement!(MANIFEST_FIND, "manifest/find.sql", TEXTOID);
-statement!(MANIFEST_LOCK, "manifest/lock.sql", TEXTOID);
+statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> Stored);
+statement!(ManifestLock, "manifest/lock.sql", { name: TEXTOID });
 
-/// One manifest with its columns for [`Definition::read`]; 3 is the input, 7 the retry delay, 8 the
-/// timeout.
-pub(super) fn find_row<'spi>(spi: &'spi Spi, name: &str) -> SpiRows<'spi> {
-    spi.query(&MANIFEST_FIND, &[arg(name)])
+row! {
+    /// A manifest as it is stored.
+    pub(super) struct Stored {
+        manifest_id: i64,
+        task: String,
+        input: Option<pg_sys::Datum>,
+        group_name: String,
+        priority: i16,
+        max_retries: Option<i32>,
+        retry_delay: Option<pg_sys::Datum>,
+        timeout: Option<pg_sys::Datum>,
+        enabled: bool,
+        cron: Option<String>,
+        every: Option<Interval>,
+        run_at: Option<Timestamp>,
+        timezone: String,
+        starts_at: Option<Timestamp>,
+        ends_at: Option<Timestamp>,
+        disabled_reason: Option<String>,
+        last_success_at: Option<Timestamp>,
+        depends_mode: Option<String>,
+        dormant: bool,
+        overlap: String,
+        max_concurrency: i32,
+        variance: Option<Interval>,
+        exclusions: Option<pg_sys::Datum>,
+        next_run_at: Option<Timestamp>,
+        next_scheduled_for: Option<Timestamp>,
+        parents: Vec<String>,
+        last_scheduled_for: Option<Timestamp>,
+    }
+}
+
+/// What a job of a manifest takes from it and nothing else does.
+pub(super) struct JobDefaults {
+    pub(super) input: Option<pg_sys::Datum>,
+    retry_delay: Option<pg_sys::Datum>,
+    timeout: Option<pg_sys::Datum>,
+}
+
+/// A manifest, and what its jobs take from it; the latter lives until SPI is closed.
+pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefaults)> {
+    let row = spi.query(ManifestFind { name: arg(name) }).first()?;
+    let defaults = JobDefaults {
+        input: row.input,
+        retry_delay: row.retry_delay,
+        timeout: row.timeout,
+    };
+    Some((Definition::of(name, row), defaults))
 }
 
 /// What is stored of a manifest, as far as its next run and its jobs depend on it.
@@ -44,35 +91,35 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    pub(crate) fn read(name: &str, row: &SpiRow) -> Self {
+    fn of(name: &str, row: Stored) -> Self {
         Self {
-            id: row.must(1),
+            id: row.manifest_id,
             name: name.to_string(),
-            task: row.must(2),
-            group: row.must(4),
-            priority: i32::from(row.must::<i16>(5)),
-            max_retries: row.get(6),
-            enabled: row.must(9),
+            task: row.task,
+            group: row.group_name,
+            priority: i32::from(row.priority),
+            max_retries: row.max_retries,
+            enabled: row.enabled,
             timing: Timing {
-                cron: row.get(10),
-                every: row.get(11),
-                run_at: row.get(12),
-                depends: row.get::<String>(18).is_some(),
-                timezone: row.must(13),
-                starts_at: row.get(14),
-                ends_at: row.get(15),
-                variance: row.get(22),
-                exclusions: timing::stored_exclusions(row.datum(23)),
+                cron: row.cron,
+                every: row.every,
+                run_at: row.run_at,
+                depends: row.depends_mode.is_some(),
+                timezone: row.timezone,
+                starts_at: row.starts_at,
+                ends_at: row.ends_at,
+                variance: row.variance,
+                exclusions: timing::stored_exclusions(row.exclusions),
             },
-            parents: row.must(29),
-            depends_mode: row.get(18),
-            dormant: row.must(19),
-            overlap: row.must(20),
-            max_concurrency: row.must(21),
-            disabled_reason: row.get(16),
-            last_success_at: row.get(17),
-            last_scheduled_for: row.get(30),
-            next: row.get(24).zip(row.get(25)),
+            parents: row.parents,
+            depends_mode: row.depends_mode,
+            dormant: row.dormant,
+            overlap: row.overlap,
+            max_concurrency: row.max_concurrency,
+            disabled_reason: row.disabled_reason,
+            last_success_at: row.last_success_at,
+            last_scheduled_for: row.last_scheduled_for,
+            next: row.next_run_at.zip(row.next_scheduled_for),
         }
     }
 
@@ -105,8 +152,8 @@ impl Definition {
         }
     }
 
-    /// A job of this manifest, claimable now, from its row as [`find_row`] gave it.
-    pub(super) fn job(self, row: &SpiRow, now: Timestamp) -> NewJob {
+    /// A job of this manifest, claimable now.
+    pub(super) fn job(self, defaults: &JobDefaults, now: Timestamp) -> NewJob {
         NewJob {
             task: self.task,
             group: self.group,
@@ -114,8 +161,8 @@ impl Definition {
             run_at: now,
             now,
             max_retries: self.max_retries,
-            timeout: row.datum(8),
-            retry_delay: row.datum(7),
+            timeout: defaults.timeout,
+            retry_delay: defaults.retry_delay,
             unique_key: None,
             concurrency_key: None,
             trace: None,
@@ -162,14 +209,12 @@ impl Definition {
 }
 
 pub(crate) fn find(spi: &Spi, name: &str) -> Option<Definition> {
-    find_row(spi, name)
-        .first()
-        .map(|row| Definition::read(name, &row))
+    find_for_job(spi, name).map(|(definition, _)| definition)
 }
 
 /// The definition of a manifest that is about to change, locked.
 pub(crate) fn lock(spi: &Spi, name: &str) -> Option<Definition> {
-    spi.query(&MANIFEST_LOCK, &[arg(name)]);
+    spi.query(ManifestLock { name: arg(name) });
     // Read after the lock: whoever held it may have changed the row.
     find(spi, name)
 }

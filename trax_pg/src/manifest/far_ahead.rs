@@ -12,9 +12,11 @@ use crate::manifest::zone_update;
 use crate::manifest_state::{Move, move_next_runs};
 use crate::server::clock::Timestamp;
 use crate::server::random::random;
-use crate::server::spi::{Spi, SpiRow, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::timing;
 use crate::timing::{Every, Kind, Plan, Timing};
+use pgrx::datum::Interval;
+use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Manifests that one sweep looks at.
@@ -25,25 +27,44 @@ pub(crate) const TOLERANCE_MICROS: i64 = 60 * 60 * 1_000_000;
 /// Where the last sweep of this backend stopped.
 static REACHED: AtomicI64 = AtomicI64::new(i64::MIN);
 
+row! {
+    /// A manifest whose next run is to come, with what that follows from.
+    struct Ahead {
+        manifest_id: i64,
+        next_run_at: Timestamp,
+        /// That the next run stands for.
+        occurrence: Timestamp,
+        /// The last one that was queued or left out.
+        last_occurrence: Option<Timestamp>,
+        last_success_at: Option<Timestamp>,
+        cron: Option<String>,
+        every: Option<Interval>,
+        timezone: String,
+        starts_at: Option<Timestamp>,
+        ends_at: Option<Timestamp>,
+        variance: Option<Interval>,
+        exclusions: Option<pg_sys::Datum>,
+        decided_at: Option<Timestamp>,
+        is_due_at_once: bool,
+    }
+}
 statement!(
-    MANIFEST_AHEAD,
-    "manifest/ahead.sql",
-    TIMESTAMPTZOID,
-    INT8OID,
-    INT8OID
+    ManifestAhead, "manifest/ahead.sql",
+    { now: TIMESTAMPTZOID, after: INT8OID, at_most: INT8OID } -> Ahead
 );
 statement!(
-    MANIFEST_PARKED_AHEAD,
-    "manifest/parked_ahead.sql",
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    ManifestParkedAhead, "manifest/parked_ahead.sql",
+    { latest: TIMESTAMPTZOID, now: TIMESTAMPTZOID }
 );
 
 /// Puts right what lies too far ahead; `everything` looks at all manifests. Returns how many were
 /// moved.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
     let latest = now.plus(TOLERANCE_MICROS);
-    spi.execute(&MANIFEST_PARKED_AHEAD, &[arg(latest), arg(now)]);
+    spi.execute(ManifestParkedAhead {
+        latest: arg(latest),
+        now: arg(now),
+    });
     let mut moved = 0;
     let mut reached = if everything {
         i64::MIN
@@ -51,17 +72,16 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
         REACHED.load(Ordering::Relaxed)
     };
     loop {
-        let rows = spi.query(
-            &MANIFEST_AHEAD,
-            &[arg(now), arg(reached), arg(LOOK_AT_MOST)],
-        );
-        let moves: Vec<Move> = rows.iter().filter_map(|row| put_right(&row, now)).collect();
+        let rows = spi.query(ManifestAhead {
+            now: arg(now),
+            after: arg(reached),
+            at_most: arg(LOOK_AT_MOST),
+        });
+        let last = rows.iter().last().map(|row| row.manifest_id);
+        let moves: Vec<Move> = rows.iter().filter_map(|row| put_right(row, now)).collect();
         moved += move_next_runs(spi, &moves, now);
         let is_last = (rows.len() as i64) < LOOK_AT_MOST;
-        reached = match rows.len() {
-            count if !is_last => rows.row(count - 1).must(1),
-            _ => i64::MIN,
-        };
+        reached = last.filter(|_| !is_last).unwrap_or(i64::MIN);
         if is_last || !everything {
             break;
         }
@@ -76,39 +96,39 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
 }
 
 /// None when it is right, or says nothing because it cannot be evaluated.
-fn put_right(row: &SpiRow, now: Timestamp) -> Option<Move> {
-    let was: Timestamp = row.must(2);
+fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
+    let was = row.next_run_at;
     let is_decided_ahead = row
-        .get::<Timestamp>(13)
+        .decided_at
         .is_some_and(|decided| decided > now.plus(TOLERANCE_MICROS));
     if !is_decided_ahead || was <= now.plus(TOLERANCE_MICROS) {
         return None;
     }
     // One that rests after a failure is tried again, one whose parents have succeeded is due.
-    if row.must(14) {
+    if row.is_due_at_once {
         return Some(Move {
-            manifest_id: row.must(1),
+            manifest_id: row.manifest_id,
             was,
             run_at: now,
-            occurrence: row.must::<Timestamp>(3).min(now),
+            occurrence: row.occurrence.min(now),
         });
     }
     let timing = Timing {
-        cron: row.get(6),
-        every: row.get(7),
+        cron: row.cron,
+        every: row.every,
         run_at: None,
         depends: false,
-        timezone: row.must(8),
-        starts_at: row.get(9),
-        ends_at: row.get(10),
-        variance: row.get(11),
+        timezone: row.timezone,
+        starts_at: row.starts_at,
+        ends_at: row.ends_at,
+        variance: row.variance,
         exclusions: None,
     };
     if timing.cron.is_none() && timing.every.is_none() {
         return None;
     }
     let timing = Timing {
-        exclusions: timing::stored_exclusions(row.datum(12)),
+        exclusions: timing::stored_exclusions(row.exclusions),
         ..timing
     };
     let plan = timing.plan().ok()?;
@@ -116,14 +136,14 @@ fn put_right(row: &SpiRow, now: Timestamp) -> Option<Move> {
         return None;
     }
     let occurrence = match plan.kind {
-        Kind::Cron(_) => next_of_cron(&plan, row.get(4), now)
-            .filter(|next| next.plus(TOLERANCE_MICROS) < row.must(3)),
-        Kind::Every(every) => next_of_every(&plan, every, row.get(5), now)
+        Kind::Cron(_) => next_of_cron(&plan, row.last_occurrence, now)
+            .filter(|next| next.plus(TOLERANCE_MICROS) < row.occurrence),
+        Kind::Every(every) => next_of_every(&plan, every, row.last_success_at, now)
             .filter(|_| latest_of_every(&plan, every, now).plus(TOLERANCE_MICROS) < was),
         Kind::At(_) | Kind::Depends | Kind::Never => None,
     }?;
     Some(Move {
-        manifest_id: row.must(1),
+        manifest_id: row.manifest_id,
         was,
         run_at: plan.vary(occurrence, random()),
         occurrence,

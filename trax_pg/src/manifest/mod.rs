@@ -29,26 +29,19 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use crate::{group, limit, outcome, setting};
 use change::Change;
-use definition::{Definition, find, lock, must_lock};
+use definition::{Definition, find, find_for_job, lock, must_lock};
 use pgrx::pg_sys;
 
-statement!(MANIFEST_SHARE, "manifest/share.sql", TEXTOID);
+statement!(ManifestShare, "manifest/share.sql", { name: TEXTOID });
 statement!(
-    MANIFEST_SWITCH,
-    "manifest/switch.sql",
-    INT8OID,
-    BOOLOID,
-    TIMESTAMPTZOID
+    ManifestSwitch, "manifest/switch.sql",
+    { manifest_id: INT8OID, enabled: BOOLOID, now: TIMESTAMPTZOID }
 );
-statement!(MANIFEST_REMOVE, "manifest/remove.sql", INT8OID);
-statement!(MANIFEST_JOBS, "manifest/jobs.sql", INT8OID);
-statement!(
-    MANIFEST_LOCK_WAITING,
-    "manifest/lock_waiting.sql",
-    INT8ARRAYOID
-);
-statement!(MANIFEST_LOCK_FREE, "manifest/lock_free.sql", INT8OID);
-statement!(GROUP_MANIFESTS, "manifest/group_manifests.sql", TEXTOID);
+statement!(ManifestRemove, "manifest/remove.sql", { manifest_id: INT8OID });
+statement!(ManifestJobs, "manifest/jobs.sql", { manifest_id: INT8OID } -> i64);
+statement!(ManifestLockWaiting, "manifest/lock_waiting.sql", { manifest_ids: INT8ARRAYOID });
+statement!(ManifestLockFree, "manifest/lock_free.sql", { manifest_id: INT8OID } -> i64);
+statement!(GroupManifests, "manifest/group_manifests.sql", { group: TEXTOID } -> String);
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
     let change = Change::from_call(call)?;
@@ -192,7 +185,9 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
 /// Locks the waiting jobs of manifests.
 fn lock_waiting(spi: &Spi, ids: Vec<i64>) {
     if !ids.is_empty() {
-        spi.query(&MANIFEST_LOCK_WAITING, &[arg(ids)]);
+        spi.query(ManifestLockWaiting {
+            manifest_ids: arg(ids),
+        });
     }
 }
 
@@ -202,22 +197,27 @@ fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     // Waits for a cycle that is about to queue this manifest; then no other can. The state goes
     // before the edges.
     manifest_state::hold(spi, vec![id]);
-    spi.execute(&MANIFEST_REMOVE, &[arg(id)]);
+    spi.execute(ManifestRemove {
+        manifest_id: arg(id),
+    });
     // What was locked before and what that cycle queued. A row that another transaction has locked
     // is being claimed or cancelled; waiting for it here, after the state, would be against the
     // order of locks.
-    let rows = spi.query(&MANIFEST_LOCK_FREE, &[arg(id)]);
-    let waiting: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    let rows = spi.query(ManifestLockFree {
+        manifest_id: arg(id),
+    });
+    let waiting: Vec<i64> = rows.iter().collect();
     outcome::cancel_queued(spi, &waiting, now);
     Ok(())
 }
 
 /// The live jobs of a manifest, waiting or executed.
 fn jobs(spi: &Spi, id: i64) -> Vec<i64> {
-    spi.query(&MANIFEST_JOBS, &[arg(id)])
-        .iter()
-        .map(|row| row.must(1))
-        .collect()
+    spi.query(ManifestJobs {
+        manifest_id: arg(id),
+    })
+    .iter()
+    .collect()
 }
 
 /// Switches a manifest on or off.
@@ -226,10 +226,11 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     if definition.enabled == enabled {
         return Ok(());
     }
-    spi.execute(
-        &MANIFEST_SWITCH,
-        &[arg(definition.id), arg(enabled), arg(now)],
-    );
+    spi.execute(ManifestSwitch {
+        manifest_id: arg(definition.id),
+        enabled: arg(enabled),
+        now: arg(now),
+    });
     definition.enabled = enabled;
     turn(spi, &definition, now)
 }
@@ -266,23 +267,22 @@ fn trigger(
     delay: i64,
     now: Timestamp,
 ) -> Result<i64> {
-    spi.query(&MANIFEST_SHARE, &[arg(name)]);
-    let rows = definition::find_row(spi, name);
-    let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
-    let definition = Definition::read(name, &row);
+    spi.query(ManifestShare { name: arg(name) });
+    let (definition, defaults) =
+        find_for_job(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
     scope.require(&definition.task, &definition.group)?;
     let job = NewJob {
         run_at: now.plus(delay),
-        ..definition.job(&row, now)
+        ..definition.job(&defaults, now)
     };
-    Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
+    Ok(work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0])
 }
 
 /// Triggers the enabled manifests of a group, dormant ones left out; returns how many.
 fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
     group::require_known(spi, name)?;
-    let rows = spi.query(&GROUP_MANIFESTS, &[arg(name)]);
-    let mut names: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
+    let rows = spi.query(GroupManifests { group: arg(name) });
+    let mut names: Vec<String> = rows.iter().collect();
     names.sort_unstable();
     for name in &names {
         trigger(spi, &Scope::default(), name, None, 0, now)?;
@@ -298,10 +298,9 @@ fn activate(
     input: Option<pg_sys::Datum>,
     now: Timestamp,
 ) -> Result<i64> {
-    spi.query(&MANIFEST_SHARE, &[arg(name)]);
-    let rows = definition::find_row(spi, name);
-    let row = rows.first().ok_or_else(|| Error::unknown_manifest(name))?;
-    let definition = Definition::read(name, &row);
+    spi.query(ManifestShare { name: arg(name) });
+    let (definition, defaults) =
+        find_for_job(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
     scope.require(&definition.task, &definition.group)?;
     definition.refuse_unless_dormant()?;
     if !definition.enabled {
@@ -319,7 +318,7 @@ fn activate(
     let boosted = definition.priority + setting::dependent_priority_boost();
     let job = NewJob {
         priority: boosted.min(HIGHEST_PRIORITY),
-        ..definition.job(&row, now)
+        ..definition.job(&defaults, now)
     };
-    Ok(work_queue::enqueue(spi, &job, &[input.or(row.datum(3))])[0])
+    Ok(work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0])
 }

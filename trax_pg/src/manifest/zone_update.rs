@@ -13,17 +13,31 @@
 use crate::error::Result;
 use crate::manifest_state::{Move, move_next_runs};
 use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, SpiRow, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::timing;
 use crate::timing::zone;
 use crate::timing::{Plan, Timing};
+use pgrx::pg_sys;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-statement!(ZONE_DATA_KNOWN, "manifest/zone_data_known.sql");
-statement!(ZONE_DATA_STORE, "manifest/zone_data_store.sql", TEXTOID);
-statement!(ZONE_SELECT, "manifest/zone_select.sql", TIMESTAMPTZOID);
+row! {
+    /// A cron manifest whose next run is to come, with what that follows from.
+    struct Planned {
+        manifest_id: i64,
+        next_scheduled_for: Timestamp,
+        cron: Option<String>,
+        timezone: String,
+        starts_at: Option<Timestamp>,
+        ends_at: Option<Timestamp>,
+        exclusions: Option<pg_sys::Datum>,
+        next_run_at: Timestamp,
+    }
+}
+statement!(ZoneDataKnown, "manifest/zone_data_known.sql" -> Option<String>);
+statement!(ZoneDataStore, "manifest/zone_data_store.sql", { fingerprint: TEXTOID });
+statement!(ZoneSelect, "manifest/zone_select.sql", { now: TIMESTAMPTZOID } -> Planned);
 
 /// How far an update moves an occurrence at most, in microseconds: beyond it another one would be
 /// taken for it.
@@ -73,25 +87,27 @@ pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     }
     let (corrected, all) = correct(spi, now);
     if all {
-        spi.execute(&ZONE_DATA_STORE, &[arg(current)]);
+        spi.execute(ZoneDataStore {
+            fingerprint: arg(current),
+        });
     }
     Ok(corrected)
 }
 
 /// The data with which next runs were computed.
 fn known(spi: &Spi) -> Option<String> {
-    let rows = spi.query(&ZONE_DATA_KNOWN, &[]);
-    rows.first().and_then(|row| row.get(1))
+    spi.query(ZoneDataKnown).one()
 }
 
 /// Returns how many were corrected, and whether none is left that another transaction holds.
 fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
-    let rows = spi.query(&ZONE_SELECT, &[arg(now)]);
+    let rows = spi.query(ZoneSelect { now: arg(now) });
     let mut moves = Vec::new();
     for row in rows.iter() {
-        let (planned, run_at): (Timestamp, Timestamp) = (row.must(2), row.must(8));
+        let (manifest_id, planned, run_at) =
+            (row.manifest_id, row.next_scheduled_for, row.next_run_at);
         // One that cannot be evaluated shows that when it is due.
-        let Ok(plan) = timing(&row).plan() else {
+        let Ok(plan) = timing(row).plan() else {
             continue;
         };
         if !planned.is_finite() {
@@ -106,7 +122,7 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
         if let Some(occurrence) = moved.filter(|&at| at != planned) {
             let delay = run_at.0.saturating_sub(planned.0);
             moves.push(Move {
-                manifest_id: row.must(1),
+                manifest_id,
                 was: run_at,
                 // One that has just been passed is due now, and no more overdue than it was.
                 run_at: occurrence.plus(delay).max(run_at.min(now)),
@@ -130,16 +146,16 @@ fn nearest(plan: &Plan, planned: Timestamp) -> Option<Timestamp> {
         .min_by_key(|&at| distance(at))
 }
 
-fn timing(row: &SpiRow) -> Timing {
+fn timing(row: Planned) -> Timing {
     Timing {
-        cron: row.get(3),
+        cron: row.cron,
         every: None,
         run_at: None,
         depends: false,
-        timezone: row.must(4),
-        starts_at: row.get(5),
-        ends_at: row.get(6),
+        timezone: row.timezone,
+        starts_at: row.starts_at,
+        ends_at: row.ends_at,
         variance: None,
-        exclusions: timing::stored_exclusions(row.datum(7)),
+        exclusions: timing::stored_exclusions(row.exclusions),
     }
 }

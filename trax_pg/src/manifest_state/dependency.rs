@@ -12,73 +12,74 @@ use crate::error::{Error, Result};
 use crate::manifest_state;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::PgSqlErrorCode;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+row! {
+    struct Edge {
+        child_id: i64,
+        parent_id: i64,
+    }
+}
+row! {
+    struct Named {
+        name: String,
+        manifest_id: Option<i64>,
+    }
+}
 statement!(
-    DEPENDENCY_CHILDREN,
-    "manifest_state/dependency_children.sql",
-    INT8ARRAYOID
+    DependencyChildren, "manifest_state/dependency_children.sql",
+    { parent_ids: INT8ARRAYOID } -> i64
 );
 statement!(
-    DEPENDENCY_SATISFY,
-    "manifest_state/dependency_satisfy.sql",
-    INT8ARRAYOID,
-    INT8ARRAYOID,
-    TIMESTAMPTZOID,
-    INT8ARRAYOID
+    DependencySatisfy, "manifest_state/dependency_satisfy.sql",
+    {
+        parent_ids: INT8ARRAYOID,
+        job_ids: INT8ARRAYOID,
+        now: TIMESTAMPTZOID,
+        child_ids: INT8ARRAYOID,
+    }
 );
 statement!(
-    DEPENDENCY_FIRE,
-    "manifest_state/dependency_fire.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZOID
+    DependencyFire, "manifest_state/dependency_fire.sql",
+    { child_ids: INT8ARRAYOID, now: TIMESTAMPTZOID }
+);
+statement!(DependencyConsume, "manifest_state/dependency_consume.sql", { child_ids: INT8ARRAYOID });
+statement!(
+    DependencySatisfied, "manifest_state/dependency_satisfied.sql",
+    { child_id: INT8OID } -> Option<bool>
 );
 statement!(
-    DEPENDENCY_CONSUME,
-    "manifest_state/dependency_consume.sql",
-    INT8ARRAYOID
+    DependencyReplace, "manifest_state/dependency_replace.sql",
+    { child_id: INT8OID, parent_ids: INT8ARRAYOID }
 );
 statement!(
-    DEPENDENCY_SATISFIED,
-    "manifest_state/dependency_satisfied.sql",
-    INT8OID
+    DependencyParents, "manifest_state/dependency_parents.sql",
+    { child_ids: INT8ARRAYOID } -> Edge
 );
 statement!(
-    DEPENDENCY_REPLACE,
-    "manifest_state/dependency_replace.sql",
-    INT8OID,
-    INT8ARRAYOID
+    DependencyReady, "manifest_state/dependency_ready.sql",
+    { child_ids: INT8ARRAYOID } -> i64
+);
+statement!(ManifestNames, "manifest_state/names.sql", { manifest_ids: INT8ARRAYOID } -> String);
+statement!(
+    DependencyDependents, "manifest_state/dependency_dependents.sql",
+    { parent_id: INT8OID } -> Vec<String>
 );
 statement!(
-    DEPENDENCY_PARENTS,
-    "manifest_state/dependency_parents.sql",
-    INT8ARRAYOID
+    DependencyRunningParent, "manifest_state/dependency_running_parent.sql",
+    { child_id: INT8OID }
 );
-statement!(
-    DEPENDENCY_READY,
-    "manifest_state/dependency_ready.sql",
-    INT8ARRAYOID
-);
-statement!(MANIFEST_NAMES, "manifest_state/names.sql", INT8ARRAYOID);
-statement!(
-    DEPENDENCY_DEPENDENTS,
-    "manifest_state/dependency_dependents.sql",
-    INT8OID
-);
-statement!(
-    DEPENDENCY_RUNNING_PARENT,
-    "manifest_state/dependency_running_parent.sql",
-    INT8OID
-);
-statement!(MANIFEST_IDS, "manifest_state/ids.sql", TEXTARRAYOID);
+statement!(ManifestIds, "manifest_state/ids.sql", { names: TEXTARRAYOID } -> Named);
 
 /// The children of manifests.
 pub(crate) fn children(spi: &Spi, parents: &[i64]) -> Vec<i64> {
-    let rows = spi.query_latest(&DEPENDENCY_CHILDREN, &[arg(parents.to_vec())]);
-    rows.iter().map(|row| row.must(1)).collect()
+    let rows = spi.query_latest(DependencyChildren {
+        parent_ids: arg(parents.to_vec()),
+    });
+    rows.iter().collect()
 }
 
 /// Satisfies the edges to parents that have succeeded, and makes the children due that need no
@@ -89,31 +90,43 @@ pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now
     }
     let parents: Vec<i64> = succeeded.iter().map(|&(parent, _)| parent).collect();
     let jobs: Vec<i64> = succeeded.iter().map(|&(_, job)| job).collect();
-    spi.execute(
-        &DEPENDENCY_SATISFY,
-        &[arg(parents), arg(jobs), arg(now), arg(children.to_vec())],
-    );
+    spi.execute(DependencySatisfy {
+        parent_ids: arg(parents),
+        job_ids: arg(jobs),
+        now: arg(now),
+        child_ids: arg(children.to_vec()),
+    });
     // Under the locks of the children's states, whatever the isolation level: the parents before us
     // have committed.
-    let rows = spi.query_latest(&DEPENDENCY_READY, &[arg(children.to_vec())]);
-    let ready: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+    let rows = spi.query_latest(DependencyReady {
+        child_ids: arg(children.to_vec()),
+    });
+    let ready: Vec<i64> = rows.iter().collect();
     if !ready.is_empty() {
-        spi.execute(&DEPENDENCY_FIRE, &[arg(ready), arg(now)]);
+        spi.execute(DependencyFire {
+            child_ids: arg(ready),
+            now: arg(now),
+        });
     }
 }
 
 /// Uses up what satisfied children that are queued now.
 pub(crate) fn consume(spi: &Spi, children: Vec<i64>) {
     if !children.is_empty() {
-        spi.execute(&DEPENDENCY_CONSUME, &[arg(children)]);
+        spi.execute(DependencyConsume {
+            child_ids: arg(children),
+        });
     }
 }
 
 /// Whether a dependent has all it waits for.
 pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
-    spi.query_latest(&DEPENDENCY_SATISFIED, &[arg(child)])
-        .first()
-        .is_some_and(|row| row.get(1).unwrap_or(false))
+    spi.query_latest(DependencySatisfied {
+        child_id: arg(child),
+    })
+    .first()
+    .flatten()
+    .unwrap_or(false)
 }
 
 /// Sets the parents of a manifest. Refuses unknown names (42704) and circles (22023, with the
@@ -124,8 +137,10 @@ pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String
     manifest_state::hold(spi, vec![child]);
     let ids = ids(spi, parents)?;
     if let Some(path) = path(spi, &ids, child) {
-        let rows = spi.query_latest(&MANIFEST_NAMES, &[arg(path)]);
-        let path: Vec<String> = rows.iter().map(|row| row.must(1)).collect();
+        let rows = spi.query_latest(ManifestNames {
+            manifest_ids: arg(path),
+        });
+        let path: Vec<String> = rows.iter().collect();
         let circle: Vec<&str> = std::iter::once(child_name)
             .chain(path.iter().map(String::as_str))
             .collect();
@@ -135,7 +150,10 @@ pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String
                 .hint("Leave out one of these edges: depends_on => array['...']"),
         );
     }
-    spi.execute(&DEPENDENCY_REPLACE, &[arg(child), arg(ids)]);
+    spi.execute(DependencyReplace {
+        child_id: arg(child),
+        parent_ids: arg(ids),
+    });
     Ok(())
 }
 
@@ -146,12 +164,13 @@ fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
         parents.iter().map(|&parent| (parent, None)).collect();
     let mut round = parents.to_vec();
     while !round.is_empty() && !came_from.contains_key(&wanted) {
-        let rows = spi.query_latest(&DEPENDENCY_PARENTS, &[arg(std::mem::take(&mut round))]);
-        for row in rows.iter() {
-            let (child, parent) = (row.must::<i64>(1), row.must::<i64>(2));
-            if let Entry::Vacant(new) = came_from.entry(parent) {
-                new.insert(Some(child));
-                round.push(parent);
+        let rows = spi.query_latest(DependencyParents {
+            child_ids: arg(std::mem::take(&mut round)),
+        });
+        for edge in rows.iter() {
+            if let Entry::Vacant(new) = came_from.entry(edge.parent_id) {
+                new.insert(Some(edge.child_id));
+                round.push(edge.parent_id);
             }
         }
     }
@@ -171,22 +190,20 @@ pub(crate) fn lock_edges() {
 }
 
 fn ids(spi: &Spi, names: &[String]) -> Result<Vec<i64>> {
-    let rows = spi.query_latest(&MANIFEST_IDS, &[arg(names.to_vec())]);
+    let rows = spi.query_latest(ManifestIds {
+        names: arg(names.to_vec()),
+    });
     let mut ids = Vec::with_capacity(names.len());
     for row in rows.iter() {
-        let name: String = row.must(1);
-        ids.push(
-            row.get::<i64>(2)
-                .ok_or_else(|| Error::unknown_manifest(&name))?,
-        );
+        let id = row.manifest_id;
+        ids.push(id.ok_or_else(|| Error::unknown_manifest(&row.name))?);
     }
     Ok(ids)
 }
 
 /// Refuses to forget a manifest that others wait for.
 pub(crate) fn refuse_with_dependents(spi: &Spi, id: i64, name: &str) -> Result<()> {
-    let rows = spi.query(&DEPENDENCY_DEPENDENTS, &[arg(id)]);
-    let names: Vec<String> = rows.first().map(|row| row.must(1)).unwrap_or_default();
+    let names = spi.query(DependencyDependents { parent_id: arg(id) }).one();
     if names.is_empty() {
         return Ok(());
     }
@@ -200,5 +217,9 @@ pub(crate) fn refuse_with_dependents(spi: &Spi, id: i64, name: &str) -> Result<(
 
 /// Whether a declared parent of a manifest is being executed.
 pub(crate) fn has_running_parent(spi: &Spi, child: i64) -> bool {
-    spi.query(&DEPENDENCY_RUNNING_PARENT, &[arg(child)]).len() > 0
+    spi.query(DependencyRunningParent {
+        child_id: arg(child),
+    })
+    .len()
+        > 0
 }

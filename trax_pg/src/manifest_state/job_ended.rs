@@ -3,23 +3,28 @@
 
 use crate::manifest_state::dependency;
 use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::{manifest_state, wake};
 use std::collections::BTreeMap;
 
+row! {
+    struct Settled {
+        manifest_id: i64,
+        has_had_its_run: bool,
+    }
+}
 statement!(
-    MANIFEST_SETTLE,
-    "manifest_state/settle.sql",
-    INT8ARRAYOID,
-    BOOLARRAYOID,
-    BOOLARRAYOID,
-    TIMESTAMPTZOID
+    ManifestSettle, "manifest_state/settle.sql",
+    {
+        manifest_ids: INT8ARRAYOID,
+        succeeded: BOOLARRAYOID,
+        done: BOOLARRAYOID,
+        now: TIMESTAMPTZOID,
+    } -> Settled
 );
 statement!(
-    MANIFEST_RETIRE,
-    "manifest_state/retire.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZOID
+    ManifestRetire, "manifest_state/retire.sql",
+    { manifest_ids: INT8ARRAYOID, now: TIMESTAMPTZOID }
 );
 
 /// A job that ended for good.
@@ -61,17 +66,22 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .map(|&(completed, _)| completed)
         .collect();
     let done: Vec<bool> = manifests.values().map(|&(_, done)| done).collect();
-    let rows = spi.query(
-        &MANIFEST_SETTLE,
-        &[arg(ids), arg(completed), arg(done), arg(now)],
-    );
+    let rows = spi.query(ManifestSettle {
+        manifest_ids: arg(ids),
+        succeeded: arg(completed),
+        done: arg(done),
+        now: arg(now),
+    });
     let retired: Vec<i64> = rows
         .iter()
-        .filter(|row| row.must::<bool>(2))
-        .map(|row| row.must(1))
+        .filter(|settled| settled.has_had_its_run)
+        .map(|settled| settled.manifest_id)
         .collect();
     if !retired.is_empty() {
-        spi.execute(&MANIFEST_RETIRE, &[arg(retired), arg(now)]);
+        spi.execute(ManifestRetire {
+            manifest_ids: arg(retired),
+            now: arg(now),
+        });
     }
     dependency::satisfy(spi, &succeeded, &children, now);
 }

@@ -12,83 +12,51 @@ use crate::server::spi::{Spi, arg, array_arg, statement};
 use crate::wake;
 use pgrx::pg_sys;
 
-statement!(MANIFEST_BUSY, "manifest_state/busy.sql", INT8ARRAYOID);
-statement!(MANIFEST_HOLD, "manifest_state/hold.sql", INT8ARRAYOID);
+statement!(ManifestBusy, "manifest_state/busy.sql", { manifest_ids: INT8ARRAYOID } -> i64);
+statement!(ManifestHold, "manifest_state/hold.sql", { manifest_ids: INT8ARRAYOID });
 statement!(
-    MANIFEST_SWEEP,
-    "manifest_state/sweep.sql",
-    TIMESTAMPTZOID,
-    INT8OID
+    ManifestSweep, "manifest_state/sweep.sql",
+    { parked_before: TIMESTAMPTZOID, at_most: INT8OID }
+);
+statement!(ManifestUnpark, "manifest_state/unpark.sql", { manifest_id: INT8OID, reason: TEXTOID });
+statement!(ManifestParkedGroup, "manifest_state/parked_group.sql", { groups: TEXTARRAYOID } -> i64);
+statement!(ManifestUnparkGroup, "manifest_state/unpark_group.sql", { manifest_ids: INT8ARRAYOID });
+statement!(ManifestAwaitsOnlyRun, "manifest_state/awaits_only_run.sql", { manifest_id: INT8OID });
+statement!(
+    ManifestAwait, "manifest_state/await.sql",
+    { manifest_id: INT8OID, now: TIMESTAMPTZOID }
 );
 statement!(
-    MANIFEST_UNPARK,
-    "manifest_state/unpark.sql",
-    INT8OID,
-    TEXTOID
+    ManifestArm, "manifest_state/arm.sql",
+    {
+        manifest_id: INT8OID,
+        group: TEXTOID,
+        next_run_at: TIMESTAMPTZOID,
+        next_scheduled_for: TIMESTAMPTZOID,
+        parked_on: TEXTOID,
+        now: TIMESTAMPTZOID,
+    }
 );
 statement!(
-    MANIFEST_PARKED_GROUP,
-    "manifest_state/parked_group.sql",
-    TEXTARRAYOID
+    ManifestSwitchOff, "manifest_state/switch_off.sql",
+    { manifest_id: INT8OID, now: TIMESTAMPTZOID }
 );
 statement!(
-    MANIFEST_UNPARK_GROUP,
-    "manifest_state/unpark_group.sql",
-    INT8ARRAYOID
+    ManifestResume, "manifest_state/resume.sql",
+    { manifest_id: INT8OID, now: TIMESTAMPTZOID }
 );
+statement!(ManifestLockStates, "manifest_state/lock_states.sql", { manifest_ids: INT8ARRAYOID });
 statement!(
-    MANIFEST_AWAITS_ONLY_RUN,
-    "manifest_state/awaits_only_run.sql",
-    INT8OID
+    ManifestMove, "manifest_state/move.sql",
+    {
+        manifest_ids: INT8ARRAYOID,
+        was: TIMESTAMPTZARRAYOID,
+        next_run_at: TIMESTAMPTZARRAYOID,
+        occurrences: TIMESTAMPTZARRAYOID,
+        now: TIMESTAMPTZOID,
+    }
 );
-statement!(
-    MANIFEST_AWAIT,
-    "manifest_state/await.sql",
-    INT8OID,
-    TIMESTAMPTZOID
-);
-statement!(
-    MANIFEST_ARM,
-    "manifest_state/arm.sql",
-    INT8OID,
-    TEXTOID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID,
-    TEXTOID,
-    TIMESTAMPTZOID
-);
-statement!(
-    MANIFEST_SWITCH_OFF,
-    "manifest_state/switch_off.sql",
-    INT8OID,
-    TIMESTAMPTZOID
-);
-statement!(
-    MANIFEST_RESUME,
-    "manifest_state/resume.sql",
-    INT8OID,
-    TIMESTAMPTZOID
-);
-statement!(
-    MANIFEST_LOCK_STATES,
-    "manifest_state/lock_states.sql",
-    INT8ARRAYOID
-);
-statement!(
-    MANIFEST_MOVE,
-    "manifest_state/move.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TIMESTAMPTZOID
-);
-statement!(
-    MANIFEST_REGROUP,
-    "manifest_state/regroup.sql",
-    INT8OID,
-    TEXTOID
-);
+statement!(ManifestRegroup, "manifest_state/regroup.sql", { manifest_id: INT8OID, group: TEXTOID });
 
 /// How long a manifest is parked before the sweep looks at it, in microseconds.
 const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
@@ -172,12 +140,16 @@ impl NextRun {
 
 /// Locks definitions, in ascending order.
 pub(crate) fn hold_definitions(spi: &Spi, manifests: Vec<i64>) {
-    spi.query(&MANIFEST_HOLD, &[arg(manifests)]);
+    spi.query(ManifestHold {
+        manifest_ids: arg(manifests),
+    });
 }
 
 /// Locks states, in ascending order.
 pub(crate) fn lock(spi: &Spi, manifests: Vec<i64>) {
-    spi.query(&MANIFEST_LOCK_STATES, &[arg(manifests)]);
+    spi.query(ManifestLockStates {
+        manifest_ids: arg(manifests),
+    });
 }
 
 /// Locks what the end of a job, or of its dead letter, may change in manifests, in ascending order.
@@ -191,19 +163,28 @@ pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
     if manifests.is_empty() {
         return manifests;
     }
-    let rows = spi.query(&MANIFEST_BUSY, &[arg(manifests)]);
-    rows.iter().map(|row| row.must(1)).collect()
+    let rows = spi.query(ManifestBusy {
+        manifest_ids: arg(manifests),
+    });
+    rows.iter().collect()
 }
 
 /// Makes a manifest due again that was parked on `reason`.
 pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
     wake::mark(wake::DUE);
-    spi.execute(&MANIFEST_UNPARK, &[arg(manifest_id), arg(reason.as_str())]);
+    spi.execute(ManifestUnpark {
+        manifest_id: arg(manifest_id),
+        reason: arg(reason.as_str()),
+    });
 }
 
 /// Parks a manifest that is switched off; what it was to run next is kept.
 pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
-    if spi.execute(&MANIFEST_SWITCH_OFF, &[arg(manifest_id), arg(now)]) == 0 {
+    if spi.execute(ManifestSwitchOff {
+        manifest_id: arg(manifest_id),
+        now: arg(now),
+    }) == 0
+    {
         let next = NextRun::Parked(ParkedOn::Disabled);
         arm(spi, manifest_id, group, next, now);
     }
@@ -212,50 +193,59 @@ pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestam
 /// Makes a manifest due again that is switched on, if an occurrence came meanwhile.
 pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
     wake::mark(wake::DUE);
-    spi.execute(&MANIFEST_RESUME, &[arg(manifest_id), arg(now)]) > 0
+    spi.execute(ManifestResume {
+        manifest_id: arg(manifest_id),
+        now: arg(now),
+    }) > 0
 }
 
 /// The manifests of groups that are parked because those were disabled.
 pub(crate) fn parked_on_groups(spi: &Spi, groups: Vec<String>) -> Vec<i64> {
-    let rows = spi.query(&MANIFEST_PARKED_GROUP, &[arg(groups)]);
-    rows.iter().map(|row| row.must(1)).collect()
+    let rows = spi.query(ManifestParkedGroup {
+        groups: arg(groups),
+    });
+    rows.iter().collect()
 }
 
 /// Makes manifests due again that were parked because their group was disabled.
 pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
     wake::mark(wake::DUE);
-    spi.query(&MANIFEST_LOCK_STATES, &[arg(manifests.to_vec())]);
-    spi.execute(&MANIFEST_UNPARK_GROUP, &[arg(manifests.to_vec())]);
+    spi.query(ManifestLockStates {
+        manifest_ids: arg(manifests.to_vec()),
+    });
+    spi.execute(ManifestUnparkGroup {
+        manifest_ids: arg(manifests.to_vec()),
+    });
 }
 
 /// Makes manifests due again that have long been parked, in case the end of the reason was missed
 /// (a row deleted by hand); the next cycle parks again those whose reason holds. Returns how many.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
-    spi.execute(
-        &MANIFEST_SWEEP,
-        &[arg(now.plus(-SWEEP_MICROS)), arg(SWEEP_AT_MOST)],
-    )
+    spi.execute(ManifestSweep {
+        parked_before: arg(now.plus(-SWEEP_MICROS)),
+        at_most: arg(SWEEP_AT_MOST),
+    })
 }
 
 /// Keeps a manifest parked on a dead letter until the job that took its place has its outcome.
 pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
-    spi.execute(&MANIFEST_AWAIT, &[arg(manifest_id), arg(now)]);
+    spi.execute(ManifestAwait {
+        manifest_id: arg(manifest_id),
+        now: arg(now),
+    });
 }
 
 /// Sets when a manifest is due, or what it is parked on.
 pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
     wake::mark(wake::DUE);
-    spi.execute(
-        &MANIFEST_ARM,
-        &[
-            arg(manifest_id),
-            arg(group),
-            next.run_at().and_then(arg),
-            next.occurrence().and_then(arg),
-            next.parked_on().map(ParkedOn::as_str).and_then(arg),
-            arg(now),
-        ],
-    );
+    spi.execute(ManifestArm {
+        manifest_id: arg(manifest_id),
+        group: arg(group),
+        next_run_at: next.run_at().and_then(arg),
+        next_scheduled_for: next.occurrence().and_then(arg),
+        parked_on: next.parked_on().map(ParkedOn::as_str).and_then(arg),
+        now: arg(now),
+    });
 }
 
 /// A next run that is to be at another time than it `was`.
@@ -278,24 +268,28 @@ pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize
         let times: Vec<Option<pg_sys::Datum>> = moves.iter().map(|one| arg(time(one))).collect();
         array_arg(pg_sys::TIMESTAMPTZOID, &times)
     };
-    let arguments = [
-        arg(ids),
-        times(|one| one.was),
-        times(|one| one.run_at),
-        times(|one| one.occurrence),
-        arg(now),
-    ];
-    spi.execute(&MANIFEST_MOVE, &arguments)
+    spi.execute(ManifestMove {
+        manifest_ids: arg(ids),
+        was: times(|one| one.was),
+        next_run_at: times(|one| one.run_at),
+        occurrences: times(|one| one.occurrence),
+        now: arg(now),
+    })
 }
 
 /// Notes that a manifest belongs to a group, which may differ from the one before.
 pub(crate) fn regroup(spi: &Spi, manifest_id: i64, group: &str) {
-    spi.execute(&MANIFEST_REGROUP, &[arg(manifest_id), arg(group)]);
+    spi.execute(ManifestRegroup {
+        manifest_id: arg(manifest_id),
+        group: arg(group),
+    });
 }
 
 /// Whether a manifest that runs once waits for the outcome of that run.
 pub(crate) fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
-    spi.query(&MANIFEST_AWAITS_ONLY_RUN, &[arg(manifest_id)])
-        .len()
+    spi.query(ManifestAwaitsOnlyRun {
+        manifest_id: arg(manifest_id),
+    })
+    .len()
         == 1
 }

@@ -7,7 +7,7 @@ use crate::scope::Object;
 use crate::server::call::sql_function;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
-use crate::server::table::attribute;
+use crate::server::spi::attribute;
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, pg_guard, pg_sys};
 use std::ffi::CStr;
 

@@ -1,14 +1,11 @@
 //! Cancelling: jobs that wait end at once, the workers of the others are asked to stop.
 
 use super::ending::Ending;
-use super::{cut, end, ended, settle};
+use super::{GivenUp, cut, end, given_up};
 use crate::columns::Outcome;
 use crate::group::require_known;
 use crate::lease;
 use crate::lease::Overdue;
-use crate::limit;
-use crate::limit::Shared;
-use crate::manifest_state::job_ended::Ended;
 use crate::metrics;
 use crate::metrics::Stale;
 use crate::scope;
@@ -20,13 +17,11 @@ use crate::server::spi::{Spi, arg, statement};
 use crate::{changes, work_queue};
 use pgrx::Uuid;
 
-statement!(GROUP_JOBS, "outcome/group_jobs.sql", TEXTOID);
-statement!(RUN_FIND, "outcome/run_find.sql", INT8OID);
+statement!(GroupJobs, "outcome/group_jobs.sql", { group: TEXTOID } -> i64);
+statement!(RunFind, "outcome/run_find.sql", { job_id: INT8OID } -> bool);
 statement!(
-    RUN_CANCEL_QUEUED,
-    "outcome/run_cancel_queued.sql",
-    INT8ARRAYOID,
-    TIMESTAMPTZOID
+    RunCancelQueued, "outcome/run_cancel_queued.sql",
+    { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID } -> GivenUp
 );
 
 sql_function!(
@@ -81,8 +76,10 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
     let name = call.name(0, "name")?;
     let count = spi::connected(|spi| {
         require_known(spi, &name)?;
-        let rows = spi.query(&GROUP_JOBS, &[arg(name.as_str())]);
-        let jobs: Vec<i64> = rows.iter().map(|row| row.must(1)).collect();
+        let rows = spi.query(GroupJobs {
+            group: arg(name.as_str()),
+        });
+        let jobs: Vec<i64> = rows.iter().collect();
         Ok(cancel_all(spi, &jobs, Timestamp::now()) as i64)
     })?;
     Ok(call.value(count))
@@ -119,11 +116,11 @@ fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
         if lease::request_cancel(spi, &[job_id]) == 1 {
             return "requested";
         }
-        let found = spi.query(&RUN_FIND, &[arg(job_id)]);
-        if found
-            .first()
-            .expect("an aggregate gives one row")
-            .must::<bool>(1)
+        if spi
+            .query(RunFind {
+                job_id: arg(job_id),
+            })
+            .one()
         {
             return "finished";
         }
@@ -141,14 +138,9 @@ pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
 /// Cancels those of the jobs that wait; returns how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     changes::taken();
-    let rows = spi.query(&RUN_CANCEL_QUEUED, &[arg(job_ids.to_vec()), arg(now)]);
-    metrics::ended_waiting(&rows, 5, Outcome::Cancelled);
-    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, true)).collect();
-    let count = ended.len();
-    settle(spi, ended, now);
-    let freed = rows
-        .iter()
-        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
-    limit::hand_on(spi, freed);
-    count
+    let rows = spi.query(RunCancelQueued {
+        job_ids: arg(job_ids.to_vec()),
+        now: arg(now),
+    });
+    given_up(spi, rows.iter().collect(), Outcome::Cancelled, now)
 }

@@ -16,6 +16,7 @@ mod completion;
 mod ending;
 mod release;
 
+use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
 use crate::error::Result;
 use crate::lease;
@@ -30,7 +31,7 @@ use crate::metrics::Stale;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::server::spi::{Spi, SpiRow, arg, array_arg, array_elements, statement};
+use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
 use crate::{changes, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 use ending::{Ending, Failure};
@@ -45,35 +46,36 @@ const LOOKS_AT_MOST: usize = 10;
 pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
 statement!(
-    RUN_FAIL,
-    "outcome/run_fail.sql",
-    INT8ARRAYOID,
-    TEXTARRAYOID,
-    TEXTARRAYOID,
-    TEXTARRAYOID,
-    JSONBARRAYOID,
-    TIMESTAMPTZARRAYOID,
-    TEXTARRAYOID,
-    TIMESTAMPTZOID,
-    BOOLARRAYOID
+    RunFail, "outcome/run_fail.sql",
+    {
+        job_ids: INT8ARRAYOID,
+        states: TEXTARRAYOID,
+        failure_kinds: TEXTARRAYOID,
+        errors: TEXTARRAYOID,
+        details: JSONBARRAYOID,
+        retry_times: TIMESTAMPTZARRAYOID,
+        reasons: TEXTARRAYOID,
+        now: TIMESTAMPTZOID,
+        begun: BOOLARRAYOID,
+    } -> Claimable
+);
+row! {
+    struct Lost {
+        job_id: i64,
+        times: i64,
+    }
+}
+statement!(
+    RunFreeLosses, "outcome/run_free_losses.sql",
+    { job_ids: INT8ARRAYOID, attempts: INT4ARRAYOID } -> Lost
 );
 statement!(
-    RUN_FREE_LOSSES,
-    "outcome/run_free_losses.sql",
-    INT8ARRAYOID,
-    INT4ARRAYOID
+    RunExpireQueued, "outcome/run_expire_queued.sql",
+    { now: TIMESTAMPTZOID, at_most: INT8OID } -> GivenUp
 );
 statement!(
-    RUN_EXPIRE_QUEUED,
-    "outcome/run_expire_queued.sql",
-    TIMESTAMPTZOID,
-    INT8OID
-);
-statement!(
-    UNIQUE_KEY_RELEASE,
-    "outcome/unique_key_release.sql",
-    TEXTARRAYOID,
-    INT8ARRAYOID
+    UniqueKeyRelease, "outcome/unique_key_release.sql",
+    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID }
 );
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
@@ -259,11 +261,14 @@ fn spend_what_is_lost_too_often(
     if job_ids.is_empty() {
         return overdue;
     }
-    let rows = spi.query(&RUN_FREE_LOSSES, &[arg(job_ids), arg(attempts)]);
+    let rows = spi.query(RunFreeLosses {
+        job_ids: arg(job_ids),
+        attempts: arg(attempts),
+    });
     let too_often: HashSet<i64> = rows
         .iter()
-        .filter(|row| row.must::<i64>(2) >= FREE_LOSSES)
-        .map(|row| row.must(1))
+        .filter(|lost| lost.times >= FREE_LOSSES)
+        .map(|lost| lost.job_id)
         .collect();
     for (lease, overdue) in &mut overdue {
         if too_often.contains(&lease.job_id) {
@@ -276,27 +281,45 @@ fn spend_what_is_lost_too_often(
 /// Ends jobs that waited longer than they may; returns how many.
 pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
     changes::taken();
-    let rows = spi.query(&RUN_EXPIRE_QUEUED, &[arg(now), arg(EXPIRE_AT_MOST)]);
-    metrics::ended_waiting(&rows, 5, Outcome::Expired);
-    let ended: Vec<Ended> = rows.iter().map(|row| ended(&row, false, false)).collect();
-    let count = ended.len();
-    settle(spi, ended, now);
-    let freed = rows
-        .iter()
-        .flat_map(|row| Shared::of(row.get(4), row.get(2)));
-    limit::hand_on(spi, freed);
-    count
+    let rows = spi.query(RunExpireQueued {
+        now: arg(now),
+        at_most: arg(EXPIRE_AT_MOST),
+    });
+    given_up(spi, rows.iter().collect(), Outcome::Expired, now)
 }
 
-/// The columns job, manifest and unique key of a job that ended for good.
-fn ended(row: &SpiRow, succeeded: bool, done: bool) -> Ended {
-    Ended {
-        job_id: row.must(1),
-        manifest_id: row.get(2),
-        unique_key: row.get(3),
-        succeeded,
-        done,
+row! {
+    /// A job that ended while it waited.
+    struct GivenUp {
+        job_id: i64,
+        manifest_id: Option<i64>,
+        unique_key: Option<String>,
+        concurrency_key: Option<String>,
+        task: String,
     }
+}
+
+/// What follows when jobs ended while they waited; returns how many.
+fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> usize {
+    metrics::ended_waiting(&jobs, |job| &job.task, outcome);
+    let count = jobs.len();
+    let (ended, freed): (Vec<Ended>, Vec<_>) = jobs
+        .into_iter()
+        .map(|job| {
+            let freed = Shared::of(job.concurrency_key, job.manifest_id);
+            let ended = Ended {
+                job_id: job.job_id,
+                manifest_id: job.manifest_id,
+                unique_key: job.unique_key,
+                succeeded: false,
+                done: outcome == Outcome::Cancelled,
+            };
+            (ended, freed)
+        })
+        .unzip();
+    settle(spi, ended, now);
+    limit::hand_on(spi, freed.into_iter().flatten());
+    count
 }
 
 /// Records attempts that did not complete and all that follows from them.
@@ -308,26 +331,21 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     let column = |value: fn(&Ending) -> Option<pg_sys::Datum>, element| {
         array_arg(element, &endings.iter().map(value).collect::<Vec<_>>())
     };
-    let arguments = [
-        column(|ending| arg(ending.lease.job_id), pg_sys::INT8OID),
-        column(|ending| arg(ending.outcome.state()), pg_sys::TEXTOID),
-        column(
-            |ending| ending.outcome.failure_kind().and_then(arg),
-            pg_sys::TEXTOID,
-        ),
-        column(
-            |ending| ending.error.as_deref().and_then(arg),
-            pg_sys::TEXTOID,
-        ),
-        column(|ending| ending.detail, pg_sys::JSONBOID),
-        column(
+    let text = pg_sys::TEXTOID;
+    let fail = RunFail {
+        job_ids: column(|ending| arg(ending.lease.job_id), pg_sys::INT8OID),
+        states: column(|ending| arg(ending.outcome.state()), text),
+        failure_kinds: column(|ending| ending.outcome.failure_kind().and_then(arg), text),
+        errors: column(|ending| ending.error.as_deref().and_then(arg), text),
+        details: column(|ending| ending.detail, pg_sys::JSONBOID),
+        retry_times: column(
             |ending| ending.retry_at.and_then(arg),
             pg_sys::TIMESTAMPTZOID,
         ),
-        column(|ending| ending.reason.and_then(arg), pg_sys::TEXTOID),
-        arg(now),
-        column(|ending| arg(ending.begun), pg_sys::BOOLOID),
-    ];
+        reasons: column(|ending| ending.reason.and_then(arg), text),
+        now: arg(now),
+        begun: column(|ending| arg(ending.begun), pg_sys::BOOLOID),
+    };
     let counted = endings.iter().map(|ending| metrics::Ended {
         task: &ending.lease.task,
         started_at: ending.lease.started_at,
@@ -339,7 +357,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     endings
         .iter()
         .for_each(|ending| changes::lease_ended(ending.lease.job_id));
-    changes::rows_claimable(&spi.query(&RUN_FAIL, &arguments));
+    changes::rows_claimable(&spi.query(fail));
     if endings
         .iter()
         .any(|ending| ending.retry_at.is_some_and(|at| at > now))
@@ -391,7 +409,10 @@ fn settle(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))
         .unzip();
     if !keys.is_empty() {
-        spi.execute(&UNIQUE_KEY_RELEASE, &[arg(keys), arg(job_ids)]);
+        spi.execute(UniqueKeyRelease {
+            keys: arg(keys),
+            job_ids: arg(job_ids),
+        });
     }
     job_ended::let_manifests_go_on(spi, &ended, now);
 }

@@ -7,17 +7,25 @@ use crate::metrics::Stale;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::server::spi::{arg, statement};
+use crate::server::spi::{arg, row, statement};
 use crate::{changes, wake};
 use pgrx::Uuid;
 
+row! {
+    /// A job that waits again.
+    struct Released {
+        lane_id: i64,
+        priority: i16,
+        job_id: i64,
+        concurrency_key: Option<String>,
+        group_name: String,
+        is_claimable: bool,
+        manifest_id: Option<i64>,
+    }
+}
 statement!(
-    LEASE_RELEASE,
-    "outcome/lease_release.sql",
-    INT8OID,
-    UUIDOID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    LeaseRelease, "outcome/lease_release.sql",
+    { job_id: INT8OID, token: UUIDOID, now: TIMESTAMPTZOID, run_at: TIMESTAMPTZOID } -> Released
 );
 
 sql_function!(trax_release, pg_finfo_trax_release, |call| {
@@ -28,19 +36,23 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     // Also when it is delayed: its place is free.
     wake::mark(wake::WORK | wake::DUE | wake::ENDED);
     let released = spi::connected(|spi| {
-        let arguments = [arg(job_id), arg(token), arg(now), arg(now.plus(delay))];
-        let rows = spi.query(&LEASE_RELEASE, &arguments);
-        let Some(row) = rows.first() else {
+        let release = LeaseRelease {
+            job_id: arg(job_id),
+            token: arg(token),
+            now: arg(now),
+            run_at: arg(now.plus(delay)),
+        };
+        let Some(row) = spi.query(release).first() else {
             // A job that was asked to stop is not queued again: giving it back acknowledges that.
             return Ok(acknowledge_cancel(spi, job_id, token, now, Stale::Release));
         };
-        if row.must(6) {
-            changes::claimable(row.must(1), row.must(2), row.must(3));
+        if row.is_claimable {
+            changes::claimable(row.lane_id, row.priority, row.job_id);
         }
         changes::lease_ended(job_id);
         // Whether it has a limit: the gate is opened at most once too often.
-        changes::group_changed(&row.must::<String>(5));
-        limit::free(spi, Shared::of(row.get(4), row.get(7)), true);
+        changes::group_changed(&row.group_name);
+        limit::free(spi, Shared::of(row.concurrency_key, row.manifest_id), true);
         Ok(true)
     })?;
     Ok(call.value(released))

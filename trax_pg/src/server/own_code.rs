@@ -11,20 +11,36 @@
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::sync::Once;
 
-statement!(FOREIGN_CODE, "server/foreign_code.sql");
-statement!(OWN_TABLES, "server/own_tables.sql");
-statement!(TABLE_PARTS, "server/table_parts.sql", OIDARRAYOID);
+row! {
+    /// A function that runs when a table of ours is written.
+    struct Code {
+        relation: String,
+        object: String,
+        function: String,
+        owner: String,
+        is_trusted: bool,
+        function_oid: pg_sys::Oid,
+    }
+}
+row! {
+    /// What runs when a table is written, as a row of its catalog.
+    struct TablePart {
+        class: pg_sys::Oid,
+        oid: pg_sys::Oid,
+    }
+}
+statement!(ForeignCode, "server/foreign_code.sql" -> Code);
+statement!(OwnTables, "server/own_tables.sql" -> pg_sys::Oid);
+statement!(TableParts, "server/table_parts.sql", { tables: OIDARRAYOID } -> TablePart);
 statement!(
-    CALLED_FUNCTIONS,
-    "server/called_functions.sql",
-    OIDARRAYOID,
-    OIDARRAYOID
+    CalledFunctions, "server/called_functions.sql",
+    { classes: OIDARRAYOID, objects: OIDARRAYOID } -> pg_sys::Oid
 );
 
 sql_function!(
@@ -39,8 +55,15 @@ sql_function!(
 sql_function!(trax_code_of_others, pg_finfo_trax_code_of_others, |call| {
     let mut rows = call.rows();
     spi::connected_anyhow(|spi| {
-        for row in spi.query_latest(&FOREIGN_CODE, &[]).iter() {
-            rows.push(&[1, 2, 3, 4, 5, 6].map(|column| row.datum(column)));
+        for code in spi.query_latest(ForeignCode).iter() {
+            rows.push(&[
+                arg(code.relation),
+                arg(code.object),
+                arg(code.function),
+                arg(code.owner),
+                arg(code.is_trusted),
+                arg(code.function_oid),
+            ]);
         }
         Ok(())
     })?;
@@ -115,8 +138,7 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     LISTEN.call_once(listen);
     // What is changed from here on, or an error, makes the next caller look again.
     LOOK.set(Look::UnderWay);
-    let own = spi.query_latest(&OWN_TABLES, &[]);
-    let tables: Vec<pg_sys::Oid> = own.iter().map(|row| row.must(1)).collect();
+    let tables: Vec<pg_sys::Oid> = spi.query_latest(OwnTables).iter().collect();
     let functions = functions_called(spi, &tables);
     if !functions.is_empty() {
         refuse_foreign(spi)?;
@@ -135,21 +157,32 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
 /// small statements: one for all of it took 7 ms of each new session, planned and run, where these
 /// take 4.
 fn functions_called(spi: &Spi, tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
-    let parts = spi.query_latest(&TABLE_PARTS, &[arg(tables.to_vec())]);
-    let column = |index| -> Vec<pg_sys::Oid> { parts.iter().map(|row| row.must(index)).collect() };
-    let arguments = [arg(column(1)), arg(column(2))];
-    let called = spi.query_latest(&CALLED_FUNCTIONS, &arguments);
-    called.iter().map(|row| row.must(1)).collect()
+    let parts = spi.query_latest(TableParts {
+        tables: arg(tables.to_vec()),
+    });
+    let (classes, objects): (Vec<pg_sys::Oid>, Vec<pg_sys::Oid>) =
+        parts.iter().map(|part| (part.class, part.oid)).unzip();
+    let called = spi.query_latest(CalledFunctions {
+        classes: arg(classes),
+        objects: arg(objects),
+    });
+    called.iter().collect()
 }
 
 /// Refuses when one of the functions belongs to neither a superuser nor the table's owner.
 fn refuse_foreign(spi: &Spi) -> Result<()> {
-    let rows = spi.query_latest(&FOREIGN_CODE, &[]);
-    let Some(row) = rows.first().filter(|row| !row.must::<bool>(5)) else {
+    let first = spi.query_latest(ForeignCode).first();
+    let Some(code) = first.filter(|code| !code.is_trusted) else {
         return Ok(());
     };
     LOOK.set(Look::Needed);
-    let [relation, object, function, owner] = [1, 2, 3, 4].map(|column| row.must::<String>(column));
+    let Code {
+        relation,
+        object,
+        function,
+        owner,
+        ..
+    } = code;
     Err(Error::wrong_state(format!(
         "the table {relation} runs code of role \"{owner}\""
     ))

@@ -8,38 +8,49 @@
 use super::Request;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::wake;
 use pgrx::pg_sys;
 use std::collections::HashMap;
 
-statement!(TOKEN_LIST, "token/list.sql", TEXTOID);
+statement!(TokenList, "token/list.sql", { name: TEXTOID } -> Place);
 statement!(
-    TOKEN_INSERT,
-    "token/insert.sql",
-    TEXTOID,
-    INT4OID,
-    INT4OID,
-    TEXTOID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    TokenInsert, "token/insert.sql",
+    {
+        name: TEXTOID,
+        slot: INT4OID,
+        max_holders: INT4OID,
+        holder: TEXTOID,
+        now: TIMESTAMPTZOID,
+        expires_at: TIMESTAMPTZOID,
+    } -> Granted
 );
 statement!(
-    TOKEN_TAKE_OVER,
-    "token/take_over.sql",
-    TEXTOID,
-    INT4OID,
-    INT4OID,
-    TEXTOID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    TokenTakeOver, "token/take_over.sql",
+    {
+        name: TEXTOID,
+        slot: INT4OID,
+        max_holders: INT4OID,
+        holder: TEXTOID,
+        now: TIMESTAMPTZOID,
+        expires_at: TIMESTAMPTZOID,
+    } -> Granted
 );
 
-/// A token that was granted: the columns of the result.
-pub(super) struct Granted {
-    slot: i32,
-    token: pgrx::Uuid,
-    expires_at: Timestamp,
+row! {
+    /// A token that was granted: the columns of the result.
+    pub(super) struct Granted {
+        slot: i32,
+        token: pgrx::Uuid,
+        expires_at: Timestamp,
+    }
+}
+row! {
+    /// A place that a token has, which may have expired.
+    struct Place {
+        slot: i32,
+        expires_at: Timestamp,
+    }
 }
 
 impl Granted {
@@ -66,8 +77,12 @@ struct Places(HashMap<i32, Timestamp>);
 
 impl Places {
     fn read(spi: &Spi, name: &str) -> Self {
-        let rows = spi.query_latest(&TOKEN_LIST, &[arg(name)]);
-        Self(rows.iter().map(|row| (row.must(1), row.must(2))).collect())
+        let rows = spi.query_latest(TokenList { name: arg(name) });
+        Self(
+            rows.iter()
+                .map(|held| (held.slot, held.expires_at))
+                .collect(),
+        )
     }
 
     fn live(&self, now: Timestamp) -> impl Iterator<Item = (i32, Timestamp)> {
@@ -148,23 +163,29 @@ fn take(
     expired: bool,
     now: Timestamp,
 ) -> Option<Granted> {
-    let arguments = || {
-        [
-            arg(request.name.as_str()),
-            arg(slot),
-            arg(limit),
-            arg(request.holder.as_str()),
-            arg(now),
-            arg(now.plus(request.ttl_micros)),
-        ]
-    };
-    let statements = [expired.then_some(&TOKEN_TAKE_OVER), Some(&TOKEN_INSERT)];
-    statements.into_iter().flatten().find_map(|statement| {
-        let rows = spi.change_latest(statement, &arguments());
-        rows.first().map(|row| Granted {
-            slot: row.must(1),
-            token: row.must(2),
-            expires_at: row.must(3),
+    let name = arg(request.name.as_str());
+    let holder = arg(request.holder.as_str());
+    let (slot, max_holders, granted_at) = (arg(slot), arg(limit), arg(now));
+    let expires_at = arg(now.plus(request.ttl_micros));
+    let taken_over = expired.then(|| {
+        spi.change_latest(TokenTakeOver {
+            name,
+            slot,
+            max_holders,
+            holder,
+            now: granted_at,
+            expires_at,
         })
+    });
+    taken_over.and_then(|rows| rows.first()).or_else(|| {
+        let inserted = spi.change_latest(TokenInsert {
+            name,
+            slot,
+            max_holders,
+            holder,
+            now: granted_at,
+            expires_at,
+        });
+        inserted.first()
     })
 }

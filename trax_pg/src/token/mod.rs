@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::wake;
 use grant::{Granted, Outcome, grant};
 use pgrx::Uuid;
@@ -38,27 +38,22 @@ const SWEEP_AFTER_MICROS: i64 = 60 * 1_000_000;
 const SWEEP_AT_MOST: i64 = 10_000;
 
 statement!(
-    TOKEN_EXTEND,
-    "token/extend.sql",
-    TEXTOID,
-    UUIDOID,
-    TIMESTAMPTZOID,
-    TIMESTAMPTZOID
+    TokenExtend, "token/extend.sql",
+    { name: TEXTOID, token: UUIDOID, now: TIMESTAMPTZOID, expires_at: TIMESTAMPTZOID } -> bool
 );
 statement!(
-    TOKEN_RELEASE,
-    "token/release.sql",
-    TEXTOID,
-    UUIDOID,
-    TIMESTAMPTZOID
+    TokenRelease, "token/release.sql",
+    { name: TEXTOID, token: UUIDOID, now: TIMESTAMPTZOID }
 );
+row! {
+    struct Reached {
+        name: String,
+        slot: i32,
+    }
+}
 statement!(
-    TOKEN_SWEEP,
-    "token/sweep.sql",
-    TIMESTAMPTZOID,
-    TEXTOID,
-    INT4OID,
-    INT8OID
+    TokenSweep, "token/sweep.sql",
+    { expired_before: TIMESTAMPTZOID, name: TEXTOID, slot: INT4OID, at_most: INT8OID } -> Reached
 );
 
 /// Who wants a token of what, for how long.
@@ -115,9 +110,13 @@ sql_function!(trax_extend_token, pg_finfo_trax_extend_token, |call| {
     spi::require_primary()?;
     let extended = spi::connected(|spi| {
         let now = Timestamp::now();
-        let arguments = [arg(name.as_str()), arg(token), arg(now), arg(now.plus(ttl))];
-        let rows = spi.query(&TOKEN_EXTEND, &arguments);
-        let ends_earlier = rows.first().map(|row| row.must::<bool>(1));
+        let extend = TokenExtend {
+            name: arg(name.as_str()),
+            token: arg(token),
+            now: arg(now),
+            expires_at: arg(now.plus(ttl)),
+        };
+        let ends_earlier = spi.query(extend).first();
         if ends_earlier == Some(true) {
             wake::token_freed(&name);
         }
@@ -131,8 +130,12 @@ sql_function!(trax_release_token, pg_finfo_trax_release_token, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     spi::require_primary()?;
     let released = spi::connected(|spi| {
-        let arguments = [arg(name.as_str()), arg(token), arg(Timestamp::now())];
-        Ok(spi.execute(&TOKEN_RELEASE, &arguments) > 0)
+        let release = TokenRelease {
+            name: arg(name.as_str()),
+            token: arg(token),
+            now: arg(Timestamp::now()),
+        };
+        Ok(spi.execute(release) > 0)
     })?;
     if released {
         wake::token_freed(&name);
@@ -147,15 +150,13 @@ static SWEPT_TO: Mutex<Option<(String, i32)>> = Mutex::new(None);
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
     let mut swept_to = SWEPT_TO.lock().unwrap_or_else(PoisonError::into_inner);
     let (name, slot) = swept_to.take().unwrap_or_default();
-    let arguments = [
-        arg(now.plus(-SWEEP_AFTER_MICROS)),
-        arg(name),
-        arg(slot),
-        arg(SWEEP_AT_MOST),
-    ];
-    *swept_to = spi
-        .query(&TOKEN_SWEEP, &arguments)
-        .first()
-        .map(|row| (row.must(1), row.must(2)));
+    let sweep = TokenSweep {
+        expired_before: arg(now.plus(-SWEEP_AFTER_MICROS)),
+        name: arg(name),
+        slot: arg(slot),
+        at_most: arg(SWEEP_AT_MOST),
+    };
+    let reached = spi.query(sweep).first();
+    *swept_to = reached.map(|place| (place.name, place.slot));
     waiter::sweep(spi, SWEEP_AT_MOST);
 }

@@ -34,25 +34,21 @@ const POLL: Duration = Duration::from_millis(500);
 const STAND_BACK: Duration = Duration::from_millis(50);
 
 statement!(
-    WAITER_ADD,
-    "token/waiter_add.sql",
-    TEXTOID,
-    INT4OID,
-    TEXTOID,
-    INT4OID,
-    TIMESTAMPTZOID
+    WaiterAdd, "token/waiter_add.sql",
+    {
+        name: TEXTOID,
+        max_holders: INT4OID,
+        holder: TEXTOID,
+        pid: INT4OID,
+        now: TIMESTAMPTZOID,
+    } -> i64
 );
-statement!(WAITER_LIST, "token/waiter_list.sql", TEXTOID);
-statement!(WAITER_AHEAD, "token/waiter_ahead.sql", TEXTOID, INT8OID);
-statement!(WAITER_LIMIT, "token/waiter_limit.sql", INT8OID);
-statement!(
-    WAITER_SET_LIMIT,
-    "token/waiter_set_limit.sql",
-    TEXTOID,
-    INT4OID
-);
-statement!(WAITER_REMOVE, "token/waiter_remove.sql", INT8ARRAYOID);
-statement!(WAITER_SWEEP, "token/waiter_sweep.sql", INT8OID);
+statement!(WaiterList, "token/waiter_list.sql", { name: TEXTOID } -> i64);
+statement!(WaiterAhead, "token/waiter_ahead.sql", { name: TEXTOID, waiter_id: INT8OID } -> i64);
+statement!(WaiterLimit, "token/waiter_limit.sql", { waiter_id: INT8OID } -> i32);
+statement!(WaiterSetLimit, "token/waiter_set_limit.sql", { name: TEXTOID, max_holders: INT4OID });
+statement!(WaiterRemove, "token/waiter_remove.sql", { waiter_ids: INT8ARRAYOID });
+statement!(WaiterSweep, "token/waiter_sweep.sql", { at_most: INT8OID } -> i64);
 
 sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
     let request = Request::from_call(call)?;
@@ -130,17 +126,14 @@ struct Waiter {
 
 impl Waiter {
     fn join(spi: &Spi, request: &Request) -> Self {
-        let rows = spi.change_latest(
-            &WAITER_ADD,
-            &[
-                arg(request.name.as_str()),
-                arg(request.max_holders),
-                arg(request.holder.as_str()),
-                arg(my_pid()),
-                arg(Timestamp::now()),
-            ],
-        );
-        let id = rows.first().expect("an insert gives its row").must(1);
+        let id = spi.change_latest(WaiterAdd {
+            name: arg(request.name.as_str()),
+            max_holders: arg(request.max_holders),
+            holder: arg(request.holder.as_str()),
+            pid: arg(my_pid()),
+            now: arg(Timestamp::now()),
+        });
+        let id = id.one();
         // Before the row can be seen.
         assert!(
             Lock::TokenWaiter(id).take_for_session(),
@@ -160,8 +153,11 @@ impl Waiter {
     fn look(&self, spi: &Spi, request: &Request) -> Look {
         let mut before = self.id;
         loop {
-            let rows = spi.query_latest(&WAITER_AHEAD, &[arg(request.name.as_str()), arg(before)]);
-            let Some(ahead) = rows.first().map(|row| row.must::<i64>(1)) else {
+            let rows = spi.query_latest(WaiterAhead {
+                name: arg(request.name.as_str()),
+                waiter_id: arg(before),
+            });
+            let Some(ahead) = rows.first() else {
                 break;
             };
             if is_alive(ahead) {
@@ -170,8 +166,10 @@ impl Waiter {
             remove(spi, &[ahead]);
             before = ahead;
         }
-        let rows = spi.query_latest(&WAITER_LIMIT, &[arg(self.id)]);
-        let limit = rows.first().map_or(request.max_holders, |row| row.must(1));
+        let rows = spi.query_latest(WaiterLimit {
+            waiter_id: arg(self.id),
+        });
+        let limit = rows.first().unwrap_or(request.max_holders);
         match grant(spi, request, limit, 0, Timestamp::now()) {
             Outcome::Granted(granted) => {
                 remove(spi, &[self.id]);
@@ -225,11 +223,8 @@ impl Drop for Waiter {
 
 /// How many wait for a name; removes those that are gone.
 pub(super) fn living(spi: &Spi, name: &str) -> usize {
-    let rows = spi.query_latest(&WAITER_LIST, &[arg(name)]);
-    let (living, gone): (Vec<i64>, Vec<i64>) = rows
-        .iter()
-        .map(|row| row.must(1))
-        .partition(|&id| is_alive(id));
+    let rows = spi.query_latest(WaiterList { name: arg(name) });
+    let (living, gone): (Vec<i64>, Vec<i64>) = rows.iter().partition(|&id| is_alive(id));
     if !gone.is_empty() {
         remove(spi, &gone);
     }
@@ -238,24 +233,30 @@ pub(super) fn living(spi: &Spi, name: &str) -> usize {
 
 /// Tells those who wait for a name the limit that a call gave.
 pub(super) fn set_limit(spi: &Spi, request: &Request) {
-    let arguments = [arg(request.name.as_str()), arg(request.max_holders)];
-    if spi.change_latest(&WAITER_SET_LIMIT, &arguments).len() > 0 {
+    let set = WaiterSetLimit {
+        name: arg(request.name.as_str()),
+        max_holders: arg(request.max_holders),
+    };
+    if spi.change_latest(set).len() > 0 {
         wake::token_freed(&request.name);
     }
 }
 
 /// Removes waiters of any name that are gone.
 pub(super) fn sweep(spi: &Spi, at_most: i64) {
-    let rows = spi.query_latest(&WAITER_SWEEP, &[arg(at_most)]);
-    let ids = rows.iter().map(|row| row.must(1));
-    let gone: Vec<i64> = ids.filter(|&id| !is_alive(id)).collect();
+    let rows = spi.query_latest(WaiterSweep {
+        at_most: arg(at_most),
+    });
+    let gone: Vec<i64> = rows.iter().filter(|&id| !is_alive(id)).collect();
     if !gone.is_empty() {
         remove(spi, &gone);
     }
 }
 
 fn remove(spi: &Spi, ids: &[i64]) {
-    spi.change_latest(&WAITER_REMOVE, &[arg(ids.to_vec())]);
+    spi.change_latest(WaiterRemove {
+        waiter_ids: arg(ids.to_vec()),
+    });
 }
 
 /// Whether the session of a waiter still waits.

@@ -24,7 +24,7 @@ use crate::memory;
 use crate::memory::{Gate, LanesState, Section};
 use crate::scope::Scope;
 use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, statement};
+use crate::server::spi::{Spi, row, statement};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -41,7 +41,14 @@ const KEEP_TIMES: u32 = 20;
 /// Lanes whose names a session keeps.
 const NAMES: usize = 65_536;
 
-statement!(LANE_GROUPS, "claim/lane_groups.sql");
+row! {
+    struct LaneGroup {
+        name: String,
+        priority: i16,
+        enabled: bool,
+    }
+}
+statement!(LaneGroups, "claim/lane_groups.sql" -> LaneGroup);
 
 /// The group and the task of a lane.
 pub(super) struct Lane {
@@ -170,10 +177,10 @@ impl Groups {
 
     fn read(spi: &Spi) -> Self {
         // Also in REPEATABLE READ: what is read outlives the transaction.
-        let rows = spi.query_latest(&LANE_GROUPS, &[]);
+        let rows = spi.query_latest(LaneGroups);
         let special: HashMap<_, _> = rows
             .iter()
-            .map(|row| (row.must(1), (row.must(2), row.must(3))))
+            .map(|row| (row.name, (row.priority, row.enabled)))
             .collect();
         let priorities = special.values().map(|&(priority, _)| priority);
         let highest = priorities.max().unwrap_or(0);

@@ -20,17 +20,30 @@ use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use object::Object;
 use order::in_order;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
-statement!(MANIFEST_SNAPSHOT, "manifest/snapshot.sql", TEXTOID);
-statement!(GROUP_SNAPSHOT, "manifest/group_snapshot.sql", TEXTOID);
-statement!(MANIFEST_PRUNABLE, "manifest/prunable.sql", TEXTARRAYOID);
-statement!(MANIFEST_LOCK_NAMED, "manifest/lock_named.sql", TEXTARRAYOID);
-statement!(GROUP_PRUNABLE, "manifest/group_prunable.sql", TEXTARRAYOID);
+row! {
+    /// A column of what is stored, as JSON text.
+    struct Member {
+        key: String,
+        value: String,
+    }
+}
+row! {
+    struct Prunable {
+        manifest_id: i64,
+        name: String,
+    }
+}
+statement!(ManifestSnapshot, "manifest/snapshot.sql", { name: TEXTOID } -> Member);
+statement!(GroupSnapshot, "manifest/group_snapshot.sql", { name: TEXTOID } -> Member);
+statement!(ManifestPrunable, "manifest/prunable.sql", { kept: TEXTARRAYOID } -> Prunable);
+statement!(ManifestLockNamed, "manifest/lock_named.sql", { names: TEXTARRAYOID } -> i64);
+statement!(GroupPrunable, "manifest/group_prunable.sql", { kept: TEXTARRAYOID } -> String);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     let document = call
@@ -138,12 +151,11 @@ struct Gone {
 impl Gone {
     fn find(spi: &Spi, groups: &[group::Settings], manifests: &[Entry]) -> Self {
         let kept: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-        let rows = spi.query(&GROUP_PRUNABLE, &[arg(kept)]);
-        let groups = rows.iter().map(|row| group::Settings::none(row.must(1)));
-        let groups = groups.collect();
+        let rows = spi.query(GroupPrunable { kept: arg(kept) });
+        let groups = rows.iter().map(group::Settings::none).collect();
         let kept: Vec<String> = manifests.iter().map(|entry| entry.name.clone()).collect();
-        let rows = spi.query(&MANIFEST_PRUNABLE, &[arg(kept)]);
-        let manifests = rows.iter().map(|row| (row.must(1), row.must(2))).collect();
+        let rows = spi.query(ManifestPrunable { kept: arg(kept) });
+        let manifests = rows.iter().map(|row| (row.manifest_id, row.name)).collect();
         Self { groups, manifests }
     }
 }
@@ -195,9 +207,9 @@ fn apply_groups(
             actions.push(unchanged("group", name));
             continue;
         }
-        let before = snapshot(spi, &GROUP_SNAPSHOT, &name);
+        let before = group_snapshot(spi, &name);
         group::store(spi, settings, now);
-        let after = snapshot(spi, &GROUP_SNAPSHOT, &name);
+        let after = group_snapshot(spi, &name);
         actions.push(compared("group", name, before, after));
     }
     for settings in &gone.groups {
@@ -221,8 +233,8 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
     let changing = changing.map(|(entry, _)| entry.name.clone());
     let gone = gone.manifests.iter().map(|(_, name)| name.clone());
     let names: Vec<String> = changing.chain(gone).collect();
-    let rows = spi.query(&MANIFEST_LOCK_NAMED, &[arg(names)]);
-    let ids = rows.iter().map(|row| row.must(1)).chain(unparked.to_vec());
+    let rows = spi.query(ManifestLockNamed { names: arg(names) });
+    let ids = rows.iter().chain(unparked.to_vec());
     manifest_state::hold(spi, ids.collect());
     same
 }
@@ -230,7 +242,7 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
 /// Whether storing a manifest would change nothing: it is stored and undone, so that no lock stays.
 /// One that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
-    if snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name).is_empty() {
+    if manifest_snapshot(spi, &entry.name).is_empty() {
         return false;
     }
     let stored = kept_if(|| Ok((store_manifest(spi, entry, now)?, false)));
@@ -250,9 +262,9 @@ fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     pgrx::check_for_interrupts!();
     let about = |error: Error| error.about(&entry.name);
     let change = entry.change(spi, now).map_err(about)?;
-    let before = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
+    let before = manifest_snapshot(spi, &entry.name);
     schedule(spi, &change).map_err(about)?;
-    let after = snapshot(spi, &MANIFEST_SNAPSHOT, &entry.name);
+    let after = manifest_snapshot(spi, &entry.name);
     Ok(compared("manifest", entry.name.clone(), before, after))
 }
 
@@ -291,9 +303,18 @@ fn prune_missing(spi: &Spi, gone: Vec<(i64, String)>, now: Timestamp) -> Result<
 /// What is stored, as names and JSON texts; empty when there is nothing.
 type Snapshot = BTreeMap<String, String>;
 
-fn snapshot(spi: &Spi, statement: &spi::Statement, name: &str) -> Snapshot {
-    let rows = spi.query(statement, &[arg(name)]);
-    rows.iter().map(|row| (row.must(1), row.must(2))).collect()
+fn group_snapshot(spi: &Spi, name: &str) -> Snapshot {
+    let rows = spi.query(GroupSnapshot { name: arg(name) });
+    rows.iter()
+        .map(|member| (member.key, member.value))
+        .collect()
+}
+
+fn manifest_snapshot(spi: &Spi, name: &str) -> Snapshot {
+    let rows = spi.query(ManifestSnapshot { name: arg(name) });
+    rows.iter()
+        .map(|member| (member.key, member.value))
+        .collect()
 }
 
 fn compared(kind: &'static str, name: String, before: Snapshot, after: Snapshot) -> Action {

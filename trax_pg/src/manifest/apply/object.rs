@@ -5,11 +5,12 @@ use crate::server::call::checked_name;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
+use pgrx::datum::Interval;
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Map, Value};
 
-statement!(TEXT_INTERVAL, "manifest/text_interval.sql", TEXTOID);
-statement!(TEXT_TIME, "manifest/text_time.sql", TEXTOID);
+statement!(TextInterval, "manifest/text_interval.sql", { text: TEXTOID } -> Interval);
+statement!(TextTime, "manifest/text_time.sql", { text: TEXTOID } -> Timestamp);
 
 /// A JSON object of the document whose members are known by name; a null member is one that is left
 /// out.
@@ -107,11 +108,11 @@ impl<'a> Object<'a> {
         };
         let words = "an interval such as \"5 min\"";
         let (datum, micros) = spi::isolated(|| {
-            let rows = spi.query(&TEXT_INTERVAL, &[arg(text.as_str())]);
-            let row = rows
-                .first()
-                .expect("a select without a table gives one row");
-            let interval: pgrx::datum::Interval = row.must(1);
+            let interval = spi
+                .query(TextInterval {
+                    text: arg(text.as_str()),
+                })
+                .one();
             let micros = crate::server::clock::interval_micros(&interval);
             Ok((arg(interval), micros))
         })
@@ -131,8 +132,12 @@ impl<'a> Object<'a> {
             return Ok(None);
         };
         spi::isolated(|| {
-            let rows = spi.query(&TEXT_TIME, &[arg(text.as_str())]);
-            Ok(rows.first().and_then(|row| row.get(1)))
+            let time = spi
+                .query(TextTime {
+                    text: arg(text.as_str()),
+                })
+                .one();
+            Ok(Some(time))
         })
         .map_err(|_| {
             wrong_type(

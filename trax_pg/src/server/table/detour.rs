@@ -5,7 +5,8 @@
 //! the inserter evaluates. All else that an administrator may have added is the executor's doing,
 //! and needs a statement.
 
-use super::{Table, attribute, relation_oid};
+use super::{Table, relation_oid};
+use crate::server::spi::attribute;
 use pgrx::{pg_guard, pg_sys};
 use std::cell::RefCell;
 use std::ffi::CStr;

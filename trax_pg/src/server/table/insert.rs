@@ -1,9 +1,10 @@
 //! Adding: many rows at once, into a table and its indexes.
 
+use super::Table;
 use super::detour::{has_checks_of_others, not_null};
-use super::{Table, attribute};
 use crate::error::Error;
 use crate::server::spi;
+use crate::server::spi::attribute;
 use pgrx::pg_sys;
 use std::marker::PhantomData;
 
@@ -149,7 +150,7 @@ impl<'table> Inserter<'table> {
                         (!is_null).then(|| *(**slot).tts_values.add(column))
                     })
                     .collect();
-                if spi.execute(statement, &values) != 1 {
+                if spi.execute(statement.with(&values)) != 1 {
                     return Err(suppressed(&table));
                 }
             }

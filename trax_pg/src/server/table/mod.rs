@@ -187,7 +187,7 @@ impl Table {
         let place = Some(pg_sys::Datum::from(&raw mut tid));
         let deleted = spi::connected(|spi| {
             let statement = spi::kept(&sql, &[pg_sys::TIDOID]);
-            Ok(spi.change_latest(statement, &[place]).len())
+            Ok(spi.change_latest(statement.with(&[place])).len())
         });
         match deleted {
             Ok(1) => Taken::Yes,
@@ -271,20 +271,6 @@ impl Taken {
             pg_sys::TM_Result::TM_BeingModified | pg_sys::TM_Result::TM_WouldBlock => Self::Busy,
             _ => Self::No,
         }
-    }
-}
-
-/// The attribute at `index`, from 0, which the descriptor has.
-pub(crate) unsafe fn attribute(
-    shape: pg_sys::TupleDesc,
-    index: usize,
-) -> *const pg_sys::FormData_pg_attribute {
-    // SAFETY: as the caller says, the descriptor has this attribute.
-    unsafe {
-        #[cfg(not(feature = "pg18"))]
-        return (*shape).attrs.as_ptr().add(index);
-        #[cfg(feature = "pg18")]
-        return pg_sys::TupleDescAttr(shape, index as i32);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::detour::has_checks_of_others;
 use super::insert::insert_into_indexes;
-use super::{Table, Taken, View, attribute};
+use super::{Table, Taken, View};
 use crate::server::spi;
+use crate::server::spi::attribute;
 use pgrx::pg_sys;
 
 /// Changes rows that no other transaction has.
@@ -148,7 +149,7 @@ impl<'table> Updater<'table> {
         );
         let updated = spi::connected(|spi| {
             let statement = spi::kept(&sql, &types);
-            Ok(spi.change_latest(statement, &arguments).len())
+            Ok(spi.change_latest(statement.with(&arguments)).len())
         });
         match updated {
             Ok(1) => Taken::Yes,

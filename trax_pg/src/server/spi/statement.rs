@@ -1,0 +1,268 @@
+//! Statements of `sql/query`, whose parameters have names there: `$job_id`.
+
+use super::row::{Expected, Row, difference, found};
+use pgrx::pg_sys;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// One statement, planned on first use in each backend.
+pub(crate) struct Statement {
+    file: &'static str,
+    sql: &'static str,
+    /// In the order of their numbers.
+    parameters: &'static [Parameter],
+    columns: fn() -> Option<Vec<Expected>>,
+    plan: AtomicPtr<pg_sys::_SPI_plan>,
+}
+
+/// The name of a parameter and its type.
+pub(crate) type Parameter = (&'static str, pg_sys::Oid);
+
+impl Statement {
+    pub(crate) const fn new(
+        file: &'static str,
+        sql: &'static str,
+        parameters: &'static [Parameter],
+        columns: fn() -> Option<Vec<Expected>>,
+    ) -> Self {
+        Self {
+            file,
+            sql,
+            parameters,
+            columns,
+            plan: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    pub(super) fn parameters(&self) -> usize {
+        self.parameters.len()
+    }
+
+    pub(super) fn file(&self) -> &'static str {
+        self.file
+    }
+
+    /// SPI is connected.
+    pub(super) fn plan(&self) -> pg_sys::SPIPlanPtr {
+        let kept = self.plan.load(Ordering::Relaxed);
+        if !kept.is_null() {
+            return kept;
+        }
+        let names: Vec<&str> = self.parameters.iter().map(|&(name, _)| name).collect();
+        let sql = numbered(self.sql, &names).unwrap_or_else(|found| self.refuse(&found));
+        let sql = CString::new(sql).expect("a statement of ours has no zero byte");
+        let mut types: Vec<pg_sys::Oid> = self.parameters.iter().map(|&(_, oid)| oid).collect();
+        // SAFETY: SPI is connected (only `Spi` calls this); the text and types outlive the call,
+        // and a kept plan outlives the connection. A plan has one source, that of its statement.
+        unsafe {
+            let plan = pg_sys::SPI_prepare_cursor(
+                sql.as_ptr(),
+                types.len() as i32,
+                types.as_mut_ptr(),
+                pg_sys::CURSOR_OPT_GENERIC_PLAN as i32,
+            );
+            assert!(!plan.is_null(), "{} prepares", self.file);
+            if let Some(expected) = (self.columns)() {
+                let sources = pg_sys::SPI_plan_get_plan_sources(plan);
+                let source: *mut pg_sys::CachedPlanSource = pg_sys::list_nth(sources, 0).cast();
+                if let Some(difference) = difference(&expected, &found((*source).resultDesc)) {
+                    self.refuse(&difference);
+                }
+            }
+            pg_sys::SPI_keepplan(plan);
+            self.plan.store(plan, Ordering::Relaxed);
+            plan
+        }
+    }
+
+    /// The statement with its arguments by number.
+    pub(crate) fn with<'arguments>(
+        &'static self,
+        arguments: &'arguments [Option<pg_sys::Datum>],
+    ) -> Numbered<'arguments> {
+        Numbered {
+            statement: self,
+            arguments,
+        }
+    }
+
+    /// Raises an internal error: the statement and what uses it differ.
+    fn refuse(&self, found: &str) -> ! {
+        panic!("the statement {} {found}", self.file)
+    }
+}
+
+/// A statement with its arguments, each by its name.
+pub(crate) trait Query: Sized {
+    type Row: Row;
+
+    fn statement(&self) -> &'static Statement;
+
+    /// Gives the arguments in the order of their numbers to `run`.
+    fn run<T>(self, run: impl FnOnce(&[Option<pg_sys::Datum>]) -> T) -> T;
+}
+
+/// Declares a statement: the struct of its arguments, its file in `sql/query`, the types of its
+/// parameters, and the row that it returns where one is read.
+macro_rules! statement {
+    (
+        $name:ident, $file:literal
+        $(, { $($parameter:ident: $type:ident),* $(,)? })?
+        $(-> $row:ty)?
+    ) => {
+        $crate::server::spi::statement!(@arguments $name $({ $($parameter),* })?);
+
+        impl $crate::server::spi::Query for $name {
+            type Row = $crate::server::spi::statement!(@row $($row)?);
+
+            fn statement(&self) -> &'static $crate::server::spi::Statement {
+                static STATEMENT: $crate::server::spi::Statement =
+                    $crate::server::spi::Statement::new(
+                        $file,
+                        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/", $file)),
+                        &[$($((stringify!($parameter), ::pgrx::pg_sys::$type)),*)?],
+                        <<$name as $crate::server::spi::Query>::Row as $crate::server::spi::Row>::columns,
+                    );
+                &STATEMENT
+            }
+
+            fn run<T>(self, run: impl FnOnce(&[Option<::pgrx::pg_sys::Datum>]) -> T) -> T {
+                run(&[$($(self.$parameter),*)?])
+            }
+        }
+    };
+    (@arguments $name:ident) => {
+        struct $name;
+    };
+    (@arguments $name:ident { $($parameter:ident),* }) => {
+        struct $name {
+            $($parameter: Option<::pgrx::pg_sys::Datum>),*
+        }
+    };
+    (@row) => { () };
+    (@row $row:ty) => { $row };
+}
+pub(crate) use statement;
+
+/// A statement of [`kept`] with its arguments.
+pub(crate) struct Numbered<'arguments> {
+    statement: &'static Statement,
+    arguments: &'arguments [Option<pg_sys::Datum>],
+}
+
+impl Query for Numbered<'_> {
+    type Row = ();
+
+    fn statement(&self) -> &'static Statement {
+        self.statement
+    }
+
+    fn run<T>(self, run: impl FnOnce(&[Option<pg_sys::Datum>]) -> T) -> T {
+        run(self.arguments)
+    }
+}
+
+thread_local! {
+    static KEPT: RefCell<HashMap<String, &'static Statement>> = RefCell::default();
+}
+
+/// A statement whose text follows from the columns of a table of ours; there are few, and each is
+/// kept.
+pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
+    if let Some(kept) = KEPT.with_borrow(|kept| kept.get(sql).copied()) {
+        return kept;
+    }
+    let text: &'static str = Box::leak(sql.to_owned().into_boxed_str());
+    let parameters: Vec<Parameter> = types.iter().map(|&oid| (BY_NUMBER, oid)).collect();
+    let parameters: &'static [Parameter] = Box::leak(parameters.into_boxed_slice());
+    let statement: &'static Statement = Box::leak(Box::new(Statement::new(
+        text,
+        text,
+        parameters,
+        <() as Row>::columns,
+    )));
+    KEPT.with_borrow_mut(|kept| kept.insert(sql.to_owned(), statement));
+    statement
+}
+
+/// The name of a parameter that has only its number.
+const BY_NUMBER: &str = "";
+
+/// The text with a number for each name, or what is wrong with it. Comments are left out, and what
+/// stands in quotes stays as it is.
+fn numbered(sql: &str, names: &[&str]) -> Result<String, String> {
+    let mut text = String::with_capacity(sql.len());
+    let mut met = vec![false; names.len()];
+    let mut rest = sql;
+    while let Some(at) = rest.find(['$', '\'', '"', '-']) {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = if rest.starts_with("--") {
+            let length = rest.find('\n').unwrap_or(rest.len());
+            rest = &rest[length..];
+            continue;
+        } else if rest.starts_with(['\'', '"']) {
+            let quote = &rest[..1];
+            rest[1..].find(quote).ok_or("has an open quote")? + 2
+        } else if rest.starts_with('$') && !rest[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let length = rest[1..].find(|c| !is_part(c)).unwrap_or(rest.len() - 1);
+            let name = &rest[1..=length];
+            let place = names
+                .iter()
+                .position(|known| *known == name && name != BY_NUMBER);
+            let place = place.ok_or_else(|| format!("has a parameter ${name} without a value"))?;
+            met[place] = true;
+            text.push_str(&format!("${}", place + 1));
+            rest = &rest[1 + length..];
+            continue;
+        } else {
+            1
+        };
+        text.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    text.push_str(rest);
+    match names
+        .iter()
+        .zip(met)
+        .find(|(name, met)| !met && **name != BY_NUMBER)
+    {
+        Some((name, _)) => Err(format!("has no parameter ${name}")),
+        None => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbered;
+
+    #[test]
+    fn parameters_get_their_numbers_by_name() {
+        let sql = "-- $who's\nselect $b, '$a', \"$a\", 1 - $a::int -- $c\nwhere x = $b";
+        let text = numbered(sql, &["a", "b"]).expect("it is whole");
+        assert_eq!(
+            text,
+            "\nselect $2, '$a', \"$a\", 1 - $1::int \nwhere x = $2"
+        );
+    }
+
+    #[test]
+    fn a_parameter_that_one_side_does_not_know_is_refused_by_name() {
+        let said = numbered("select $a, $ab", &["a"]);
+        assert_eq!(said, Err("has a parameter $ab without a value".to_owned()));
+        let said = numbered("select $a", &["a", "ab"]);
+        assert_eq!(said, Err("has no parameter $ab".to_owned()));
+        assert!(numbered("select '$a", &[]).is_err());
+    }
+
+    #[test]
+    fn a_text_that_was_made_keeps_its_numbers() {
+        assert_eq!(
+            numbered("x = $1 - $12", &["", ""]).as_deref(),
+            Ok("x = $1 - $12")
+        );
+    }
+}
