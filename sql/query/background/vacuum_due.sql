@@ -1,7 +1,7 @@
 -- The queue and the leases: whether what is dead is worth a vacuum, of which $dead_rows are, and
--- whether one is under way; the dead rows, and the vacuums that came to their end. A crash makes the
--- server forget what is dead: what is large then is vacuumed once, where the server counts and notes
--- that.
+-- whether one is under way; the dead rows, and the vacuums that came to their end. A crash makes
+-- the server forget what is dead: what is large then is vacuumed once, where the server counts and
+-- notes that.
 select
     c.relname::text as name,
     pg_catalog.pg_stat_get_dead_tuples(c.oid) >= $dead_rows + pg_catalog.pg_stat_get_live_tuples(c.oid) / 5
