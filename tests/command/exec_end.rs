@@ -312,3 +312,32 @@ while true; do sleep 0.1; done";
     worker.ends(PATIENCE).await;
     ends(&program, PATIENCE).await;
 }
+
+#[tokio::test]
+async fn a_guard_that_is_stopped_or_ended_while_a_program_runs_is_replaced_at_once() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("replaced-guard");
+    let body = "read input; echo $$ > \"$DIR/own\"; mv \"$DIR/own\" \"$DIR/pid\"
+while true; do sleep 0.1; done";
+    let exec = program(&files, "worker.sh", body);
+    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
+    command.env("DIR", files.path());
+    let mut worker = Process::start(command);
+    execute(&client, "select trax.enqueue('t', '1')").await;
+    let program = program_in(&files.path().join("pid"), &worker).await;
+    for number in ["STOP", "KILL"] {
+        let old = guard_of(&worker).await;
+        send_signal(number, old);
+        eventually("another guard", PATIENCE, async || {
+            match children(worker.id(), "trax-guard")[..] {
+                [guard] if guard != old => Ok(()),
+                ref seen => Err(format!("{number} {seen:?}")),
+            }
+        })
+        .await;
+    }
+    send_signal("KILL", worker.id());
+    worker.ends(PATIENCE).await;
+    ends(&program, PATIENCE).await;
+}

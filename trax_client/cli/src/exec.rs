@@ -13,6 +13,7 @@
 //! same way, so that nothing runs beside the next attempt. No program outlives the worker, however
 //! that ends.
 
+use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
@@ -139,6 +140,11 @@ impl Program {
             note(&ctx, "standard output beyond 1 MiB is discarded");
         }
         judge(status, &out, &err, self.retry_delay)
+    }
+
+    /// Has a guard beside the programs; never returns.
+    pub(crate) async fn keep_guard(&self) -> Infallible {
+        self.running.keep_guard().await
     }
 
     /// Kills every program that still runs: the net under handlers that were left behind.

@@ -5,8 +5,8 @@
 //! socket is closed, this process has ended: what still runs then gets SIGTERM, and SIGKILL after
 //! the grace. The guard ends when they have ended, and at once when nothing runs.
 //!
-//! Nothing waits for it. A guard that hangs accepts no more after some hundred messages, and is
-//! replaced like one that was killed.
+//! Nothing waits for it. A guard that was killed or stopped is replaced at once, by SIGCHLD; one
+//! that hangs for another reason when it accepts no more, after some hundred messages.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -87,8 +87,10 @@ impl Guard {
 
     /// Starts another guard when this one was ended or hangs.
     pub(crate) fn renew(&mut self, running: &HashSet<i32>) {
-        let is_needed = self.must_restart || matches!(self.process.try_wait(), Ok(Some(_)));
-        if is_needed && let Ok(guard) = Guard::start(self.grace, running) {
+        let has_ended = matches!(self.process.try_wait(), Ok(Some(_)));
+        if (self.must_restart || has_ended || is_stopped(&self.process))
+            && let Ok(guard) = Guard::start(self.grace, running)
+        {
             std::mem::replace(self, guard).dismiss();
         }
     }
@@ -129,6 +131,17 @@ impl Guard {
     /// A guard that does not accept the message is replaced before the next program.
     fn send(&mut self, kind: u8, group: i32) {
         self.must_restart |= !try_send(&self.socket, &message(kind, group));
+    }
+}
+
+/// Whether a child was stopped and does not go on.
+fn is_stopped(child: &Child) -> bool {
+    let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: writes to `seen` alone, for which all zero is a value: nothing was seen.
+    unsafe {
+        let mut seen: libc::siginfo_t = std::mem::zeroed();
+        let asked = libc::waitid(libc::P_PID, child.id(), &raw mut seen, flags);
+        asked == 0 && seen.si_pid() != 0
     }
 }
 

@@ -185,7 +185,10 @@ async fn hold(
         Ok(child) => {
             let group = running.enter(child.id());
             let attending = attend(child, group, &guard, signals, arguments.grace);
-            let (status, lost) = attending.await?;
+            let (status, lost) = tokio::select! {
+                ended = attending => ended?,
+                never = running.keep_guard() => match never {},
+            };
             (report.exit_code, report.signal) = (status.code(), status.signal());
             let outcome = if lost { Outcome::Lost } else { Outcome::Ended };
             (outcome, exit_code(status))

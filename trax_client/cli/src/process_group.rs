@@ -2,10 +2,13 @@
 //! with it. None outlives this process, however it ends: see `guard`.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::process::Command;
+use tokio::signal::unix;
+use tokio::signal::unix::SignalKind;
 
 use crate::guard::Guard;
 use crate::signal::{is_there, signal};
@@ -50,6 +53,22 @@ impl Groups {
     fn lock(&self) -> MutexGuard<'_, Running> {
         // No code panics under the lock; the set is whole even if it did.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a guard for as long as it is polled, also when somebody ends it or stops it. Never
+    /// returns.
+    pub(crate) async fn keep_guard(&self) -> Infallible {
+        // Of every child: without it the next program sees to a guard.
+        let Ok(mut changes) = unix::signal(SignalKind::child()) else {
+            return std::future::pending().await;
+        };
+        loop {
+            changes.recv().await;
+            let Running { groups, guard } = &mut *self.lock();
+            if let Some(guard) = guard {
+                guard.renew(groups);
+            }
+        }
     }
 
     /// Gives a program that is about to be started a group of its own.

@@ -164,7 +164,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             worker = worker.handle(task, handler.clone());
         }
     }
-    let summary = worker.run().await;
+    let summary = tokio::select! {
+        summary = worker.run() => summary,
+        never = program.keep_guard() => match never {},
+    };
     program.kill_all();
     let summary = summary?;
     if arguments.json {
