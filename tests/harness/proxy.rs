@@ -3,7 +3,7 @@
 //! swallows every packet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -13,21 +13,53 @@ use tokio::task::JoinHandle;
 /// A running proxy in front of one server; it ends when this is dropped.
 pub struct Proxy {
     port: u16,
-    left: Arc<AtomicI64>,
+    cut: Arc<Cut>,
     task: JoinHandle<()>,
+}
+
+/// In place of which message a connection is cut, once.
+enum Cut {
+    /// So many are left until then.
+    At(AtomicI64),
+    /// The first one from the server with these bytes.
+    Answer(Vec<u8>, AtomicBool),
+}
+
+impl Cut {
+    fn strikes(&self, message: &[u8], from_server: bool) -> bool {
+        match self {
+            Cut::At(left) => left.fetch_sub(1, Ordering::SeqCst) == 1,
+            Cut::Answer(text, done) => {
+                from_server
+                    && message.windows(text.len()).any(|part| part == text)
+                    && !done.swap(true, Ordering::SeqCst)
+            }
+        }
+    }
 }
 
 impl Proxy {
     /// Cuts the connection whose message is number `cut_at` of all, in either direction, in place
     /// of passing that message on; from then on it passes everything.
     pub async fn before(server_port: u16, cut_at: i64) -> Self {
+        Self::cutting(server_port, Cut::At(AtomicI64::new(cut_at))).await
+    }
+
+    /// Cuts the first connection on which an answer holds `text`, in place of passing it on. The
+    /// server sends a short answer after its commit.
+    pub async fn before_answer(server_port: u16, text: &str) -> Self {
+        let cut = Cut::Answer(text.into(), AtomicBool::new(false));
+        Self::cutting(server_port, cut).await
+    }
+
+    async fn cutting(server_port: u16, cut: Cut) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
             .expect("a port is free");
         let port = listener.local_addr().expect("it has an address").port();
-        let left = Arc::new(AtomicI64::new(cut_at));
-        let task = tokio::spawn(accept(listener, server_port, Arc::clone(&left)));
-        Proxy { port, left, task }
+        let cut = Arc::new(cut);
+        let task = tokio::spawn(accept(listener, server_port, Arc::clone(&cut)));
+        Proxy { port, cut, task }
     }
 
     /// Where it listens, on 127.0.0.1.
@@ -37,7 +69,10 @@ impl Proxy {
 
     /// Whether it has cut a connection.
     pub fn has_cut(&self) -> bool {
-        self.left.load(Ordering::SeqCst) <= 0
+        match &*self.cut {
+            Cut::At(left) => left.load(Ordering::SeqCst) <= 0,
+            Cut::Answer(_, done) => done.load(Ordering::SeqCst),
+        }
     }
 }
 
@@ -47,7 +82,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server_port: u16, left: Arc<AtomicI64>) {
+async fn accept(listener: TcpListener, server_port: u16, wanted: Arc<Cut>) {
     while let Ok((client, _)) = listener.accept().await {
         let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else {
             continue;
@@ -60,10 +95,10 @@ async fn accept(listener: TcpListener, server_port: u16, left: Arc<AtomicI64>) {
             (from_client, to_server, true),
             (from_server, to_client, false),
         ] {
-            let (left, cut, mut is_cut) = (Arc::clone(&left), Arc::clone(&cut), is_cut.clone());
+            let (wanted, cut, mut is_cut) = (Arc::clone(&wanted), Arc::clone(&cut), is_cut.clone());
             tokio::spawn(async move {
                 tokio::select! {
-                    () = pass(from, to, is_first, &left) => {}
+                    () = pass(from, to, is_first, &wanted) => {}
                     _ = is_cut.wait_for(|cut| *cut) => {}
                 }
                 // Both directions end together, as those of a broken connection.
@@ -74,12 +109,8 @@ async fn accept(listener: TcpListener, server_port: u16, left: Arc<AtomicI64>) {
 }
 
 /// Passes whole messages on until the connection ends or the count does.
-async fn pass(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mut is_first: bool,
-    left: &AtomicI64,
-) {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_first: bool, cut: &Cut) {
+    let from_server = !is_first;
     loop {
         // The first message of a client has no type.
         let mut message = vec![0; if is_first { 4 } else { 5 }];
@@ -97,7 +128,7 @@ async fn pass(
         if from.read_exact(&mut message[head..]).await.is_err() {
             return;
         }
-        if left.fetch_sub(1, Ordering::SeqCst) == 1 || to.write_all(&message).await.is_err() {
+        if cut.strikes(&message, from_server) || to.write_all(&message).await.is_err() {
             return;
         }
         is_first = false;

@@ -51,6 +51,75 @@ pub(super) async fn all_complete(client: &Client, jobs: i64) {
     assert_eq!(violations(client).await, Vec::<String>::new());
 }
 
+fn through(proxy: &Proxy, database: &Database) -> tokio_postgres::Config {
+    let mut config = tokio_postgres::Config::new();
+    config
+        .host("127.0.0.1")
+        .port(proxy.port())
+        .user("postgres")
+        .dbname(database.name());
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_answer_is_lost_spends_no_attempt() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    hasty(&database, &client).await;
+    let options = JobOptions::new().max_retries(0);
+    Trax::new(&client)
+        .enqueue_many("t", &["the answer"; 3], &options)
+        .await
+        .expect("jobs are enqueued");
+    let proxy = Proxy::before_answer(live_server().port(), "the answer").await;
+    let work = |_: String, _: Context| async { Ok::<_, JobError>(()) };
+    let running = start(
+        worker_at(through(&proxy, &database))
+            .concurrency(4)
+            .lease(Duration::from_millis(900))
+            .handle("t", work),
+    );
+    all_complete(&client, 3).await;
+    assert!(proxy.has_cut());
+    running.drain().await;
+    let sql = "select string_agg(concat_ws(' ', attempt, state, final, error), ', ' order by job_id, attempt) from trax.run";
+    let lost = "0 failed f its worker was lost before it began, 1 completed t";
+    assert_eq!(
+        value::<String>(&client, sql).await,
+        [lost; 3].join(", "),
+        "no handler began what the answer held"
+    );
+}
+
+#[tokio::test]
+async fn a_job_that_runs_on_is_soon_known_to_have_begun() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    Trax::new(&client)
+        .enqueue_many("t", &[0; 3], &JobOptions::new())
+        .await
+        .expect("jobs are enqueued");
+    let stays = |_: u32, _: Context| std::future::pending::<HandlerResult<()>>();
+    // Its first heartbeat comes in twenty minutes.
+    let running = start(
+        worker(&database)
+            .concurrency(3)
+            .lease(Duration::from_secs(3600))
+            .grace(Duration::ZERO)
+            .cancel_patience(Duration::ZERO)
+            .handle("t", stays),
+    );
+    eventually("all have begun", PATIENCE, async || {
+        let sql = "select coalesce(string_agg(ahead::text, ' '), '') from trax.lease";
+        match value::<String>(&client, sql).await {
+            seen if seen == "false false false" => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+    running.drain().await;
+}
+
 /// A worker whose connections are cut before message `cut_at` passes; returns whether there were so
 /// many.
 async fn cut_before(cut_at: i64) -> bool {
@@ -63,18 +132,12 @@ async fn cut_before(cut_at: i64) -> bool {
     )
     .await;
     let proxy = Proxy::before(live_server().port(), cut_at).await;
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host("127.0.0.1")
-        .port(proxy.port())
-        .user("postgres")
-        .dbname(database.name());
     let work = |millis: u64, _: Context| async move {
         tokio::time::sleep(Duration::from_millis(millis)).await;
         Ok::<_, JobError>(())
     };
     let running = start(
-        worker_at(config)
+        worker_at(through(&proxy, &database))
             .concurrency(2)
             .lease(Duration::from_millis(900))
             .grace(Duration::from_secs(2))

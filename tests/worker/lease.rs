@@ -150,7 +150,14 @@ async fn a_handler_whose_lease_was_taken_away_is_told_so() {
         }
     };
     let running = start(worker(&database).lease(LEASE).handle("t", handler));
-    state_becomes(&client, job, "in_progress").await;
+    eventually("its begin is known", PATIENCE, async || {
+        let sql = "select count(*) from trax.lease where not ahead";
+        match value::<i64>(&client, sql).await {
+            1 => Ok(()),
+            seen => Err(format!("{seen}")),
+        }
+    })
+    .await;
     // As if no heartbeat had come for a lease.
     execute(
         &client,

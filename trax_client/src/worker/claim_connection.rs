@@ -128,8 +128,8 @@ impl ClaimConnection {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Reports the outbox and claims up to `want` jobs, of which `places` begin at once. With
-    /// nothing to do it only replaces a broken connection.
+    /// Reports the outbox and claims up to `want` jobs. With nothing to do it only replaces a
+    /// broken connection.
     ///
     /// # Errors
     /// What the server refuses, before the first claim has succeeded; none after it.
@@ -137,9 +137,7 @@ impl ClaimConnection {
         &mut self,
         outbox: Vec<UnreportedOutcome>,
         want: usize,
-        places: usize,
     ) -> Result<Reply> {
-        self.options = self.options.clone().places(number(places.min(BATCH)));
         let mut reply = Reply {
             unreported: outbox,
             ..Reply::default()

@@ -194,7 +194,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         // New outcomes are sent in the pause that follows.
         if !self.retries.is_empty() && now >= self.retry_at {
-            self.exchange.begin(std::mem::take(&mut self.retries), 0, 0);
+            self.exchange.begin(std::mem::take(&mut self.retries), 0);
             return;
         }
         let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
@@ -214,10 +214,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.pace.claim_sent(!self.outbox.is_empty());
         }
         self.ended_since_claim = false;
-        let in_hand = self.running.len() + self.waiting.len();
-        let places = self.setup.concurrency.saturating_sub(in_hand);
-        self.exchange
-            .begin(std::mem::take(&mut self.outbox), want, places);
+        self.exchange.begin(std::mem::take(&mut self.outbox), want);
     }
 
     fn take_notification(&mut self, notification: Notification) {

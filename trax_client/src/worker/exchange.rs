@@ -30,13 +30,12 @@ impl Exchange {
         matches!(self, Exchange::Idle(_))
     }
 
-    /// Begins to report `outbox` and to claim up to `want` jobs for `places` free places. Does
-    /// nothing unless it is idle.
-    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize, places: usize) {
+    /// Begins to report `outbox` and to claim up to `want` jobs. Does nothing unless it is idle.
+    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize) {
         if let Exchange::Idle(mut connection) = std::mem::replace(self, Exchange::Changing) {
             let outcomes = outbox.len() as u64;
             let exchanging = Box::pin(async move {
-                let reply = connection.exchange(outbox, want, places).await;
+                let reply = connection.exchange(outbox, want).await;
                 (connection, reply)
             });
             *self = Exchange::Running {

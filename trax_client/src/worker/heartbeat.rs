@@ -3,6 +3,9 @@
 //!
 //! Every third of a lease one call extends all held leases; without any it sends nothing. Progress
 //! reports of handlers are sent the same way, at most twice a second.
+//!
+//! A claim names no job as begun, because its answer may be lost. A job that runs for longer than
+//! [`BEGIN_PERIOD`] is reported as begun by a heartbeat of its own; a shorter one needs none.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +28,8 @@ use crate::id::{JobId, Token};
 
 /// The most leases that one call extends.
 const BATCH: usize = 1000;
+/// How long a handler runs before it is reported as begun.
+const BEGIN_PERIOD: Duration = Duration::from_millis(100);
 /// The time from one round of progress reports to the next.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
@@ -104,6 +109,7 @@ impl HeartbeatLoop {
         let mut backoff = Backoff::new(period);
         let mut next = Moment::now() + period;
         let mut next_report = Moment::now();
+        let mut next_begun: Option<Moment> = None;
         let mut reported = false;
         let (health, held) = (self.health.clone(), Arc::clone(&self.held));
         loop {
@@ -118,14 +124,32 @@ impl HeartbeatLoop {
             } else {
                 wake
             };
+            let wake = next_begun.map_or(wake, |at| wake.min(at));
             let wait = wake.after(now).unwrap_or_default().min(health.round());
             tokio::select! {
                 _ = stopped.changed() => return,
+                () = held.begun(), if next_begun.is_none() => {
+                    next_begun = Some(Moment::now() + BEGIN_PERIOD);
+                }
                 () = self.held.reported(), if !reported => reported = true,
                 () = tokio::time::sleep(wait) => {}
             }
             let now = Moment::now();
             self.held.expire(now);
+            if next_begun.is_some_and(|at| now >= at)
+                && let Some(left) = next.after(now)
+            {
+                let begun = tokio::select! {
+                    _ = stopped.changed() => return,
+                    begun = wait_for(&health, &held, self.report_begun(left)) => begun,
+                };
+                next_begun = match begun {
+                    Reported::All => None,
+                    Reported::Part => Some(Moment::now() + BEGIN_PERIOD),
+                    Reported::Nothing => Some(next),
+                };
+            }
+            let now = Moment::now();
             if reported
                 && now >= next_report
                 && let Some(left) = next.after(now)
@@ -155,6 +179,21 @@ impl HeartbeatLoop {
                 Err(error) => self.failed(&error, backoff.after(&error)),
             };
             next = Moment::now() + wait;
+        }
+    }
+
+    /// Reports which handlers have begun a while ago, if that is done before the next heartbeat,
+    /// which reports them too.
+    async fn report_begun(&mut self, limit: Duration) -> Reported {
+        if self.failing {
+            return Reported::Nothing;
+        }
+        let (begun, all) = self.held.unreported(BEGIN_PERIOD, Moment::now());
+        let sent = tokio::time::timeout(limit, self.extend(&begun)).await;
+        match (sent, all) {
+            (Ok(Ok(())), true) => Reported::All,
+            (Ok(Ok(())), false) => Reported::Part,
+            _ => Reported::Nothing,
         }
     }
 
@@ -195,6 +234,10 @@ impl HeartbeatLoop {
     /// Extends every held lease.
     async fn beat(&mut self) -> Result<()> {
         let leases = self.held.snapshot();
+        self.extend(&leases).await
+    }
+
+    async fn extend(&mut self, leases: &[(JobId, Token)]) -> Result<()> {
         for batch in leases.chunks(BATCH) {
             let connection = match self.connection.take() {
                 Some(connection) => connection,
@@ -238,6 +281,14 @@ impl HeartbeatLoop {
         });
         retry_in
     }
+}
+
+/// What the server knows of the handlers that have begun.
+enum Reported {
+    All,
+    /// Some have begun only just.
+    Part,
+    Nothing,
 }
 
 /// Waits for a call; meanwhile it keeps the loop alive and expires leases.

@@ -21,15 +21,24 @@ struct Lease {
     trigger: Trigger,
     valid_until: Moment,
     times_out_at: Option<Moment>,
-    /// A handler has begun.
-    begun: bool,
+    begin: Begin,
     /// The handler's latest report, not yet sent to the server.
     progress: Option<Value>,
+}
+
+/// Whether a handler has the job.
+#[derive(Clone, Copy)]
+enum Begin {
+    No,
+    /// Since then, and the server does not know.
+    Unreported(Moment),
+    Reported,
 }
 
 #[derive(Default)]
 pub(crate) struct HeldLeases {
     leases: Mutex<HashMap<JobId, Lease>>,
+    begun: Notify,
     reported: Notify,
     inserted: Notify,
 }
@@ -54,7 +63,7 @@ impl HeldLeases {
             trigger,
             valid_until: sent + lease,
             times_out_at: timeout.and_then(|timeout| sent.checked_add(timeout)),
-            begun: false,
+            begin: Begin::No,
             progress: None,
         };
         if let Some(older) = self.lock().insert(job_id, lease) {
@@ -80,7 +89,9 @@ impl HeldLeases {
         let Some(lease) = lease.filter(|lease| lease.valid_until > now) else {
             return false;
         };
-        lease.begun = true;
+        // Under the lock: a call that was sent after it knows of the begin.
+        lease.begin = Begin::Unreported(Moment::now());
+        self.begun.notify_one();
         true
     }
 
@@ -90,12 +101,34 @@ impl HeldLeases {
         let waits = |&&(job_id, token): &&(JobId, Token)| {
             leases
                 .get(&job_id)
-                .is_some_and(|lease| lease.token == token && !lease.begun)
+                .is_some_and(|lease| lease.token == token && matches!(lease.begin, Begin::No))
         };
         jobs.iter()
             .filter(waits)
             .map(|&(job_id, _)| job_id)
             .collect()
+    }
+
+    /// Returns when a handler has begun since the last call. Cancel safe.
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
+    }
+
+    /// The leases whose handlers have begun at least this long ago and the server does not know of,
+    /// and whether it knows of all others.
+    pub(crate) fn unreported(&self, age: Duration, now: Moment) -> (Vec<(JobId, Token)>, bool) {
+        let leases = self.lock();
+        let mut all = true;
+        let unreported = |(id, lease): (&JobId, &Lease)| match lease.begin {
+            Begin::Unreported(since) if since + age <= now => Some((*id, lease.token)),
+            Begin::Unreported(_) => {
+                all = false;
+                None
+            }
+            Begin::No | Begin::Reported => None,
+        };
+        let unreported = leases.iter().filter_map(unreported).collect();
+        (unreported, all)
     }
 
     /// Returns when a lease is held.
@@ -134,6 +167,9 @@ impl HeldLeases {
                 continue;
             }
             lease.valid_until = sent + length;
+            if matches!(lease.begin, Begin::Unreported(since) if since < sent) {
+                lease.begin = Begin::Reported;
+            }
             if beat.cancel_requested {
                 let late = lease.times_out_at.is_some_and(|at| Moment::now() >= at);
                 lease.trigger.cancel(if late {
@@ -296,6 +332,26 @@ mod tests {
         assert_eq!(held.ahead(&[(JobId(1), stale)]), []);
         assert!(held.begin(JobId(1), token, Moment::now()));
         assert_eq!(held.ahead(&held.snapshot()), []);
+    }
+
+    #[test]
+    fn a_begin_is_unreported_until_a_call_that_was_sent_after_it_is_answered() {
+        let before = Moment::now();
+        let (held, token, _cancellation) = one(None, before);
+        let leases = held.snapshot();
+        assert_eq!(held.unreported(Duration::ZERO, before), (vec![], true));
+        assert!(held.begin(JobId(1), token, Moment::now()));
+        let after = Moment::now() + LEASE;
+        assert_eq!(
+            held.unreported(LEASE * 2, after),
+            (vec![], false),
+            "too new"
+        );
+        assert_eq!(held.unreported(LEASE, after), (leases.clone(), true));
+        held.record_beats(&leases, &beat(true, false), before, LEASE);
+        assert_eq!(held.unreported(LEASE, after), (leases.clone(), true));
+        held.record_beats(&leases, &beat(true, false), after, LEASE);
+        assert_eq!(held.unreported(LEASE, after), (vec![], true));
     }
 
     #[test]

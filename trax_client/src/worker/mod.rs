@@ -399,7 +399,11 @@ impl<S: Send + Sync + 'static> Worker<S> {
             events.clone(),
             health.clone(),
         )?;
-        let mut options = ClaimOptions::new().worker(name).lease(setup.lease);
+        // The answer may be lost: the heartbeat reports what has begun.
+        let mut options = ClaimOptions::new()
+            .worker(name)
+            .lease(setup.lease)
+            .places(0);
         options.tasks = setup.handlers.tasks();
         options.groups = groups;
         let connection = ClaimConnection {
