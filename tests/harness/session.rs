@@ -82,7 +82,8 @@ impl Session {
         Self::with(config).await
     }
 
-    async fn with(config: Config) -> Self {
+    /// A new connection to where `config` says.
+    pub async fn with(config: Config) -> Self {
         let (client, connection) = config.connect(NoTls).await.expect("the server accepts us");
         tokio::spawn(async move {
             // The client sees the same error on its next call.

@@ -1,7 +1,9 @@
 //! Leases that run out while no cycle looks: their workers could not say that they live.
 
+use harness::process::send_signal;
 use harness::scheduler::{live_database, scheduling};
 use harness::session::Session;
+use harness::standby::Standby;
 use harness::{PATIENCE, eventually};
 use std::time::Duration;
 use trax_client::testkit::{Server, Stop};
@@ -175,4 +177,77 @@ async fn an_attempt_past_its_timeout_outlasts_a_restart_by_the_grace_to_stop_at_
     ends_as(&s, "failed").await;
     let kind = format!("select failure_kind, finished_at > '{resumed}' from trax.run");
     assert_eq!(s.get(&kind).await, "timeout|t");
+}
+
+/// A server without schedulers, and in a database of it a heartbeat of a lease, which has run out.
+async fn by_hand() -> (Server, Session, String) {
+    let server = Server::options()
+        .fast()
+        .not_preloaded()
+        .start()
+        .expect("a server starts");
+    let db = server.database("work").await.expect("a database is made");
+    let s = Session::of(&db).await;
+    s.enqueue("'a', max_retries => 0").await;
+    let job = s.claim_one("lease => '10 s'").await;
+    let beat = format!(
+        "select held from trax.heartbeat(array[{}], array['{}'::uuid], '1 h')",
+        job.id, job.token
+    );
+    s.get("checkpoint").await;
+    eventually("the end of the lease", PATIENCE, async || {
+        match s
+            .get("select lease_expires_at < now() from trax.lease")
+            .await
+        {
+            seen if seen == "t" => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+    (server, s, beat)
+}
+
+/// A cycle by hand gives the lease its length again, and its worker is heard.
+async fn lasts(s: &Session, beat: &str) {
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    assert_eq!(s.get(beat).await, "t");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cycle_by_hand_gives_a_lease_its_length_after_a_crash_of_all_sessions() {
+    let (server, s, beat) = by_hand().await;
+    let db = server.existing("work");
+    let walwriter = "select pid from pg_stat_activity where backend_type = 'walwriter'";
+    let before = s.get(walwriter).await;
+    send_signal("KILL", s.pid());
+    eventually("the server is back", PATIENCE, async || {
+        let (client, connection) = db
+            .config()
+            .connect(tokio_postgres::NoTls)
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        let row = client.query_one(walwriter, &[]).await;
+        match row.map(|row| row.get::<_, i32>(0).to_string()) {
+            Ok(pid) if pid != before => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await;
+    lasts(&Session::of(&db).await, &beat).await;
+}
+
+#[tokio::test]
+async fn a_cycle_by_hand_gives_a_lease_its_length_after_a_promotion() {
+    let (server, _s, beat) = by_hand().await;
+    let standby = Standby::of(&server, &[]).await;
+    let mut there = tokio_postgres::Config::new();
+    there.host_path(server.socket_dir()).port(standby.port());
+    there.user("postgres").dbname("work");
+    let s = Session::with(there).await;
+    s.get("select pg_promote()").await;
+    lasts(&s, &beat).await;
 }

@@ -3,9 +3,10 @@
 //! A lease that seems to have run out lasts as long as the last heartbeat says that came while
 //! another transaction had its row (`trax.lease_extension`). One that nobody has extended since the
 //! cycle *came back* lasts one lease from then: while the server was down, or stood still, no
-//! worker could say that it lives. The cycle comes back with the server, with the scheduler's
-//! process (a standby was promoted), and when that has not looked for [`STALL_MICROS`] longer than
-//! it meant to (paused, stopped, or on a machine that was suspended).
+//! worker could say that it lives. The cycle comes back with the server (one by hand too: it was
+//! started, all its processes were, or a standby was promoted), with the scheduler's process, and
+//! when that has not looked for [`STALL_MICROS`] longer than it meant to (paused, stopped, or on a
+//! machine that was suspended).
 //!
 //! How long a dead lease lasts at most. Its end alone cannot bound that: an outage may last longer
 //! than any lease, and who could not speak must not lose. So only the time counts in which cycles
@@ -50,6 +51,7 @@ statement!(
 );
 statement!(LeaseExtensionForget, "lease/extension_forget.sql", { before: TIMESTAMPTZOID });
 statement!(LeaseTimeOut, "lease/time_out.sql", { now: TIMESTAMPTZOID, begin: TIMESTAMPTZOID });
+statement!(LeaseServerBack, "lease/server_back.sql" -> Option<Timestamp>);
 statement!(LeaseFirst, "lease/first.sql", { begin: TIMESTAMPTZOID } -> Timestamp);
 statement!(
     LeaseLookLater, "lease/look_later.sql",
@@ -74,8 +76,8 @@ statement!(LeasePutOff, "lease/put_off.sql", { job_ids: INT8ARRAYOID, now: TIMES
 pub(crate) struct ReapFrom {
     from: Timestamp,
     look_at: Timestamp,
-    /// When the cycle last came back.
-    back_at: Timestamp,
+    /// When the cycle last came back; of one by hand, the server.
+    back_at: Option<Timestamp>,
     /// When a scheduler's last cycle was done.
     looked_at: Option<Timestamp>,
 }
@@ -86,8 +88,7 @@ impl ReapFrom {
         Self {
             from: Timestamp(i64::MIN),
             look_at: Timestamp(i64::MIN),
-            // SAFETY: a plain number of the server.
-            back_at: Timestamp(unsafe { pg_sys::PgStartTime }),
+            back_at: None,
             looked_at: None,
         }
     }
@@ -95,7 +96,7 @@ impl ReapFrom {
     /// At the first entry, for a scheduler that begins at `now`.
     pub(crate) fn of_scheduler(now: Timestamp) -> Self {
         Self {
-            back_at: now,
+            back_at: Some(now),
             // One that is paused from the begin stands still until it goes on.
             looked_at: Some(now),
             ..Self::beginning()
@@ -127,7 +128,7 @@ impl ReapFrom {
                 self.look_at
             },
             back_at: if self.stood_still(now) {
-                now
+                Some(now)
             } else {
                 self.back_at
             },
@@ -248,13 +249,18 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         })
         .collect();
     extend(spi, &mut met, now);
+    let back_at = match from.back_at {
+        Some(back_at) => back_at,
+        None if met.is_empty() => now,
+        None => server_back(spi),
+    };
     let mut overdue = Vec::new();
     let mut alive: Vec<Alive> = Vec::new();
     for met in met {
         let Met {
             lease, timeout_at, ..
         } = met;
-        let graced = met.term.graced(from.back_at);
+        let graced = met.term.graced(back_at);
         let term = graced.unwrap_or(met.term);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end
         // of the grace. A worker that has not spoken since, and could not while the cycle was away,
@@ -264,7 +270,7 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         } else if !lease.timed_out {
             timeout_at
         } else if graced.is_some() && met.term.extended_at < timeout_at {
-            timeout_at.max(from.back_at).plus(grace)
+            timeout_at.max(back_at).plus(grace)
         } else {
             timeout_at.plus(grace)
         };
@@ -292,6 +298,14 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     };
     look_later(spi, alive);
     look
+}
+
+/// When the server last began to take heartbeats.
+fn server_back(spi: &Spi) -> Timestamp {
+    // SAFETY: a plain number of the server.
+    let started = Timestamp(unsafe { pg_sys::PgStartTime });
+    let back = spi.query(LeaseServerBack).first().flatten();
+    back.unwrap_or(started)
 }
 
 /// What heartbeats said of those that seem to have run out. After the rows are locked, and whatever
