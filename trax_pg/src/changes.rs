@@ -209,22 +209,24 @@ pub(crate) fn prepared(name: u64) {
     prepared::remember(name, claimable, notes.configured || notes.by_hand);
 }
 
-/// A prepared transaction under this name has ended; true when it had changed something of ours.
-pub(crate) fn prepared_ended(name: u64) -> bool {
-    let Some(prepared) = prepared::take(name) else {
-        return false;
-    };
-    match prepared.claimable {
-        None => memory::forget(),
-        Some(sections) => memory::lower(sections.into_iter().flatten()),
+/// What prepared transactions that have ended did counts from now on. Returns the hashes of the
+/// names of those that had changed something of ours.
+pub(crate) fn prepared_ended() -> Vec<u64> {
+    let ended = prepared::ended();
+    for prepared in &ended {
+        match prepared.claimable {
+            None => memory::forget(),
+            Some(sections) => memory::lower(sections.into_iter().flatten()),
+        }
+        if prepared.configured
+            && let Some(bell) = memory::bell()
+        {
+            bell.configure();
+        }
+        memory::open_gates();
+        prepared::forget(prepared);
     }
-    if prepared.configured
-        && let Some(bell) = memory::bell()
-    {
-        bell.configure();
-    }
-    memory::open_gates();
-    true
+    ended.iter().map(|prepared| prepared.name).collect()
 }
 
 /// The transaction, or a part of it, is undone.

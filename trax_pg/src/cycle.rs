@@ -18,7 +18,7 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
-use crate::{cleanup, dead_letter, due, limit, metrics, outcome, setting, work_queue};
+use crate::{cleanup, dead_letter, due, limit, metrics, outcome, prepared, setting, work_queue};
 use std::time::Duration;
 
 /// How soon to look again at what was due and left because another transaction holds it.
@@ -29,6 +29,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     let mut rows = call.rows();
     spi::connected(|spi| {
         instance::require_adopted(spi)?;
+        prepared::look_for_ended();
         if let Some(report) = run(spi, Timestamp::now(), ReapFrom::beginning()) {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);
@@ -93,6 +94,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
 pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected_anyhow(|spi| {
+        prepared::look_for_ended();
         if instance::state(spi) != State::Running {
             return Ok(interval);
         }

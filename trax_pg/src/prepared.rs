@@ -1,12 +1,13 @@
 //! Prepared transactions: who ends one tells what it could not tell when it was prepared.
 //!
 //! The session that prepares forgets all marks and hints, and the one that commits or rolls back
-//! knows none of them. So shared memory remembers by name which prepared transactions changed
-//! something of ours and what they make claimable; when such a one ends, that is looked at again,
-//! and everybody who waits looks. A restart, and a crash of any process, forgets the names: while a
-//! transaction is left that was prepared before it, the end of one that nobody knows makes all
-//! hints void. A scheduler looks when it begins whether there is one; where none does it is taken
-//! for granted.
+//! knows none of them. So shared memory remembers which prepared transactions changed something of
+//! ours and what they make claimable; when such a one has ended, that is looked at again, and
+//! everybody who waits looks. The session that ends one looks which have, and so does every cycle:
+//! a subscription that applies a prepared transaction ends it without a statement. A restart, and a
+//! crash of any process, forgets them: while a transaction is left that was prepared before it, the
+//! end of one that nobody knows makes all hints void. A scheduler looks when it begins whether
+//! there is one; where none does it is taken for granted.
 
 use crate::changes;
 use crate::memory;
@@ -19,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 statement!(PreparedFirst, "prepared/first.sql");
 
-/// The prepared transaction that this session's last such statement was about, as a hash.
+/// The prepared transaction that this session's last such statement was about, as a hash; 0 is
+/// none.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
 /// Looks whether transactions of this database are left that were prepared before shared memory
@@ -45,7 +47,6 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
     if ends || statement.kind == TRANS_STMT_PREPARE {
         // SAFETY: these kinds have a name.
         let name = unsafe { CStr::from_ptr(statement.gid) };
-        // Zero is no name.
         let hash = name_hash(&[&name.to_string_lossy()]).max(1);
         NAMED.store(hash, Ordering::Relaxed);
     }
@@ -67,13 +68,28 @@ pub(crate) fn prepared() {
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
     memory::settle_floors();
-    if changes::prepared_ended(NAMED.load(Ordering::Relaxed)) {
+    let ended = changes::prepared_ended();
+    if !ended.is_empty() {
         wake::all();
-    } else if let Some(bell) = memory::bell()
+    }
+    if ended.contains(&NAMED.load(Ordering::Relaxed)) {
+        return;
+    }
+    if let Some(bell) = memory::bell()
         && bell.has_older_prepared()
     {
         memory::forget();
         bell.configure();
+        wake::all();
+    }
+}
+
+/// Looks for prepared transactions that have ended without a statement; for a cycle.
+pub(crate) fn look_for_ended() {
+    if !changes::prepared_ended().is_empty() {
+        // What has counted since the end began where it began before it.
+        memory::unsettle_floors();
+        memory::settle_floors();
         wake::all();
     }
 }

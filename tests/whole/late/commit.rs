@@ -261,6 +261,94 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
     assert_eq!(waiter.claim("").await.len(), 1);
 }
 
+/// A subscription in `prepared` to orders of the database `source`, with two phases; an order makes
+/// a job.
+async fn subscribed(server: &Server, s: &Session) -> Session {
+    let source = server.database("source").await.expect("a database is made");
+    let source = Session::of(&source).await;
+    let orders = "create table public.orders (id int primary key)";
+    source
+        .get(&format!(
+            "{orders}; create publication p for table public.orders"
+        ))
+        .await;
+    source
+        .get("select pg_create_logical_replication_slot('s', 'pgoutput', false, true)")
+        .await;
+    s.get(&format!(
+        "{orders};
+         create function public.ordered() returns trigger language plpgsql as
+             'begin perform trax.enqueue($$t$$ || new.id); return null; end';
+         create trigger ordered after insert on public.orders for each row execute function public.ordered();
+         alter table public.orders enable always trigger ordered"
+    ))
+    .await;
+    s.get(&format!(
+        "create subscription s connection 'host={} port={} user=postgres dbname=source' publication p
+         with (create_slot = false, slot_name = 's', copy_data = false, two_phase = true)",
+        server.socket_dir().display(),
+        server.port()
+    ))
+    .await;
+    eventually("both phases", PATIENCE, async || {
+        let state = "select subtwophasestate from pg_subscription";
+        match s.get(state).await {
+            seen if seen == "e" => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+    source
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prepared_transaction_that_a_subscription_ends_is_found_and_leaves_nothing_behind() {
+    let server = scheduling()
+        .setting("max_prepared_transactions", "3")
+        .setting("wal_level", "logical")
+        .start()
+        .expect("a server starts");
+    let database = server
+        .database("prepared")
+        .await
+        .expect("a database is made");
+    let s = Session::of(&database).await;
+    let source = subscribed(&server, &s).await;
+    for n in 1..=4 {
+        source
+            .get(&format!(
+                "begin; insert into public.orders values ({n}); prepare transaction 'p{n}'"
+            ))
+            .await;
+        eventually("it is prepared here", PATIENCE, async || {
+            let sql = "select count(*) from pg_prepared_xacts where database = 'prepared'";
+            match s.get(sql).await {
+                seen if seen == "1" => Ok(()),
+                seen => Err(seen),
+            }
+        })
+        .await;
+        assert!(s.claim("").await.is_empty());
+        source.get(&format!("commit prepared 'p{n}'")).await;
+        eventually("its job", PATIENCE, async || {
+            match s.claim("").await.len() {
+                1 => Ok(()),
+                seen => Err(format!("{seen}")),
+            }
+        })
+        .await;
+    }
+    // There is room for what this database prepares by itself.
+    s.get("begin; select trax.enqueue('own'); prepare transaction 'own'")
+        .await;
+    assert!(s.claim("").await.is_empty());
+    s.get("commit prepared 'own'").await;
+    assert_eq!(s.claim("").await.len(), 1);
+    s.get("alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
+        .await;
+    s.assert_healthy().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_many_prepared_transactions_enqueued_is_found_as_each_ends() {
     let (_server, s) = two_phase_of(40).await;

@@ -1,10 +1,10 @@
-//! Prepared transactions that changed something of ours, until they end: what it was, for the
-//! session that ends them.
+//! Prepared transactions that changed something of ours, until they end: what it was, for whoever
+//! finds that they have.
 
 use super::Section;
 use super::area::Area;
 use crate::server::backend::my_database;
-use pgrx::PgLwLock;
+use pgrx::{PgLwLock, pg_sys};
 
 /// Of a transaction with more sections only that is remembered.
 const SECTIONS: usize = 8;
@@ -22,8 +22,9 @@ pub(crate) fn claimable(mut rows: impl ExactSizeIterator<Item = (Section, i64)>)
 #[derive(Clone, Copy)]
 pub(crate) struct Prepared {
     database: u32,
-    /// A hash of its name.
-    name: u64,
+    transaction: pg_sys::TransactionId,
+    /// A hash of its name; 0 when no statement prepared it.
+    pub(crate) name: u64,
     pub(crate) claimable: Claimable,
     /// It configures groups.
     pub(crate) configured: bool,
@@ -72,26 +73,55 @@ fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
 pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
     let prepared = Prepared {
         database: my_database().to_u32(),
+        // SAFETY: a number of this backend, which its transaction has until the callback is over.
+        transaction: unsafe { pg_sys::GetTopTransactionIdIfAny() },
         name,
         claimable,
         configured,
     };
     write(|places| {
-        // There is a place for each that the server can have, unless the end of one passed us by.
-        if let Some(place) = places.iter_mut().find(|place| place.is_none()) {
-            *place = Some(prepared);
+        // There is a place for each that the server can have, unless some have ended in a database
+        // where nobody has looked since.
+        let free = |place: &Option<Prepared>| place.as_ref().is_none_or(Prepared::has_ended);
+        let place = places.iter().position(Option::is_none);
+        if let Some(place) = place.or_else(|| places.iter().position(free)) {
+            places[place] = Some(prepared);
         }
     });
 }
 
-/// What is known of a prepared transaction of this database that has ended.
-pub(crate) fn take(name: u64) -> Option<Prepared> {
+/// Those of this database that have ended. They are known until they are forgotten, so that of two
+/// that look at once neither goes on before what the end changes is known.
+pub(crate) fn ended() -> Vec<Prepared> {
     let database = my_database().to_u32();
+    let known: Vec<Prepared> = write(|places| {
+        let known = places.iter().flatten();
+        known
+            .filter(|one| one.database == database)
+            .copied()
+            .collect()
+    })
+    .unwrap_or_default();
+    known.into_iter().filter(Prepared::has_ended).collect()
+}
+
+/// Forgets one that has ended.
+pub(crate) fn forget(ended: &Prepared) {
     write(|places| {
-        let is_it = |known: &Prepared| known.name == name && known.database == database;
-        let mut places = places.iter_mut();
-        places
-            .find(|place| place.as_ref().is_some_and(is_it))
-            .and_then(Option::take)
-    })?
+        for place in places {
+            if place
+                .as_ref()
+                .is_some_and(|one| one.transaction == ended.transaction)
+            {
+                *place = None;
+            }
+        }
+    });
+}
+
+impl Prepared {
+    fn has_ended(&self) -> bool {
+        // SAFETY: reads shared memory of the server, inside a transaction.
+        !unsafe { pg_sys::TransactionIdIsInProgress(self.transaction) }
+    }
 }
