@@ -2,7 +2,7 @@
 -- holds: what their end changes there must not wait for it. They are stepped over, and hide no
 -- other.
 with due as materialized (
-    select o.ctid
+    select o.job_id
     from trax.work_queue o
     left join lateral (
         select m.manifest_id, m.run_at is not null as once
@@ -39,7 +39,8 @@ with due as materialized (
     cross join lateral (
         select l.job_id
         from trax.work_queue l
-        where l.ctid = o.ctid
+        where l.job_id = o.job_id
+            and l.expires_at <= $now
         for update skip locked
     ) l
     where o.expires_at is not null
@@ -48,7 +49,9 @@ with due as materialized (
     limit $at_most
 ), expired as (
     delete from trax.work_queue q
-    where q.ctid = any (array(select d.ctid from due d))
+    -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as
+    -- it was.
+    where q.job_id = any (array(select d.job_id from due d))
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,
         q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace

@@ -17,13 +17,25 @@ const SLOW: &str = "
         end if;
         return null;
     end $$;
-    create trigger waits before update on trax.work_queue
+    create trigger waits before {event} on trax.work_queue
         for each statement execute function public.wait_for_it()";
 
 /// Runs `sql` in a session of its own, and `meanwhile` in another while the first has its snapshot
 /// and not its rows.
 async fn beside(db: &Database, s: &Session, prepare: &str, sql: &str, meanwhile: &[&str]) {
-    s.get(SLOW).await;
+    beside_a("update", db, s, prepare, sql, meanwhile).await;
+}
+
+/// The same where the rows are of the first statement on the queue that is an `event`.
+async fn beside_a(
+    event: &str,
+    db: &Database,
+    s: &Session,
+    prepare: &str,
+    sql: &str,
+    meanwhile: &[&str],
+) {
+    s.get(&SLOW.replace("{event}", event)).await;
     let (slow, other) = (Session::of(db).await, Session::of(db).await);
     slow.get(prepare).await;
     slow.get("set test.waits = on").await;
@@ -105,4 +117,37 @@ async fn a_job_of_a_group_that_was_changed_since_the_snapshot_is_let_in_when_its
     let configure = "select trax.configure_group('g', max_per_key => 2)";
     beside(&db, &s, "", configure, &CHANGE).await;
     others_still_wait(&s).await;
+}
+
+/// A cycle beside a change of a job that has waited too long, and then 50 others where it was.
+async fn expire_beside(change: &str) -> (Database, Session) {
+    let (db, s) = session().await;
+    let id = s.enqueue("'a'").await;
+    s.get(&format!("select trax.limit_queue_time({id}, '1 us')"))
+        .await;
+    let others =
+        "select trax.limit_queue_time(trax.enqueue('other'), '1 h') from generate_series(1, 50)";
+    let meanwhile = [change, "vacuum trax.work_queue", others];
+    let tick = "select count(*) from trax.tick()";
+    beside_a("delete", &db, &s, "", tick, &meanwhile).await;
+    (db, s)
+}
+
+#[tokio::test]
+async fn a_job_that_was_changed_since_the_snapshot_expires() {
+    let (_db, s) = expire_beside("update trax.work_queue set priority = 3").await;
+    let runs =
+        "select string_agg(concat_ws(' ', task, failure_kind, priority), ', ') from trax.run";
+    assert_eq!(s.get(runs).await, "a expired 3");
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 50);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_limit_was_lifted_since_the_snapshot_does_not_expire() {
+    let lift = "select trax.limit_queue_time(job_id, null) from trax.work_queue";
+    let (_db, s) = expire_beside(lift).await;
+    assert_eq!(s.number("select count(*) from trax.run").await, 0);
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 51);
+    s.assert_healthy().await;
 }
