@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod call;
+pub(crate) mod catalog;
 pub(crate) mod clock;
 pub(crate) mod deadlock;
 pub(crate) mod durability;

@@ -10,6 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
+use crate::server::catalog;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::{pg_guard, pg_sys};
@@ -28,20 +29,7 @@ row! {
         function_oid: pg_sys::Oid,
     }
 }
-row! {
-    /// What runs when a table is written, as a row of its catalog.
-    struct TablePart {
-        class: pg_sys::Oid,
-        oid: pg_sys::Oid,
-    }
-}
 statement!(ForeignCode, "server/foreign_code.sql" -> Code);
-statement!(OwnTables, "server/own_tables.sql" -> pg_sys::Oid);
-statement!(TableParts, "server/table_parts.sql", { tables: OIDARRAYOID } -> TablePart);
-statement!(
-    CalledFunctions, "server/called_functions.sql",
-    { classes: OIDARRAYOID, objects: OIDARRAYOID } -> pg_sys::Oid
-);
 
 sql_function!(
     trax_require_own_code,
@@ -138,8 +126,8 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     LISTEN.call_once(listen);
     // What is changed from here on, or an error, makes the next caller look again.
     LOOK.set(Look::UnderWay);
-    let tables: Vec<pg_sys::Oid> = spi.query_latest(OwnTables).iter().collect();
-    let functions = functions_called(spi, &tables);
+    let tables = catalog::own_tables();
+    let functions = catalog::functions_called(&tables);
     if !functions.is_empty() {
         refuse_foreign(spi)?;
     }
@@ -151,22 +139,6 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
         LOOK.set(Look::Done);
     }
     Ok(())
-}
-
-/// The functions, neither ours nor the server's own, that run when these tables are written. In
-/// small statements: one for all of it took 7 ms of each new session, planned and run, where these
-/// take 4.
-fn functions_called(spi: &Spi, tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
-    let parts = spi.query_latest(TableParts {
-        tables: arg(tables.to_vec()),
-    });
-    let (classes, objects): (Vec<pg_sys::Oid>, Vec<pg_sys::Oid>) =
-        parts.iter().map(|part| (part.class, part.oid)).unzip();
-    let called = spi.query_latest(CalledFunctions {
-        classes: arg(classes),
-        objects: arg(objects),
-    });
-    called.iter().collect()
 }
 
 /// Refuses when one of the functions belongs to neither a superuser nor the table's owner.
