@@ -150,17 +150,11 @@ async fn data_alone_restored_into_an_adopted_database_makes_a_copy_of_it() {
     .await;
     scheduler_of(&client, database.name(), PATIENCE).await;
     a_cycle_runs(&client, PATIENCE).await;
+    // What that has left would collide.
+    execute(&client, "truncate trax.run, trax.dead_letter").await;
     let script = std::fs::read_to_string(&path).expect("the dump can be read");
-    // A cycle that sees the failed run first makes its dead letter: nothing tells it of loads into
-    // partitions.
     let said = feed(live_server(), database.name(), &script);
-    let errors: Vec<&str> = said.lines().filter(|line| line.contains("ERROR")).collect();
-    assert!(
-        errors
-            .iter()
-            .all(|error| error.contains("dead_letter_pkey")),
-        "{said}"
-    );
+    assert_eq!(said, "");
     scheduler_of(&client, database.name(), PATIENCE).await;
     let before: String = value(&client, CONTENTS).await;
     assert!(before.contains("work_queue ") && before.contains("due"));
