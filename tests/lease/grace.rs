@@ -179,15 +179,19 @@ async fn an_attempt_past_its_timeout_outlasts_a_restart_by_the_grace_to_stop_at_
     assert_eq!(s.get(&kind).await, "timeout|t");
 }
 
-/// A server without schedulers, and in a database of it a heartbeat of a lease, which has run out.
-async fn by_hand() -> (Server, Session, String) {
+/// A server without schedulers, and a session of a database of it.
+async fn by_hand() -> (Server, Session) {
     let server = Server::options()
         .fast()
         .not_preloaded()
         .start()
         .expect("a server starts");
     let db = server.database("work").await.expect("a database is made");
-    let s = Session::of(&db).await;
+    (server, Session::of(&db).await)
+}
+
+/// A heartbeat of a lease, which has run out.
+async fn runs_out(s: &Session) -> String {
     s.enqueue("'a', max_retries => 0").await;
     let job = s.claim_one("lease => '10 s'").await;
     let beat = format!(
@@ -205,7 +209,7 @@ async fn by_hand() -> (Server, Session, String) {
         }
     })
     .await;
-    (server, s, beat)
+    beat
 }
 
 /// A cycle by hand gives the lease its length again, and its worker is heard.
@@ -218,7 +222,8 @@ async fn lasts(s: &Session, beat: &str) {
 
 #[tokio::test]
 async fn a_cycle_by_hand_gives_a_lease_its_length_after_a_crash_of_all_sessions() {
-    let (server, s, beat) = by_hand().await;
+    let (server, s) = by_hand().await;
+    let beat = runs_out(&s).await;
     let db = server.existing("work");
     let walwriter = "select pid from pg_stat_activity where backend_type = 'walwriter'";
     let before = s.get(walwriter).await;
@@ -242,8 +247,12 @@ async fn a_cycle_by_hand_gives_a_lease_its_length_after_a_crash_of_all_sessions(
 
 #[tokio::test]
 async fn a_cycle_by_hand_gives_a_lease_its_length_after_a_promotion() {
-    let (server, _s, beat) = by_hand().await;
+    let (server, s) = by_hand().await;
     let standby = Standby::of(&server, &[]).await;
+    let beat = runs_out(&s).await;
+    let written = s.get("select pg_current_wal_insert_lsn()").await;
+    let there = standby.connect("work").await;
+    standby.has_replayed(&there, &written).await;
     let mut there = tokio_postgres::Config::new();
     there.host_path(server.socket_dir()).port(standby.port());
     there.user("postgres").dbname("work");
