@@ -168,10 +168,10 @@ pub(crate) fn tell_own() {
 pub(crate) fn committing() {
     NOTES.with_borrow(|notes| {
         if notes.by_hand {
-            memory::unsettle_floors();
+            memory::suspend_floors();
         }
         if notes.beside_limit {
-            Floor::of_database().unsettle();
+            Floor::of_database().suspend();
         }
     });
 }
@@ -182,7 +182,7 @@ pub(crate) fn committed() {
     if notes.by_hand {
         memory::forget();
     }
-    memory::settle_floors();
+    memory::resume_floors();
     if !notes.claimable.is_empty() {
         memory::lower(
             notes
@@ -232,7 +232,7 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
 /// The transaction, or a part of it, is undone.
 pub(crate) fn undone(whole: bool) {
     if whole {
-        memory::settle_floors();
+        memory::resume_floors();
         open_gates(&NOTES.take());
     } else {
         NOTES.with_borrow(open_gates);

@@ -65,7 +65,7 @@ pub extern "C-unwind" fn _PG_init() {
     server::transaction::listener(end_of_transaction::ended);
     if memory::can_be_requested() {
         memory::request();
-        background::hold::install();
+        background::exclusive::install();
         background::launcher::register();
     }
 }

@@ -357,7 +357,7 @@ fn each<'a, T: 'a>(
     if things.len() == 0 || !crate::memory::available() {
         return;
     }
-    transaction::hear();
+    transaction::listen();
     let level = level();
     LOCAL.with_borrow_mut(|local| {
         let mut last: Option<(&str, Option<usize>)> = None;
@@ -402,7 +402,7 @@ fn note(what: DatabaseEvent) {
     if counters::database_tally().is_none() {
         return;
     }
-    transaction::hear();
+    transaction::listen();
     let level = level();
     LOCAL.with_borrow_mut(|local| local.database.push(DatabaseDelta { level, what }));
 }

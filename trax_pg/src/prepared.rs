@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
         // What it did counts as soon as it is seen. An error ends that with this session's
         // transaction.
         wake::mark(0);
-        memory::unsettle_floors();
+        memory::suspend_floors();
     }
     ends
 }
@@ -67,7 +67,7 @@ pub(crate) fn prepared() {
 /// A prepared transaction has ended.
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
-    memory::settle_floors();
+    memory::resume_floors();
     let ended = changes::prepared_ended();
     if !ended.is_empty() {
         wake::all();

@@ -67,7 +67,7 @@ pub(crate) fn mark(what: u32) {
         return;
     }
     MARKED.fetch_or(what, Ordering::Relaxed);
-    transaction::hear();
+    transaction::listen();
 }
 
 /// The class of a name of tokens.
@@ -79,7 +79,7 @@ pub(crate) fn token_class(name: &str) -> usize {
 pub(crate) fn token_freed(name: &str) {
     if memory::available() {
         TOKENS_FREED.fetch_or(1 << token_class(name), Ordering::Relaxed);
-        transaction::hear();
+        transaction::listen();
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn token_freed(name: &str) {
 pub(crate) fn token_taken(name: &str) {
     if memory::available() {
         TOKENS_TAKEN.fetch_or(1 << token_class(name), Ordering::Relaxed);
-        transaction::hear();
+        transaction::listen();
     }
 }
 

@@ -20,7 +20,7 @@ const MAX_CHANGES: usize = 8;
 
 /// A change of offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct OffsetChange {
     /// The first instant of the new offset.
     pub at: i64,
     /// The offset in force until then, seconds east of UTC.
@@ -52,7 +52,7 @@ pub trait Zone {
 
     /// The first change after one instant and not after another. Probes once every [`REACH`], and
     /// about 17 times more to find the second: 250 probes for a year without a change.
-    fn next_change(&self, after: i64, until: i64) -> Option<Change> {
+    fn next_change(&self, after: i64, until: i64) -> Option<OffsetChange> {
         let mut low = after;
         let before = self.offset_at(low);
         while low < until {
@@ -70,7 +70,7 @@ pub trait Zone {
                 }
             }
             let after = i64::from(self.offset_at(high));
-            return Some(Change {
+            return Some(OffsetChange {
                 at: high,
                 before: i64::from(before),
                 after,
@@ -171,7 +171,7 @@ pub(crate) mod tests {
         let spring = seconds("2026-03-29 01:00:00");
         let autumn = seconds("2026-10-25 01:00:00");
         let start = seconds("2026-01-01 00:00:00");
-        let first = Change {
+        let first = OffsetChange {
             at: spring,
             before: 3_600,
             after: 7_200,
@@ -179,7 +179,7 @@ pub(crate) mod tests {
         assert_eq!(berlin.next_change(start, autumn), Some(first));
         assert_eq!(berlin.next_change(spring - 1, spring), Some(first));
         assert_eq!(berlin.next_change(spring, autumn - 1), None);
-        let second = Change {
+        let second = OffsetChange {
             at: autumn,
             before: 7_200,
             after: 3_600,

@@ -163,7 +163,7 @@ impl Launcher {
         known.resting = exit == Exit::NoExtension && !poked;
         known.not_before = match exit {
             Exit::Failed | Exit::Busy => Some(Instant::now() + FAILURE_DELAY),
-            Exit::NoExtension | Exit::Terminated | Exit::Restart | Exit::Held => None,
+            Exit::NoExtension | Exit::Terminated | Exit::Restart | Exit::Closed => None,
         };
     }
 

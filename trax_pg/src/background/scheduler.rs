@@ -52,7 +52,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Why this process is about to end, as far as it knows: see [`end`].
 static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
 const UNANNOUNCED: u8 = 0;
-const EXITS: [Exit; 4] = [Exit::NoExtension, Exit::Restart, Exit::Busy, Exit::Held];
+const EXITS: [Exit; 4] = [Exit::NoExtension, Exit::Restart, Exit::Busy, Exit::Closed];
 
 /// What to tell the postmaster to get a scheduler for a database.
 pub(super) fn registration(database: pg_sys::Oid) -> BackgroundWorkerBuilder {
@@ -90,7 +90,7 @@ fn enter(database: pg_sys::Oid) {
     // SAFETY: the callback has the right signature and lives as long as the library.
     unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
     if !memory::enter(database, my_pid()) {
-        end(Exit::Held);
+        end(Exit::Closed);
     }
 }
 

@@ -70,20 +70,20 @@ impl Pick {
         let mut queue = Queue::open(list, self.now, aging);
         self.saw_all &= queue.is_current;
         while !self.is_full() {
-            let Some(head) = queue.next() else { break };
+            let Some(candidate) = queue.next() else { break };
             if !self.has_locks_left() {
                 self.is_out_of_locks = true;
-                queue.end(head);
+                queue.end(candidate);
                 break;
             }
-            if self.group_room(&head.lane).is_none() {
-                queue.end(head);
+            if self.group_room(&candidate.lane).is_none() {
+                queue.end(candidate);
                 continue;
             }
-            if let Some(scan) = head.scan() {
-                self.take(spi, &queue, &head.lane, scan);
+            if let Some(scan) = candidate.scan() {
+                self.take(spi, &queue, &candidate.lane, scan);
             }
-            queue.advance(head);
+            queue.advance(candidate);
         }
         queue.close(selfish);
         if !self.jobs.is_empty() {

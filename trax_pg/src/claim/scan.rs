@@ -1,11 +1,11 @@
 //! The scan behind a pick: the best rows of many lanes, in the order of claiming.
 //!
 //! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready`, in
-//! order of age. A *head* is the next row of a section that has been looked at.
+//! order of age. A *candidate* is the next row of a section that has been scanned.
 //!
-//! Sections wait in a list of the session (`lane.rs`), by the best place that a row of theirs may
-//! have. The best one is looked at when it comes up, and its head waits in a heap with its true
-//! place: so a claim reads the index for no more sections than may have what it takes.
+//! Sections wait in a list of the session (`lane.rs`), by the best order that a row of theirs may
+//! have. The best one is looked at when it comes up, and its candidate waits in a heap with its
+//! true order: so a claim reads the index for no more sections than may have what it takes.
 
 use super::lane::{self, Lane, List};
 use crate::changes;
@@ -21,23 +21,24 @@ use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Most heads that keep a scan, of 30 kB each; another head makes its own when it comes up.
+/// Most candidates that keep a scan, of 30 kB each; another candidate makes its own when it comes
+/// up.
 const SCANS_AT_MOST: usize = 64;
-/// Sections that one look again reads: 0.1 ms.
-const LOOK_AGAIN_AT_MOST: usize = 32;
+/// Sections that one rescan reads: 0.1 ms.
+const RESCAN_AT_MOST: usize = 32;
 const PRIORITIES: i32 = HIGHEST_PRIORITY + 1;
 const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 
-/// Where a job stands in the order of claiming.
+/// The rank of a job in the order of claiming.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ClaimOrder {
     /// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it,
     /// past 31 into the next higher group.
     rank: Reverse<i32>,
     job_id: i64,
 }
 
-impl Place {
+impl ClaimOrder {
     pub(super) const BEST: Self = Self {
         rank: Reverse(i32::MAX),
         job_id: i64::MIN,
@@ -72,23 +73,23 @@ pub(super) struct Queue {
     own: HashMap<Section, i64>,
     /// The list has all that there was when the claim began.
     pub(super) is_current: bool,
-    /// How many heads have a scan of their own.
+    /// How many candidates have their own scan.
     scans: usize,
-    heads: BinaryHeap<Head>,
-    looked: Vec<Looked>,
+    candidates: BinaryHeap<Candidate>,
+    scanned: Vec<Scanned>,
     now: Timestamp,
     /// How much waiting is worth a step of priority, in microseconds.
     aging: Option<i64>,
 }
 
-/// A section that was looked at: from which job on, and which came first.
-struct Looked {
+/// A section that was scanned: from which job on, and which row came first.
+struct Scanned {
     section: Section,
     from: i64,
     first: Option<i64>,
 }
 
-impl Looked {
+impl Scanned {
     fn is_news(&self) -> bool {
         self.first != Some(self.from)
     }
@@ -108,8 +109,8 @@ impl Queue {
             Some(state) => {
                 if !list.catch_up(state) {
                     read_all(&index, state, &mut list);
-                } else if let Some(after) = memory::look_again(now.0) {
-                    look_again(&index, state, &mut list, after, now);
+                } else if let Some(after) = memory::rescan_due(now.0) {
+                    rescan(&index, state, &mut list, after, now);
                 }
                 list.unpark(now.0);
                 View::of_transaction()
@@ -132,61 +133,62 @@ impl Queue {
             own,
             is_current,
             scans: 0,
-            heads: BinaryHeap::new(),
-            looked: Vec::new(),
+            candidates: BinaryHeap::new(),
+            scanned: Vec::new(),
             now,
             aging,
         }
     }
 
-    /// The head of the best row that has not been looked at, with its scan at that row.
-    pub(super) fn next(&mut self) -> Option<Head> {
+    /// Returns the best candidate that is left, with its scan at the row.
+    pub(super) fn next(&mut self) -> Option<Candidate> {
         loop {
             pgrx::check_for_interrupts!();
-            let seen = self.heads.peek().map(|head| head.place);
+            let seen = self.candidates.peek().map(|candidate| candidate.order);
             let best = self.list.best();
             if best.is_some_and(|best| seen.is_none_or(|seen| best <= seen)) {
-                self.look();
+                self.scan_best();
                 continue;
             }
-            let mut head = self.heads.pop()?;
-            if head.scan.is_none() {
-                head.scan = self.scan_of(head.section, head.place.job_id);
-                debug_assert!(head.scan.is_some(), "seen under the same snapshot");
+            let mut candidate = self.candidates.pop()?;
+            if candidate.scan.is_none() {
+                candidate.scan = self.scan_of(candidate.section, candidate.order.job_id);
+                debug_assert!(candidate.scan.is_some(), "seen under the same snapshot");
             }
-            return Some(head);
+            return Some(candidate);
         }
     }
 
-    /// Goes on after the row of `head`.
-    pub(super) fn advance(&mut self, mut head: Head) {
-        if let Some(scan) = &head.scan
+    /// Continues after the row of `candidate`.
+    pub(super) fn advance(&mut self, mut candidate: Candidate) {
+        if let Some(scan) = &candidate.scan
             && scan.next()
-            && let Some(lane) = self.first_wanted(scan, &head.lane)
+            && let Some(lane) = self.first_wanted(scan, &candidate.lane)
         {
-            head.place = self.place(head.section, &lane, scan);
-            head.lane = lane;
-            self.push_seen(head);
+            candidate.order = self.order(candidate.section, &lane, scan);
+            candidate.lane = lane;
+            self.push_seen(candidate);
         } else {
-            self.end(head);
+            self.end(candidate);
         }
     }
 
-    /// Keeps a head whose row has been seen, and its scan unless there are many: each takes 13 kB.
-    fn push_seen(&mut self, mut head: Head) {
+    /// Keeps a candidate whose row has been seen, and its scan unless there are many: each takes 13
+    /// kB.
+    fn push_seen(&mut self, mut candidate: Candidate) {
         if self.scans > SCANS_AT_MOST {
-            self.end_scan(&mut head);
+            self.end_scan(&mut candidate);
         }
-        self.heads.push(head);
+        self.candidates.push(candidate);
     }
 
-    /// Goes no further with `head`.
-    pub(super) fn end(&mut self, mut head: Head) {
-        self.end_scan(&mut head);
+    /// Drops `candidate`.
+    pub(super) fn end(&mut self, mut candidate: Candidate) {
+        self.end_scan(&mut candidate);
     }
 
-    fn end_scan(&mut self, head: &mut Head) {
-        if let Some(scan) = head.scan.take() {
+    fn end_scan(&mut self, candidate: &mut Candidate) {
+        if let Some(scan) = candidate.scan.take() {
             scan.end();
             self.scans -= 1;
         }
@@ -208,8 +210,8 @@ impl Queue {
         None
     }
 
-    /// Looks at the best section that has not been looked at.
-    fn look(&mut self) {
+    /// Scans the best section that has not been scanned.
+    fn scan_best(&mut self) {
         let Some((section, known)) = self.list.take_best() else {
             return;
         };
@@ -232,42 +234,42 @@ impl Queue {
         }
         let scan = self.scan_of(section, from);
         let first = scan.as_ref().map(|scan| scan.number(Waiting::JobId));
-        let looked = Looked {
+        let scanned = Scanned {
             section,
             from,
             first,
         };
-        self.looked.push(looked);
+        self.scanned.push(scanned);
         if let Some(scan) = scan {
             self.see(section, lane, scan);
         }
     }
 
-    /// Keeps the first row of a section as its head, if the claim may take it.
+    /// Keeps the first row of a section as its candidate, if the claim may take it.
     fn see(&mut self, section: Section, lane: Option<Rc<Lane>>, scan: Scan) {
         let lane = lane.unwrap_or_else(|| lane_of(&scan, section.lane));
-        let mut head = Head {
-            place: Place::BEST,
+        let mut candidate = Candidate {
+            order: ClaimOrder::BEST,
             lane,
             section,
             scan: Some(scan),
         };
-        if !self.list.wants(&head.lane) {
+        if !self.list.wants(&candidate.lane) {
             self.list.drop(section);
-            return self.end(head);
+            return self.end(candidate);
         }
-        let lane = head
+        let lane = candidate
             .scan()
-            .and_then(|scan| self.first_wanted(scan, &head.lane));
+            .and_then(|scan| self.first_wanted(scan, &candidate.lane));
         match lane {
             Some(lane) if !lane.gate.is_closed(self.now.0) => {
-                head.lane = lane;
-                if let Some(scan) = head.scan() {
-                    head.place = self.place(section, &head.lane, scan);
+                candidate.lane = lane;
+                if let Some(scan) = candidate.scan() {
+                    candidate.order = self.order(section, &candidate.lane, scan);
                 }
-                self.push_seen(head);
+                self.push_seen(candidate);
             }
-            _ => self.end(head),
+            _ => self.end(candidate),
         }
     }
 
@@ -291,7 +293,7 @@ impl Queue {
     }
 
     /// Where the row that `scan` shows stands now.
-    fn place(&self, section: Section, lane: &Lane, scan: &Scan) -> Place {
+    fn order(&self, section: Section, lane: &Lane, scan: &Scan) -> ClaimOrder {
         let steps = self.aging.map_or(0, |step| {
             let since = scan
                 .number(Waiting::QueuedAt)
@@ -299,13 +301,17 @@ impl Queue {
             ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
         });
         let job_id = scan.number(Waiting::JobId);
-        Place::new(self.list.priority(lane), section.priority, job_id).lifted(steps)
+        ClaimOrder::new(self.list.priority(lane), section.priority, job_id).lifted(steps)
     }
 
     /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction
     /// sees less than others.
     pub(super) fn close(mut self, selfish: bool) {
-        for scan in self.heads.into_iter().filter_map(|head| head.scan) {
+        for scan in self
+            .candidates
+            .into_iter()
+            .filter_map(|candidate| candidate.scan)
+        {
             scan.end();
         }
         self.view.end();
@@ -313,19 +319,19 @@ impl Queue {
         self.table.close();
         let Some(state) = self.state else { return };
         let findings: Vec<Finding> = self
-            .looked
+            .scanned
             .iter()
-            .filter(|looked| !selfish && looked.is_news())
-            .map(|looked| Finding {
-                section: looked.section,
-                first: looked.first,
+            .filter(|scanned| !selfish && scanned.is_news())
+            .map(|scanned| Finding {
+                section: scanned.section,
+                first: scanned.first,
             })
             .collect();
         let mut holds = memory::raise(&state, &findings, self.is_current).into_iter();
-        for looked in &self.looked {
-            let holds = !selfish && (!looked.is_news() || holds.next().unwrap_or(false));
+        for scanned in &self.scanned {
+            let holds = !selfish && (!scanned.is_news() || holds.next().unwrap_or(false));
             self.list
-                .put_back(looked.section, looked.first, holds, self.now.0);
+                .put_back(scanned.section, scanned.first, holds, self.now.0);
         }
         self.list.keep();
     }
@@ -364,10 +370,10 @@ fn may_wait() -> bool {
 
 /// Reads some sections from their beginning that come after one, and looks whether some that have
 /// places have rows.
-fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section, now: Timestamp) {
+fn rescan(index: &Index, state: &LanesState, list: &mut List, after: Section, now: Timestamp) {
     let began = Instant::now();
     let view = View::latest();
-    let (rows, stopped) = sections(index, &view, after, LOOK_AGAIN_AT_MOST);
+    let (rows, stopped) = sections(index, &view, after, RESCAN_AT_MOST);
     let mut empty = Vec::new();
     let scan = index.scan(&view, 2);
     for section in memory::to_sweep() {
@@ -385,7 +391,7 @@ fn look_again(index: &Index, state: &LanesState, list: &mut List, after: Section
     memory::publish(state, &rows, false);
     memory::raise(state, &empty, true);
     list.add(rows);
-    memory::looked_again(stopped, now.0, began.elapsed().as_micros() as i64);
+    memory::rescanned(stopped, now.0, began.elapsed().as_micros() as i64);
 }
 
 /// The sections after one that have rows, each with its first job, up to `at_most`; and where that
@@ -445,38 +451,38 @@ fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
 }
 
 /// The next row of a section.
-pub(super) struct Head {
-    place: Place,
+pub(super) struct Candidate {
+    order: ClaimOrder,
     pub(super) lane: Rc<Lane>,
     section: Section,
-    /// At the row, once the head has come up.
+    /// Positioned at the row, once the candidate is the best.
     scan: Option<Scan>,
 }
 
-impl Head {
+impl Candidate {
     /// The row.
     pub(super) fn scan(&self) -> Option<&Scan> {
         self.scan.as_ref()
     }
 }
 
-/// `BinaryHeap` gives its greatest element first: the head with the smallest place.
-impl Ord for Head {
+/// `BinaryHeap` gives its greatest element first: the candidate with the smallest order.
+impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.place.cmp(&self.place)
+        other.order.cmp(&self.order)
     }
 }
 
-impl PartialOrd for Head {
+impl PartialOrd for Candidate {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head {
+impl PartialEq for Candidate {
     fn eq(&self, other: &Self) -> bool {
-        self.place == other.place
+        self.order == other.order
     }
 }
 
-impl Eq for Head {}
+impl Eq for Candidate {}

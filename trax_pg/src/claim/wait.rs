@@ -63,10 +63,10 @@ fn may_find(procedure: &Procedure) -> bool {
 
 fn first_row(spi: &Spi) -> bool {
     let mut queue = Queue::open(List::of_all(spi), Timestamp::now(), None);
-    let head = queue.next();
-    let found = head.is_some();
-    if let Some(head) = head {
-        queue.end(head);
+    let candidate = queue.next();
+    let found = candidate.is_some();
+    if let Some(candidate) = candidate {
+        queue.end(candidate);
     }
     // One row says nothing of those before it that were not looked at.
     queue.close(true);

@@ -10,10 +10,10 @@
 //!   such leases are granted, and not past what its own transaction has ended.
 //! - A claim lowers it to what it takes, under the same lock and before it adds the lease.
 //! - What is not under that lock (leases written by hand, the end of a prepared transaction, a
-//!   claim beside the database's limit) *unsettles* floors before its commit can be seen, and
-//!   settles them after. Each floor carries how often that had begun when its count did: so one
+//!   claim beside the database's limit) *suspends* floors before its commit can be seen, and
+//!   resumes them after. Each floor carries how often that had begun when its count did: so one
 //!   from before is void, and none is raised meanwhile. A count looks again after it has taken its
-//!   snapshot: whatever commit that snapshot sees had unsettled the floor by then, and if it has,
+//!   snapshot: whatever commit that snapshot sees had suspended the floor by then, and if it has,
 //!   the count begins again without a floor.
 //! - Who sets a limit for what runs has the lock until it commits: it makes the floor void at once.
 //!
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// How many floors there are, of all databases; 16 bytes each.
 const PLACES: usize = 65_536;
-/// Counts of what unsettles floors, by hash: those of all floors of a database, of its limit, and
+/// Counts of what suspends floors, by hash: those of all floors of a database, of its limit, and
 /// of one thing.
 const VOIDS: usize = 256;
 const OF_DATABASE: usize = 64;
@@ -48,8 +48,8 @@ pub(super) struct Memory {
 pub(super) static FLOORS: Area<Memory> = Area::zeroed(c"trax floors");
 
 thread_local! {
-    /// What this process has unsettled and not settled.
-    static UNSETTLED: RefCell<Vec<usize>> = RefCell::default();
+    /// What this process has suspended and not resumed.
+    static SUSPENDED: RefCell<Vec<usize>> = RefCell::default();
 }
 
 fn mixed(of: u64) -> u64 {
@@ -63,7 +63,7 @@ fn mixed(of: u64) -> u64 {
 #[derive(Clone, Copy)]
 pub(crate) struct Floor {
     tag: u64,
-    /// What unsettles it: its own, and that of its database.
+    /// What suspends it: its own, and that of its database.
     voids: [usize; 2],
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Floor {
 pub(crate) struct Known {
     /// No lease that counts has a smaller job.
     pub(crate) from: i64,
-    /// How often it had been unsettled; `None` while it is.
+    /// How often it had been suspended; `None` while it is.
     voids: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ impl Floor {
         }
     }
 
-    fn place(self) -> usize {
+    fn slot(self) -> usize {
         (self.tag >> 40) as usize % PLACES
     }
 
@@ -131,9 +131,9 @@ impl Floor {
         let Some(voids) = self.voids(memory) else {
             return Known::NOTHING;
         };
-        let place = self.place();
-        let check = memory.check[place].load(Ordering::SeqCst);
-        let from = memory.job_id[place].load(Ordering::SeqCst);
+        let slot = self.slot();
+        let check = memory.check[slot].load(Ordering::SeqCst);
+        let from = memory.job_id[slot].load(Ordering::SeqCst);
         Known {
             from: if check == self.check(from, voids) {
                 from
@@ -177,16 +177,16 @@ impl Floor {
 
     fn write(self, memory: &Memory, known: Known, job_id: i64) {
         let Some(voids) = known.voids else { return };
-        let place = self.place();
+        let slot = self.slot();
         // What it said before is gone before it says another thing.
-        memory.check[place].store(0, Ordering::SeqCst);
-        memory.job_id[place].store(job_id, Ordering::SeqCst);
-        memory.check[place].store(self.check(job_id, voids), Ordering::SeqCst);
+        memory.check[slot].store(0, Ordering::SeqCst);
+        memory.job_id[slot].store(job_id, Ordering::SeqCst);
+        memory.check[slot].store(self.check(job_id, voids), Ordering::SeqCst);
     }
 
-    /// Makes it void, with a few others, before this transaction can be seen and until [`settle`].
-    pub(crate) fn unsettle(self) {
-        unsettle(self.voids[0]);
+    /// Makes it void, with a few others, before this transaction can be seen and until [`resume`].
+    pub(crate) fn suspend(self) {
+        suspend(self.voids[0]);
     }
 
     /// Makes it void, with a few others. The caller holds the lock of what is counted.
@@ -202,26 +202,26 @@ fn of_this_database() -> usize {
     mixed(u64::from(my_database().to_u32())) as usize % OF_DATABASE
 }
 
-fn unsettle(what: usize) {
+fn suspend(what: usize) {
     if let Some(memory) = FLOORS.get() {
-        UNSETTLED.with_borrow_mut(|unsettled| {
-            unsettled.push(what);
+        SUSPENDED.with_borrow_mut(|suspended| {
+            suspended.push(what);
             memory.begun[what].fetch_add(1, Ordering::SeqCst);
         });
     }
 }
 
 /// Makes all floors of this database void, before what this session commits can be seen and until
-/// [`settle`].
-pub(crate) fn unsettle_all() {
-    unsettle(of_this_database());
+/// [`resume`].
+pub(crate) fn suspend_all() {
+    suspend(of_this_database());
 }
 
-/// What this session has unsettled can be seen, or is undone.
-pub(crate) fn settle() {
-    let unsettled = UNSETTLED.take();
+/// What this session has suspended can be seen, or is undone.
+pub(crate) fn resume() {
+    let suspended = SUSPENDED.take();
     if let Some(memory) = FLOORS.get() {
-        for what in unsettled {
+        for what in suspended {
             memory.ended[what].fetch_add(1, Ordering::SeqCst);
         }
     }

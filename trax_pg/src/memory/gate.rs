@@ -9,7 +9,7 @@ use super::area::Area;
 use crate::server::backend::my_database;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// Gates by the hash of their groups; two groups with one place open each other's.
+/// Gates by the hash of their groups; two groups with one slot open each other's.
 const PLACES: usize = 16_384;
 /// How long a closed gate is believed without counting again.
 pub(crate) const GATE_MICROS: i64 = 1_000_000;
@@ -20,7 +20,7 @@ const OPENINGS: usize = 4096;
 /// All zero is open.
 #[repr(C)]
 pub(super) struct Memory {
-    /// How often a gate was opened, and which by that number: it and one, and the place of the
+    /// How often a gate was opened, and which by that number: it and one, and the slot of the
     /// gate.
     opened: AtomicU64,
     openings: [AtomicU64; OPENINGS],
@@ -52,7 +52,7 @@ pub(crate) fn openings() -> u64 {
         .map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
 }
 
-/// The places of the gates that were opened since there had been so many openings, which it brings
+/// The slots of the gates that were opened since there had been so many openings, which it brings
 /// up to date; `None` when these are not known: it may have been any.
 pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     let memory = GATES.get()?;
@@ -86,7 +86,7 @@ impl Gate {
     }
 
     /// Its place.
-    pub(crate) fn place(self) -> usize {
+    pub(crate) fn slot(self) -> usize {
         self.hash
     }
 

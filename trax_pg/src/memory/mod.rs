@@ -17,11 +17,11 @@ mod lane;
 pub(crate) mod prepared;
 
 pub(crate) use bell::{Bell, TOKEN_CLASSES, WORK, bell};
-pub(crate) use floor::{Floor, Known, settle as settle_floors, unsettle_all as unsettle_floors};
+pub(crate) use floor::{Floor, Known, resume as resume_floors, suspend_all as suspend_floors};
 pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
 pub(crate) use lane::{
-    Finding, LanesState, Peek, Section, all, lanes, look_again, looked_again, lower, lowered_since,
-    peek, publish, raise, to_sweep,
+    Finding, LanesState, Peek, Section, all, lanes, lower, lowered_since, peek, publish, raise,
+    rescan_due, rescanned, to_sweep,
 };
 
 use bell::{BELLS, silent_bells};
@@ -34,7 +34,7 @@ use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many databases can have a scheduler or a hold at once.
+/// How many databases can have a scheduler, or be closed, at once.
 const SLOTS: usize = 128;
 /// How many databases can be poked before the launcher looks at all of them.
 const POKES: usize = 32;
@@ -65,11 +65,11 @@ pub(crate) enum Exit {
     Restart,
     /// Another scheduler serves this database.
     Busy,
-    /// A statement holds the database.
-    Held,
+    /// A statement has closed the database.
+    Closed,
 }
 
-/// One database with a scheduler or a hold.
+/// One database that has a scheduler or is closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     /// The database, or invalid for a free slot.
@@ -82,7 +82,7 @@ pub(crate) struct Slot {
     /// its end, whatever that is; after a crash this memory begins anew.
     vacuums: [i32; VACUUMS],
     /// The process whose statement needs the database without a scheduler, or 0.
-    held_by: i32,
+    closed_by: i32,
 }
 
 /// Tables that are vacuumed.
@@ -93,7 +93,7 @@ const FREE: Slot = Slot {
     phase: Phase::Absent,
     launched_at: 0,
     vacuums: [0; VACUUMS],
-    held_by: 0,
+    closed_by: 0,
 };
 
 #[derive(Clone, Copy)]
@@ -178,7 +178,7 @@ impl Shared {
         let Some(slot) = self.find_or_take(database) else {
             return false;
         };
-        if slot.is_held() || slot.vacuums[place] != 0 {
+        if slot.is_closed() || slot.vacuums[place] != 0 {
             self.free_if_unused(database);
             return false;
         }
@@ -199,7 +199,7 @@ impl Shared {
         if let Some(slot) = self.find(database)
             && slot.phase == Phase::Absent
             && slot.vacuums == [0; VACUUMS]
-            && !slot.is_held()
+            && !slot.is_closed()
         {
             *slot = FREE;
         }
@@ -207,9 +207,9 @@ impl Shared {
 }
 
 impl Slot {
-    /// Whether a living process holds the database; a hold of a dead one is void.
-    fn is_held(&self) -> bool {
-        self.held_by != 0 && is_connected(self.held_by)
+    /// Whether a living process has closed the database; that of a dead one does not count.
+    fn is_closed(&self) -> bool {
+        self.closed_by != 0 && is_connected(self.closed_by)
     }
 
     /// The process of the scheduler, if it runs.
@@ -274,7 +274,7 @@ pub(crate) fn reserve(database: Oid, now: pg_sys::TimestampTz) -> Reservation {
     let Some(slot) = board.find_or_take(database) else {
         return Reservation::Full;
     };
-    if slot.phase != Phase::Absent || slot.is_held() {
+    if slot.phase != Phase::Absent || slot.is_closed() {
         return Reservation::NotNow;
     }
     *slot = Slot {
@@ -282,7 +282,7 @@ pub(crate) fn reserve(database: Oid, now: pg_sys::TimestampTz) -> Reservation {
         phase: Phase::Starting,
         launched_at: now,
         vacuums: slot.vacuums,
-        held_by: 0,
+        closed_by: 0,
     };
     Reservation::Reserved
 }
@@ -302,7 +302,7 @@ pub(crate) fn enter(database: Oid, pid: i32) -> bool {
     let Some(slot) = board.find_or_take(database) else {
         return false;
     };
-    if slot.is_held() {
+    if slot.is_closed() {
         return false;
     }
     slot.phase = Phase::Running(pid);
@@ -354,24 +354,24 @@ pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
     Some(pid)
 }
 
-/// Keeps schedulers out of a database until `release_holds`; false when all slots are taken.
-pub(crate) fn hold(database: Oid, holder: i32) -> bool {
+/// Keeps schedulers out of a database until `reopen_databases`; false when all slots are taken.
+pub(crate) fn close_database(database: Oid, holder: i32) -> bool {
     let mut board = BOARD.exclusive();
     match board.find_or_take(database) {
         Some(slot) => {
-            slot.held_by = holder;
+            slot.closed_by = holder;
             true
         }
         None => false,
     }
 }
 
-/// Ends the holds of a process.
-pub(crate) fn release_holds(holder: i32) {
+/// Reopens the databases that a process has closed.
+pub(crate) fn reopen_databases(holder: i32) {
     let mut board = BOARD.exclusive();
     for place in 0..SLOTS {
-        if board.slots[place].held_by == holder {
-            board.slots[place].held_by = 0;
+        if board.slots[place].closed_by == holder {
+            board.slots[place].closed_by = 0;
             let database = board.slots[place].database;
             board.free_if_unused(database);
         }

@@ -15,12 +15,12 @@ pub(crate) fn install() {
     // SAFETY: a process with one thread, which loads the library once.
     unsafe {
         NEXT = pg_sys::emit_log_hook;
-        pg_sys::emit_log_hook = Some(tell);
+        pg_sys::emit_log_hook = Some(add_statements);
     }
 }
 
 // Without pgrx's guard: it runs inside an error report, and raises nothing itself.
-unsafe extern "C-unwind" fn tell(report: *mut pg_sys::ErrorData) {
+unsafe extern "C-unwind" fn add_statements(report: *mut pg_sys::ErrorData) {
     // SAFETY: the server gives a report that lives over the call; `install` has set the next hook.
     unsafe {
         let code = PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32;

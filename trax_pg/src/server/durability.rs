@@ -32,7 +32,7 @@ pub(crate) fn is_untouched() -> bool {
 
 /// What this transaction, untouched before, has written until now may be lost in a crash.
 pub(crate) fn may_be_lost() {
-    transaction::hear();
+    transaction::listen();
     // SAFETY: reads the state of this backend.
     LAZY_UNTIL.store(unsafe { pg_sys::XactLastRecEnd }, Ordering::Relaxed);
 }

@@ -29,7 +29,7 @@ pub(crate) fn listener(listener: fn(End)) {
 }
 
 /// Asks to hear of the end of this session's transactions, from this one on.
-pub(crate) fn hear() {
+pub(crate) fn listen() {
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callbacks live as long as the library, which is never unloaded.
         unsafe {
@@ -39,7 +39,7 @@ pub(crate) fn hear() {
     }
 }
 
-fn tell(end: End) {
+fn notify(end: End) {
     if let Some(listener) = LISTENER.get() {
         listener(end);
     }
@@ -54,10 +54,10 @@ unsafe extern "C-unwind" fn at_end(
         XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PRE_COMMIT, XACT_EVENT_PREPARE,
     };
     match event {
-        XACT_EVENT_PRE_COMMIT => tell(End::Committing),
-        XACT_EVENT_COMMIT => tell(End::Committed),
-        XACT_EVENT_ABORT => tell(End::Undone),
-        XACT_EVENT_PREPARE => tell(End::Prepared),
+        XACT_EVENT_PRE_COMMIT => notify(End::Committing),
+        XACT_EVENT_COMMIT => notify(End::Committed),
+        XACT_EVENT_ABORT => notify(End::Undone),
+        XACT_EVENT_PREPARE => notify(End::Prepared),
         _ => {}
     }
 }
@@ -70,6 +70,6 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     _argument: *mut std::ffi::c_void,
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
-        tell(End::PartUndone(subtransaction));
+        notify(End::PartUndone(subtransaction));
     }
 }

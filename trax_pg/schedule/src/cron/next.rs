@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::Cron;
 use super::allowed::Open;
-use crate::zone::{Change, Instants, REACH, Zone};
+use crate::zone::{Instants, OffsetChange, REACH, Zone};
 
 /// How many stretches are walked before giving up. Each is a change or a leap to the next match;
 /// the clock changes at most a few times in the years that the horizon allows between two matches.
@@ -140,7 +140,7 @@ impl Cron {
     }
 
     /// Whether a time that is meant lies in the gap of a change, and its end is allowed.
-    fn gap_is_meant(&self, floor: i64, change: Change, open: Option<&Open<'_>>) -> bool {
+    fn gap_is_meant(&self, floor: i64, change: OffsetChange, open: Option<&Open<'_>>) -> bool {
         let end = change.at + change.after;
         let meant = self.wall_from(floor.max(change.at + change.before));
         meant.is_some_and(|meant| meant < end) && open.is_none_or(|open| open.allows(end))
@@ -167,11 +167,11 @@ pub(super) struct Found {
     /// The instant, in seconds.
     pub(super) at: i64,
     /// The change whose gap ends there, when times in the gap are meant.
-    gap: Option<Change>,
+    gap: Option<OffsetChange>,
 }
 
 enum Leap {
     None,
-    Change(Change),
+    Change(OffsetChange),
     To(i64),
 }

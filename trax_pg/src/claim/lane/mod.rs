@@ -18,7 +18,7 @@
 mod order;
 
 use super::Request;
-use super::scan::Place;
+use super::scan::ClaimOrder;
 use crate::changes;
 use crate::memory;
 use crate::memory::{Gate, LanesState, Section};
@@ -236,13 +236,13 @@ struct Parked {
 /// What a list knows of a section.
 struct Known {
     /// No row comes before this job.
-    bound: i64,
-    /// Where it stands, while it is to be looked at.
-    place: Option<Place>,
+    start: i64,
+    /// Its order, while it is to be scanned.
+    order: Option<ClaimOrder>,
 }
 
-/// `BinaryHeap` gives its greatest element first: the smallest place.
-type Best = std::cmp::Reverse<Place>;
+/// `BinaryHeap` gives its greatest element first: the smallest order.
+type Best = std::cmp::Reverse<ClaimOrder>;
 
 impl PartialOrd for Section {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
@@ -387,23 +387,23 @@ impl List {
 
     /// Adds sections, and rows that come before those that were known.
     pub(super) fn add(&mut self, rows: impl IntoIterator<Item = (Section, i64)>) {
-        for (section, bound) in rows {
+        for (section, start) in rows {
             if known(section.lane).is_some_and(|lane| !self.wants(&lane)) {
                 continue;
             }
             match self.sections.get_mut(&section) {
-                Some(known) if known.bound <= bound => {}
+                Some(known) if known.start <= start => {}
                 Some(known) => {
-                    known.bound = bound;
-                    let is_parked = known.place.is_none();
+                    known.start = start;
+                    let is_parked = known.order.is_none();
                     match self.gate(section).filter(|_| is_parked) {
-                        Some(gate) if self.parked.contains_key(&gate.place()) => {
+                        Some(gate) if self.parked.contains_key(&gate.slot()) => {
                             self.park(section, gate);
                         }
-                        _ => self.put(section, bound),
+                        _ => self.put(section, start),
                     }
                 }
-                None => self.put(section, bound),
+                None => self.put(section, start),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The order in which a list offers its sections: the best place first, those behind closed gates
+//! The order in which a list offers its sections: the best first, those behind closed gates
 //! aside.
 
 use super::*;
@@ -9,43 +9,43 @@ impl List {
         known(section.lane).map(|lane| lane.gate)
     }
 
-    pub(super) fn place(&self, section: Section, bound: i64) -> Place {
+    pub(super) fn order(&self, section: Section, start: i64) -> ClaimOrder {
         if self.ages {
-            return Place::BEST;
+            return ClaimOrder::BEST;
         }
         let of_group = known(section.lane).map_or(self.groups.highest, |lane| {
             self.groups.priority(&lane.group)
         });
-        Place::new(of_group, section.priority, bound)
+        ClaimOrder::new(of_group, section.priority, start)
     }
 
     /// The section is to be looked at, from this job on.
-    pub(in crate::claim) fn put(&mut self, section: Section, bound: i64) {
-        let place = self.place(section, bound);
+    pub(in crate::claim) fn put(&mut self, section: Section, start: i64) {
+        let order = self.order(section, start);
         let known = Known {
-            bound,
-            place: Some(place),
+            start,
+            order: Some(order),
         };
         self.sections.insert(section, known);
-        self.best.push((std::cmp::Reverse(place), section));
+        self.best.push((std::cmp::Reverse(order), section));
         if self.best.len() > 2 * self.sections.len() + 64 {
-            let places = self.sections.iter();
-            self.best = places
-                .filter_map(|(section, known)| Some((std::cmp::Reverse(known.place?), *section)))
+            let known = self.sections.iter();
+            self.best = known
+                .filter_map(|(section, known)| Some((std::cmp::Reverse(known.order?), *section)))
                 .collect();
         }
     }
 
     /// The section's group was full: it waits behind its gate.
     pub(in crate::claim) fn park(&mut self, section: Section, gate: Gate) {
-        let Some(Known { bound, .. }) = self.sections.get(&section) else {
+        let Some(Known { start, .. }) = self.sections.get(&section) else {
             return;
         };
-        let place = self.place(section, *bound);
-        let parked = self.parked.entry(gate.place()).or_insert_with(|| {
+        let order = self.order(section, *start);
+        let parked = self.parked.entry(gate.slot()).or_insert_with(|| {
             // It closes for a time only.
             let until = Timestamp::now().0 + memory::GATE_MICROS;
-            self.parked_until.push_back((until, gate.place()));
+            self.parked_until.push_back((until, gate.slot()));
             Parked {
                 gate,
                 until,
@@ -54,7 +54,7 @@ impl List {
             }
         });
         parked.is_open = false;
-        parked.sections.push((std::cmp::Reverse(place), section));
+        parked.sections.push((std::cmp::Reverse(order), section));
     }
 
     /// Looks at sections again that are parked behind gates that may be open.
@@ -65,53 +65,53 @@ impl List {
             return;
         }
         let opened = memory::opened_since(&mut self.openings);
-        for place in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
-            self.open(place);
+        for slot in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
+            self.open(slot);
         }
         // A clock that was set back must not make it wait for the old time.
         let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
-        while let Some(&(until, place)) = self.parked_until.front()
+        while let Some(&(until, slot)) = self.parked_until.front()
             && is_over(until)
         {
             self.parked_until.pop_front();
-            let parked = self.parked.get_mut(&place);
+            let parked = self.parked.get_mut(&slot);
             if let Some(parked) = parked.filter(|parked| parked.until == until) {
                 parked.until = now + memory::GATE_MICROS;
-                self.parked_until.push_back((parked.until, place));
+                self.parked_until.push_back((parked.until, slot));
                 if !parked.gate.is_closed(now) {
-                    self.open(place);
+                    self.open(slot);
                 }
             }
         }
     }
 
     /// The best section behind a gate is to be looked at, and the others after it.
-    pub(super) fn open(&mut self, place: usize) {
-        if let Some(parked) = self.parked.get_mut(&place) {
+    pub(super) fn open(&mut self, slot: usize) {
+        if let Some(parked) = self.parked.get_mut(&slot) {
             parked.is_open = true;
-            self.put_next_parked(place);
+            self.put_next_parked(slot);
         }
     }
 
-    pub(super) fn put_next_parked(&mut self, place: usize) {
-        let Some(parked) = self.parked.get_mut(&place).filter(|parked| parked.is_open) else {
+    pub(super) fn put_next_parked(&mut self, slot: usize) {
+        let Some(parked) = self.parked.get_mut(&slot).filter(|parked| parked.is_open) else {
             return;
         };
         while let Some((_, section)) = parked.sections.pop() {
-            if let Some(Known { bound, place: None }) = self.sections.get(&section) {
-                let bound = *bound;
-                return self.put(section, bound);
+            if let Some(Known { start, order: None }) = self.sections.get(&section) {
+                let start = *start;
+                return self.put(section, start);
             }
         }
-        self.parked.remove(&place);
+        self.parked.remove(&slot);
     }
 
     /// Where the best section stands that is to be looked at.
-    pub(in crate::claim) fn best(&mut self) -> Option<Place> {
-        while let Some((place, section)) = self.best.peek() {
+    pub(in crate::claim) fn best(&mut self) -> Option<ClaimOrder> {
+        while let Some((order, section)) = self.best.peek() {
             let known = self.sections.get(section);
-            if known.is_some_and(|known| known.place == Some(place.0)) {
-                return Some(place.0);
+            if known.is_some_and(|known| known.order == Some(order.0)) {
+                return Some(order.0);
             }
             self.best.pop();
         }
@@ -123,14 +123,14 @@ impl List {
         self.best()?;
         let (_, section) = self.best.pop()?;
         let of_section = self.sections.get_mut(&section)?;
-        of_section.place = None;
-        let bound = of_section.bound;
+        of_section.order = None;
+        let start = of_section.start;
         if !self.parked.is_empty()
             && let Some(gate) = self.gate(section)
         {
-            self.put_next_parked(gate.place());
+            self.put_next_parked(gate.slot());
         }
-        Some((section, bound))
+        Some((section, start))
     }
 
     /// The section has been looked at, and `first` is its first row. That `holds` unless it may
@@ -147,13 +147,13 @@ impl List {
         };
         match first {
             None if holds => return self.drop(section),
-            Some(first) if holds => of_section.bound = first,
+            Some(first) if holds => of_section.start = first,
             _ => {}
         }
-        let bound = of_section.bound;
+        let start = of_section.start;
         match self.gate(section) {
             Some(gate) if gate.is_closed(now) => self.park(section, gate),
-            _ => self.put(section, bound),
+            _ => self.put(section, start),
         }
     }
 

@@ -1,68 +1,70 @@
-//! Lanes: which have rows that a claim may take, and where those rows begin.
+//! Lanes: which of them have rows that a claim may take, and where those rows start.
 //!
 //! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready` in order
-//! of age. A section has a *place* here while rows may wait in it; its *bound* says that no row
-//! waits there whose job comes before it, where it is *exact*. Rows that were claimed leave dead
-//! entries in the index, at the head of the section, until a vacuum; a claim that begins at the
-//! bound does not read them (0.06 µs each, all of them at every claim).
+//! of age. A section has an *entry* here while rows may wait in it. The *start* in the entry says
+//! that no row waits in the section before this job; if it does not hold for certain it is not
+//! *exact*. Claimed rows leave dead tuples in the index, at the beginning of the section, until a
+//! vacuum; a claim that begins at the start does not read them (0.06 µs each, all of them at every
+//! claim).
 //!
-//! What makes a row claimable is a *change*; each database counts its own. The places of a database
-//! are a list, the last one changed first: a log of what became claimable, in which each section
-//! stands once. A session keeps a list of its own of what has rows, and reads here what was changed
-//! since. A database has as many places as leave room for others; beyond that its oldest goes, and
-//! the last change of that place is *lost*.
+//! What makes a row claimable is a *change*; each database counts its own. The entries of a
+//! database are a list, the last one changed first: a log of what became claimable, in which each
+//! section appears once. A session keeps its own list of the sections with rows, and reads here
+//! what has changed since. A database has as many entries as leave room for others; beyond that its
+//! oldest one goes, and the last change of that entry is *lost*.
 //!
-//! Holds: who has a list of everything up to a change that is not before the last one lost, and
-//! reads what was lowered since, misses no row. Who has not reads the sections from the index. What
-//! was before the server's start, or before a statement written by hand, is lost like any other.
-//! - An exact bound is never above a row that has committed, apart from what the look again
-//!   forgives (`look_again`). It is raised to the first row that a claim's snapshot sees, rows
-//!   included that others have locked or are deleting, and a place is freed when it sees none;
-//!   never by a transaction that has taken rows itself.
-//! - Who makes a row claimable lowers the bound when the transaction has committed, however late,
-//!   and makes the place if there is none; the place keeps the number of the change. Whoever read a
-//!   lower number of changes before its snapshot neither raises the bound nor frees the place; nor
-//!   does it believe that a section without a place is empty when what is lost is not before that
-//!   number.
-//! - The places are *complete* when a session has read all sections from the index, they all have
-//!   places, and nothing was lost since it began: then a section without a place has no rows, and a
-//!   new session need not read the index.
+//! Holds: a session whose list contains everything up to some change, none of which was lost since,
+//! and that reads what was lowered after it, misses no row. Other sessions read the sections from
+//! the index. Changes before the server's start, or before a statement of a user on the queue,
+//! count as lost.
+//! - An exact start is never after a committed row, apart from errors that the rescan corrects
+//!   (`rescan`). It is raised to the first row that a claim's snapshot sees, including rows that
+//!   others have locked or are deleting, and an entry is freed when the snapshot sees none; never
+//!   by a transaction that has itself taken rows.
+//! - A transaction that makes a row claimable lowers the start after it has committed, however
+//!   late, and adds the entry if there is none; the entry stores the number of the change. A
+//!   session that read a lower number of changes before its snapshot neither raises the start nor
+//!   frees the entry; nor does it assume that a section without an entry is empty when a change
+//!   after that number was lost.
+//! - The entries are *complete* when a session has read all sections from the index, they all have
+//!   entries, and nothing was lost since it began: then a section without an entry has no rows, and
+//!   a new session need not read the index.
 //!
-//! The lock is held for a few places at a time; what takes long (a new session's reading of all,
-//! the places of a database that is gone) goes by places in their order in memory and lets it go
-//! between.
+//! The lock is held for a few entries at a time; what takes long (the first read of a new session,
+//! the entries of a dropped database) goes through the entries in their order in memory and
+//! releases the lock in between.
 //!
-//! Cost: 56 bytes a place. A database takes another only while it has fewer than twice as many as
+//! Cost: 56 bytes for each entry. A database adds one only while it has fewer than twice as many as
 //! are free.
 
-mod look_again;
-mod places;
+mod rescan;
+mod starts;
 
 use super::area::{Area, zero};
 use super::bell::{BELLS_AT_MOST, bell};
-pub(crate) use look_again::{look_again, looked_again, to_sweep};
 use pgrx::PgLwLock;
 use pgrx::pg_sys;
+pub(crate) use rescan::{rescan_due, rescanned, to_sweep};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-const PLACES: usize = 131_072;
-const BUCKETS: usize = PLACES;
-/// Most places that are looked at or changed while the lock is held.
+const ENTRIES: usize = 131_072;
+const BUCKETS: usize = ENTRIES;
+/// The most entries that are read or changed while the lock is held.
 const AT_ONCE: usize = 256;
-/// Most changes that are read one after the other in the list; beyond that all places are read in
+/// Most changes that are read one after the other in the list; beyond that all entries are read in
 /// their order in memory.
 const FOLLOW_AT_MOST: usize = 2048;
-/// Most sections whose places are looked at again at once, whether they still have rows.
+/// The most sections that one rescan checks for whether they still have rows.
 const SWEEP_AT_MOST: usize = 32;
-/// How often the sections are looked at again, at most and at least.
-const LOOK_AGAIN_MICROS: i64 = 1_000_000;
+/// The shortest and the longest time between two rescans.
+const RESCAN_MICROS: i64 = 1_000_000;
 const LONGEST_PAUSE_MICROS: i64 = 60_000_000;
-/// The share of the time that this may take, as its inverse.
-const LOOK_AGAIN_SHARE: i64 = 100;
-/// No place, where one is named by its number and one.
+/// The inverse of the share of time that rescans may take.
+const RESCAN_SHARE: i64 = 100;
+/// No entry; entries are numbered from 1.
 const NOWHERE: u32 = 0;
-/// The database of a place that nobody has.
+/// The database of a free entry.
 const NOBODY: u16 = u16::MAX;
 
 /// One priority of one lane.
@@ -73,48 +75,48 @@ pub(crate) struct Section {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct LaneStart {
     lane: i64,
-    bound: i64,
+    start: i64,
     /// The last change that touched it.
     changed: u64,
-    /// The last change that lowered its bound, or made it.
+    /// The last change that lowered its start, or made it.
     lowered: u64,
     next_in_bucket: u32,
     newer: u32,
     older: u32,
     database: u16,
     priority: i16,
-    /// No row comes before the bound. Where not all places were known when it was made, older rows
+    /// No row comes before the start. Where not all entries were known when it was made, older rows
     /// may.
     exact: bool,
 }
 
-/// What can be read of a database's places without the lock; written under it.
+/// What can be read of a database's entries without the lock; written under it.
 struct Database {
     /// How many changes there were: written last of all that a change writes.
     changes: AtomicU64,
-    /// The last change that lowered or made a place.
+    /// The last change that lowered or made an entry.
     lowered: AtomicU64,
     /// The last change of which something may be missing here, and how often something was lost.
     lost: AtomicU64,
     losses: AtomicU64,
     /// What was lowered before this change counts for nothing.
     void: AtomicU64,
-    /// Sections without a place have no rows.
+    /// Sections without an entry have no rows.
     complete: AtomicBool,
-    /// When all sections were last read, they did not all get places.
+    /// When all sections were last read, they did not all get entries.
     crowded: AtomicBool,
-    /// The place that was changed last, and that whose last change is the oldest.
+    /// The entry that was changed last, and that whose last change is the oldest.
     newest: AtomicU32,
     oldest: AtomicU32,
     count: AtomicU32,
-    look_at: AtomicI64,
-    /// Where the last look again stopped; the lane with its sign turned, so that zero comes before
+    rescan_at: AtomicI64,
+    /// Where the last rescan stopped; the lane with its sign turned, so that zero comes before
     /// all.
-    looked_lane: AtomicI64,
-    looked_priority: AtomicI64,
-    /// Up to which place it looked whether there are still rows.
+    rescanned_lane: AtomicI64,
+    rescanned_priority: AtomicI64,
+    /// Up to which entry it looked whether there are still rows.
     swept: AtomicU32,
 }
 
@@ -140,38 +142,38 @@ impl Database {
     }
 
     /// All that was known is void. The caller has the lock.
-    fn make_void(&self) {
+    fn discard_all(&self) {
         let change = self.next();
         self.void.store(change, Ordering::SeqCst);
         self.lose(change);
         self.changes.store(change, Ordering::SeqCst);
     }
 
-    fn is_void(&self, place: &Place) -> bool {
-        place.lowered < self.void.load(Ordering::SeqCst)
+    fn is_discarded(&self, entry: &LaneStart) -> bool {
+        entry.lowered < self.void.load(Ordering::SeqCst)
     }
 }
 
 /// All zero is empty.
-struct Places {
+struct LaneStarts {
     seed: u64,
-    /// Places from here on were never used.
+    /// Entries from here on were never used.
     unused: u32,
     /// The first of those that were freed.
     free: u32,
     taken: u32,
     buckets: [u32; BUCKETS],
-    places: [Place; PLACES],
+    entries: [LaneStart; ENTRIES],
 }
 
 #[repr(C)]
 pub(in crate::memory) struct Memory {
     databases: [Database; BELLS_AT_MOST],
-    places: UnsafeCell<Places>,
+    entries: UnsafeCell<LaneStarts>,
 }
 
 pub(in crate::memory) static LANES: Area<Memory> =
-    Area::new(c"trax places of lanes", size_of::<Memory>, begin);
+    Area::new(c"trax starts of lanes", size_of::<Memory>, begin);
 // SAFETY: no other lock has this name.
 pub(in crate::memory) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax lanes") };
 
@@ -180,8 +182,8 @@ unsafe fn begin(memory: *mut Memory) {
     unsafe {
         zero(memory);
         // Without it a producer could choose names that share a bucket; any number does.
-        let places = (*memory).places.get();
-        pg_sys::pg_strong_random((&raw mut (*places).seed).cast(), size_of::<u64>());
+        let entries = (*memory).entries.get();
+        pg_sys::pg_strong_random((&raw mut (*entries).seed).cast(), size_of::<u64>());
     }
 }
 
@@ -191,20 +193,20 @@ fn own() -> Option<(&'static Memory, usize)> {
 }
 
 impl Memory {
-    fn read<T>(&self, work: impl FnOnce(&Places) -> T) -> T {
+    fn read<T>(&self, work: impl FnOnce(&LaneStarts) -> T) -> T {
         let _lock = LOCK.share();
         // SAFETY: nobody writes while the lock is shared.
-        work(unsafe { &*self.places.get() })
+        work(unsafe { &*self.entries.get() })
     }
 
-    fn write<T>(&self, work: impl FnOnce(&mut Places) -> T) -> T {
+    fn write<T>(&self, work: impl FnOnce(&mut LaneStarts) -> T) -> T {
         let _lock = LOCK.exclusive();
         // SAFETY: the lock is exclusive.
-        work(unsafe { &mut *self.places.get() })
+        work(unsafe { &mut *self.entries.get() })
     }
 }
 
-impl Place {
+impl LaneStart {
     fn section(&self) -> Section {
         Section {
             lane: self.lane,
@@ -221,19 +223,19 @@ pub(crate) struct LanesState {
     /// The change that made all before it void.
     pub(crate) void: u64,
     losses: u64,
-    /// When all sections were last read there were more than have places.
+    /// When all sections were last read there were more than have entries.
     pub(crate) crowded: bool,
 }
 
-/// To be read before the snapshot is taken; `None` where there is no place for this database.
+/// To be read before the snapshot is taken; `None` where there is no entry for this database.
 pub(crate) fn lanes() -> Option<LanesState> {
     let (memory, database) = own()?;
-    let head = &memory.databases[database];
+    let shared = &memory.databases[database];
     Some(LanesState {
-        changes: head.changes.load(Ordering::SeqCst),
-        void: head.void.load(Ordering::SeqCst),
-        losses: head.losses.load(Ordering::SeqCst),
-        crowded: head.crowded.load(Ordering::SeqCst),
+        changes: shared.changes.load(Ordering::SeqCst),
+        void: shared.void.load(Ordering::SeqCst),
+        losses: shared.losses.load(Ordering::SeqCst),
+        crowded: shared.crowded.load(Ordering::SeqCst),
     })
 }
 
@@ -256,53 +258,53 @@ pub(crate) fn lowered_since(state: &LanesState, change: u64) -> Lowered {
     let Some((memory, database)) = own() else {
         return nothing(false);
     };
-    let head = &memory.databases[database];
+    let shared = &memory.databases[database];
     // What was lost was lowered before; a change is counted when all else of it is written.
-    if head.lowered.load(Ordering::SeqCst) <= change && head.lost() <= change {
+    if shared.lowered.load(Ordering::SeqCst) <= change && shared.lost() <= change {
         return nothing(true);
     }
-    let few = memory.read(|places| {
+    let few = memory.read(|entries| {
         Some(Lowered {
-            rows: places.since(head, change)?,
-            last: head.changes.load(Ordering::SeqCst),
-            whole: head.lost() <= change,
+            rows: entries.since(shared, change)?,
+            last: shared.changes.load(Ordering::SeqCst),
+            whole: shared.lost() <= change,
         })
     });
     few.unwrap_or_else(|| {
         let (rows, last) = in_order(memory, database, change);
         // What went while they were read may have been among them.
-        let whole = memory.read(|_| head.lost() <= change);
+        let whole = memory.read(|_| shared.lost() <= change);
         Lowered { rows, last, whole }
     })
 }
 
-/// All sections that have rows; `None` when they do not all have places.
+/// All sections that have rows; `None` when they do not all have entries.
 pub(crate) fn all() -> Option<Lowered> {
     let (memory, database) = own()?;
-    let head = &memory.databases[database];
-    let losses = head.losses.load(Ordering::SeqCst);
-    if !head.is_complete() {
+    let shared = &memory.databases[database];
+    let losses = shared.losses.load(Ordering::SeqCst);
+    if !shared.is_complete() {
         return None;
     }
     let (rows, last) = in_order(memory, database, 0);
-    let whole = memory.read(|_| head.losses.load(Ordering::SeqCst) == losses);
+    let whole = memory.read(|_| shared.losses.load(Ordering::SeqCst) == losses);
     whole.then_some(Lowered { rows, last, whole })
 }
 
 /// The sections lowered after a change, or all for 0, in their order in memory, and up to which
 /// change these are all but what was lost.
 fn in_order(memory: &Memory, database: usize, change: u64) -> (Vec<(Section, i64)>, u64) {
-    let head = &memory.databases[database];
+    let shared = &memory.databases[database];
     // What is lowered while they are read is read again by who goes on from there.
-    let last = memory.read(|_| head.changes.load(Ordering::SeqCst));
+    let last = memory.read(|_| shared.changes.load(Ordering::SeqCst));
     let mut rows = Vec::new();
     let mut from = Some(0);
     while let Some(at) = from {
-        from = memory.read(|places| {
-            let (part, next) = places.part(database, at);
-            let part = part.filter(|place| !head.is_void(place));
-            let part = part.filter(|place| change == 0 || place.lowered > change);
-            rows.extend(part.map(|place| (place.section(), place.bound)));
+        from = memory.read(|entries| {
+            let (part, next) = entries.part(database, at);
+            let part = part.filter(|entry| !shared.is_discarded(entry));
+            let part = part.filter(|entry| change == 0 || entry.lowered > change);
+            rows.extend(part.map(|entry| (entry.section(), entry.start)));
             next
         });
     }
@@ -323,15 +325,15 @@ pub(crate) fn peek(section: Section) -> Peek {
     let Some((memory, database)) = own() else {
         return Peek::Unknown;
     };
-    let head = &memory.databases[database];
-    memory.read(|places| match places.valid(head, database, section) {
-        Some(number) => match places.places[number as usize - 1] {
-            Place {
-                bound, exact: true, ..
-            } => Peek::From(bound),
+    let shared = &memory.databases[database];
+    memory.read(|entries| match entries.valid(shared, database, section) {
+        Some(number) => match entries.entries[number as usize - 1] {
+            LaneStart {
+                start, exact: true, ..
+            } => Peek::From(start),
             _ => Peek::Unknown,
         },
-        None if head.is_complete() => Peek::Empty,
+        None if shared.is_complete() => Peek::Empty,
         None => Peek::Unknown,
     })
 }
@@ -342,37 +344,37 @@ pub(crate) struct Finding {
     pub(crate) first: Option<i64>,
 }
 
-/// Raises bounds to what has been found, and frees places of sections without rows; of sections
+/// Raises starts to what has been found, and frees entries of sections without rows; of sections
 /// that have changed since `state` was read only lowers them. Returns for each finding whether it
 /// holds. `whole` says that the session knew of all rows that there were.
 pub(crate) fn raise(state: &LanesState, findings: &[Finding], whole: bool) -> Vec<bool> {
     let Some((memory, database)) = own().filter(|_| !findings.is_empty()) else {
         return vec![false; findings.len()];
     };
-    let head = &memory.databases[database];
+    let shared = &memory.databases[database];
     let mut holds = Vec::with_capacity(findings.len());
     for findings in findings.chunks(AT_ONCE) {
-        memory.write(|places| {
-            let believed = findings
+        memory.write(|entries| {
+            let applied = findings
                 .iter()
-                .map(|finding| places.believe(head, database, finding, state, whole));
-            holds.extend(believed);
+                .map(|finding| entries.apply(shared, database, finding, state, whole));
+            holds.extend(applied);
         });
     }
     holds
 }
 
-/// Lowers bounds to rows that have become claimable: the first job of each section.
+/// Lowers starts to rows that have become claimable: the first job of each section.
 pub(crate) fn lower(rows: impl Iterator<Item = (Section, i64)>) {
     let Some((memory, database)) = own() else {
         return;
     };
-    let head = &memory.databases[database];
+    let shared = &memory.databases[database];
     let mut rows = rows.peekable();
     while rows.peek().is_some() {
-        memory.write(|places| {
+        memory.write(|entries| {
             for row in rows.by_ref().take(AT_ONCE) {
-                places.lower(head, database, row);
+                entries.lower(shared, database, row);
             }
         });
     }
@@ -384,18 +386,18 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
     let Some((memory, database)) = own() else {
         return;
     };
-    let head = &memory.databases[database];
+    let shared = &memory.databases[database];
     for rows in rows.chunks(AT_ONCE) {
-        let fit = memory.write(|places| {
+        let fit = memory.write(|entries| {
             rows.iter().all(|row| {
-                let is_here = places.valid(head, database, row.0).is_some();
-                let is_wanted = is_here || all || head.is_complete();
-                !is_wanted || places.note(head, database, *row, state.changes)
+                let is_here = entries.valid(shared, database, row.0).is_some();
+                let is_wanted = is_here || all || shared.is_complete();
+                !is_wanted || entries.record(shared, database, *row, state.changes)
             })
         });
         if !fit {
             if all {
-                head.crowded.store(true, Ordering::SeqCst);
+                shared.crowded.store(true, Ordering::SeqCst);
             }
             return;
         }
@@ -403,9 +405,9 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
     if all {
         memory.write(|_| {
             // What was lost meanwhile may be in none of these rows.
-            if head.losses.load(Ordering::SeqCst) == state.losses {
-                head.complete.store(true, Ordering::SeqCst);
-                head.crowded.store(false, Ordering::SeqCst);
+            if shared.losses.load(Ordering::SeqCst) == state.losses {
+                shared.complete.store(true, Ordering::SeqCst);
+                shared.crowded.store(false, Ordering::SeqCst);
             }
         });
     }
@@ -414,29 +416,29 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
 /// Knows nothing any more of the sections of this database.
 pub(super) fn forget() {
     if let Some((memory, database)) = own() {
-        memory.write(|_| memory.databases[database].make_void());
+        memory.write(|_| memory.databases[database].discard_all());
     }
 }
 
-/// Frees the places of the database with this number. Were somebody connected to it, those would be
-/// lost like others.
+/// Frees the entries of the database with this number. Were somebody connected to it, those would
+/// be lost like others.
 pub(super) fn free(database: usize) {
     let Some(memory) = LANES.get() else { return };
-    let head = &memory.databases[database];
-    memory.write(|_| head.make_void());
-    while memory.write(|places| {
+    let shared = &memory.databases[database];
+    memory.write(|_| shared.discard_all());
+    while memory.write(|entries| {
         for _ in 0..AT_ONCE {
-            match head.oldest.load(Ordering::Relaxed) {
+            match shared.oldest.load(Ordering::Relaxed) {
                 NOWHERE => return false,
                 oldest => {
-                    head.lose(places.at(oldest).changed);
-                    places.remove(head, database, oldest);
+                    shared.lose(entries.at(oldest).changed);
+                    entries.remove(shared, database, oldest);
                 }
             }
         }
         true
     }) {}
-    head.look_at.store(0, Ordering::Relaxed);
+    shared.rescan_at.store(0, Ordering::Relaxed);
 }
 
 impl Section {

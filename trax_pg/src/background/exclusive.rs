@@ -1,9 +1,9 @@
-//! Statements that need a database without connections get it without our scheduler.
+//! Statements that need a database without connections get it without the scheduler.
 //!
 //! `drop database`, `create database ... template`, `alter database ... rename` and `... set
 //! tablespace` fail while anybody is connected, and our scheduler is. Before such a statement runs,
-//! its database is *held*: the scheduler is ended and none is started until the transaction ends,
-//! whichever way. A hold of a process that is gone is void.
+//! its database is *closed*: the scheduler is ended and none is started until the transaction
+//! ends, whichever way. A database closed by a process that is gone counts as open.
 
 use crate::server::backend::my_pid;
 use crate::server::latch;
@@ -13,7 +13,8 @@ use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::{CStr, c_char};
 use std::time::{Duration, Instant};
 
-/// How long a statement waits for the scheduler to go. After that it runs and tells what is wrong.
+/// How long a statement waits for the scheduler to go. After that it runs, and reports the error
+/// itself.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
@@ -98,7 +99,7 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     let Some(subject) = (unsafe { subject(node) }) else {
         return;
     };
-    // Also when nothing is held: the launcher sees a new, renamed or reopened database at once.
+    // Even when nothing is closed: the launcher sees a new, renamed or reopened database at once.
     register_xact_callback(PgXactCallbackEvent::Commit, release);
     register_xact_callback(PgXactCallbackEvent::Abort, release);
     register_xact_callback(PgXactCallbackEvent::Prepare, release);
@@ -109,17 +110,17 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     let database = unsafe { pg_sys::get_database_oid(name, true) };
     // Who may not run the statement shall not disturb the scheduler with it.
     if database != pg_sys::InvalidOid && current_user_owns(database) {
-        hold(database);
+        close(database);
     }
 }
 
 fn release() {
-    memory::release_holds(my_pid());
+    memory::reopen_databases(my_pid());
     memory::wake_launcher();
 }
 
-fn hold(database: pg_sys::Oid) {
-    if !memory::hold(database, my_pid()) {
+fn close(database: pg_sys::Oid) {
+    if !memory::close_database(database, my_pid()) {
         return;
     }
     memory::terminate_scheduler(database);
