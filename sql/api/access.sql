@@ -6,7 +6,7 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as '';
 comment on function trax.limited_access() is
-    'Internal. Does nothing: who may execute it is limited to what trax.access_scope says, and to nothing when that has no row for it.';
+    'Internal. Does nothing: a role that may execute it is limited to what trax.access_scope lists, and to nothing when that has no row for it.';
 
 create function trax.functions_of(
     level text
@@ -116,7 +116,7 @@ begin
     if role is null then
         raise exception 'argument "role" must not be null'
             using errcode = '22004',
-                detail = 'The call gives null for "role".',
+                detail = 'The argument "role" is null.',
                 hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
     end if;
     if role_name is null then
@@ -128,20 +128,20 @@ begin
     if level is null then
         raise exception 'argument "level" must not be null'
             using errcode = '22004',
-                detail = 'The call gives null for "level".',
-                hint = 'Give one of: reader, producer, worker, admin, none.';
+                detail = 'The argument "level" is null.',
+                hint = 'Specify one of: reader, producer, worker, admin, none.';
     end if;
     if level not in ('none', 'reader', 'producer', 'worker', 'admin') then
         raise exception 'access level "%" does not exist', level
             using errcode = '22023',
                 detail = 'The levels are reader, producer, worker, admin and none.',
-                hint = 'Give one of: reader, producer, worker, admin, none.';
+                hint = 'Specify one of: reader, producer, worker, admin, none.';
     end if;
     if is_limited and level not in ('producer', 'worker') then
         raise exception 'access level "%" has no limits', level
             using errcode = '22023',
                 detail = 'Only a producer or a worker can be limited to tasks and groups.',
-                hint = 'Leave tasks and groups out, or give the level producer or worker.';
+                hint = 'Leave out tasks and groups, or use the level producer or worker.';
     end if;
     for named in
         select n.argument, n.names
@@ -151,7 +151,7 @@ begin
         if array_position(named.names, null) is not null then
             raise exception 'argument "%" must not be null', named.argument
                 using errcode = '22004',
-                    detail = format('The call gives null for an element of "%s".', named.argument),
+                    detail = format('An element of "%s" is null.', named.argument),
                     hint = format('Name each: %s => array[''mail.send'']', named.argument);
         end if;
         if cardinality(named.names) = 0 or '' = any (named.names) then
@@ -213,7 +213,7 @@ begin
     if role is null then
         raise exception 'argument "role" must not be null'
             using errcode = '22004',
-                detail = 'The call gives null for "role".',
+                detail = 'The argument "role" is null.',
                 hint = 'Name a role: trax.revoke_access(role => ''app'')';
     end if;
     perform trax.grant_access(role, 'none');

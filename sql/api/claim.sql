@@ -26,7 +26,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
 comment on function trax.claim_next(text, int, text[], text[], interval, int) is
-    'Takes up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, under a lease for each. With places, only so many begin at once and those behind them are fetched ahead: lost before the next heartbeat, which says that they began, they spend no attempt, three times in a row at most. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
+    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, only so many begin at once and the others are fetched ahead: if lost before a heartbeat reports that they began, they use up no attempt, at most three times in a row. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],

@@ -69,7 +69,7 @@ as $$
         and p.pronamespace = 'trax'::regnamespace
 $$;
 comment on function trax.own_triggers() is
-    'Internal. The triggers of ours, and how they are enabled: always, unless somebody has disabled one since these jobs were adopted.';
+    'Internal. The triggers of trax, and how they are enabled: always, unless one has been disabled since these jobs were adopted.';
 
 create function trax.enable_triggers()
 returns void

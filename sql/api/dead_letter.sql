@@ -34,4 +34,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letters';
 comment on function trax.requeue_dead_letters(text, text, text, timestamptz, int) is
-    'Requeues unresolved dead letters, the oldest first, that match all that is given, at most max_count of them; returns how many.';
+    'Requeues unresolved dead letters that match all filters, the oldest first, at most max_count; returns how many.';

@@ -20,8 +20,8 @@ begin
     if explain_manifest.name is null then
         raise exception 'argument "name" must not be null'
             using errcode = '22004',
-                detail = 'The call gives null for "name".',
-                hint = 'Give a value: name => ...';
+                detail = 'The argument "name" is null.',
+                hint = 'Specify a value: name => ...';
     end if;
     select f.* into m from trax.manifest f where f.name = explain_manifest.name;
     if m.manifest_id is null then
@@ -96,7 +96,7 @@ begin
         format('In such a job: select trax.activate(%L)', m.name)
     where m.dormant;
     return query
-    select 'ended', 'Its schedule has no further run.', s.parked_since, 'Give it another with trax.schedule().'
+    select 'ended', 'Its schedule has no further run.', s.parked_since, 'Set another one with trax.schedule().'
     where s.parked_on = 'ended'
         and m.enabled;
     return query

@@ -49,7 +49,7 @@ language c
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_deadline_changed_by_hand';
 comment on function trax.deadline_changed_by_hand() is
-    'Internal. Wakes the scheduler when somebody moves the deadline of a lease by hand.';
+    'Internal. Wakes the scheduler when a statement of a user changes the deadline of a lease.';
 create trigger lease_deadline_changed_by_hand
 after update of started_at, lease_expires_at, timeout_at on trax.lease
 for each statement execute function trax.deadline_changed_by_hand();
@@ -78,7 +78,7 @@ begin
 end;
 $$;
 comment on function trax.deadline_moved_by_hand() is
-    'Internal. Has the reaper look as soon as a deadline that somebody moves to an earlier time by hand, and take that for the last word.';
+    'Internal. Makes the reaper check at a deadline that a statement of a user moves to an earlier time, and take that as final.';
 create trigger lease_deadline_moved_by_hand
 before update of started_at, lease_expires_at, timeout_at on trax.lease
 for each row

@@ -113,8 +113,8 @@ begin
     if job_id is null or token is null then
         raise exception 'argument "%" must not be null', case when job_id is null then 'job_id' else 'token' end
             using errcode = '22004',
-                detail = format('The call gives null for "%s".', case when job_id is null then 'job_id' else 'token' end),
-                hint = 'Give both, as trax.claim_next returned them: trax.runs_as_stored(job_id => ..., token => ...)';
+                detail = format('The argument "%s" is null.', case when job_id is null then 'job_id' else 'token' end),
+                hint = 'Pass both as trax.claim_next returned them: trax.runs_as_stored(job_id => ..., token => ...)';
     end if;
     return exists (
         select
@@ -138,7 +138,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_manifest';
 comment on function trax.cancel_manifest(text) is
-    'Cancels the live jobs of a manifest: those that wait end, and the workers of the others are asked to stop. Returns how many. The schedule goes on.';
+    'Cancels the live jobs of a manifest: waiting ones end, and the workers of the others are asked to stop. Returns how many. The schedule continues.';
 
 create function trax.cancel_group(
     name text
@@ -148,7 +148,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_group';
 comment on function trax.cancel_group(text) is
-    'Cancels the live jobs of a group: those that wait end, and the workers of the others are asked to stop. Returns how many.';
+    'Cancels the live jobs of a group: waiting ones end, and the workers of the others are asked to stop. Returns how many.';
 
 create function trax.apply(
     document jsonb,
@@ -212,4 +212,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_configure_group';
 comment on function trax.configure_group(text, int, int, boolean, int) is
-    'Creates or changes the settings of a group; what is not given keeps its value. max_active_jobs 0 is no limit. When it has disabled a group and committed, no claim of the group''s jobs commits any more.';
+    'Creates or changes the settings of a group; arguments that are omitted keep their value. max_active_jobs 0 is no limit. When it has disabled a group and committed, no claim of the group''s jobs commits any more.';

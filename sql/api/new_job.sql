@@ -28,7 +28,7 @@ create foreign table trax.new_job (
 ) server trax;
 comment on foreign table trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
-comment on column trax.new_job.task is 'The task that runs; must be given.';
+comment on column trax.new_job.task is 'The task that runs; required.';
 comment on column trax.new_job.input is 'Input for the task; null is {}.';
 comment on column trax.new_job.run_at is 'Not claimable before this time; null is now.';
 comment on column trax.new_job.group_name is 'The group it belongs to; null is default.';

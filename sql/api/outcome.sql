@@ -48,7 +48,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_cancel';
 comment on function trax.acknowledge_cancel(bigint, uuid) is
-    'Records that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. Returns false when the lease is lost or nobody asked.';
+    'Records that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. Returns false when the lease is lost or no stop was requested.';
 
 create function trax.cancel_own(
     job_id bigint,

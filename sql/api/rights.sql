@@ -100,4 +100,4 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_require_own_code';
 comment on function trax.require_own_code() is
-    'Internal. Refuses when a function of somebody who is neither a superuser nor the owner would run with the rights of the owner.';
+    'Internal. Raises an error when a function of a role that is neither a superuser nor the owner would run with the rights of the owner.';

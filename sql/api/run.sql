@@ -320,7 +320,7 @@ comment on column trax.job.manifest is 'Name of the manifest it came from.';
 comment on column trax.job.group_name is 'The group it belongs to.';
 comment on column trax.job.priority is 'Priority of the job, 0 to 31.';
 comment on column trax.job.run_at is 'Not claimable before this time.';
-comment on column trax.job.scheduled_for is 'The occurrence of its manifest that it stands for.';
+comment on column trax.job.scheduled_for is 'The occurrence of its manifest that it represents.';
 comment on column trax.job.queued_at is 'When the job was first queued.';
 comment on column trax.job.started_at is 'When its last attempt was claimed.';
 comment on column trax.job.finished_at is 'When it ended.';

@@ -45,7 +45,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_extend_token';
 comment on function trax.extend_token(text, uuid, interval) is
-    'Extends a token to ttl from now; returns false when it is lost, which it is once it has expired. In one transaction with a write, nobody else gets the place before that transaction has committed.';
+    'Extends a token to ttl from now; returns false when it is lost, for example because it has expired. In one transaction with a write, no one else gets the slot before that transaction has committed.';
 
 create function trax.release_token(
     name text,

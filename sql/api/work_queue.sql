@@ -49,7 +49,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
-    'Makes a job claimable that waits for its next attempt or its run_at, and returns where it is: ''ready'', ''blocked'' (behind its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
+    'Makes a job claimable that waits for its next attempt or its run_at, and returns where it is: ''ready'', ''blocked'' (waiting for its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
 
 create function trax.limit_queue_time(
     job_id bigint,
@@ -60,7 +60,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
-    'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, nobody can claim it before the limit is set.';
+    'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, the limit is set before anyone can claim it.';
 
 -- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions
 -- and enqueueing run no statement.
@@ -70,7 +70,7 @@ language c
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_changed_by_hand';
 comment on function trax.changed_by_hand() is
-    'Internal. Makes void what shared memory knows of the queue when somebody writes to it by hand, and the adoption when a restore does.';
+    'Internal. Discards what shared memory knows of the queue when a statement of a user changes it, and the adoption when a restore does.';
 create trigger work_queue_changed_by_hand
 before insert or update or delete or truncate on trax.work_queue
 for each statement execute function trax.changed_by_hand();

@@ -90,7 +90,7 @@ as $$
     )
 $$;
 comment on function trax.is_loading_dump() is
-    'Internal. Whether this session loads a dump: pg_dump and pg_restore set these first, the one unless told --enable-row-security, the other always.';
+    'Internal. Whether this session loads a dump: pg_dump and pg_restore set these first, pg_dump unless --enable-row-security is set, pg_restore always.';
 
 create table trax.instance (
     system_identifier bigint not null,
@@ -128,15 +128,15 @@ comment on table trax.adoption is
 comment on column trax.adoption.one_row is 'There is one row at most.';
 comment on column trax.adoption.system_identifier is 'System identifier of the server that the jobs were adopted on.';
 comment on column trax.adoption.database_oid is 'Oid of the database that the jobs were adopted in.';
-comment on column trax.adoption.home is 'What trax.home was then; null: no server can be told from its physical copies.';
+comment on column trax.adoption.home is 'The value of trax.home then; null: a server cannot be distinguished from its physical copies.';
 
 comment on table trax.instance is
-    'Which server and database these tables belong to, and whether their scheduler is paused; one row, more or none only in a copy that nobody has adopted yet.';
+    'Which server and database these tables belong to, and whether their scheduler is paused; one row, more or none only in a copy that has not been adopted yet.';
 comment on column trax.instance.system_identifier is 'System identifier of the server that owns the jobs (pg_control_system).';
 comment on column trax.instance.database_oid is 'Oid of the database that owns the jobs.';
 comment on column trax.instance.adopted_at is 'When this server and database took the jobs as its own.';
 comment on column trax.instance.paused_at is 'Since when the scheduler is paused by trax.pause(); null while it runs.';
 comment on column trax.instance.zone_data is 'With which zone data of the server next runs were computed.';
-comment on column trax.instance.pause_reason is 'The reason given by the person who paused the scheduler.';
+comment on column trax.instance.pause_reason is 'The reason that was given for pausing the scheduler.';
 
 select pg_catalog.pg_extension_config_dump('trax.instance', '');

@@ -65,14 +65,14 @@ comment on column trax.lease.timeout_at is 'When the attempt has run too long, a
 comment on column trax.lease.reap_at is 'When the cycle looks at it next; never later than the first deadline that applies, but for what is overdue and cannot end yet.';
 comment on column trax.lease.queued_at is 'When the job was first queued.';
 comment on column trax.lease.run_at is 'When it became claimable.';
-comment on column trax.lease.scheduled_for is 'The occurrence of its manifest that it stands for.';
+comment on column trax.lease.scheduled_for is 'The occurrence of its manifest that it represents.';
 comment on column trax.lease.expires_at is 'Queue time limit of the job.';
 comment on column trax.lease.manifest_id is 'The manifest it came from.';
 comment on column trax.lease.attempt is 'Number of this attempt, from 1.';
 comment on column trax.lease.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
 comment on column trax.lease.priority is 'Priority of the job, 0 to 31.';
 comment on column trax.lease.cancel_requested is 'True: the worker is asked to stop.';
-comment on column trax.lease.cancelled is 'True: it is asked to stop because somebody cancelled the job.';
+comment on column trax.lease.cancelled is 'True: it is asked to stop because the job was cancelled.';
 comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
 comment on column trax.lease.limited is 'True: it counts towards the limit of its group.';
 comment on column trax.lease.ahead is 'True: its worker has fetched it ahead, and has not reported since that it began.';
@@ -106,7 +106,7 @@ comment on column trax.lease_extension.job_id is 'The job.';
 comment on column trax.lease_extension.token is 'The lease that is extended; with another one it no longer counts.';
 comment on column trax.lease_extension.extended_at is 'When.';
 comment on column trax.lease_extension.lease_expires_at is 'Until when.';
-comment on column trax.lease_extension.ahead is 'True: it said that the job has not begun.';
+comment on column trax.lease_extension.ahead is 'True: it reported that the job has not begun.';
 
 select pg_catalog.pg_extension_config_dump('trax.lease', '');
 select pg_catalog.pg_extension_config_dump('trax.lease_extension', '');

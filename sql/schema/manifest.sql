@@ -126,7 +126,7 @@ create index manifest_state_parked on trax.manifest_state (parked_since)
 comment on table trax.manifest_state is 'When each manifest is due next, or what it is parked on; one row for each manifest.';
 comment on column trax.manifest_state.manifest_id is 'The manifest.';
 comment on column trax.manifest_state.group_name is 'The group of the manifest, for the fair share of each group.';
-comment on column trax.manifest_state.next_scheduled_for is 'The occurrence that next_run_at stands for; earlier than it by the random part of its variance.';
+comment on column trax.manifest_state.next_scheduled_for is 'The occurrence that next_run_at is for; earlier than it by the random part of its variance.';
 comment on column trax.manifest_state.made_up is 'How many missed occurrences fire_all has made up for in a row.';
 comment on column trax.manifest_state.skipped is 'How many occurrences were dropped by its overlap or misfire policy.';
 comment on column trax.manifest_state.last_skipped_for is 'The last occurrence that was dropped.';

@@ -64,7 +64,7 @@ comment on column trax.run.group_name is 'The group it belonged to.';
 comment on column trax.run.manifest is 'Name of the manifest it came from.';
 comment on column trax.run.worker is 'Who executed it.';
 comment on column trax.run.error is 'What went wrong, cut at 64 KiB.';
-comment on column trax.run.input is 'Input the task was given.';
+comment on column trax.run.input is 'Input of the task.';
 comment on column trax.run.detail is 'Whatever the worker reported about the failure.';
 comment on column trax.run.output is 'What the task returned.';
 

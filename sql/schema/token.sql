@@ -66,7 +66,7 @@ from (
 
 comment on table trax.concurrency_token is 'The tokens that are held, a row for each: of trax.acquire_token and trax.await_token. One past expires_at is held no more.';
 comment on column trax.concurrency_token.name is 'What is limited.';
-comment on column trax.concurrency_token.slot is 'Number of the place, from 1; the lowest free one is given.';
+comment on column trax.concurrency_token.slot is 'Number of the slot, from 1; the lowest free one is taken.';
 comment on column trax.concurrency_token.max_holders is 'How many could hold the name at once when it was granted.';
 comment on column trax.concurrency_token.token is 'Fencing token of this grant.';
 comment on column trax.concurrency_token.holder is 'Who holds it.';

@@ -56,7 +56,7 @@ comment on column trax.work_queue.job_id is 'Identity of the job; never changes.
 comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group and task, as trax.lane_of() returns it.';
 comment on column trax.work_queue.queued_at is 'When the job was first queued.';
 comment on column trax.work_queue.run_at is 'Not claimable before this time.';
-comment on column trax.work_queue.scheduled_for is 'The occurrence of its manifest that it stands for; null when enqueued or triggered by hand.';
+comment on column trax.work_queue.scheduled_for is 'The occurrence of its manifest that it represents; null when enqueued or triggered manually.';
 comment on column trax.work_queue.expires_at is 'Ends as failed when it still waits at this time.';
 comment on column trax.work_queue.manifest_id is 'The manifest it came from.';
 comment on column trax.work_queue.attempts is 'How many attempts have ended.';

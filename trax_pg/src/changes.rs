@@ -3,8 +3,8 @@
 //!
 //! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of
 //! running jobs changed or that were configured. Leaves: bounds lowered (`memory/lane.rs`) and
-//! gates opened, after the commit and before anybody is woken; what a note says is checked when it
-//! is taken, for after the commit nothing may fail. What belongs to a transaction that is undone is
+//! gates opened, after the commit and before anybody is woken; what is recorded is checked at
+//! once, for after the commit nothing may fail. What belongs to a transaction that is undone is
 //! forgotten, apart from gates: a claim that was undone makes room.
 
 use crate::columns::HIGHEST_PRIORITY;
@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 #[derive(Default)]
-struct Notes {
+struct PendingChanges {
     /// The first job that became claimable, by section.
     claimable: HashMap<Section, i64>,
     /// Hashes of groups.
@@ -30,18 +30,18 @@ struct Notes {
     ended: Option<i64>,
     /// Leases were granted beside the limit of the database.
     beside_limit: bool,
-    /// Somebody has written to the queue, to leases or to groups by hand.
+    /// A statement of a user has written to the queue, to leases or to groups.
     by_hand: bool,
 }
 
 thread_local! {
-    static NOTES: RefCell<Notes> = RefCell::default();
+    static PENDING: RefCell<PendingChanges> = RefCell::default();
 }
 
-fn note(what: u32, write: impl FnOnce(&mut Notes)) {
+fn record(what: u32, write: impl FnOnce(&mut PendingChanges)) {
     wake::mark(what);
     if memory::available() {
-        NOTES.with_borrow_mut(write);
+        PENDING.with_borrow_mut(write);
     }
 }
 
@@ -50,13 +50,13 @@ fn note(what: u32, write: impl FnOnce(&mut Notes)) {
 /// fail any more.
 pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
-    note(wake::WORK, |notes| {
+    record(wake::WORK, |pending| {
         if !is_known {
-            notes.by_hand = true;
+            pending.by_hand = true;
             return;
         }
         let section = Section { lane, priority };
-        let first = notes.claimable.entry(section).or_insert(job_id);
+        let first = pending.claimable.entry(section).or_insert(job_id);
         *first = job_id.min(*first);
     });
 }
@@ -81,68 +81,68 @@ pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
 /// How many jobs of a group run has changed, or how many may.
 pub(crate) fn group_changed(group: &str) {
     let hash = group_hash(group);
-    note(0, |notes| {
-        notes.groups.insert(hash);
+    record(0, |pending| {
+        pending.groups.insert(hash);
     });
 }
 
 /// A group was configured.
 pub(crate) fn group_configured(group: &str) {
-    note(wake::WORK, |notes| notes.configured = true);
+    record(wake::WORK, |pending| pending.configured = true);
     group_changed(group);
 }
 
-/// Whether this transaction has configured groups, which nobody else knows of yet.
+/// Returns whether this transaction has configured groups, which no other session knows yet.
 pub(crate) fn has_configured() -> bool {
-    NOTES.with_borrow(|notes| notes.configured || notes.by_hand)
+    PENDING.with_borrow(|pending| pending.configured || pending.by_hand)
 }
 
 /// Whether this transaction has written to the queue, to leases or to groups by hand.
 pub(crate) fn has_written_by_hand() -> bool {
-    NOTES.with_borrow(|notes| notes.by_hand)
+    PENDING.with_borrow(|pending| pending.by_hand)
 }
 
 /// The first job of each section that this transaction has made claimable; nobody else knows of
 /// them yet.
 pub(crate) fn own_claimable() -> HashMap<Section, i64> {
-    NOTES.with_borrow(|notes| notes.claimable.clone())
+    PENDING.with_borrow(|pending| pending.claimable.clone())
 }
 
 /// Rows of the queue are taken: until it ends this transaction sees less than others may find
 /// again.
 pub(crate) fn taken() {
-    note(wake::CLAIMED, |notes| notes.taken = true);
+    record(wake::CLAIMED, |pending| pending.taken = true);
 }
 
 pub(crate) fn has_taken() -> bool {
-    NOTES.with_borrow(|notes| notes.taken)
+    PENDING.with_borrow(|pending| pending.taken)
 }
 
 /// The lease of a job ends with this transaction.
 pub(crate) fn lease_ended(job_id: i64) {
-    note(0, |notes| {
-        notes.ended = Some(notes.ended.map_or(job_id, |first| first.min(job_id)));
+    record(0, |pending| {
+        pending.ended = Some(pending.ended.map_or(job_id, |first| first.min(job_id)));
     });
 }
 
 /// This transaction grants leases while it knows of no limit of the database.
 pub(crate) fn granted_beside_limit() {
-    note(0, |notes| notes.beside_limit = true);
+    record(0, |pending| pending.beside_limit = true);
 }
 
 /// The first job whose lease may count that this transaction does not see, at most `first`; `None`
 /// when that is not known.
 pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
-    NOTES.with_borrow(|notes| {
-        let ended = notes.ended.unwrap_or(i64::MAX);
-        (!notes.by_hand).then_some(first.min(ended))
+    PENDING.with_borrow(|pending| {
+        let ended = pending.ended.unwrap_or(i64::MAX);
+        (!pending.by_hand).then_some(first.min(ended))
     })
 }
 
 /// Somebody changes the queue, leases or groups by hand: what is known of them is void.
 pub(crate) fn by_hand() {
     taken();
-    note(wake::WORK, |notes| notes.by_hand = true);
+    record(wake::WORK, |pending| pending.by_hand = true);
 }
 
 /// The gate of a group.
@@ -154,23 +154,23 @@ fn group_hash(group: &str) -> u64 {
     name_hash(&[group])
 }
 
-/// What this transaction has changed of groups counts for a claim of its own.
-pub(crate) fn tell_own() {
-    NOTES.with_borrow(|notes| {
-        if notes.by_hand {
+/// Applies what this transaction has changed of groups, for its own claims.
+pub(crate) fn apply_own() {
+    PENDING.with_borrow(|pending| {
+        if pending.by_hand {
             memory::open_gates();
         }
-        open_gates(notes);
+        open_gates(pending);
     });
 }
 
-/// The transaction is about to commit: nobody may count what it made from a floor of before.
+/// The transaction is about to commit: no count of what it changed may use a floor from before.
 pub(crate) fn committing() {
-    NOTES.with_borrow(|notes| {
-        if notes.by_hand {
+    PENDING.with_borrow(|pending| {
+        if pending.by_hand {
             memory::suspend_floors();
         }
-        if notes.beside_limit {
+        if pending.beside_limit {
             Floor::of_database().suspend();
         }
     });
@@ -178,35 +178,35 @@ pub(crate) fn committing() {
 
 /// The transaction has committed.
 pub(crate) fn committed() {
-    let notes = NOTES.take();
-    if notes.by_hand {
+    let pending = PENDING.take();
+    if pending.by_hand {
         memory::forget();
     }
     memory::resume_floors();
-    if !notes.claimable.is_empty() {
+    if !pending.claimable.is_empty() {
         memory::lower(
-            notes
+            pending
                 .claimable
                 .iter()
                 .map(|(&section, &job_id)| (section, job_id)),
         );
     }
-    if (notes.configured || notes.by_hand)
+    if (pending.configured || pending.by_hand)
         && let Some(bell) = memory::bell()
     {
         bell.configure();
     }
-    open_gates(&notes);
+    open_gates(&pending);
 }
 
 /// The transaction has been prepared under a name with this hash: another session will end it.
 pub(crate) fn prepared(name: u64) {
-    let notes = NOTES.take();
-    open_gates(&notes);
-    let rows = notes.claimable.iter();
+    let pending = PENDING.take();
+    open_gates(&pending);
+    let rows = pending.claimable.iter();
     let claimable = prepared::claimable(rows.map(|(&section, &job_id)| (section, job_id)));
-    let claimable = claimable.filter(|_| !notes.by_hand);
-    prepared::remember(name, claimable, notes.configured || notes.by_hand);
+    let claimable = claimable.filter(|_| !pending.by_hand);
+    prepared::remember(name, claimable, pending.configured || pending.by_hand);
 }
 
 /// What prepared transactions that have ended did counts from now on. Returns the hashes of the
@@ -233,14 +233,14 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
 pub(crate) fn undone(whole: bool) {
     if whole {
         memory::resume_floors();
-        open_gates(&NOTES.take());
+        open_gates(&PENDING.take());
     } else {
-        NOTES.with_borrow(open_gates);
+        PENDING.with_borrow(open_gates);
     }
 }
 
-fn open_gates(notes: &Notes) {
-    for group in &notes.groups {
+fn open_gates(pending: &PendingChanges) {
+    for group in &pending.groups {
         Gate::new(*group).open();
     }
 }

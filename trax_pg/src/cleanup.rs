@@ -67,9 +67,9 @@ pub(crate) struct Cleaned {
 
 /// What a cycle has to put right before it queues what is due.
 pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
-    if !zone_update::is_settled() {
+    if !zone_update::is_corrected() {
         isolated(spi, now, false, "zone data", || {
-            zone_update::settle(spi, now)
+            zone_update::correct_before_queueing(spi, now)
         });
     }
 }
@@ -133,7 +133,7 @@ fn isolated<T>(
     work: impl FnOnce() -> Result<T>,
 ) -> Option<T> {
     let done = spi::isolated(work);
-    // The note itself may fail, for want of room or of a lock: that is no reason to stop either.
+    // The record itself may fail, for want of room or of a lock: that is no reason to stop either.
     let noted = spi::isolated(|| {
         match &done {
             Ok(_) if says => {

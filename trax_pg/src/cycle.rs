@@ -73,7 +73,7 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
         ("queue_due", queued as i64),
         ("promote_delayed", promoted as i64),
     ];
-    // Cleaning up belongs to no cycle in particular: it is told when it did something.
+    // Cleaning up belongs to no cycle in particular: it is reported when it did something.
     let cleaning = [
         ("make_partitions", cleaned.partitions_made),
         ("drop_partitions", cleaned.partitions_dropped),

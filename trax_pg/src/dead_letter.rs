@@ -152,7 +152,7 @@ impl Resolution {
 fn take(spi: &Spi, id: i64) -> Option<Letter> {
     let manifest = spi.query(DeadLetterManifest { id: arg(id) }).first();
     if let Some(Some(manifest_id)) = manifest {
-        manifest_state::hold(spi, vec![manifest_id]);
+        manifest_state::lock_for_outcome(spi, vec![manifest_id]);
     }
     spi.query(DeadLetterTake { id: arg(id) }).first()
 }
@@ -167,7 +167,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
             resolution.id
         ))
         .detail(format!("Its status is \"{status}\"."))
-        .hint("Enqueue the job anew with trax.enqueue() if it should run once more."));
+        .hint("Enqueue the job again with trax.enqueue() if it should run once more."));
     }
     Ok(requeue_letter(spi, resolution, letter))
 }
@@ -184,7 +184,7 @@ fn requeue_all(spi: &Spi, listed: impl Iterator<Item = Listed>) -> i64 {
         .filter_map(|letter| letter.manifest_id)
         .collect();
     if !manifests.is_empty() {
-        manifest_state::hold(spi, manifests);
+        manifest_state::lock_for_outcome(spi, manifests);
     }
     requeued += requeue_listed(spi, &others);
     requeued

@@ -88,9 +88,9 @@ impl Error {
             format!("argument \"{name}\" must not be null"),
         )
         .detail(format!(
-            "The call gives null for \"{name}\", directly or as an element of an array."
+            "The argument \"{name}\", or an element of it, is null."
         ))
-        .hint(format!("Give a value: {name} => ..."))
+        .hint(format!("Specify a value: {name} => ..."))
     }
 
     /// 22023: a value outside its range, or text that does not parse.

@@ -169,7 +169,7 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::unknown(format!("group \"{name}\" does not exist"))
-        .detail("No job, no manifest and no configuration names it.")
+        .detail("No job, manifest or configuration refers to it.")
         .hint("List the names with: select group_name from trax.lane union select group_name from trax.manifest order by 1"))
 }
 

@@ -4,7 +4,7 @@
 //! when the transaction commits. Holds: what is undone is not counted; counting takes no lock on
 //! the way and never fails; nothing decides by it. A transaction that is prepared, and a server
 //! that does not preload the library, count nothing. Cost, beside a library that counts nothing:
-//! none to be told from noise for a claim (248 µs) or a completion (193 µs) of 100 jobs, half a
+//! not distinguishable from noise for a claim (248 µs) or a completion (193 µs) of 100 jobs, half a
 //! microsecond for a completion of one (6 µs).
 
 use crate::columns::{Leased, Outcome, Waiting};
@@ -291,14 +291,14 @@ fn name(row: &Row, column: impl Into<usize>) -> &str {
 /// Counts leases that a call named and that are lost.
 pub(crate) fn stale(call: Stale, count: usize) {
     if count > 0 {
-        note(DatabaseEvent::Stale(call, count as u64));
+        count_event(DatabaseEvent::Stale(call, count as u64));
     }
 }
 
 /// Counts a cycle that began at `began` and is done.
 pub(crate) fn cycle(began: Timestamp) {
     let micros = Timestamp::now().0.saturating_sub(began.0).max(0) as u64;
-    note(DatabaseEvent::Cycle {
+    count_event(DatabaseEvent::Cycle {
         began: began.0,
         micros,
     });
@@ -397,7 +397,7 @@ impl Local {
     }
 }
 
-fn note(what: DatabaseEvent) {
+fn count_event(what: DatabaseEvent) {
     // Found now: at commit there is no looking up.
     if counters::database_tally().is_none() {
         return;

@@ -1,4 +1,5 @@
-//! Prepared transactions: who ends one tells what it could not tell when it was prepared.
+//! Prepared transactions: the session that ends one reports the changes that could not be reported
+//! when it was prepared.
 //!
 //! The session that prepares forgets all marks and hints, and the one that commits or rolls back
 //! knows none of them. So shared memory remembers which prepared transactions changed something of

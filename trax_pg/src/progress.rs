@@ -39,7 +39,7 @@ sql_function!(
                     "progress has {bytes} bytes; the limit is {REPORT_BYTES}."
                 ))
                 .hint(
-                    "Report a number, a text or a small document; results belong into the output.",
+                    "Report a number, a text or a small document; results belong in the output.",
                 ));
         }
         let reported = spi::connected(|spi| {

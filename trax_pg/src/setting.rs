@@ -144,7 +144,7 @@ pub(crate) fn home() -> Option<String> {
 fn define_home() {
     GucRegistry::define_string_guc(
         c"trax.home",
-        c"The name of the place where this server is, by which a copy of its files can be told.",
+        c"The name of the place where this server is, by which a copy of its files can be recognized.",
         c"A database remembers the name under which it was made or adopted; on a server with another name or none its jobs do not run until trax.adopt(). Set it outside the data directory, which a copy brings along: in a file that is included from elsewhere, or on the server's command line; the same on a standby that may take over. Empty: a copy of the files runs as the original does.",
         &HOME,
         GucContext::Sighup,

@@ -38,7 +38,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// How long a session waits at most that left something to another transaction, whose end rings no
 /// bell.
 const STAND_BACK: Duration = Duration::from_millis(10);
-/// How long a session waits at most that was told of work and has not looked: somebody else may
+/// The longest wait of a session that was notified of work and has not tried to claim: another may
 /// look for it.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -199,7 +199,7 @@ pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
         PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
         format!("{procedure} cannot run inside a transaction block"),
     )
-    .detail("It would hold the transaction's snapshot for as long as it waits.")
+    .detail("It would hold the transaction's snapshot while it waits.")
     .hint(format!("Commit first, then type: call {example}"))
 }
 

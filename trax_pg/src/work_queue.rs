@@ -156,7 +156,7 @@ impl NewJob {
         if !run_at.is_finite() {
             return Err(Error::invalid("argument \"run_at\" must be a finite time")
                 .detail("run_at is infinity or -infinity.")
-                .hint("Give a time, for example: run_at => now() + interval '5 min'"));
+                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
         }
         call.optional_positive(6, "timeout")?;
         let trace = call.datum(9);

@@ -116,7 +116,7 @@ impl Launcher {
 
         for slot in memory::slots() {
             let wanted = databases.iter().any(|one| one.oid == slot.database);
-            self.settle(&slot, wanted);
+            self.check_slot(&slot, wanted);
         }
         self.start_missing(&databases);
         self.pause(&databases)
@@ -137,8 +137,8 @@ impl Launcher {
         }
     }
 
-    /// Takes note of what happened to the scheduler of a slot.
-    fn settle(&mut self, slot: &Slot, wanted: bool) {
+    /// Handles what happened to the scheduler of a slot.
+    fn check_slot(&mut self, slot: &Slot, wanted: bool) {
         let database = slot.database.to_u32();
         let age = self.ages.of(database, slot.launched_at, Instant::now());
         let old = age > START_LIMIT;

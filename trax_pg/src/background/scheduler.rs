@@ -54,7 +54,7 @@ static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
 const UNANNOUNCED: u8 = 0;
 const EXITS: [Exit; 4] = [Exit::NoExtension, Exit::Restart, Exit::Busy, Exit::Closed];
 
-/// What to tell the postmaster to get a scheduler for a database.
+/// The registration with which the postmaster starts a scheduler for a database.
 pub(super) fn registration(database: pg_sys::Oid) -> BackgroundWorkerBuilder {
     BackgroundWorkerBuilder::new(SCHEDULER)
         .set_library(LIBRARY)
@@ -73,7 +73,7 @@ pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
     // SAFETY: a worker that was registered with a database connection, connecting for the first
     // time.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
-    settle_session();
+    isolate_session();
     take_lock();
     let settings = Connected::begin();
     settings.serve()
@@ -168,7 +168,7 @@ fn end(exit: Exit) -> ! {
 
 /// Makes the session ours: nothing that a database, a role or the configuration file sets for
 /// clients steers the cycle, reads our statements otherwise or takes rights away.
-pub(super) fn settle_session() {
+pub(super) fn isolate_session() {
     const FIXED: &[(&CStr, &CStr)] = &[
         (c"search_path", c"pg_catalog, pg_temp"),
         (c"application_name", c"trax scheduler"),
@@ -177,7 +177,7 @@ pub(super) fn settle_session() {
         (c"idle_in_transaction_session_timeout", c"0"),
         #[cfg(any(feature = "pg17", feature = "pg18"))]
         (c"transaction_timeout", c"0"),
-        // For the vacuum, which settles in the same way.
+        // For the vacuum, which isolates its session in the same way.
         (c"vacuum_cost_delay", c"0"),
         // A cycle that a crash undoes is done again by the next; whatever follows from it is later
         // in the WAL.
@@ -340,15 +340,15 @@ impl Connected {
             return None;
         }
         let Some(version) = installed_version() else {
-            log!("{SCHEDULER}: the extension was dropped, ending");
+            log!("{SCHEDULER}: the extension was dropped, exiting");
             end(Exit::NoExtension);
         };
         if due.check && stored_settings() != self.settings {
-            log!("{SCHEDULER}: the settings of this database changed, connecting again");
+            log!("{SCHEDULER}: the settings of this database changed, reconnecting");
             end(Exit::Restart);
         }
         if due.check && zone::is_stale() {
-            log!("{SCHEDULER}: the zone data was updated, connecting again");
+            log!("{SCHEDULER}: the time zone data was updated, reconnecting");
             end(Exit::Restart);
         }
         let idle = Some(setting::tick_interval());

@@ -157,7 +157,7 @@ pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
     // SAFETY: a worker that was registered with a database connection, connecting for the first
     // time.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
-    scheduler::settle_session();
+    scheduler::isolate_session();
     run(command);
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 impl Pick {
     pub(super) fn begin(request: &Request) -> Self {
         // What this transaction has written by hand counts too.
-        changes::tell_own();
+        changes::apply_own();
         let counter = Counter::open();
         let room = database::room(&counter);
         let max_jobs = match room {

@@ -98,8 +98,8 @@ impl Scanned {
 impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
-        // What is known is read before the snapshot is taken, so that findings can be told from
-        // news.
+        // What is known is read before the snapshot is taken, so that findings can be distinguished
+        // from news.
         let state = memory::lanes().filter(|_| !changes::has_written_by_hand());
         let own = changes::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);

@@ -25,7 +25,7 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
     if timeout < 0 {
         return Err(Error::invalid("argument \"timeout\" must not be negative")
             .detail(format!("timeout is {} seconds.", timeout as f64 / 1e6))
-            .hint("Give an interval, for example: call trax.wait_for_work('30 s')"));
+            .hint("Specify an interval, for example: call trax.wait_for_work('30 s')"));
     }
     if call.is_atomic() {
         return Err(wake::in_transaction_block(
@@ -41,7 +41,7 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
     Ok(call.null())
 });
 
-/// Whether a row is in a lane that a claim may pick from, or nobody can tell. Leaves no lock and no
+/// Whether a row is in a lane that a claim may pick from, or that is unknown. Leaves no lock and no
 /// snapshot.
 fn may_find(procedure: &Procedure) -> bool {
     // SAFETY: plain values of the server and of this backend.

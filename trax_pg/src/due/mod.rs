@@ -58,7 +58,7 @@ statement!(
     } -> Claimable
 );
 statement!(
-    DueSettle, "due/settle.sql",
+    DueSettle, "due/store.sql",
     {
         manifest_ids: INT8ARRAYOID,
         next_run_at: TIMESTAMPTZARRAYOID,
@@ -101,13 +101,13 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let mut due: Vec<Due> = rows.iter().map(Due::of).collect();
     forget_orphans(spi, &locked, &due);
     let mut kept = group::Kept::default();
-    due.retain(|due| is_settled(due, &mut kept));
+    due.retain(|due| is_decidable(due, &mut kept));
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
     let queued = queue(spi, &due, &mut decisions, now);
     consume(spi, &due, &decisions);
     disable_broken(spi, &due, &mut decisions, queued, now);
-    settle(spi, &decisions, now);
+    store_decisions(spi, &decisions, now);
     (
         queued,
         allowed.is_some_and(|allowed| decisions.len() as i64 >= allowed),
@@ -132,7 +132,7 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
 
 /// Whether it can be decided now. A group that is just being configured may be on again before we
 /// commit, and would not wake what we park: its manifests wait for the next cycle.
-fn is_settled(due: &Due, kept: &mut group::Kept) -> bool {
+fn is_decidable(due: &Due, kept: &mut group::Kept) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
 
@@ -204,7 +204,7 @@ struct Entry {
 }
 
 /// All entries in one statement; if that fails, each by itself, so that one bad row fails alone.
-/// While others are in trouble a few tell that of all: other ones each time, so that none hides the
+/// While others fail, a few are tried to find out: different ones each time, so that none hides the
 /// rest.
 fn queue_entries(
     spi: &Spi,
@@ -296,7 +296,7 @@ fn is_any_queued_since(spi: &Spi, time: Timestamp) -> bool {
     spi.query(DueQueuedSince { since: arg(time) }).one()
 }
 
-fn settle(spi: &Spi, decisions: &[Decision], now: Timestamp) {
+fn store_decisions(spi: &Spi, decisions: &[Decision], now: Timestamp) {
     let column = |value: fn(&Decision) -> Option<pg_sys::Datum>, element| {
         array_arg(element, &decisions.iter().map(value).collect::<Vec<_>>())
     };

@@ -140,7 +140,7 @@ pub(crate) fn same_length(name: &str, length: usize, jobs: usize) -> Result<()> 
     ))
     .detail(format!("job_ids has {jobs} elements, {name} has {length}."))
     .hint(format!(
-        "Give one element of {name} for each job, in the same order."
+        "Specify one element of {name} for each job, in the same order."
     )))
 }
 

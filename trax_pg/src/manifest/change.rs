@@ -142,7 +142,7 @@ impl Change {
                     Error::invalid(format!("argument \"{name}\" must be a finite time"))
                         .detail(format!("{name} is infinity or -infinity."))
                         .hint(format!(
-                            "Give a time, for example: {name} => now() + interval '1 day'"
+                            "Specify a time, for example: {name} => now() + interval '1 day'"
                         )),
                 );
             }
@@ -163,8 +163,8 @@ impl Change {
         ];
         if given.into_iter().filter(|&given| given).count() > 1 {
             return Err(Error::invalid("a manifest has one kind of schedule")
-                .detail("More than one of cron, every, run_at and depends_on is given.")
-                .hint("Give one of cron => '0 2 * * *', every => interval '5 min', run_at => '...' or depends_on => array['...']"));
+                .detail("More than one of cron, every, run_at and depends_on is specified.")
+                .hint("Specify one of cron => '0 2 * * *', every => interval '5 min', run_at => '...' or depends_on => array['...']"));
         }
         Ok(())
     }
@@ -334,7 +334,7 @@ fn refuse_end_before_start(start: Option<Timestamp>, end: Option<Timestamp>) -> 
             "argument \"ends_at\" must be later than \"starts_at\"",
         )
         .detail("The schedule would end before it begins.")
-        .hint("Give a later ends_at, or an earlier starts_at.")),
+        .hint("Specify a later ends_at or an earlier starts_at.")),
         _ => Ok(()),
     }
 }
@@ -347,7 +347,7 @@ pub(crate) fn one_of(value: Option<String>, name: &str, words: &[&str]) -> Resul
             words.join(", ")
         ))
         .detail(format!("{name} is \"{value}\"."))
-        .hint(format!("Give one of them: {name} => '{}'", words[0]))),
+        .hint(format!("Specify one of them: {name} => '{}'", words[0]))),
         other => Ok(other),
     }
 }

@@ -199,7 +199,7 @@ impl Definition {
         }
         Err(
             Error::wrong_state(format!("manifest \"{}\" is not dormant", self.name))
-                .detail("Only a dormant dependent is activated; others become due by themselves.")
+                .detail("Only dormant manifests can be activated; others become due by themselves.")
                 .hint(format!(
                     "Use trax.trigger('{}') to run it by hand.",
                     self.name

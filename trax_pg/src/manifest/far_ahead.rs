@@ -89,7 +89,7 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
     REACHED.store(reached, Ordering::Relaxed);
     if moved > 0 {
         pgrx::warning!(
-            "trax: the next runs of {moved} manifests lay further ahead than their schedules say and were computed anew; the clock of this server may have been wrong"
+            "trax: the next runs of {moved} manifests were later than their schedules allow and were recomputed; the clock of this server may have been wrong"
         );
     }
     moved

@@ -155,7 +155,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         _ => {
             plan.refuse_if_never(change.now)?;
             // A parent that is being completed now fires it, or is seen by us.
-            manifest_state::hold(spi, vec![id]);
+            manifest_state::lock_for_outcome(spi, vec![id]);
             if before.is_some_and(|before| before.timing != after.timing) {
                 after.last_success_at = None;
             }
@@ -196,7 +196,7 @@ fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     dependency::refuse_with_dependents(spi, id, name)?;
     // Waits for a cycle that is about to queue this manifest; then no other can. The state goes
     // before the edges.
-    manifest_state::hold(spi, vec![id]);
+    manifest_state::lock_for_outcome(spi, vec![id]);
     spi.execute(ManifestRemove {
         manifest_id: arg(id),
     });
@@ -240,7 +240,7 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
 /// its misfire policy says what becomes of it.
 fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
     // A parent that is being completed now fires it, or is seen by us.
-    manifest_state::hold(spi, vec![definition.id]);
+    manifest_state::lock_for_outcome(spi, vec![definition.id]);
     if !definition.enabled {
         manifest_state::switch_off(spi, definition.id, &definition.group, now);
         return Ok(());
@@ -306,7 +306,7 @@ fn activate(
     if !definition.enabled {
         return Err(
             Error::wrong_state(format!("manifest \"{name}\" is disabled"))
-                .detail("A disabled manifest is not activated.")
+                .detail("A disabled manifest cannot be activated.")
                 .hint(format!("Type: select trax.enable_manifest('{name}')")),
         );
     }

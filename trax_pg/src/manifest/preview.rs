@@ -51,7 +51,7 @@ fn window(call: &Call, index: usize) -> Result<(Timestamp, usize)> {
     if !after.is_finite() {
         return Err(Error::invalid("argument \"after\" must be a finite time")
             .detail("after is infinity or -infinity.")
-            .hint("Give a time, for example: after => now()"));
+            .hint("Specify a time, for example: after => now()"));
     }
     let count = call
         .optional_within(index + 1, "count", 1, RUNS_AT_MOST)?

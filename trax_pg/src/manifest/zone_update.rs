@@ -44,7 +44,7 @@ statement!(ZoneSelect, "manifest/zone_select.sql", { now: TIMESTAMPTZOID } -> Pl
 pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 
 /// This backend has seen that nothing is left to correct.
-static SETTLED: AtomicBool = AtomicBool::new(false);
+static CORRECTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Until when it rests after it has corrected.
@@ -52,19 +52,19 @@ thread_local! {
 }
 
 /// Whether nothing is left to do before a cycle queues what is due.
-pub(crate) fn is_settled() -> bool {
-    SETTLED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
+pub(crate) fn is_corrected() -> bool {
+    CORRECTED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
 }
 
 /// Before a cycle queues what is due: corrects until that has committed, once in each backend,
 /// which keeps its data. While others hold what is to be corrected it rests for a hundred times as
 /// long as it took.
-pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
+pub(crate) fn correct_before_queueing(spi: &Spi, now: Timestamp) -> Result<()> {
     let began = Instant::now();
-    zone::note();
+    zone::remember_fingerprint();
     let current = zone::fingerprint();
     if current.is_none() || zone::is_stale() || known(spi) == current {
-        SETTLED.store(true, Ordering::Relaxed);
+        CORRECTED.store(true, Ordering::Relaxed);
         return Ok(());
     }
     catch_up(spi, now)?;
@@ -75,7 +75,7 @@ pub(crate) fn settle(spi: &Spi, now: Timestamp) -> Result<()> {
 /// Computes next runs anew if they were computed with other data than there is now; returns how
 /// many were corrected. A stale backend leaves it to one that is not.
 pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
-    zone::note();
+    zone::remember_fingerprint();
     let Some(current) = zone::fingerprint() else {
         return Ok(0);
     };

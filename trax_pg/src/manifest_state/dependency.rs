@@ -134,7 +134,7 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
     // The state of a child is locked before its edges, as a parent's completion does.
-    manifest_state::hold(spi, vec![child]);
+    manifest_state::lock_for_outcome(spi, vec![child]);
     let ids = ids(spi, parents)?;
     if let Some(path) = path(spi, &ids, child) {
         let rows = spi.query_latest(ManifestNames {
@@ -212,7 +212,7 @@ pub(crate) fn refuse_with_dependents(spi: &Spi, id: i64, name: &str) -> Result<(
         format!("other manifests depend on manifest \"{name}\""),
     )
     .detail(format!("They are: {}.", names.join(", ")))
-    .hint("Unschedule them first, or give them other parents with trax.schedule(..., depends_on => ...)."))
+    .hint("Unschedule them first, or change their parents with trax.schedule(..., depends_on => ...)."))
 }
 
 /// Whether a declared parent of a manifest is being executed.

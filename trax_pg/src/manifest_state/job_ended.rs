@@ -14,7 +14,7 @@ row! {
     }
 }
 statement!(
-    ManifestSettle, "manifest_state/settle.sql",
+    ManifestSettle, "manifest_state/job_ended.sql",
     {
         manifest_ids: INT8ARRAYOID,
         succeeded: BOOLARRAYOID,
@@ -59,7 +59,7 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .collect();
     let ids: Vec<i64> = manifests.keys().copied().collect();
     // A definition is locked before its state, here as when it is changed.
-    manifest_state::hold_definitions(spi, ids.clone());
+    manifest_state::lock_definitions(spi, ids.clone());
     let children = lock_states(spi, &manifests, &succeeded);
     let completed: Vec<bool> = manifests
         .values()

@@ -13,7 +13,7 @@ use crate::wake;
 use pgrx::pg_sys;
 
 statement!(ManifestBusy, "manifest_state/busy.sql", { manifest_ids: INT8ARRAYOID } -> i64);
-statement!(ManifestHold, "manifest_state/hold.sql", { manifest_ids: INT8ARRAYOID });
+statement!(ManifestHold, "manifest_state/lock_definitions.sql", { manifest_ids: INT8ARRAYOID });
 statement!(
     ManifestSweep, "manifest_state/sweep.sql",
     { parked_before: TIMESTAMPTZOID, at_most: INT8OID }
@@ -139,7 +139,7 @@ impl NextRun {
 }
 
 /// Locks definitions, in ascending order.
-pub(crate) fn hold_definitions(spi: &Spi, manifests: Vec<i64>) {
+pub(crate) fn lock_definitions(spi: &Spi, manifests: Vec<i64>) {
     spi.query(ManifestHold {
         manifest_ids: arg(manifests),
     });
@@ -153,12 +153,13 @@ pub(crate) fn lock(spi: &Spi, manifests: Vec<i64>) {
 }
 
 /// Locks what the end of a job, or of its dead letter, may change in manifests, in ascending order.
-pub(crate) fn hold(spi: &Spi, manifests: Vec<i64>) {
-    hold_definitions(spi, manifests.clone());
+pub(crate) fn lock_for_outcome(spi: &Spi, manifests: Vec<i64>) {
+    lock_definitions(spi, manifests.clone());
     lock(spi, manifests);
 }
 
-/// Those of the manifests that another transaction holds now; the others are ready for [`settle`].
+/// Those of the manifests that another transaction holds now; the others are ready for
+/// [`job_ended`].
 pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
     if manifests.is_empty() {
         return manifests;

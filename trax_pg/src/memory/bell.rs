@@ -1,4 +1,4 @@
-//! Bells: how the sessions of one database tell each other and its scheduler that something
+//! Bells: how the sessions of one database signal each other and its scheduler that something
 //! happened.
 
 use super::{available, lane};

@@ -226,14 +226,14 @@ impl Slot {
 pub(crate) enum Reservation {
     /// The slot says `Starting`: register it now.
     Reserved,
-    /// The database is held, or has a scheduler already.
+    /// The database is closed, or has a scheduler already.
     NotNow,
     /// All slots are taken.
     Full,
 }
 
-/// Nothing is known any more of the lanes of this database, nor whether groups have room. Floors of
-/// what runs are unsettled before the commit that makes it so.
+/// Discards what is known of the lanes of this database, and whether groups have room. Floors of
+/// what runs are suspended before the commit that makes it so.
 pub(crate) fn forget() {
     lane::forget();
     open_gates();

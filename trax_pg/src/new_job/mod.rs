@@ -145,8 +145,8 @@ impl Gathered {
                 PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
                 "column \"task\" must not be null",
             )
-            .detail("The row names no task.")
-            .hint("Give each job its task: copy trax.new_job (task, input) from stdin"));
+            .detail("The row has no task.")
+            .hint("Specify the task of each job: copy trax.new_job (task, input) from stdin"));
         }
         let mut values: Values = [None; COLUMNS.len()];
         let mut bytes = 0;

@@ -50,7 +50,9 @@ unsafe extern "C-unwind" fn refuse_to_read(
         PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
         "trax.new_job only takes new jobs",
     )
-    .detail("Its rows are jobs as soon as they are inserted, and cannot be read, updated or deleted here.")
+    .detail(
+        "Its rows become jobs when they are inserted, and cannot be read, updated or deleted here.",
+    )
     .hint("See jobs with: select * from trax.job; cancel one with: select trax.cancel(job_id)")
     .raise()
 }
@@ -158,13 +160,13 @@ unsafe fn refuse_clauses(plan: *const pg_sys::ModifyTable) -> Result<()> {
     unsafe {
         if !(*plan).returningLists.is_null() {
             return Err(refused("RETURNING")
-                .detail("The rows become jobs many at once, after each has been returned.")
+                .detail("The rows become jobs in batches, after they have been returned.")
                 .hint("Get ids with: select trax.enqueue(task, input) from ..."));
         }
         if (*plan).onConflictAction != pg_sys::OnConflictAction::ONCONFLICT_NONE {
             return Err(refused("ON CONFLICT")
-                .detail("A row whose unique_key is alive queues nothing as it is.")
-                .hint("Leave ON CONFLICT out."));
+                .detail("A row whose unique_key is alive queues nothing anyway.")
+                .hint("Leave out ON CONFLICT."));
         }
     }
     Ok(())
@@ -191,7 +193,7 @@ unsafe fn require_columns(relation: pg_sys::Relation) -> Result<()> {
     }
     Err(
         Error::wrong_state("the columns of the foreign table are not those of trax.new_job")
-            .detail("Only a table with exactly these columns, in their order and of their types, becomes jobs.")
+            .detail("The columns must be exactly those of trax.new_job, in the same order and of the same types.")
             .hint("Insert into trax.new_job; if a column was added to that, drop the column again."),
     )
 }

@@ -186,7 +186,7 @@ pub(crate) fn complete(
         .filter_map(|lease| lease.get(Leased::GroupName))
         .collect();
     make_room(spi, shared, &groups, true);
-    settle(spi, ended, now);
+    finish_jobs(spi, ended, now);
     Ok(job_ids)
 }
 
@@ -317,7 +317,7 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
             (ended, freed)
         })
         .unzip();
-    settle(spi, ended, now);
+    finish_jobs(spi, ended, now);
     limit::hand_on(spi, freed.into_iter().flatten());
     count
 }
@@ -387,7 +387,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         })
         .collect();
     make_room(spi, shared, &groups, patient);
-    settle(spi, ended, now);
+    finish_jobs(spi, ended, now);
 }
 
 /// What follows when jobs no longer run: others may that were held back by a limit. Before
@@ -403,7 +403,7 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient:
 }
 
 /// What follows when jobs have ended for good: their keys are free, their manifests go on.
-fn settle(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
+fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
     let (keys, job_ids): (Vec<String>, Vec<i64>) = ended
         .iter()
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))

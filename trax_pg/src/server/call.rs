@@ -126,7 +126,7 @@ impl Call {
                         "{name} has {} bytes; the limit is {TEXT_BYTES}.",
                         text.len()
                     ))
-                    .hint(format!("Give a shorter {name}.")))
+                    .hint(format!("Specify a shorter {name}.")))
             }
             other => Ok(other),
         }
@@ -183,7 +183,7 @@ impl Call {
                 ))
                 .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
                 .hint(format!(
-                    "Give an interval, for example: {name} => interval '30 s'"
+                    "Specify an interval, for example: {name} => interval '30 s'"
                 )))
             }
             other => Ok(other),
@@ -204,7 +204,7 @@ impl Call {
             ))
             .detail(format!("{name} is {value}."))
             .hint(format!(
-                "Give a number from {low} to {high}: {name} => {low}"
+                "Specify a number from {low} to {high}: {name} => {low}"
             ))),
             other => Ok(other),
         }
@@ -330,7 +330,7 @@ pub(crate) fn checked_name(text: String, name: &str) -> Result<String> {
             Error::invalid(format!("argument \"{name}\" must not be empty"))
                 .detail(format!("{name} is the empty text."))
                 .hint(format!(
-                    "Give a name of 1 to {NAME_BYTES} bytes: {name} => 'report.build'"
+                    "Specify a name of 1 to {NAME_BYTES} bytes: {name} => 'report.build'"
                 )),
         );
     }
@@ -340,7 +340,7 @@ pub(crate) fn checked_name(text: String, name: &str) -> Result<String> {
                 "{name} has {} bytes; the limit is {NAME_BYTES}.",
                 text.len()
             ))
-            .hint(format!("Give a name of 1 to {NAME_BYTES} bytes.")));
+            .hint(format!("Specify a name of 1 to {NAME_BYTES} bytes.")));
     }
     Ok(text)
 }

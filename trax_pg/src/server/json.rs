@@ -17,7 +17,7 @@ pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
     };
     serde_json::from_str(&text).map_err(|error| {
         Error::invalid(format!("{what} cannot be read"))
-            .detail(format!("It is not JSON that can be worked with: {error}."))
-            .hint("Nest less deeply.")
+            .detail(format!("It is not valid JSON: {error}."))
+            .hint("Reduce the depth of nesting.")
     })
 }

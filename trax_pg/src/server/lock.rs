@@ -11,7 +11,8 @@
 //! | 3 | all groups, then each group | name |
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
-//! | 6 | concurrency keys, and manifests as what jobs share: waited for one at a time, and not kept | |
+//! | 6 | concurrency keys, and manifests as what jobs share: waited for one at a time, and not kept
+//! | |
 //! | 7 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
 //! | 8 | rows of `manifest` | id |
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
@@ -66,7 +67,7 @@ pub(crate) enum Lock<'a> {
     Worker(&'a str),
     /// A name of tokens, and one of its places.
     Token(&'a str),
-    TokenPlace(&'a str, i32),
+    TokenSlot(&'a str, i32),
     /// Who waits for a token.
     TokenWaiter(i64),
 }
@@ -165,7 +166,7 @@ impl Lock<'_> {
             Self::Manifest(id) => (3, id as u64),
             Self::Worker(name) => (4, name_hash(&[name])),
             Self::Token(name) => (5, name_hash(&[name])),
-            Self::TokenPlace(name, slot) => (6, name_hash(&[name, &slot.to_string()])),
+            Self::TokenSlot(name, slot) => (6, name_hash(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
         };
         pg_sys::LOCKTAG {

@@ -161,7 +161,7 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
     .detail(format!(
         "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
     ))
-    .hint("Drop it, or give the function to a superuser: see select * from trax.diagnose()"))
+    .hint("Drop it, or make a superuser the owner of the function: see select * from trax.diagnose()"))
 }
 
 fn function_hash(function: pg_sys::Oid) -> u32 {

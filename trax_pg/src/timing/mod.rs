@@ -66,7 +66,8 @@ pub(crate) enum Kind {
 }
 
 /// From one run of an `every` schedule to the next: calendar months in UTC, from the 31st to the
-/// last day of a shorter one, and after them days of 24 hours. `manifest_settle.sql` says the same.
+/// last day of a shorter one, and after them days of 24 hours. `manifest_state/job_ended.sql` does
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Every {
     months: i32,
@@ -197,7 +198,7 @@ impl Plan {
             None => Err(Error::invalid(
                 "the schedule never runs: the exclusions leave none of its times",
             )
-            .detail("Every time that the cron expression names is excluded.")
+            .detail("The exclusions cover every time of the cron expression.")
             .hint("Leave out one of the exclusions, or disable the manifest instead.")),
         }
     }
@@ -265,7 +266,7 @@ fn parse_cron(text: &str) -> Result<Cron> {
             "cron expression \"{text}\" is not valid: {}",
             error.message
         ))
-        .detail(format!("The mistake is at position {}.", error.position))
+        .detail(format!("The error is at position {}.", error.position))
         .hint(error.hint)
     })
 }
@@ -274,8 +275,8 @@ fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     Exclusions::parse(value).map_err(|error| {
         Error::invalid(format!("the exclusions are not valid: {}", error.message))
             .detail(match error.path.as_str() {
-                "" => "The mistake is in the whole of it.".to_string(),
-                path => format!("The mistake is at {path}."),
+                "" => "The error is in the value as a whole.".to_string(),
+                path => format!("The error is at {path}."),
             })
             .hint(error.hint)
     })

@@ -29,11 +29,11 @@ pub(crate) struct ServerZone(*mut pg_sys::pg_tz);
 impl ServerZone {
     /// The zone of an IANA name, or 22023.
     pub(crate) fn named(name: &str) -> Result<Self> {
-        note();
+        remember_fingerprint();
         let unknown = || {
             Error::invalid(format!("time zone \"{name}\" is not recognized"))
                 .detail("It is not a name of the server's time zone data.")
-                .hint("Give an IANA name such as 'Europe/Berlin' or 'UTC'; list them with: select name from pg_timezone_names")
+                .hint("Specify an IANA name such as 'Europe/Berlin' or 'UTC'; list them with: select name from pg_timezone_names")
         };
         let posix_rule = name.contains(|c: char| c.is_ascii_digit() || "<>,".contains(c))
             && !name.starts_with("Etc/GMT")
@@ -69,7 +69,7 @@ impl Zone for ServerZone {
 }
 
 /// Remembers which data this backend reads; before it loads a zone.
-pub(crate) fn note() {
+pub(crate) fn remember_fingerprint() {
     LOADED.get_or_init(fingerprint);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A transaction that grants a place holds a lock on it until it ends, so that two never grant the
 //! same one and nobody waits for the other's commit. While no place above the limit is held, that
-//! alone keeps the limit: there are no more places than it allows. After a limit has shrunk the
+//! alone keeps the limit: there are no more slots than it allows. After a limit has shrunk the
 //! tokens must be counted, and a grant is then alone in its name.
 
 use super::Request;
@@ -72,10 +72,10 @@ pub(super) enum Outcome {
     Refused(Refused),
 }
 
-/// The tokens of a name: when each of its places is free again.
-struct Places(HashMap<i32, Timestamp>);
+/// The tokens of a name: when each of its slots is free again.
+struct TakenSlots(HashMap<i32, Timestamp>);
 
-impl Places {
+impl TakenSlots {
     fn read(spi: &Spi, name: &str) -> Self {
         let rows = spi.query_latest(TokenList { name: arg(name) });
         Self(
@@ -86,8 +86,8 @@ impl Places {
     }
 
     fn live(&self, now: Timestamp) -> impl Iterator<Item = (i32, Timestamp)> {
-        let places = self.0.iter().map(|(&slot, &until)| (slot, until));
-        places.filter(move |&(_, until)| until > now)
+        let slots = self.0.iter().map(|(&slot, &until)| (slot, until));
+        slots.filter(move |&(_, until)| until > now)
     }
 
     fn refused(&self, now: Timestamp, busy: bool) -> Outcome {
@@ -95,7 +95,7 @@ impl Places {
         Outcome::Refused(Refused { until, busy })
     }
 
-    /// Whether more places are free than `others` are to have.
+    /// Whether more slots are free than `others` are to have.
     fn has_room(&self, limit: i32, others: usize, now: Timestamp) -> bool {
         self.live(now).count() + others < limit as usize
     }
@@ -114,29 +114,29 @@ pub(super) fn grant(
     others: usize,
     now: Timestamp,
 ) -> Outcome {
-    let mut places = Places::read(spi, &request.name);
-    if !places.has_room(limit, others, now) {
-        return places.refused(now, false);
+    let mut slots = TakenSlots::read(spi, &request.name);
+    if !slots.has_room(limit, others, now) {
+        return slots.refused(now, false);
     }
-    let shrunk = places.any_above(limit, now);
+    let shrunk = slots.any_above(limit, now);
     let mode = if shrunk { Mode::Alone } else { Mode::Share };
     if !Lock::Token(&request.name).take_if_free(mode) {
-        return places.refused(now, true);
+        return slots.refused(now, true);
     }
     if shrunk {
         // Only what is read under the lock counts all.
-        places = Places::read(spi, &request.name);
-        if !places.has_room(limit, others, now) {
-            return places.refused(now, false);
+        slots = TakenSlots::read(spi, &request.name);
+        if !slots.has_room(limit, others, now) {
+            return slots.refused(now, false);
         }
     }
     let mut busy = false;
     for slot in 1..=limit {
-        let until = places.0.get(&slot).copied();
+        let until = slots.0.get(&slot).copied();
         if until.is_some_and(|until| until > now) {
             continue;
         }
-        let place = Lock::TokenPlace(&request.name, slot);
+        let place = Lock::TokenSlot(&request.name, slot);
         let granted = place
             .take_if_free(Mode::Alone)
             .then(|| take(spi, request, limit, slot, until.is_some(), now));
@@ -151,7 +151,7 @@ pub(super) fn grant(
         }
         busy = true;
     }
-    places.refused(now, busy)
+    slots.refused(now, busy)
 }
 
 /// Takes a place whose lock is held.

@@ -94,7 +94,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
         &days_of_week,
     ];
     let schedule = Schedule::from_str(&plain.map(|list| list.text()).join(" "))
-        .map_err(|_| CronError::new(1, "the cron expression is not understood", FORMS))?;
+        .map_err(|_| CronError::new(1, "the cron expression cannot be parsed", FORMS))?;
     if !days_of_month.is_empty() {
         days.of_month = bits(schedule.days_of_month()) as u32;
     }
@@ -167,7 +167,7 @@ fn shorthand(words: &[Piece<'_>]) -> Result<Option<&'static str>, CronError> {
         let message = format!("unexpected assignment \"{}\"", word.text);
         return Err(word.error(
             message,
-            "Give the zone as timezone => 'Europe/Berlin', not in cron.",
+            "Specify the zone as timezone => 'Europe/Berlin', not in cron.",
         ));
     }
     let fields = match word.text.to_ascii_lowercase().as_str() {

@@ -269,7 +269,7 @@ fn list<'a>(
     };
     if items.len() > most {
         let message = format!("the list has more than {most} items");
-        let hint = "Join what touches, and drop what is over.";
+        let hint = "Merge adjacent entries, and remove those in the past.";
         return Err(error(path, message, hint));
     }
     Ok(items.iter().enumerate())

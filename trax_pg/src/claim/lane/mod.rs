@@ -1,19 +1,20 @@
 //! The lanes that a claim may pick from.
 //!
 //! A session keeps a list for each filter that it claims with: the sections that may have rows, the
-//! best first. Shared memory says what was lowered since (`memory/lane.rs`), so a claim costs what
-//! has changed and what it looks at, not how many lanes there are or ever were. A list that shared
-//! memory does not help to all sections is read from the index.
+//! best first. Shared memory has what was lowered since (`memory/lane`), so the cost of a claim
+//! depends on what has changed and what it scans, not on how many lanes there are or ever were. If
+//! shared memory does not have all sections, the list is read from the index.
 //!
 //! Sections of a group that was full are *parked* behind its gate, the best first. When that opens
-//! the best one is looked at again, and the next when that has been taken: however many lanes a
-//! full group has, a claim looks at one.
+//! the best one is scanned again, and the next when that has been taken: however many lanes a full
+//! group has, a claim scans one.
 //!
 //! Which group and task a lane is of, its rows say; a session keeps what it has seen, which stays
 //! true: the lane is a hash of the two. Until a row has been seen the section stands where the best
 //! group would stand.
 //!
-//! A list is a hint: whether a group may run is read again under its lock (`limit::group::room`).
+//! A list may be out of date: whether a group may run is read again under its lock
+//! (`limit::group::room`).
 
 mod order;
 
@@ -211,7 +212,7 @@ pub(super) struct List {
     parked: HashMap<usize, Parked>,
     parked_until: VecDeque<(i64, usize)>,
     openings: u64,
-    /// What shared memory has told: everything since this change, up to that one.
+    /// What was read from shared memory: everything since this change, up to that one.
     void: u64,
     seen: u64,
     /// It has all sections that had rows then.

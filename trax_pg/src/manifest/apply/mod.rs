@@ -235,7 +235,7 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
     let names: Vec<String> = changing.chain(gone).collect();
     let rows = spi.query(ManifestLockNamed { names: arg(names) });
     let ids = rows.iter().chain(unparked.to_vec());
-    manifest_state::hold(spi, ids.collect());
+    manifest_state::lock_for_outcome(spi, ids.collect());
     same
 }
 
@@ -453,8 +453,8 @@ fn refuse_repeated<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Resu
     for name in names {
         if !seen.insert(name) {
             return Err(
-                Error::invalid(format!("{kind} \"{name}\" is in the document twice"))
-                    .detail(format!("Each name stands for one {kind}."))
+                Error::invalid(format!("{kind} \"{name}\" appears twice in the document"))
+                    .detail(format!("Each name must belong to a single {kind}."))
                     .hint("Rename or remove one of the two."),
             );
         }

@@ -26,7 +26,7 @@ impl<'a> Object<'a> {
         match map.keys().find(|key| !keys.contains(&key.as_str())) {
             Some(key) => Err(
                 Error::invalid(format!("{what} has an unknown member \"{key}\""))
-                    .detail(format!("It stands in {value}."))
+                    .detail(format!("The object is {value}."))
                     .hint(format!("The members are: {}.", keys.join(", "))),
             ),
             None => Ok(Self(map)),
@@ -152,5 +152,5 @@ impl<'a> Object<'a> {
 fn wrong_type(key: &str, value: &Value, wanted: &str) -> Error {
     Error::invalid(format!("member \"{key}\" must be {wanted}"))
         .detail(format!("It is {value}."))
-        .hint(format!("Give {wanted}, or leave {key} out."))
+        .hint(format!("Specify {wanted}, or leave out {key}."))
 }

@@ -176,7 +176,7 @@ impl<'table> Inserter<'table> {
 }
 
 fn suppressed(table: &str) -> Error {
-    Error::wrong_state(format!("a row was kept out of trax.{table}"))
+    Error::wrong_state(format!("a row was not inserted into trax.{table}"))
         .detail("A trigger or a rule that was added to the table suppressed it, and a job would be lost.")
         .hint(format!(
             "List what was added: select tgname from pg_trigger where tgrelid = 'trax.{table}'::regclass; and drop it."

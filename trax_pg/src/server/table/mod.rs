@@ -242,7 +242,7 @@ fn refuse(name: &CStr, found: &str) -> ! {
     let name = name.to_string_lossy();
     Error::wrong_state("the tables of trax and its library are of different versions")
         .detail(format!(
-            "The library, version {VERSION}, does not know trax.{name} as it is: {found}."
+            "Version {VERSION} of the library does not match trax.{name}: {found}."
         ))
         .hint(
             "Type: alter extension trax update; if the library is the older one, restart PostgreSQL; undo what was \
