@@ -187,10 +187,10 @@ union all
 select 'waiting, delayed', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for = 'time' limit 1000000) q
 union all
-select 'waiting for a key', count(*)::text, true, null
+select 'waiting, behind a key', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for = 'key' limit 1000000) q
 union all
-select 'waiting for a manifest', count(*)::text, true, null
+select 'waiting, behind a manifest', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for = 'manifest' limit 1000000) q
 union all
 select 'in progress', count(*)::text, true, null
