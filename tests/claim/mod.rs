@@ -378,17 +378,17 @@ async fn tables_of_another_version_are_refused_with_what_to_type() {
         (
             "alter column trace type text",
             "alter column trace type jsonb using trace::jsonb",
-            "trax.work_queue as it is: its column trace has another type",
+            "trax.work_queue: its column trace has another type",
         ),
         (
             "rename column trace to traces",
             "rename column traces to trace",
-            "trax.work_queue as it is: its columns are others",
+            "trax.work_queue: its columns are others",
         ),
         (
             "rename to away",
             "rename to work_queue",
-            "trax.work_queue as it is: there is no such table",
+            "trax.work_queue: there is no such table",
         ),
     ] {
         s.get(&format!("alter table trax.work_queue {change}"))
