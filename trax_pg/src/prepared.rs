@@ -89,8 +89,8 @@ pub(crate) extern "C-unwind" fn ended() {
 pub(crate) fn look_for_ended() {
     if !changes::prepared_ended().is_empty() {
         // What has counted since the end began where it began before it.
-        memory::unsettle_floors();
-        memory::settle_floors();
+        memory::suspend_floors();
+        memory::resume_floors();
         wake::all();
     }
 }

@@ -1,7 +1,7 @@
--- The queue and the leases: whether what is dead is worth a vacuum, of which $dead_rows are, and
--- whether one is under way; the dead rows, and the vacuums that came to their end. A crash makes
--- the server forget what is dead: what is large then is vacuumed once, where the server counts and
--- notes that.
+-- Returns whether the dead rows of the queue and the leases are worth a vacuum, at least $dead_rows,
+-- and whether one is running; the number of dead rows, and of vacuums that have ended. After a
+-- crash the server no longer knows what is dead: a large table is then vacuumed once, if the server
+-- counts and records vacuums.
 select
     c.relname::text as name,
     pg_catalog.pg_stat_get_dead_tuples(c.oid) >= $dead_rows + pg_catalog.pg_stat_get_live_tuples(c.oid) / 5
