@@ -220,6 +220,13 @@ fn modules_that_need_each_other_stand_in_one_folder() {
     for circle in client.circles() {
         assert!(circle.len() <= 6, "a circle in the client: {circle:?}");
     }
+    for (module, imports) in &client.0 {
+        let is_outside = top(module) != "worker";
+        assert!(
+            !(is_outside && imports.contains("worker")),
+            "{module} needs the worker, which needs all"
+        );
+    }
     for package in [
         "trax_client/cli",
         "trax_client/bench",

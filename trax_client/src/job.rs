@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::json::Json;
 use crate::sql::{Call, Interval};
+use crate::task::Task;
 use crate::trace::TraceContext;
-use crate::worker::Task;
 
 /// How a job is queued; options that are not set have the server's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -74,6 +74,7 @@ mod manifest;
 mod operate;
 mod parameter;
 mod sql;
+mod task;
 mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -95,10 +96,11 @@ pub use job::{
 pub use json::Json;
 pub use manifest::{Group, Manifest};
 pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};
+pub use task::Task;
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
     Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
-    JobError, Next, Outcome, Reason, Shutdown, State, Stopped, Summary, Task, TaskHandler, Worker,
+    JobError, Next, Outcome, Reason, Shutdown, State, Stopped, Summary, TaskHandler, Worker,
 };

@@ -9,7 +9,7 @@ use tokio_postgres::GenericClient;
 use crate::error::Result;
 use crate::json::Json;
 use crate::sql::{Call, Interval};
-use crate::worker::Task;
+use crate::task::Task;
 
 /// A manifest to create or change; values that are not set keep their present value.
 ///

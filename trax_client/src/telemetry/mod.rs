@@ -13,7 +13,7 @@ use std::future::Future;
 use serde_json::Value;
 
 use crate::error::Result;
-use crate::worker::Context;
+use crate::worker::context::Context;
 
 /// What `tracing` calls all that comes from here: `RUST_LOG=trax=debug` shows it.
 #[cfg(feature = "tracing")]

@@ -17,7 +17,7 @@ use super::span::Span;
 use super::{Ended, TARGET};
 use crate::error::Error;
 use crate::trace::TraceContext;
-use crate::worker::Context;
+use crate::worker::context::Context;
 
 /// Returns the span of a call that enqueues jobs, a child of the caller's.
 pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {

@@ -6,7 +6,7 @@ pub(crate) use tracing::Span;
 use tracing::{Instrument, debug, field, info_span};
 
 use super::{Ended, TARGET};
-use crate::worker::Context;
+use crate::worker::context::Context;
 
 /// Begins a trace of its own: the one that enqueued the job may have ended long ago.
 #[cfg(not(feature = "opentelemetry"))]

@@ -12,7 +12,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use super::Error;
 use crate::id::JobId;
-use crate::worker::Task;
+use crate::task::Task;
 
 /// How many waiting jobs a message shows.
 const SHOWN: usize = 20;

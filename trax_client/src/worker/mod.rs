@@ -8,7 +8,7 @@
 mod cancellation;
 mod claim_connection;
 pub(crate) mod connection;
-mod context;
+pub(crate) mod context;
 mod deadline;
 mod dispatch;
 mod event;
@@ -45,7 +45,7 @@ pub use self::middleware::Next;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
 pub use self::summary::{Stopped, Summary};
-pub use self::task::{FromContext, FromState, State, Task, TaskHandler};
+pub use self::task::{FromContext, FromState, State, TaskHandler};
 
 use self::claim_connection::{ClaimConnection, Startup};
 use self::connection::hardened;
@@ -170,8 +170,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs an async function for every job of the [`Task`] that its first argument is; the others
-    /// are extractors.
+    /// Runs an async function for every job of the [`Task`](crate::Task) that is its first
+    /// argument; the others are extractors.
     ///
     /// ```no_run
     /// # use serde::Deserialize;

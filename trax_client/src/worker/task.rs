@@ -13,42 +13,7 @@ use super::context::Context;
 use super::handler::{Handler, handler};
 use super::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 use crate::id::JobId;
-use crate::job::JobOptions;
-
-/// A type that is the input of one task: ties it to the task's name and to how its jobs are queued.
-///
-/// ```
-/// use serde::{Deserialize, Serialize};
-/// use trax_client::{JobOptions, NewJob, Task};
-///
-/// #[derive(Deserialize, Serialize)]
-/// struct SendMail { to: String }
-///
-/// impl Task for SendMail {
-///     const NAME: &str = "mail.send";
-///
-///     fn options() -> JobOptions {
-///         JobOptions::new().group("mail").max_retries(5)
-///     }
-/// }
-///
-/// let job = NewJob::of(SendMail { to: "a@example.org".into() });
-/// assert_eq!(job.task, "mail.send");
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not the input of a task",
-    note = "tie it to one: `impl Task for {Self} {{ const NAME: &str = \"mail.send\"; }}`"
-)]
-pub trait Task {
-    /// The name of the task, in the database.
-    const NAME: &'static str;
-
-    /// Returns how its jobs are queued unless the producer says otherwise: group, priority,
-    /// retries, timeout.
-    fn options() -> JobOptions {
-        JobOptions::new()
-    }
-}
+use crate::task::Task;
 
 /// What a handler can take beside its input.
 #[diagnostic::on_unimplemented(
