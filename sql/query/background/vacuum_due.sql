@@ -1,7 +1,7 @@
 -- Returns whether the dead rows of the queue and the leases, at least $dead_rows, are worth a
--- vacuum, and whether one is running; the number of dead rows, and of vacuums that have ended. After
--- a crash the server no longer knows what is dead: a large table is then vacuumed once, if the
--- server counts and records vacuums.
+-- vacuum, and whether one is running; the number of dead rows, and of vacuums that have ended.
+-- After a crash the server no longer knows what is dead: a large table is then vacuumed once, if
+-- the server counts and records vacuums.
 select
     c.relname::text as name,
     pg_catalog.pg_stat_get_dead_tuples(c.oid) >= $dead_rows + pg_catalog.pg_stat_get_live_tuples(c.oid) / 5
