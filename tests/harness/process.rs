@@ -69,7 +69,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.child.kill().is_ok() && self.child.wait().is_err() {}
+        if self.child.kill().is_ok() {
+            // Only to leave no zombie.
+            self.child.wait().ok();
+        }
     }
 }
 
