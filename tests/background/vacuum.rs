@@ -3,7 +3,8 @@
 use harness::process::send_signal;
 use harness::scheduler::{connect, live_server, new_name, scheduling, status_becomes};
 use harness::session::{Session, session};
-use harness::{PATIENCE, eventually, statement};
+use harness::statement::statement;
+use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use trax_client::testkit::{Database, Server, Stop};
 
@@ -166,7 +167,7 @@ async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums()
         "select count(*) from trax.enqueue_many('a', array_fill(to_jsonb(repeat('x', 1900)), array[36000]))",
     )
     .await;
-    let due = statement("background/vacuum_due.sql", &["dead_rows"]);
+    let due = statement("VacuumDue");
     s.get(&format!("prepare due (bigint) as {due}")).await;
     let of_queue = async || {
         let seen = s.get("execute due (100000)").await;

@@ -3,23 +3,16 @@
 
 use harness::manifest::{complete_one, due_since, waiting};
 use harness::session::{Session, session};
-use harness::statement;
+use harness::statement::statement;
 
 /// The statements of a second cycle, prepared in a session: what a cycle queues, by hand and
 /// without its lock.
 async fn prepare(s: &Session) {
-    let lock = statement("due/lock.sql", &["now", "at_most"]);
-    let names = [
-        "manifest_ids",
-        "occurrences",
-        "lane_ids",
-        "now",
-        "dependent_boost",
-    ];
-    let queue = statement("due/queue.sql", &names);
+    let lock = statement("DueLock");
+    let queue = statement("DueQueue");
     s.get(&format!(
         "prepare due_lock (timestamptz, bigint) as {lock};
-         prepare due_queue (bigint[], timestamptz[], bigint[], timestamptz, int) as {queue}"
+         prepare due_queue (bigint[], timestamptz[], bigint[], timestamptz, int, int) as {queue}"
     ))
     .await;
 }
@@ -27,7 +20,7 @@ async fn prepare(s: &Session) {
 /// Queues the entry of the one due manifest as a second cycle would.
 async fn queue_by_hand(s: &Session) {
     let arguments = s
-        .get("select format('%L, %L, %L, %L, 16', array[s.manifest_id], array[now()], array[trax.lane_of(m.group_name, m.task)], now())
+        .get("select format('%L, %L, %L, %L, 16, 31', array[s.manifest_id], array[now()], array[trax.lane_of(m.group_name, m.task)], now())
               from trax.manifest_state s
               join trax.manifest m on m.manifest_id = s.manifest_id")
         .await;
@@ -120,7 +113,7 @@ async fn many_cycles_by_hand_at_once_queue_each_manifest_once() {
     s.get("update trax.manifest_state set next_run_at = now(), next_scheduled_for = now()")
         .await;
     let arguments = s
-        .get("select format('%L, %L, %L, now(), 16', array_agg(manifest_id), array_agg(now()), array_agg(trax.lane_of(group_name, task)))
+        .get("select format('%L, %L, %L, now(), 16, 31', array_agg(manifest_id), array_agg(now()), array_agg(trax.lane_of(group_name, task)))
               from trax.manifest")
         .await;
     let sql = format!("execute due_queue ({arguments})");

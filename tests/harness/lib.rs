@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod scheduler;
 pub mod session;
 pub mod standby;
+pub mod statement;
 pub mod sweep;
 
 use std::future::Future;
@@ -24,25 +25,6 @@ use trax_client::testkit::{Database, Server};
 /// where one is tested, what would happen without it takes far longer than this, or `prompt`
 /// measures it.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-
-/// A statement of the product, its parameters by number in the order of `names`.
-pub fn statement(file: &str, names: &[&str]) -> String {
-    let path = format!("{}/../sql/query/{file}", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).expect("the statement is there");
-    let mut numbered = String::new();
-    for (index, part) in text.split('$').enumerate() {
-        if index == 0 {
-            numbered.push_str(part);
-            continue;
-        }
-        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-        let number = names.iter().position(|known| *known == name);
-        let number = number.unwrap_or_else(|| panic!("{file} has the parameter {name}")) + 1;
-        numbered.push_str(&format!("${number}{rest}"));
-    }
-    numbered
-}
 
 /// The server that tests share which do not stop, crash or configure one. Its databases have no
 /// schedulers: the tests call `trax.tick()`.

@@ -1,9 +1,10 @@
 //! Limits of concurrency keys: one at a time unless the group says otherwise, in order, and nobody
 //! stands behind a key for ever.
 
+use harness::PATIENCE;
 use harness::manifest::complete;
 use harness::session::{Session, session};
-use harness::{PATIENCE, statement};
+use harness::statement::statement;
 use std::time::{Duration, Instant};
 
 /// Enqueues a job of key `k`.
@@ -372,7 +373,7 @@ async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came
     }
     // As if everything that ran had ended and let nothing in.
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    let sweep = statement("limit/key_sweep.sql", &["key", "lane_id", "at_most"]);
+    let sweep = statement("KeySweep");
     s.get(&format!("prepare sweep (text, bigint, int) as {sweep}"))
         .await;
     let from = |key: &str, lane: &str| format!("execute sweep ('{key}', {lane}, 2)");

@@ -277,31 +277,6 @@ fn a_test_lies_in_the_folder_of_the_stage_that_it_is_about() {
     }
 }
 
-/// A statement for keys as it is for manifests, without its comments and the limit itself.
-fn for_manifests(file: &str) -> String {
-    let text = read(&root().join("sql/query/limit").join(file));
-    let is_shared = |line: &&str| {
-        let line = line.trim_start();
-        !line.starts_with("--") && !line.contains("max_per_key") && !line.contains("max_conc")
-    };
-    let lines: Vec<&str> = text.lines().filter(is_shared).collect();
-    lines
-        .join("\n")
-        .replace("'key'", "'manifest'")
-        .replace("concurrency_key", "manifest_id")
-        .replace("$key", "$manifest_id")
-        .replace(" collate \"C\"", "")
-        .replace(", b.group_name", "")
-}
-
-#[test]
-fn what_waits_behind_keys_and_behind_manifests_is_let_in_by_one_rule() {
-    for statement in ["unblock.sql", "sweep.sql"] {
-        let (keys, manifests) = (format!("key_{statement}"), format!("manifest_{statement}"));
-        assert_eq!(for_manifests(&keys), for_manifests(&manifests));
-    }
-}
-
 #[test]
 fn no_file_is_too_long_and_no_comment_too_wide() {
     let mut found = Vec::new();

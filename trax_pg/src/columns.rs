@@ -2,11 +2,10 @@
 //! that rules know.
 
 use crate::server::table::columns;
+pub(crate) use crate::setting::HIGHEST_PRIORITY;
 
 /// The group of a job that names none.
 pub(crate) const DEFAULT_GROUP: &str = "default";
-/// Priorities are 0 to this.
-pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
 columns!(
     /// Columns of a waiting job.

@@ -10,6 +10,9 @@ use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
+/// Priorities are 0 to this.
+pub(crate) const HIGHEST_PRIORITY: i32 = 31;
+
 const DAY_S: i32 = 24 * 60 * 60;
 const DAY_MS: i32 = DAY_S * 1_000;
 const YEAR_S: i32 = 365 * DAY_S;
@@ -269,7 +272,7 @@ int_setting! {
 
 int_setting! {
     dependent_priority_boost -> i32: same;
-    c"trax.dependent_priority_boost" = 16, 0 => 31, GucFlags::default();
+    c"trax.dependent_priority_boost" = 16, 0 => HIGHEST_PRIORITY, GucFlags::default();
     c"What is added to the priority of a job that follows its parent.",
     c"0 treats it like any other; 31 puts it before all others of its group. The sum is at most 31."
 }

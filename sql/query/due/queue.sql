@@ -7,7 +7,7 @@ insert into trax.work_queue (
 )
 select
     d.lane_id, $now, $now, d.scheduled_for, true, m.manifest_id, m.max_retries,
-    least(m.priority + case when m.depends_mode is not null then $dependent_boost else 0 end, 31), m.task,
+    least(m.priority + case when m.depends_mode is not null then $dependent_boost else 0 end, $highest_priority), m.task,
     m.group_name, m.name, m.timeout, m.retry_delay, m.input
 from unnest($manifest_ids, $occurrences, $lane_ids) as d (manifest_id, scheduled_for, lane_id)
 join trax.manifest m on m.manifest_id = d.manifest_id

@@ -2,16 +2,15 @@
 -- all of them.
 select
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
-    m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason, s.last_success_at,
-    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, s.next_run_at,
-    s.next_scheduled_for,
+    m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
+    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions,
+    s.last_success_at, s.next_run_at, s.next_scheduled_for, s.last_scheduled_for,
     array(
         select (select p.name from trax.manifest p where p.manifest_id = d.parent_id)
         from trax.manifest_dependency d
         where d.child_id = m.manifest_id
         order by 1
-    ) as parents,
-    s.last_scheduled_for
+    ) as parents
 from trax.manifest m
 left join lateral (
     select t.last_success_at, t.next_run_at, t.next_scheduled_for, t.last_scheduled_for

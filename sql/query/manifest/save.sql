@@ -44,4 +44,7 @@ on conflict (name) do update set
     enabled = coalesce($enabled, m.enabled),
     disabled_reason = case when coalesce($enabled, m.enabled) then null else m.disabled_reason end,
     updated_at = $now
-returning m.manifest_id
+returning
+    m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
+    m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
+    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions

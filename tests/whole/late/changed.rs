@@ -2,7 +2,7 @@
 //! same, and no other row is.
 
 use harness::session::{Session, session};
-use harness::statement;
+use harness::statement::statement;
 use trax_client::testkit::Database;
 
 const WAITING: &str = "select count(*) from trax.work_queue where waits_for is not null";
@@ -89,7 +89,7 @@ async fn a_job_behind_a_key_that_was_changed_since_the_snapshot_is_swept() {
     let (db, s) = session().await;
     s.enqueue("'a', concurrency_key => 'k'").await;
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    let statement = statement("limit/key_sweep.sql", &["key", "lane_id", "at_most"]);
+    let statement = statement("KeySweep");
     sweep(&db, &s, &statement, "text", "''").await;
     others_still_wait(&s).await;
 }
@@ -102,8 +102,7 @@ async fn a_job_behind_a_manifest_that_was_changed_since_the_snapshot_is_swept() 
     s.get("select trax.trigger('m')").await;
     s.get("update trax.work_queue set waits_for = 'manifest'")
         .await;
-    let names = ["manifest_id", "lane_id", "at_most"];
-    let statement = statement("limit/manifest_sweep.sql", &names);
+    let statement = statement("ManifestSweep");
     sweep(&db, &s, &statement, "bigint", "0").await;
     others_still_wait(&s).await;
 }

@@ -12,7 +12,7 @@ mod decide;
 mod share;
 
 use crate::changes::Claimable;
-use crate::columns::Waiting;
+use crate::columns::{HIGHEST_PRIORITY, Waiting};
 use crate::due::share::DueGroup;
 use crate::error::{Error, Result};
 use crate::limit::group;
@@ -55,6 +55,7 @@ statement!(
         lane_ids: INT8ARRAYOID,
         now: TIMESTAMPTZOID,
         dependent_boost: INT4OID,
+        highest_priority: INT4OID,
     } -> Claimable
 );
 statement!(
@@ -251,6 +252,7 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
             lane_ids: arg(lanes),
             now: arg(now),
             dependent_boost: arg(setting::dependent_priority_boost()),
+            highest_priority: arg(HIGHEST_PRIORITY),
         });
         Ok(changes::rows_claimable(&queued))
     })

@@ -20,6 +20,7 @@
 //! hides no other.
 
 use super::Locked;
+use crate::memory::{RESCAN_MICROS, RESCAN_SHARE};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -32,10 +33,6 @@ use std::time::Instant;
 /// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at
 /// once.
 const OVERDUE_AT_MOST: i64 = 1000;
-/// How often a scheduler looks at leases from the beginning, and the share of the time that this
-/// may take, as its inverse.
-const LOOK_AGAIN_MICROS: i64 = 1_000_000;
-const LOOK_SHARE: i64 = 100;
 /// How long ago a heartbeat beside a lease must have run out before it is forgotten.
 const FORGET_MICROS: i64 = 60 * 1_000_000;
 /// By how much a scheduler looks later than it meant to when it stood still.
@@ -107,7 +104,7 @@ impl ReapFrom {
     /// undone.
     pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
         // A clock that was set back must not put the look off.
-        let soon = now.plus(3600 * LOOK_AGAIN_MICROS);
+        let soon = now.plus(3600 * RESCAN_MICROS);
         let beginning = Timestamp(i64::MIN);
         let begin = if now < self.look_at && self.look_at < soon {
             self.from
@@ -119,7 +116,7 @@ impl ReapFrom {
             .query(LeaseFirst { begin: arg(begin) })
             .first()
             .unwrap_or(now);
-        let pause = (micros(began.elapsed()) * LOOK_SHARE).max(LOOK_AGAIN_MICROS);
+        let pause = (micros(began.elapsed()) * RESCAN_SHARE).max(RESCAN_MICROS);
         Self {
             from: first.min(now),
             look_at: if begin == beginning {

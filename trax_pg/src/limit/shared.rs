@@ -14,12 +14,15 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 statement!(KeyBlock, "limit/key_block.sql", { tids: TIDARRAYOID, waits_for: TEXTARRAYOID });
-statement!(KeyUnblock, "limit/key_unblock.sql", { key: TEXTOID, at_most: INT8OID } -> Claimable);
+statement!(
+    KeyUnblock, "limit/unblock.sql" with { reason: "'key'", shared: "concurrency_key" },
+    { shared: TEXTOID, at_most: INT8OID } -> Claimable
+);
 statement!(KeyUnblockGroup, "limit/key_unblock_group.sql", { group: TEXTOID } -> Claimable);
 statement!(ManifestConcurrency, "limit/manifest_concurrency.sql", { manifest_id: INT8OID } -> i32);
 statement!(
-    ManifestUnblock, "limit/manifest_unblock.sql",
-    { manifest_id: INT8OID, at_most: INT8OID } -> Claimable
+    ManifestUnblock, "limit/unblock.sql" with { reason: "'manifest'", shared: "manifest_id" },
+    { shared: INT8OID, at_most: INT8OID } -> Claimable
 );
 
 /// What jobs share that lets only so many of them run at once.
@@ -195,11 +198,11 @@ fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
     let at_most = at_most.and_then(arg);
     let rows = match shared {
         Shared::Key(key) => spi.change_latest(KeyUnblock {
-            key: arg(key.as_str()),
+            shared: arg(key.as_str()),
             at_most,
         }),
         Shared::Manifest(id) => spi.change_latest(ManifestUnblock {
-            manifest_id: arg(*id),
+            shared: arg(*id),
             at_most,
         }),
     };

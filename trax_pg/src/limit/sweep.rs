@@ -19,12 +19,27 @@ row! {
     }
 }
 statement!(
-    KeySweep, "limit/key_sweep.sql",
-    { key: TEXTOID, lane_id: INT8OID, at_most: INT4OID } -> Swept<String>
+    KeySweep, "limit/sweep.sql" with {
+        reason: "'key'",
+        shared: "concurrency_key",
+        from: "$shared collate \"C\"",
+        allowed: "coalesce((
+            select g.max_per_key from trax.manifest_group g where g.name = f.group_name
+        ), 1)",
+    },
+    { shared: TEXTOID, lane_id: INT8OID, at_most: INT4OID } -> Swept<String>
 );
 statement!(
-    ManifestSweep, "limit/manifest_sweep.sql",
-    { manifest_id: INT8OID, lane_id: INT8OID, at_most: INT4OID } -> Swept<i64>
+    ManifestSweep, "limit/sweep.sql" with {
+        reason: "'manifest'",
+        shared: "manifest_id",
+        from: "$shared",
+        // Jobs outlive a manifest that is unscheduled.
+        allowed: "coalesce((
+            select m.max_concurrency from trax.manifest m where m.manifest_id = p.manifest_id
+        ), 2147483647)",
+    },
+    { shared: INT8OID, lane_id: INT8OID, at_most: INT4OID } -> Swept<i64>
 );
 
 /// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and
@@ -36,13 +51,13 @@ static SWEPT_MANIFESTS: Mutex<Option<(i64, i64)>> = Mutex::new(None);
 pub(crate) fn sweep(spi: &Spi) {
     let at_most = arg(SWEEP_AT_MOST);
     let keys = |(key, lane)| KeySweep {
-        key: arg(key),
+        shared: arg(key),
         lane_id: arg(lane),
         at_most,
     };
     sweep_on(spi, keys, &SWEPT_KEYS, (String::new(), i64::MIN));
     let manifests = |(id, lane)| ManifestSweep {
-        manifest_id: arg(id),
+        shared: arg(id),
         lane_id: arg(lane),
         at_most,
     };

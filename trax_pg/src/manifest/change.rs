@@ -1,6 +1,6 @@
 //! What somebody says about a manifest, in a call of `trax.schedule` or in a document.
 
-use super::definition::Definition;
+use super::definition::{Definition, Written};
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::server::call::Call;
@@ -43,7 +43,7 @@ statement!(
         variance: INTERVALOID,
         exclusions: JSONBOID,
         applied: BOOLOID,
-    } -> i64
+    } -> Written
 );
 
 /// `None` keeps what is stored; with `replace` it takes the default, `enabled` excepted.
@@ -283,8 +283,8 @@ impl Change {
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
     }
 
-    /// Writes the definition and returns its id.
-    pub(crate) fn save(&self, spi: &Spi, before: Option<&Definition>) -> i64 {
+    /// Writes the definition and returns what is stored now, with the parents that it is to have.
+    pub(super) fn save(&self, spi: &Spi, before: Option<&Definition>) -> Definition {
         let enabled = self.enabled_after(before);
         let overlap = self.overlap.as_deref().or(self.implied_overlap(before));
         let text = |value: &Option<String>| value.as_deref().and_then(arg);
@@ -318,7 +318,7 @@ impl Change {
             exclusions: self.exclusions,
             applied: arg(self.applied),
         });
-        rows.one()
+        Definition::written(&self.name, rows.one(), before, self.parents())
     }
 
     /// For a manifest that is not there yet.

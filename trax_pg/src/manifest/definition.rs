@@ -1,6 +1,7 @@
 //! The stored definition of one manifest.
 
 use crate::error::{Error, Result};
+use crate::manifest_state;
 use crate::manifest_state::dependency;
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::Timestamp;
@@ -12,12 +13,12 @@ use crate::work_queue::NewJob;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 
-statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> Stored);
+statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> (Written, Around));
 statement!(ManifestLock, "manifest/lock.sql", { name: TEXTOID });
 
 row! {
     /// A manifest as it is stored.
-    pub(super) struct Stored {
+    pub(super) struct Written {
         manifest_id: i64,
         task: String,
         input: Option<pg_sys::Datum>,
@@ -34,17 +35,22 @@ row! {
         starts_at: Option<Timestamp>,
         ends_at: Option<Timestamp>,
         disabled_reason: Option<String>,
-        last_success_at: Option<Timestamp>,
         depends_mode: Option<String>,
         dormant: bool,
         overlap: String,
         max_concurrency: i32,
         variance: Option<Interval>,
         exclusions: Option<pg_sys::Datum>,
+    }
+}
+row! {
+    /// What is stored of it elsewhere.
+    struct Around {
+        last_success_at: Option<Timestamp>,
         next_run_at: Option<Timestamp>,
         next_scheduled_for: Option<Timestamp>,
-        parents: Vec<String>,
         last_scheduled_for: Option<Timestamp>,
+        parents: Vec<String>,
     }
 }
 
@@ -57,13 +63,18 @@ pub(super) struct JobDefaults {
 
 /// A manifest, and what its jobs take from it; the latter lives until SPI is closed.
 pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefaults)> {
-    let row = spi.query(ManifestFind { name: arg(name) }).first()?;
+    let (row, around) = spi.query(ManifestFind { name: arg(name) }).first()?;
     let defaults = JobDefaults {
         input: row.input,
         retry_delay: row.retry_delay,
         timeout: row.timeout,
     };
-    Some((Definition::of(name, row), defaults))
+    let mut definition = Definition::of(name, row);
+    definition.parents = around.parents;
+    definition.last_success_at = around.last_success_at;
+    definition.last_scheduled_for = around.last_scheduled_for;
+    definition.next = around.next_run_at.zip(around.next_scheduled_for);
+    Some((definition, defaults))
 }
 
 /// What is stored of a manifest, as far as its next run and its jobs depend on it.
@@ -91,7 +102,8 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    fn of(name: &str, row: Stored) -> Self {
+    /// As it was written; what is stored elsewhere is not known.
+    fn of(name: &str, row: Written) -> Self {
         Self {
             id: row.manifest_id,
             name: name.to_string(),
@@ -111,15 +123,46 @@ impl Definition {
                 variance: row.variance,
                 exclusions: timing::stored_exclusions(row.exclusions),
             },
-            parents: row.parents,
+            parents: Vec::new(),
             depends_mode: row.depends_mode,
             dormant: row.dormant,
             overlap: row.overlap,
             max_concurrency: row.max_concurrency,
             disabled_reason: row.disabled_reason,
-            last_success_at: row.last_success_at,
-            last_scheduled_for: row.last_scheduled_for,
-            next: row.next_run_at.zip(row.next_scheduled_for),
+            last_success_at: None,
+            last_scheduled_for: None,
+            next: None,
+        }
+    }
+
+    /// What a change has written over `before`, whose parents it keeps or replaces.
+    pub(super) fn written(
+        name: &str,
+        row: Written,
+        before: Option<&Self>,
+        parents: Option<&[String]>,
+    ) -> Self {
+        let mut after = Self::of(name, row);
+        if let Some(before) = before {
+            after.parents.clone_from(&before.parents);
+            after.last_success_at = before.last_success_at;
+            after.last_scheduled_for = before.last_scheduled_for;
+            after.next = before.next;
+        }
+        if let Some(parents) = parents {
+            after.parents = parents.to_vec();
+            after.parents.sort_unstable();
+            after.parents.dedup();
+        }
+        after
+    }
+
+    /// Locks what the end of a job may change, and reads that anew: a parent that is being
+    /// completed now fires it, or is seen by us.
+    pub(super) fn lock_for_outcome(&mut self, spi: &Spi) {
+        if let Some(state) = manifest_state::lock_one_for_outcome(spi, self.id) {
+            self.last_success_at = state.last_success_at;
+            self.last_scheduled_for = state.last_scheduled_for;
         }
     }
 

@@ -124,9 +124,7 @@ sql_function!(
 
 /// Creates or changes a manifest and returns its id.
 fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
-    let had_parents =
-        find(spi, &change.name).is_some_and(|definition| !definition.parents.is_empty());
-    if had_parents || change.names_parents() {
+    if change.names_parents() || dependency::has_parents(spi, &change.name) {
         dependency::lock_edges();
     }
     let before = lock(spi, &change.name);
@@ -134,7 +132,8 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
         Some(before) => change.check_against(before)?,
         None => change.check_new()?,
     }
-    let id = change.save(spi, before.as_ref());
+    let mut after = change.save(spi, before.as_ref());
+    let id = after.id;
     let has_edges = before
         .as_ref()
         .is_some_and(|before| !before.parents.is_empty());
@@ -144,18 +143,16 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     {
         dependency::replace(spi, id, &change.name, parents)?;
     }
-    let mut after = find(spi, &change.name).expect("the manifest that was just saved");
     let plan = after.timing.plan()?;
     match &before {
         Some(before) if before.runs_as(&after) => {
             if before.enabled != after.enabled {
-                turn(spi, &after, change.now)?;
+                turn(spi, &mut after, change.now)?;
             }
         }
         _ => {
             plan.refuse_if_never(change.now)?;
-            // A parent that is being completed now fires it, or is seen by us.
-            manifest_state::lock_for_outcome(spi, vec![id]);
+            after.lock_for_outcome(spi);
             if before.is_some_and(|before| before.timing != after.timing) {
                 after.last_success_at = None;
             }
@@ -232,15 +229,14 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
         now: arg(now),
     });
     definition.enabled = enabled;
-    turn(spi, &definition, now)
+    turn(spi, &mut definition, now)
 }
 
 /// Arms a manifest that has been switched on, or parks one that has been switched off. An
 /// occurrence that came meanwhile is due when it is on again, and late, as while its group was off;
 /// its misfire policy says what becomes of it.
-fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
-    // A parent that is being completed now fires it, or is seen by us.
-    manifest_state::lock_for_outcome(spi, vec![definition.id]);
+fn turn(spi: &Spi, definition: &mut Definition, now: Timestamp) -> Result<()> {
+    definition.lock_for_outcome(spi);
     if !definition.enabled {
         manifest_state::switch_off(spi, definition.id, &definition.group, now);
         return Ok(());

@@ -60,6 +60,10 @@ statement!(
     { child_ids: INT8ARRAYOID } -> Edge
 );
 statement!(
+    DependencyHasParents, "manifest_state/dependency_has_parents.sql",
+    { name: TEXTOID } -> bool
+);
+statement!(
     DependencyReady, "manifest_state/dependency_ready.sql",
     { child_ids: INT8ARRAYOID } -> i64
 );
@@ -182,6 +186,11 @@ fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
         path.reverse();
         path
     })
+}
+
+/// Whether a manifest waits for others.
+pub(crate) fn has_parents(spi: &Spi, name: &str) -> bool {
+    spi.query(DependencyHasParents { name: arg(name) }).one()
 }
 
 /// Taken before any definition that may get or lose edges.

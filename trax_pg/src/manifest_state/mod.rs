@@ -8,7 +8,7 @@ pub(crate) mod dependency;
 pub(crate) mod job_ended;
 
 use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, arg, array_arg, statement};
+use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::wake;
 use pgrx::pg_sys;
 
@@ -45,7 +45,17 @@ statement!(
     ManifestResume, "manifest_state/resume.sql",
     { manifest_id: INT8OID, now: TIMESTAMPTZOID }
 );
-statement!(ManifestLockStates, "manifest_state/lock_states.sql", { manifest_ids: INT8ARRAYOID });
+row! {
+    /// What jobs change in the state of a manifest.
+    pub(crate) struct State {
+        last_success_at: Option<Timestamp>,
+        last_scheduled_for: Option<Timestamp>,
+    }
+}
+statement!(
+    ManifestLockStates, "manifest_state/lock_states.sql",
+    { manifest_ids: INT8ARRAYOID } -> State
+);
 statement!(
     ManifestMove, "manifest_state/move.sql",
     {
@@ -156,6 +166,15 @@ pub(crate) fn lock(spi: &Spi, manifests: Vec<i64>) {
 pub(crate) fn lock_for_outcome(spi: &Spi, manifests: Vec<i64>) {
     lock_definitions(spi, manifests.clone());
     lock(spi, manifests);
+}
+
+/// [`lock_for_outcome`] for one manifest; returns its state as it is under the lock.
+pub(crate) fn lock_one_for_outcome(spi: &Spi, manifest_id: i64) -> Option<State> {
+    lock_definitions(spi, vec![manifest_id]);
+    let lock = ManifestLockStates {
+        manifest_ids: arg(vec![manifest_id]),
+    };
+    spi.query(lock).first()
 }
 
 /// Those of the manifests that another transaction holds now; the others are ready for

@@ -57,11 +57,11 @@ const AT_ONCE: usize = 256;
 const FOLLOW_AT_MOST: usize = 2048;
 /// The most sections that one rescan checks for whether they still have rows.
 const SWEEP_AT_MOST: usize = 32;
-/// The shortest and the longest time between two rescans.
-const RESCAN_MICROS: i64 = 1_000_000;
+/// The shortest time between two rescans, of sections as of leases, and the longest of sections.
+pub(crate) const RESCAN_MICROS: i64 = 1_000_000;
 const LONGEST_PAUSE_MICROS: i64 = 60_000_000;
 /// The inverse of the share of time that rescans may take.
-const RESCAN_SHARE: i64 = 100;
+pub(crate) const RESCAN_SHARE: i64 = 100;
 /// No entry; entries are numbered from 1.
 const NOWHERE: u32 = 0;
 /// The database of a free entry.

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(crate) struct Statement {
     file: &'static str,
     sql: &'static str,
+    /// What stands in the text for `{name}`, where several statements share a file: each has its
+    /// own literals there, which a plan needs for the predicates of partial indexes.
+    texts: &'static [(&'static str, &'static str)],
     /// In the order of their numbers.
     parameters: &'static [Parameter],
     columns: fn() -> Option<Vec<Expected>>,
@@ -30,10 +33,20 @@ impl Statement {
         Self {
             file,
             sql,
+            texts: &[],
             parameters,
             columns,
             plan: AtomicPtr::new(std::ptr::null_mut()),
         }
+    }
+
+    /// The statement with these texts in its own.
+    pub(crate) const fn with_texts(
+        mut self,
+        texts: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        self.texts = texts;
+        self
     }
 
     pub(super) fn parameters(&self) -> usize {
@@ -51,7 +64,13 @@ impl Statement {
             return kept;
         }
         let names: Vec<&str> = self.parameters.iter().map(|&(name, _)| name).collect();
-        let sql = numbered(self.sql, &names).unwrap_or_else(|found| self.refuse(&found));
+        let sql = self
+            .texts
+            .iter()
+            .fold(self.sql.to_owned(), |sql, (name, text)| {
+                sql.replace(&format!("{{{name}}}"), text)
+            });
+        let sql = numbered(&sql, &names).unwrap_or_else(|found| self.refuse(&found));
         let sql = CString::new(sql).expect("a statement of ours has no zero byte");
         let mut types: Vec<pg_sys::Oid> = self.parameters.iter().map(|&(_, oid)| oid).collect();
         // SAFETY: SPI is connected (only `Spi` calls this); the text and types outlive the call,
@@ -105,10 +124,12 @@ pub(crate) trait Query: Sized {
 }
 
 /// Declares a statement: the struct of its arguments, its file in `sql/query`, the types of its
-/// parameters, and the row that it returns where one is read.
+/// parameters, and the row that it returns where one is read. `with` gives the texts that stand for
+/// `{name}` in a file that several statements share.
 macro_rules! statement {
     (
         $name:ident, $file:literal
+        $(with { $($text_name:ident: $text:literal),* $(,)? })?
         $(, { $($parameter:ident: $type:ident),* $(,)? })?
         $(-> $row:ty)?
     ) => {
@@ -124,7 +145,8 @@ macro_rules! statement {
                         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/query/", $file)),
                         &[$($((stringify!($parameter), ::pgrx::pg_sys::$type)),*)?],
                         <<$name as $crate::server::spi::Query>::Row as $crate::server::spi::Row>::columns,
-                    );
+                    )
+                    .with_texts(&[$($((stringify!($text_name), $text)),*)?]);
                 &STATEMENT
             }
 

@@ -1,11 +1,13 @@
--- Lets the next jobs of a manifest into their lanes, up to $at_most of each lane. The lanes that
--- have such jobs are found one after the other: there may be ten thousand that have none.
+-- Lets the next jobs behind a concurrency key, or behind a manifest, into their lanes, up to
+-- $at_most of each lane. The lanes that have such jobs are found one after the other: there may be
+-- ten thousand that have none. The reason is what jobs wait for, a literal for the sake of the
+-- plan; what they share is a column.
 with recursive blocked_lane as (
     (
         select b.lane_id
         from trax.work_queue b
-        where b.waits_for = 'manifest'
-            and b.manifest_id = $manifest_id
+        where b.waits_for = {reason}
+            and b.{shared} = $shared
         order by b.lane_id
         limit 1
     )
@@ -13,8 +15,8 @@ with recursive blocked_lane as (
     select (
         select b.lane_id
         from trax.work_queue b
-        where b.waits_for = 'manifest'
-            and b.manifest_id = $manifest_id
+        where b.waits_for = {reason}
+            and b.{shared} = $shared
             and b.lane_id > l.lane_id
         order by b.lane_id
         limit 1
@@ -32,8 +34,8 @@ where q.job_id = any (array(
     cross join lateral (
         select b.job_id
         from trax.work_queue b
-        where b.waits_for = 'manifest'
-            and b.manifest_id = $manifest_id
+        where b.waits_for = {reason}
+            and b.{shared} = $shared
             and b.lane_id = l.lane_id
         order by b.priority desc, b.job_id
         limit $at_most
