@@ -18,7 +18,7 @@
 //! | `Release` | `lease`: `lease_release` | the lease's row |
 //! | `FreeKeys` | `limit::free`, after what ended a lease; `key_unblock` | the key's, waited for and not kept |
 //! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `key_unblock` | rows, skip locked; the key's, not waited for |
-//! | `Sweep` | `limit`: `key_sweep` | rows, skip locked |
+//! | `Sweep` | `limit`: `sweep` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
 //! | `Commit` | the end of any of these transactions | |
 //! | `Kill`, `LeaseExpires` | what the world does | |
