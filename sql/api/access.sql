@@ -170,6 +170,8 @@ begin
     ) then
         return;
     end if;
+    -- Under its lock nobody can attach anything to the table any more.
+    lock table trax.access_scope in row exclusive mode;
     perform trax.require_own_code();
     perform trax.withdraw_rights(role);
     -- Its own, and those of roles that were renamed or dropped.

@@ -114,6 +114,7 @@ select
         when u.item = 'scheduler' and u.value like 'paused%' then 'scheduler_paused'
         when u.item = 'scheduler' and u.value = 'waiting for trax.adopt()' then 'copy_not_adopted'
         when u.item = 'scheduler' and u.value like 'held up by %' then 'cycle_held'
+        when u.item = 'scheduler' and u.value like 'refuses to %' then 'scheduler_refuses'
         when u.item = 'scheduler' then 'scheduler_not_running'
         else replace(u.item, ' ', '_')
     end,
@@ -165,10 +166,18 @@ where e.extname = 'trax'
 union all
 select
     'code_of_others', 'critical',
-    format('%s on %s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: jobs are refused.',
-        upper(left(c.object, 1)) || substr(c.object, 2), c.relation, c.function, quote_ident(c.owner)),
-    format('Drop it, or, if you trust what it does: alter function %s owner to %s', c.function_oid::regprocedure, quote_ident(current_user))
+    case
+        when c.relation is null then format('%s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: history gets no new partitions, and no role other rights.',
+            o.object, c.function, quote_ident(c.owner))
+        when c.function is null then format('%s is the type of a column of %s and belongs to the role %s, which could let its constraints do what it likes with the rights of the owner of trax: jobs are refused.',
+            o.object, c.relation, quote_ident(c.owner))
+        else format('%s on %s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: jobs are refused.',
+            o.object, c.relation, c.function, quote_ident(c.owner))
+    end,
+    format('Drop it, or, if you trust what it does: alter %s owner to %s',
+        case when c.function is null then 'domain ' || substr(c.object, 6) else 'function ' || c.function_oid::regprocedure end, quote_ident(current_user))
 from trax.code_of_others() c
+cross join lateral (select upper(left(c.object, 1) collate "C") || substr(c.object, 2) as object) o
 where not c.is_trusted
 union all
 select

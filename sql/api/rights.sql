@@ -13,7 +13,8 @@ returns table (
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-    select g.object, a.grantee, lower(a.privilege_type), g.column_name, a.is_grantable, g.kind, g.oid
+    -- In Turkish, INSERT is written small with other letters.
+    select g.object, a.grantee, lower(a.privilege_type collate "C"), g.column_name, a.is_grantable, g.kind, g.oid
     from (
         select 'schema trax' as object, null::name as column_name, n.nspowner as owner, n.nspacl as acl, 'schema' as kind, n.oid
         from pg_namespace n
@@ -92,7 +93,7 @@ language c stable parallel restricted
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_code_of_others';
 comment on function trax.code_of_others() is
-    'Internal. The functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers, constraints, defaults and generated columns, indexes, rules and policies; trusted when a superuser or the table''s owner has them.';
+    'Internal. The functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies and domains, and without a table those of event triggers; trusted when a superuser or the table''s owner has them. A domain itself has no function.';
 
 create function trax.require_own_code()
 returns void
@@ -100,4 +101,4 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_require_own_code';
 comment on function trax.require_own_code() is
-    'Internal. Raises an error when a function of a role that is neither a superuser nor the owner would run with the rights of the owner.';
+    'Internal. Raises an error when a function of a role that is neither a superuser nor the owner would run with the rights of the owner, when tables are written, made or dropped, or rights granted.';

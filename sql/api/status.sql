@@ -85,7 +85,8 @@ with fact as materialized (
         f.*,
         f.adopted and (f.adopted_home is null or f.adopted_home is not distinct from f.home) as at_home,
         h.holder,
-        h.release
+        h.release,
+        exists (select from trax.code_of_others() c where not c.is_trusted and c.relation is not null) as runs_code_of_others
     from fact f
     -- Whoever has called trax.tick() in a transaction that is still open keeps every other cycle
     -- out.
@@ -140,10 +141,11 @@ select
             'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
         )
         when f.holder is not null then format('held up by %s', f.holder)
+        when f.runs_code_of_others then 'refuses to run code of others'
         else 'running'
     end,
     f.standby
-        or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null)
+        or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null and not f.runs_code_of_others)
         or (f.scheduler_pid is null and f.at_home and f.fresh),
     case
         when f.standby then null
@@ -158,6 +160,8 @@ select
             'It has called trax.tick() in a transaction that is still open: no other cycle runs until that ends. End it, or type: %s',
             f.release
         )
+        when f.scheduler_pid is not null and f.runs_code_of_others then
+            'Somebody''s function would run with the rights of the owner of trax. Drop what calls it, or give it to a superuser; see: select detail, fix from trax.diagnose() where cause = ''code_of_others'''
         when f.scheduler_pid is not null then null
         when f.fresh then null
         when f.enabled = 'off' then 'trax.enabled is off. Type: alter system set trax.enabled = on; select pg_reload_conf()'

@@ -20,6 +20,9 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         create function trap.now() returns timestamptz language sql as 'select 1 / 0; select null::timestamptz';
         create function trap.count(bigint) returns bigint language sql as 'select 1 / 0; select null::bigint';
         create table trap.work_queue (); create table trap.lease (); create table trap.manifest_state ();
+        create function trap.no(bigint, bigint) returns boolean language sql as 'select 1 / 0; select null::boolean';
+        create operator trap.= (function = trap.no, leftarg = bigint, rightarg = bigint);
+        create operator trap.< (function = trap.no, leftarg = bigint, rightarg = bigint);
         create role clerk; create role visitor",
     )
     .await;
@@ -204,6 +207,56 @@ async fn a_scheduler_waits_while_the_extension_has_another_version() {
     .await;
     a_cycle_runs(&client, PATIENCE).await;
     assert_eq!(value::<i64>(&client, queued).await, 1);
+}
+
+#[tokio::test]
+async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let name = database.name();
+    execute(
+        &client,
+        &format!(
+            "create role {name}_other; create schema shop authorization {name}_other; set role {name}_other;
+            create function shop.rise() returns trigger language plpgsql as
+                'begin execute ''alter role {name}_other superuser''; return new; end';
+            reset role;
+            create trigger rise before insert or update or delete on trax.manifest_state
+                for each statement execute function shop.rise();
+            alter database {name} set trax.tick_interval = '50 ms'"
+        ),
+    )
+    .await;
+    let waits = "refuses to run code of others";
+    status_becomes(&client, "scheduler", waits, PATIENCE).await;
+    let pid = scheduler_of(&client, name, PATIENCE).await;
+    scheduler_wakes(&client, name, 5).await;
+    assert!(
+        schedulers(&client, name)
+            .await
+            .is_ok_and(|pids| pids == [pid]),
+        "it stays"
+    );
+    let (_, healthy, hint) = status(&client, "scheduler").await;
+    assert!(!healthy && hint.is_some_and(|hint| hint.contains("trax.diagnose()")));
+    let causes = "select string_agg(cause, ' ' order by cause) from trax.diagnose()";
+    assert_eq!(
+        value::<String>(&client, causes).await,
+        "code_of_others scheduler_refuses"
+    );
+    let rises = format!("select rolsuper from pg_roles where rolname = '{name}_other'");
+    assert!(!value::<bool>(&client, &rises).await);
+    let log = std::fs::read_to_string(live_server().log_file()).expect("the log can be read");
+    let said = log
+        .lines()
+        .filter(|line| {
+            line.contains("runs code of role") && line.contains(&format!("{name}_other"))
+        })
+        .count();
+    assert!((1..=2).contains(&said), "once for each process: {said}");
+    execute(&client, "drop trigger rise on trax.manifest_state").await;
+    status_becomes(&client, "scheduler", "running", PATIENCE).await;
+    a_cycle_runs(&client, PATIENCE).await;
 }
 
 #[tokio::test]

@@ -419,6 +419,38 @@ async fn tables_of_another_version_are_refused_with_what_to_type() {
 }
 
 #[tokio::test]
+async fn a_statement_that_the_tables_of_another_version_do_not_answer_says_what_to_type() {
+    let (db, s) = session().await;
+    for (change, call, found) in [
+        (
+            "alter table trax.manifest rename column misfire to late",
+            "select trax.schedule('m', 'a')",
+            "misfire",
+        ),
+        (
+            "alter table trax.dead_letter rename to buried",
+            "select trax.requeue_dead_letters()",
+            "dead_letter",
+        ),
+    ] {
+        s.get(change).await;
+        let refusal = Session::of(&db).await.refusal(call).await;
+        assert_eq!(refusal.code, "55000", "{refusal}");
+        assert_eq!(
+            refusal.message,
+            "the tables of trax and its library are of different versions"
+        );
+        assert!(refusal.detail.contains(found), "{refusal}");
+        assert!(
+            refusal
+                .hint
+                .starts_with("Type: alter extension trax update;"),
+            "{refusal}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_claim_under_an_old_snapshot_takes_no_job_twice() {
     for level in ["repeatable read", "serializable"] {
         let (db, a) = session().await;

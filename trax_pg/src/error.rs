@@ -111,6 +111,17 @@ impl Error {
         )
     }
 
+    /// 55000: the SQL of the extension is not the one that this library was made for.
+    pub(crate) fn of_another_version(found: &str) -> Self {
+        const VERSION: &str = env!("CARGO_PKG_VERSION");
+        Self::wrong_state("the tables of trax and its library are of different versions")
+            .detail(format!("Version {VERSION} of the library {found}."))
+            .hint(
+                "Type: alter extension trax update; if the library is the older one, restart PostgreSQL; undo what was \
+                 changed by hand.",
+            )
+    }
+
     /// 42704: a name or id that does not exist.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self::new(PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT, message)

@@ -19,7 +19,8 @@ async fn mallory(db: &Database, s: &Session) -> (String, Session) {
          create function shop.yes(text) returns boolean language sql immutable as 'select true';
          create function shop.one(int) returns int language sql immutable as 'select 1';
          create function shop.like(text, text) returns boolean language sql immutable as 'select true';
-         create operator shop.@@ (function = shop.like, leftarg = text, rightarg = text)"
+         create operator shop.@@ (function = shop.like, leftarg = text, rightarg = text);
+         create domain shop.kind as text"
     ))
     .await;
     (role, them)
@@ -43,6 +44,13 @@ async fn assert_refused(s: &Session, why: &str) {
     }
 }
 
+async fn is_superuser(s: &Session, role: &str) -> String {
+    s.get(&format!(
+        "select rolsuper from pg_roles where rolname = '{role}'"
+    ))
+    .await
+}
+
 /// Causes that are critical because of others, each with what to type.
 async fn told(s: &Session) -> String {
     s.get(
@@ -63,6 +71,7 @@ async fn the_right_to_create_triggers_is_no_way_to_a_superuser() {
         ("dead_letter", "insert"),
         ("worker", "insert or update"),
         ("access_scope", "delete"),
+        ("new_job", "insert"),
     ] {
         victim.get("select trax.enqueue('a'); select * from trax.tick(); select * from trax.claim_next()").await;
         s.get(&format!("grant trigger on trax.{table} to {role}"))
@@ -88,13 +97,7 @@ async fn the_right_to_create_triggers_is_no_way_to_a_superuser() {
         assert_eq!(told(&s).await, "");
     }
     victim.get("select trax.enqueue('a')").await;
-    assert_eq!(
-        s.get(&format!(
-            "select rolsuper from pg_roles where rolname = '{role}'"
-        ))
-        .await,
-        "f"
-    );
+    assert_eq!(is_superuser(&s, &role).await, "f");
     s.assert_healthy().await;
 }
 
@@ -137,6 +140,26 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
             "alter table trax.manifest_group drop constraint c",
         ),
         (
+            "alter table trax.worker add added shop.kind",
+            "alter table trax.worker drop added",
+        ),
+        (
+            "create domain public.kind as shop.kind; alter table trax.run add added public.kind",
+            "drop domain public.kind cascade",
+        ),
+        (
+            "create domain public.kind as text constraint c check (shop.yes(value)); alter table trax.dead_letter add added public.kind",
+            "drop domain public.kind cascade",
+        ),
+        (
+            "create domain public.kind as int default shop.one(1); alter table trax.lease add added public.kind",
+            "drop domain public.kind cascade",
+        ),
+        (
+            "create trigger t before insert on trax.new_job for each row execute function shop.rise()",
+            "drop trigger t on trax.new_job",
+        ),
+        (
             "create table public.old partition of trax.run for values from ('2020-01-01') to ('2020-01-02');
              alter table public.old add check (shop.yes(task))",
             "drop table public.old",
@@ -164,5 +187,111 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
     s.get(&format!("alter role {role} nosuperuser")).await;
     assert_refused(&victim, "a role that changed").await;
     s.get("alter table trax.work_queue drop constraint c").await;
+    s.assert_healthy().await;
+}
+
+/// Whoever looks before it waits has seen nothing.
+#[tokio::test]
+async fn a_trigger_that_comes_while_a_statement_waits_for_its_table_does_not_run() {
+    let (db, s) = session().await;
+    let (role, them) = mallory(&db, &s).await;
+    s.get("select trax.schedule('due', 'a', every => '1 h')")
+        .await;
+    for (table, call) in [
+        ("work_queue", "select trax.enqueue('a')"),
+        ("manifest", "select trax.schedule('m', 'a', priority => 1)"),
+        ("manifest_state", "select * from trax.tick()"),
+        (
+            "unique_key",
+            "select trax.enqueue('a', unique_key => clock_timestamp()::text)",
+        ),
+        (
+            "access_scope",
+            "select trax.grant_access('pg_monitor', 'producer', tasks => '{a}')",
+        ),
+    ] {
+        let victim = Session::of(&db).await;
+        victim
+            .get("select trax.enqueue('a'); select trax.schedule('m', 'a')")
+            .await;
+        s.get(&format!(
+            "update trax.manifest_state set next_run_at = now(), next_scheduled_for = now();
+             grant trigger on trax.{table} to {role}"
+        ))
+        .await;
+        them.get(&format!(
+            "begin;
+             create trigger rise before insert or update or delete on trax.{table} for each statement execute function shop.rise()"
+        ))
+        .await;
+        let pid = victim.pid();
+        let waiting = victim.spawn(call);
+        s.sees_waiting(pid).await;
+        them.get("commit").await;
+        let (_victim, outcome) = waiting.await.expect("the call ends");
+        assert_eq!(is_superuser(&s, &role).await, "f", "{table}");
+        match outcome {
+            Err(refusal) if refusal.code == "55000" => {}
+            other => panic!("{table}: {other:?}"),
+        }
+        s.get(&format!(
+            "drop trigger rise on trax.{table}; revoke trigger on trax.{table} from {role}"
+        ))
+        .await;
+    }
+    s.assert_healthy().await;
+}
+
+/// A superuser made it, with a function of somebody else.
+#[tokio::test]
+async fn an_event_trigger_of_others_costs_partitions_and_grants_and_no_job() {
+    let (db, s) = session().await;
+    let (role, them) = mallory(&db, &s).await;
+    them.get(&format!(
+        "create function shop.watch() returns event_trigger language plpgsql as $$
+            begin execute 'alter role {role} superuser'; end $$"
+    ))
+    .await;
+    let newest = "select max(relname) from pg_class where relname ~ '^run_[0-9]{8}$'";
+    let newest = s.get(newest).await;
+    let is_there = format!("select to_regclass('trax.{newest}') is not null");
+    s.get(&format!(
+        "drop table trax.{newest}; create event trigger watch on ddl_command_end execute function shop.watch()"
+    ))
+    .await;
+    let victim = Session::of(&db).await;
+    victim
+        .get("select trax.enqueue('a'); select * from trax.tick()")
+        .await;
+    let job = victim.claim_one("").await;
+    let complete = format!("select trax.complete({})", job.key());
+    assert_eq!(victim.get(&complete).await, "t");
+    assert_eq!(victim.get(&is_there).await, "f");
+    let failing = "select value from trax.status() where item = 'cleanup steps that fail'";
+    let failing = victim.get(failing).await;
+    assert!(
+        failing.starts_with("partitions of trax.run") && failing.contains("_mallory"),
+        "{failing}"
+    );
+    let refusal = victim
+        .refusal("select trax.grant_access('pg_monitor', 'reader')")
+        .await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    assert_eq!(
+        told(&s).await,
+        "code_of_others|Drop it, or, if you trust what it does: alter function shop.watch() owner to postgres"
+    );
+    assert_eq!(is_superuser(&s, &role).await, "f");
+    // One that cannot fire then, and a superuser's.
+    s.get(
+        "drop event trigger watch;
+         create event trigger watch on ddl_command_end when tag in ('CREATE FUNCTION') execute function shop.watch()",
+    )
+    .await;
+    assert_eq!(told(&s).await, "");
+    s.get("drop event trigger watch").await;
+    let victim = Session::of(&db).await;
+    victim.get("select * from trax.tick()").await;
+    assert_eq!(victim.get(&is_there).await, "t");
     s.assert_healthy().await;
 }

@@ -60,6 +60,7 @@ const POLICIES: Path = Path {
     columns: &[c"polrelid"],
 };
 
+const TYPE: u32 = 1247;
 const PROCEDURE: u32 = 1255;
 const RELATION: u32 = 1259;
 const NAMESPACE: u32 = 2615;
@@ -175,7 +176,7 @@ pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     depends.close();
     // SAFETY: lookups inside a transaction.
     let kind = |table: &pg_sys::Oid| unsafe { pg_sys::get_rel_relkind(*table) } as u8;
-    tables.retain(|table| [b'r', b'p'].contains(&kind(table)));
+    tables.retain(|table| [b'r', b'p', b'f'].contains(&kind(table)));
     let children = Catalog::open(CHILDREN);
     let mut at = 0;
     while let Some(&parent) = tables.get(at) {
@@ -223,4 +224,21 @@ pub(crate) fn functions_called(tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
     called.sort_unstable_by_key(|function| function.to_u32());
     called.dedup();
     called
+}
+
+/// Whether columns of these tables have domains. The server notes no dependency on its own types.
+pub(crate) fn have_domains(tables: &[pg_sys::Oid]) -> bool {
+    let mut types = Vec::new();
+    let depends = Catalog::open(DEPENDERS);
+    for table in tables {
+        depends.rows(&[RELATION.into(), *table], |row: &Depend| {
+            if row.referenced_class == TYPE {
+                types.push(pg_sys::Oid::from(row.referenced));
+            }
+        });
+    }
+    depends.close();
+    // SAFETY: lookups inside a transaction.
+    let kind = |oid: &pg_sys::Oid| unsafe { pg_sys::get_typtype(*oid) } as u8;
+    types.iter().any(|oid| kind(oid) == b'd')
 }

@@ -6,7 +6,11 @@
 //! anything, so that nothing of ours runs until it is gone.
 //!
 //! A session looks once, and again when one of the tables, or one of the functions that it met
-//! there, is changed.
+//! there, is changed. It looks before it does anything, and before each statement of ours that has
+//! waited for the lock of a table which has changed meanwhile.
+//!
+//! Event triggers run when a table is made or dropped, and when rights are granted: only what does
+//! that asks whose they are ([`require_for_ddl`]).
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
@@ -19,23 +23,24 @@ use std::collections::HashSet;
 use std::sync::Once;
 
 row! {
-    /// A function that runs when a table of ours is written.
+    /// A function that runs when a table of ours is written, or made.
     struct Code {
-        relation: String,
+        relation: Option<String>,
         object: String,
-        function: String,
+        function: Option<String>,
         owner: String,
         is_trusted: bool,
-        function_oid: pg_sys::Oid,
+        function_oid: Option<pg_sys::Oid>,
     }
 }
 statement!(ForeignCode, "server/foreign_code.sql" -> Code);
+statement!(EventTriggers, "server/event_triggers.sql" -> Code);
 
 sql_function!(
     trax_require_own_code,
     pg_finfo_trax_require_own_code,
     |call| {
-        spi::connected(|_| Ok(()))?;
+        spi::connected(require_for_ddl)?;
         Ok(call.null())
     }
 );
@@ -43,14 +48,16 @@ sql_function!(
 sql_function!(trax_code_of_others, pg_finfo_trax_code_of_others, |call| {
     let mut rows = call.rows();
     spi::connected_anyhow(|spi| {
-        for code in spi.query_latest(ForeignCode).iter() {
+        let found = spi.query_latest(ForeignCode);
+        let of_events = spi.query_latest(EventTriggers);
+        for code in found.iter().chain(of_events.iter()) {
             rows.push(&[
-                arg(code.relation),
+                code.relation.and_then(arg),
                 arg(code.object),
-                arg(code.function),
+                code.function.and_then(arg),
                 arg(code.owner),
                 arg(code.is_trusted),
-                arg(code.function_oid),
+                code.function_oid.and_then(arg),
             ]);
         }
         Ok(())
@@ -128,7 +135,8 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     LOOK.set(Look::UnderWay);
     let tables = catalog::own_tables();
     let functions = catalog::functions_called(&tables);
-    if !functions.is_empty() {
+    // The owner of a domain can give it a constraint.
+    if !functions.is_empty() || catalog::have_domains(&tables) {
         refuse_foreign(spi)?;
     }
     WATCHED.set(Watched {
@@ -141,27 +149,87 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     Ok(())
 }
 
-/// Refuses when one of the functions belongs to neither a superuser nor the table's owner.
+/// Refuses when one of the functions, or a domain, belongs to neither a superuser nor the table's
+/// owner.
 fn refuse_foreign(spi: &Spi) -> Result<()> {
     let first = spi.query_latest(ForeignCode).first();
     let Some(code) = first.filter(|code| !code.is_trusted) else {
         return Ok(());
     };
     LOOK.set(Look::Needed);
-    let Code {
-        relation,
-        object,
-        function,
-        owner,
-        ..
-    } = code;
-    Err(Error::wrong_state(format!(
-        "the table {relation} runs code of role \"{owner}\""
+    let (object, relation) = (code.object, code.relation.unwrap_or_default());
+    let detail = match code.function {
+        Some(function) => format!(
+            "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
+        ),
+        None => format!(
+            "The {object} is a column's, and its constraints, which its owner may add, would run with the rights of the owner of trax, a superuser."
+        ),
+    };
+    let message = format!("the table {relation} runs code of role \"{}\"", code.owner);
+    Err(foreign(message, detail))
+}
+
+fn foreign(message: String, detail: String) -> Error {
+    Error::wrong_state(message).detail(detail).hint(
+        "Drop it, or make a superuser its owner: see select * from trax.diagnose()",
+    )
+}
+
+/// Refuses to make or drop tables, or to grant rights, when that would run an event trigger's
+/// function which belongs to no superuser.
+fn require_for_ddl(spi: &Spi) -> Result<()> {
+    let first = spi.query_latest(EventTriggers).first();
+    let Some(code) = first.filter(|code| !code.is_trusted) else {
+        return Ok(());
+    };
+    Err(foreign(
+        format!("the {} runs code of role \"{}\"", code.object, code.owner),
+        format!(
+            "It calls {}(), which would run with the rights of the owner of trax, a superuser, when a table is made or a right granted.",
+            code.function.unwrap_or_default()
+        ),
     ))
-    .detail(format!(
-        "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
-    ))
-    .hint("Drop it, or make a superuser the owner of the function: see select * from trax.diagnose()"))
+}
+
+static mut NEXT: pg_sys::ExecutorStart_hook_type = None;
+
+// Declared without pgrx's guard: an error of a statement must pass by this library as it is.
+unsafe extern "C-unwind" {
+    fn standard_ExecutorStart(query: *mut pg_sys::QueryDesc, flags: i32);
+}
+
+/// Puts the hook in place; for `_PG_init`.
+pub(crate) fn install() {
+    // SAFETY: a process with one thread, which loads the library once.
+    unsafe {
+        NEXT = pg_sys::ExecutorStart_hook;
+        pg_sys::ExecutorStart_hook = Some(executor_start);
+    }
+}
+
+/// A statement that may write begins, and has its locks: nobody can attach anything any more.
+/// Nothing in this frame needs dropping: the error of a statement jumps over it.
+unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags: i32) {
+    // SAFETY: the server gives a statement with its plan; `install` has set the next hook.
+    unsafe {
+        if LOOK.get() != Look::Done
+            && spi::runs_statement()
+            && ((*query).operation != pg_sys::CmdType::CMD_SELECT
+                || (*(*query).plannedstmt).hasModifyingCTE)
+        {
+            look_under_lock();
+        }
+        NEXT.unwrap_or(standard_ExecutorStart)(query, flags);
+    }
+}
+
+/// Our part before the statement. An error of our own is an error of the statement.
+#[pg_guard]
+unsafe extern "C-unwind" fn look_under_lock() {
+    if let Err(error) = spi::connected_anyhow(require) {
+        error.raise()
+    }
 }
 
 fn function_hash(function: pg_sys::Oid) -> u32 {

@@ -29,7 +29,7 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-fn caught_error(caught: CaughtError) -> Error {
+pub(super) fn caught_error(caught: CaughtError) -> Error {
     let report = match &caught {
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
         CaughtError::RustPanic { ereport, .. } => ereport,

@@ -173,6 +173,11 @@ pub(crate) fn is_ours() -> bool {
     OURS.load(Ordering::Relaxed) == trigger_depth() - 1
 }
 
+/// Whether a statement of ours is running, or what it has called.
+pub(crate) fn runs_statement() -> bool {
+    OURS.load(Ordering::Relaxed) >= 0
+}
+
 fn trigger_depth() -> i32 {
     // SAFETY: the function takes nothing and gives a number.
     let depth = unsafe { pgrx::direct_function_call(pg_sys::pg_trigger_depth, &[]) };

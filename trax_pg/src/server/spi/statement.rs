@@ -1,10 +1,14 @@
 //! Statements of `sql/query`, whose parameters have names there: `$job_id`.
 
+use super::isolated::caught_error;
 use super::row::{Expected, Row, difference, found};
-use pgrx::pg_sys;
+use crate::error::Error;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// One statement, planned on first use in each backend.
@@ -63,6 +67,19 @@ impl Statement {
         if !kept.is_null() {
             return kept;
         }
+        let plan = PgTryBuilder::new(AssertUnwindSafe(|| self.prepared()))
+            .catch_when(PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE, of_another_version)
+            .catch_when(PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN, of_another_version)
+            .catch_when(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_FUNCTION,
+                of_another_version,
+            )
+            .execute();
+        self.plan.store(plan, Ordering::Relaxed);
+        plan
+    }
+
+    fn prepared(&self) -> pg_sys::SPIPlanPtr {
         let names: Vec<&str> = self.parameters.iter().map(|&(name, _)| name).collect();
         let sql = self
             .texts
@@ -91,7 +108,6 @@ impl Statement {
                 }
             }
             pg_sys::SPI_keepplan(plan);
-            self.plan.store(plan, Ordering::Relaxed);
             plan
         }
     }
@@ -111,6 +127,13 @@ impl Statement {
     fn refuse(&self, found: &str) -> ! {
         panic!("the statement {} {found}", self.file)
     }
+}
+
+/// What a statement of ours names is not there: the tables are those of another version.
+fn of_another_version(caught: CaughtError) -> pg_sys::SPIPlanPtr {
+    let found = caught_error(caught);
+    let found = format!("asks them for what they do not have: {}", found.message());
+    Error::of_another_version(&found).raise()
 }
 
 /// A statement with its arguments, each by its name.

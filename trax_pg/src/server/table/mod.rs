@@ -238,17 +238,8 @@ impl Table {
 
 /// Raises 55000: the table is not what this library was built for.
 fn refuse(name: &CStr, found: &str) -> ! {
-    const VERSION: &str = env!("CARGO_PKG_VERSION");
     let name = name.to_string_lossy();
-    Error::wrong_state("the tables of trax and its library are of different versions")
-        .detail(format!(
-            "Version {VERSION} of the library does not match trax.{name}: {found}."
-        ))
-        .hint(
-            "Type: alter extension trax update; if the library is the older one, restart PostgreSQL; undo what was \
-             changed by hand.",
-        )
-        .raise()
+    Error::of_another_version(&format!("does not match trax.{name}: {found}")).raise()
 }
 
 /// What came of deleting or changing a row.
