@@ -117,11 +117,23 @@ const LIFE: &[&str] = &[
 
 /// A database with these settings, in force before the extension is made.
 async fn with(settings: &[&str]) -> (Database, Session) {
-    let name = new_name("settings");
-    let database = shared_server()
-        .plain_database(&name)
+    made("", settings)
         .await
-        .expect("a database is made");
+        .expect("every server makes a plain one")
+}
+
+/// The same of a database that is made so; nothing where the server cannot.
+async fn made(how: &str, settings: &[&str]) -> Option<(Database, Session)> {
+    let name = new_name("settings");
+    let admin = Session::of(&shared_server().existing("postgres")).await;
+    if let Err(refusal) = admin
+        .attempt(&format!("create database {name} {how}"))
+        .await
+    {
+        eprintln!("skipped: this server makes no database {how}: {refusal}");
+        return None;
+    }
+    let database = shared_server().existing(&name);
     let s = Session::of(&database).await;
     s.get("create schema odd; create access method odd type table handler heap_tableam_handler")
         .await;
@@ -131,7 +143,7 @@ async fn with(settings: &[&str]) -> (Database, Session) {
     let s = Session::of(&database).await;
     s.get("create extension trax").await;
     let s = Session::of(&database).await;
-    (database, s)
+    Some((database, s))
 }
 
 /// What is said of each step, and at the end by the typed client.
@@ -180,4 +192,66 @@ async fn no_setting_of_a_database_changes_what_jobs_do() {
         assert_eq!(seen, expected);
     }
     assert_eq!(seen.len(), expected.len());
+}
+
+/// Rights and names as a Turkish database writes them: `lower('INSERT')` is another word there.
+const IN_TURKISH: &[&str] = &[
+    "create role settings_of_{name}; grant trigger on trax.lease to settings_of_{name}",
+    "select count(*) from trax.diagnose() where cause = 'trigger_right'",
+    "revoke trigger on trax.lease from settings_of_{name}; select trax.grant_access('settings_of_{name}', 'admin')",
+    "select count(*) from trax.check()",
+    "select trax.enqueue('INBOX.I', group_name => 'İI', unique_key => 'I')",
+    "select trax.enqueue('inbox.i', group_name => 'iı', unique_key => 'i')",
+    "select task, group_name from trax.claim_next(tasks => '{inbox.i}')",
+    "select task, group_name from trax.claim_next(groups => '{İI}')",
+    "select count(*) from trax.preview_cron('0 12 * * FRI', timezone => 'ASIA/ISTANBUL')",
+    "select trax.schedule('I', 'i', cron => '0 12 * JUL FRI', timezone => 'Asia/Istanbul', misfire => 'SKIP')",
+    "select state, task from trax.job order by job_id",
+];
+
+#[tokio::test]
+async fn no_locale_of_a_database_changes_what_jobs_do() {
+    let (_plain_db, plain) = with(&[]).await;
+    let mut expected = life(&plain).await;
+    let turkish = async |s: &Session| {
+        let name = s.get("select current_database()").await;
+        let mut said = Vec::new();
+        for sql in IN_TURKISH {
+            let answer = s.attempt(&sql.replace("{name}", &name)).await;
+            said.push(answer.unwrap_or_else(|refusal| refusal.to_string()));
+        }
+        said
+    };
+    expected.extend(turkish(&plain).await);
+    for how in [
+        "template template0 locale_provider icu icu_locale 'tr-TR'",
+        "template template0 lc_collate 'tr_TR.UTF-8' lc_ctype 'tr_TR.UTF-8'",
+        "template template0 lc_collate 'de_DE.UTF-8' lc_ctype 'de_DE.UTF-8'",
+    ] {
+        let locale = if how.contains("de_DE") {
+            "de_DE"
+        } else {
+            "tr_TR"
+        };
+        let admin = Session::of(&shared_server().existing("postgres")).await;
+        let mut settings = Vec::new();
+        for setting in ["lc_numeric", "lc_monetary", "lc_time", "lc_messages"] {
+            let set = format!("{setting} = '{locale}.UTF-8'");
+            match admin.attempt(&format!("set {set}")).await {
+                Ok(_) => settings.push(set),
+                Err(refusal) => eprintln!("skipped: {refusal}"),
+            }
+        }
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let Some((_db, s)) = made(how, &settings).await else {
+            continue;
+        };
+        let mut seen = life(&s).await;
+        seen.extend(turkish(&s).await);
+        // The server's own words may be in another language.
+        for (seen, expected) in seen.iter().zip(&expected) {
+            assert_eq!(seen, expected, "{how}");
+        }
+        assert_eq!(seen.len(), expected.len());
+    }
 }

@@ -109,22 +109,25 @@ async fn a_hostile_search_path_changes_nothing() {
     let plain_role = role(&plain_db, &plain, &["admin"]).await;
     let expected = whole_life(&Session::as_role(&plain_db, &plain_role).await, &plain_role).await;
 
-    let (db, s) = session().await;
-    let role = role(&db, &s, &["admin"]).await;
-    s.get(HOSTILE).await;
-    s.get(&format!("grant usage on schema evil to public; grant all on sequence evil.calls to public; grant temp on database {} to public", db.name())).await;
-    let them = Session::as_role(&db, &role).await;
-    them.get(HOSTILE_TABLES).await;
-    let trapped = them.refusal("select 1::bigint = 1::bigint").await;
-    assert_eq!(trapped.message, "hostile", "the trap works");
-    s.get("alter sequence evil.calls restart").await;
-    assert_eq!(whole_life(&them, &role).await, expected);
-    assert_eq!(
-        s.get("select is_called from evil.calls").await,
-        "f",
-        "no trap was sprung"
-    );
-    s.assert_healthy().await;
+    for caller in ["admin", "postgres"] {
+        let (db, s) = session().await;
+        let admin = role(&db, &s, &["admin"]).await;
+        s.get(HOSTILE).await;
+        s.get(&format!("grant usage on schema evil to public; grant all on sequence evil.calls to public; grant temp on database {} to public", db.name())).await;
+        let caller = if caller == "admin" { &admin } else { caller };
+        let them = Session::as_role(&db, caller).await;
+        them.get(HOSTILE_TABLES).await;
+        let trapped = them.refusal("select 1::bigint = 1::bigint").await;
+        assert_eq!(trapped.message, "hostile", "the trap works");
+        s.get("alter sequence evil.calls restart").await;
+        assert_eq!(whole_life(&them, &admin).await, expected, "{caller}");
+        assert_eq!(
+            s.get("select is_called from evil.calls").await,
+            "f",
+            "no trap was sprung"
+        );
+        s.assert_healthy().await;
+    }
 }
 
 #[tokio::test]
