@@ -1,6 +1,7 @@
 //! The `trax` binary: what it prints, how it ends, and any program as a worker.
 
 mod contract;
+mod credentials;
 mod cron;
 mod cron_job;
 mod dead;

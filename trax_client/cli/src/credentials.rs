@@ -14,6 +14,16 @@ const OURS: [&str; 7] = [
     "PGSSLKEY",
 ];
 
+/// Keeps what this process was started with, and its memory, from the programs that it starts: they
+/// are the same user's, and could read it in /proc. Root reads it still.
+pub(crate) fn hide() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: sets a flag of this process. It cannot fail with this value.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+    }
+}
+
 /// What programs that are started get beyond the rest of the environment; part of the arguments.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct PassedVariables {

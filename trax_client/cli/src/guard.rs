@@ -67,6 +67,8 @@ impl Guard {
             .arg0(NAME)
             .arg(grace.as_millis().to_string())
             .current_dir("/")
+            // It needs none, and others of this user could read it there.
+            .env_clear()
             .process_group(0)
             .stdin(OwnedFd::from(its))
             .stdout(Stdio::null())

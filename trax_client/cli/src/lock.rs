@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use trax_client::{Error, TokenGuard, TokenRequest};
 
-use crate::credentials::PassedVariables;
+use crate::credentials::{self, PassedVariables};
 use crate::output::json;
 use crate::process_group::{Group, Groups};
 use trax_terminal::Failure;
@@ -108,6 +108,7 @@ struct Report<'a> {
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    credentials::hide();
     let config = address::from_environment(url.as_deref())?;
     let mut signals = Signals::hear()?;
     let holder = arguments.holder.clone().unwrap_or_else(default_holder);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::config::TargetSessionAttrs;
 use trax_client::{Context, Worker};
 
-use crate::credentials::PassedVariables;
+use crate::credentials::{self, PassedVariables};
 use crate::exec::Program;
 use crate::output::json;
 use crate::stored::StoredInput;
@@ -97,6 +97,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    credentials::hide();
     let config = address::from_environment(url.as_deref())?;
     // The worker itself waits for a server; a person at a prompt wants to know at once, who watches
     // its health asks. If this role lacks a right the first claim reports it: no right but the
