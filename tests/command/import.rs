@@ -265,6 +265,25 @@ async fn what_cannot_be_carried_over_is_said_and_the_rest_is_made() {
 }
 
 #[tokio::test]
+async fn what_a_user_wrote_into_crons_own_directory_runs_as_that_user() {
+    let database = database().await;
+    let spool = shared_server().socket_dir().join("spool/cron/crontabs");
+    std::fs::create_dir_all(&spool).expect("a directory can be made");
+    let mallory = file("spool/cron/crontabs/mallory", "* * * * * id\n");
+    let users = |arguments: &[&str]| {
+        let mut all = vec!["import", "crontab", "--json"];
+        all.extend(arguments);
+        let (code, output, errors) = run(&mut trax(&database, &all));
+        assert_eq!(code, Some(0), "{errors}");
+        json(&output)[0]["manifest"]["input"]["user"].clone()
+    };
+    assert_eq!(users(&[&mallory]), "mallory");
+    assert_eq!(users(&["--user", "nobody", &mallory]), "nobody");
+    let elsewhere = file("mallory", "* * * * * id\n");
+    assert_eq!(users(&[&elsewhere]), Value::Null);
+}
+
+#[tokio::test]
 async fn wrong_usage_is_said() {
     let database = database().await;
     for (arguments, code, said) in [

@@ -40,8 +40,8 @@ pub(crate) struct Arguments {
     /// directory cron.d
     #[arg(long, conflicts_with = "user")]
     system: bool,
-    /// No line contains a user, and this one runs the commands; default: the user that runs the
-    /// worker
+    /// No line contains a user, and this one runs the commands; default: the user whose crontab it
+    /// is in /var/spool/cron, or the user that runs the worker
     #[arg(long, value_name = "USER")]
     user: Option<String>,
     /// The time zone; default: that of this machine. CRON_TZ in a crontab takes precedence
@@ -125,7 +125,10 @@ impl Arguments {
         let input = Input {
             command: job.command,
             environment: job.environment,
-            user: job.user.or_else(|| self.user.clone()),
+            user: job
+                .user
+                .or_else(|| self.user.clone())
+                .or_else(|| owner(file)),
             stdin: job.stdin,
         };
         let mut manifest = manifest(&self.how, &name, json!(input));
@@ -138,6 +141,19 @@ impl Arguments {
         proposal.notes = notes;
         proposal
     }
+}
+
+/// Where cron keeps what users have written, each file under its user's name: Debian's, Red Hat's,
+/// SUSE's.
+const SPOOLS: [&str; 3] = ["spool/cron/crontabs", "spool/cron", "spool/cron/tabs"];
+
+/// Returns whose crontab it is, by its place. A worker of root would run anybody's lines as root otherwise.
+fn owner(file: &str) -> Option<String> {
+    let path = Path::new(file).canonicalize().ok()?;
+    let directory = path.parent()?;
+    let is_spool = SPOOLS.iter().any(|spool| directory.ends_with(spool));
+    let name = path.file_name().filter(|_| is_spool)?;
+    Some(name.to_str()?.to_owned())
 }
 
 /// Returns what is not as it was; what only cron understands leaves the environment.

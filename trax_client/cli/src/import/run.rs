@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -122,7 +121,8 @@ struct User {
 /// Returns the user of a line, or of this process; another one only root may become.
 fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mine = std::fs::metadata("/proc/self")?.uid().to_string();
+    // SAFETY: a plain system call that cannot fail. /proc/self may be root's.
+    let mine = unsafe { libc::geteuid() }.to_string();
     let entry = |matches: &dyn Fn(&[&str]) -> bool| {
         passwd
             .lines()
