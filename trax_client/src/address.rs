@@ -16,6 +16,7 @@ use tokio_postgres::{Client, Config, Connection, Socket};
 
 use crate::connect::{self, drive};
 use crate::error::{Error, Report, Result, chain};
+use crate::libpq;
 use crate::parameter::take_out;
 use crate::tls::{Connector, connector};
 
@@ -249,8 +250,10 @@ impl Address {
     /// PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
     ///
     /// # Errors
-    /// [`Error::Address`] when one of them has a value that libpq does not accept.
+    /// [`Error::Address`] when one of them has a value that libpq does not accept, or when
+    /// PGREQUIREAUTH, PGREQUIREPEER, PGSSLCERTMODE or PGGSSENCMODE asks for what only libpq can do.
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        libpq::refuse_what_is_beyond_us(&variable)?;
         for (parameter, name) in PARAMETERS {
             if self.tls.get(parameter).is_none()
                 && let Some(value) = variable(name)

@@ -149,8 +149,9 @@ impl Error {
             "40001" | "40P01" | "23505" => Error::Conflict(report),
             "42501" => Error::NotPermitted(report),
             "42883" | "3F000" => Error::NotInstalled(report),
-            // A table of ours, and not one that a handler's own statement asked for.
-            "42P01" if report.message.contains("\"trax.") => Error::NotInstalled(report),
+            // A table of ours, and not one that a handler's own statement asked for; in each
+            // language it stands in other quotes.
+            "42P01" if names_ours(&report.message) => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
             "57P03" | "25006" => Error::Connection(Box::new(Starting(report.message))),
             code if code.starts_with("22") => Error::InvalidArgument(report),
@@ -162,6 +163,13 @@ impl Error {
             },
         }
     }
+}
+
+/// Whether a message names something in our schema.
+fn names_ours(message: &str) -> bool {
+    message
+        .match_indices("trax.")
+        .any(|(at, _)| !message[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
 /// What is to blame for an error, which decides whether to retry and on which connection.
@@ -319,6 +327,20 @@ mod tests {
         assert!(matches!(sorted("08006"), Error::Connection(_)));
         assert!(matches!(sorted("57P01"), Error::Connection(_)));
         assert!(matches!(sorted("XX000"), Error::Database(_)));
+    }
+
+    #[test]
+    fn a_missing_table_of_ours_is_told_in_every_language() {
+        for ours in [
+            "relation \"trax.job\" does not exist",
+            "Relation »trax.job« existiert nicht",
+            "la relation « trax.job » n'existe pas",
+        ] {
+            assert!(names_ours(ours), "{ours}");
+        }
+        for other in ["relation \"my_trax.job\" does not exist", "\"shop.trax\""] {
+            assert!(!names_ours(other), "{other}");
+        }
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub mod http;
 mod id;
 mod job;
 mod json;
+mod libpq;
 mod manifest;
 mod operate;
 mod parameter;

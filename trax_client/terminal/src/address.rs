@@ -30,9 +30,9 @@ pub fn resolve(
         None => Config::new().into(),
     };
     complete(&mut address, &variable)?;
-    address
-        .or_environment(variable)
-        .map_err(|error| Failure::usage(error.to_string()).hint("correct PGSSLMODE"))
+    address.or_environment(variable).map_err(|error| {
+        Failure::usage(error.to_string()).hint("correct that variable, or unset it")
+    })
 }
 
 /// What the url does not say comes from the PG* variables.

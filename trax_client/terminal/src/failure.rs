@@ -99,7 +99,10 @@ impl From<Error> for Failure {
         }
         let hint = match &error {
             Error::NotInstalled(_) => {
-                Some("create extension trax; in this database, as a superuser".to_owned())
+                let create = "create extension trax; in this database, as a superuser";
+                Some(format!(
+                    "{create}; where an older one is: alter extension trax update"
+                ))
             }
             Error::NotPermitted(_) => {
                 let grant = "as an administrator: select trax.grant_access('role', 'worker')";

@@ -43,7 +43,17 @@ list ca none && list other foreign
 list ca late -crl_lastupdate 20200101000000Z -crl_nextupdate 20200102000000Z
 openssl ca -config ca.cnf -keyfile ca.key -cert ca.crt -revoke server.crt && list ca revoked
 cp client.key open.key && chmod 644 open.key
-openssl pkey -in client.key -aes128 -passout pass:x -out locked.key && chmod 600 locked.key";
+openssl pkey -in client.key -aes128 -passout pass:x -out locked.key && chmod 600 locked.key
+# Where libpq looks for itself: homes, and a directory of lists by the hash of their CA.
+own() {
+    mkdir -p $1/.postgresql && cp -p $2 $1/.postgresql/$3
+}
+own trusting ca.crt root.crt && own other other.crt root.crt
+own revoking ca.crt root.crt && own revoking revoked.crl root.crl
+own listing ca.crt root.crt && own listing none.crl root.crl
+own known client.crt postgresql.crt && own known client.key postgresql.key
+own open client.crt postgresql.crt && own open open.key postgresql.key
+mkdir lists && cp revoked.crl lists/$(openssl crl -in revoked.crl -noout -hash).r0";
 
 /// A server that takes nothing but TLS over the network, as a certificate for localhost.
 struct Site {

@@ -79,6 +79,8 @@ const CASES: [(&str, &str, &[&str]); 7] = [
             "sslmode=verify-ca sslrootcert=@/ca.crt sslcrl=@/late.crl",
             "sslmode=require sslrootcert=@/ca.crt sslcrl=@/revoked.crl",
             "sslmode=require sslcrl=@/revoked.crl",
+            "sslmode=verify-ca sslrootcert=@/ca.crt sslcrldir=@/lists",
+            "sslmode=verify-ca sslrootcert=@/ca.crt sslcrl=@/none.crl sslcrldir=@/lists",
             "sslmode=require ssl_min_protocol_version=TLSv1.3",
             "sslmode=require ssl_max_protocol_version=TLSv1.2",
             "sslmode=require sslsni=0",
@@ -161,6 +163,7 @@ fn variable(parameter: &str) -> Option<&'static str> {
         "sslcert" => "PGSSLCERT",
         "sslkey" => "PGSSLKEY",
         "sslcrl" => "PGSSLCRL",
+        "sslcrldir" => "PGSSLCRLDIR",
         "sslsni" => "PGSSLSNI",
         "ssl_min_protocol_version" => "PGSSLMINPROTOCOLVERSION",
         "ssl_max_protocol_version" => "PGSSLMAXPROTOCOLVERSION",
@@ -224,6 +227,64 @@ async fn addresses_and_variables_mean_what_they_mean_to_psql() -> Result {
             "{seen:?}"
         );
     }
+    Ok(())
+}
+
+/// Whose home it is, its rule of access, and the modes.
+const HOMES: [(&str, &str, &[&str]); 7] = [
+    ("none", ONLY_TLS, &["prefer", "require", "verify-ca"]),
+    ("trusting", ONLY_TLS, &["prefer", "require", "verify-full"]),
+    ("other", ONLY_TLS, &["prefer", "require", "verify-full"]),
+    ("revoking", ONLY_TLS, &["prefer", "require", "verify-ca"]),
+    ("listing", ONLY_TLS, &["require", "verify-full"]),
+    ("known", CERTIFICATE, &["prefer", "require", "disable"]),
+    ("open", CERTIFICATE, &["require"]),
+];
+const CERTIFICATE: &str = "hostssl all all 127.0.0.1/32 cert";
+
+#[tokio::test]
+async fn files_in_libpqs_own_directory_mean_what_they_mean_to_psql() -> Result {
+    let Some(mut site) = Site::make(EITHER).await? else {
+        return Ok(());
+    };
+    let (mut wrong, mut came) = (Vec::new(), Vec::new());
+    for (home, access, modes) in HOMES {
+        site.show("server", access)?;
+        for mode in modes {
+            let address = site.text("localhost", &format!("sslmode={mode}"));
+            let run = |program: &str, arguments: [&str; 3]| {
+                let mut command = site.server.command(program);
+                command.args(arguments).env("HOME", site.file(home));
+                command.output().map(|output| output.status.success())
+            };
+            let psql = run("psql", ["-Xqc", "select", &address])?;
+            let ours = run(
+                env!("CARGO_BIN_EXE_trax"),
+                ["check", "--database-url", &address],
+            )?;
+            if psql != ours {
+                wrong.push(format!("{home}, {mode}: psql {psql}, trax {ours}"));
+            }
+            if psql {
+                came.push(format!("{home} {mode}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(
+        came,
+        [
+            "none prefer",
+            "none require",
+            "trusting prefer",
+            "trusting require",
+            "trusting verify-full",
+            "listing require",
+            "listing verify-full",
+            "known prefer",
+            "known require",
+        ]
+    );
     Ok(())
 }
 

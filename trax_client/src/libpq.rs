@@ -1,0 +1,48 @@
+//! What libpq's variables may ask of a connection and this library cannot see to. To go on without
+//! it would be less than was asked for.
+
+use crate::error::{Error, Result};
+
+/// The variables, each with the values that ask for nothing.
+const BEYOND_US: [(&str, &[&str]); 4] = [
+    ("PGREQUIREAUTH", &[""]),
+    ("PGREQUIREPEER", &[""]),
+    ("PGSSLCERTMODE", &["", "allow"]),
+    ("PGGSSENCMODE", &["", "disable", "prefer"]),
+];
+
+/// Refuses when one of them asks for something.
+pub(crate) fn refuse_what_is_beyond_us(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
+    for (name, idle) in BEYOND_US {
+        if let Some(value) = variable(name).filter(|value| !idle.contains(&value.as_str())) {
+            return Err(Error::Address(format!(
+                "{name} is \"{value}\", which libpq can see to and this program cannot; unset it"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_libpq_alone_can_see_to_is_refused() {
+        let with = |name: &str, value: &str| {
+            refuse_what_is_beyond_us(|wanted| (wanted == name).then(|| value.to_owned()))
+        };
+        for (name, value) in [
+            ("PGREQUIREAUTH", "scram-sha-256"),
+            ("PGREQUIREPEER", "postgres"),
+            ("PGSSLCERTMODE", "require"),
+            ("PGGSSENCMODE", "require"),
+        ] {
+            let said = with(name, value).expect_err("it is refused").to_string();
+            assert!(said.contains(name) && said.contains("unset"), "{said}");
+            assert!(with(name, "").is_ok(), "{name}");
+        }
+        assert!(with("PGSSLCERTMODE", "allow").is_ok());
+        assert!(with("PGGSSENCMODE", "prefer").is_ok());
+    }
+}
