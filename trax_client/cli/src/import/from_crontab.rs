@@ -147,7 +147,8 @@ impl Arguments {
 /// SUSE's.
 const SPOOLS: [&str; 3] = ["spool/cron/crontabs", "spool/cron", "spool/cron/tabs"];
 
-/// Returns whose crontab it is, by its place. A worker of root would run anybody's lines as root otherwise.
+/// Returns whose crontab it is, by its place. A worker of root would run anybody's lines as root
+/// otherwise.
 fn owner(file: &str) -> Option<String> {
     let path = Path::new(file).canonicalize().ok()?;
     let directory = path.parent()?;
