@@ -214,6 +214,7 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     let database = live_database().await;
     let client = connect(&database).await;
     let name = database.name();
+    let old = scheduler_of(&client, name, PATIENCE).await;
     execute(
         &client,
         &format!(
@@ -228,8 +229,9 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     )
     .await;
     let waits = "refuses to run code of others";
+    // The setting makes a new process.
+    let pid = another_scheduler_of(&client, name, old, PATIENCE).await;
     status_becomes(&client, "scheduler", waits, PATIENCE).await;
-    let pid = scheduler_of(&client, name, PATIENCE).await;
     scheduler_wakes(&client, name, 5).await;
     assert!(
         schedulers(&client, name)
