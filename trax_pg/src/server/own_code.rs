@@ -171,9 +171,9 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
 }
 
 fn foreign(message: String, detail: String) -> Error {
-    Error::wrong_state(message).detail(detail).hint(
-        "Drop it, or make a superuser its owner: see select * from trax.diagnose()",
-    )
+    Error::wrong_state(message)
+        .detail(detail)
+        .hint("Drop it, or make a superuser its owner: see select * from trax.diagnose()")
 }
 
 /// Refuses to make or drop tables, or to grant rights, when that would run an event trigger's
