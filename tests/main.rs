@@ -1,6 +1,7 @@
 //! Real servers, real clients: a folder for each stage in `trax_pg/src/lib.rs`, for the command and
 //! for the client's worker and test kit; in `whole` what is about no stage alone.
 
+mod audit;
 mod background;
 mod claim;
 mod cleanup;

@@ -88,7 +88,7 @@ as $$
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
-            'concurrency_waiter', 'lease_extension', 'progress', 'failed_step', 'access_scope'
+            'concurrency_waiter', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit'
         )
         and $1 in ('reader', 'admin')
     group by c.relname
@@ -198,6 +198,13 @@ begin
     loop
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
+    insert into trax.audit (action, kind, name, note)
+    values (
+        case level when 'none' then 'revoke' else 'grant' end,
+        'role',
+        role_name,
+        concat_ws('; ', nullif(level, 'none'), 'tasks: ' || array_to_string(tasks, ', '), 'groups: ' || array_to_string(groups, ', '))
+    );
 end;
 $$;
 comment on function trax.grant_access(regrole, text, text[], text[]) is

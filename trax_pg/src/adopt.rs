@@ -4,13 +4,14 @@ use crate::manifest::zone_update;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::{instance, wake};
+use crate::{audit, instance, wake};
 
 sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
     wake::mark(wake::DUE);
     spi::connected(|spi| {
         let now = Timestamp::now();
         instance::adopt(spi, now);
+        audit::record_here(spi, "adopt", None);
         // With which zone data the next runs were computed is not known any more.
         zone_update::catch_up(spi, now)
     })?;

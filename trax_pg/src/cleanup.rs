@@ -11,7 +11,9 @@ use crate::manifest::{far_ahead, zone_update};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::{dead_letter, lease, limit, manifest_state, progress, setting, token, worker_registry};
+use crate::{
+    audit, dead_letter, lease, limit, manifest_state, progress, setting, token, worker_registry,
+};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// How often a backend looks after everything, in microseconds.
@@ -117,6 +119,9 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     });
     step("heartbeats of leases that others had", &|| {
         lease::forget_extensions(spi, now);
+    });
+    step("audit", &|| {
+        audit::forget(spi, now);
     });
     step("tokens", &|| {
         token::sweep(spi, now);

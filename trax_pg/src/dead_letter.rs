@@ -5,6 +5,8 @@
 //! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is
 //! resolved stays so.
 
+use crate::audit;
+use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::manifest_state;
@@ -137,7 +139,7 @@ impl Resolution {
         })
     }
 
-    fn store(&self, spi: &Spi, status: &str, job_id: Option<i64>) {
+    fn store(&self, spi: &Spi, action: &str, status: &str, job_id: Option<i64>) {
         spi.execute(DeadLetterResolve {
             id: arg(self.id),
             status: arg(status),
@@ -145,6 +147,8 @@ impl Resolution {
             now: arg(self.now),
             requeued_job_id: job_id.and_then(arg),
         });
+        let name = self.id.to_string();
+        audit::record(spi, action, Kind::DeadLetter, &name, self.note.as_deref());
     }
 }
 
@@ -221,7 +225,7 @@ fn requeue_letter(spi: &Spi, resolution: &Resolution, letter: Letter) -> i64 {
     let (manifest_id, input) = (letter.manifest_id, letter.input);
     let job = fresh_job(letter, resolution.now);
     let job_id = work_queue::enqueue(spi, &job, &[input])[0];
-    resolution.store(spi, "requeued", Some(job_id));
+    resolution.store(spi, "requeue", "requeued", Some(job_id));
     if let Some(manifest_id) = manifest_id {
         manifest_state::await_requeued(spi, manifest_id, resolution.now);
     }
@@ -251,7 +255,7 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
     if !letter.is_open() {
         return Ok(false);
     }
-    resolution.store(spi, "acknowledged", None);
+    resolution.store(spi, "acknowledge", "acknowledged", None);
     if let Some(manifest_id) = letter.manifest_id {
         manifest_state::unpark(spi, manifest_id, ParkedOn::DeadLetter);
         // One that runs once and still waits for that run's outcome has now had it.

@@ -7,6 +7,9 @@
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
 
+/// Error text and notes are cut at this length, in bytes.
+const TEXT_BYTES: usize = 64 * 1024;
+
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug)]
@@ -156,6 +159,18 @@ impl Error {
     }
 }
 
+/// Returns the text, cut at a whole character where it is longer than 64 KiB.
+pub(crate) fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES {
+        let end = (0..=TEXT_BYTES)
+            .rev()
+            .find(|&end| text.is_char_boundary(end))
+            .unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::Error;
@@ -186,5 +201,11 @@ mod tests {
         ] {
             assert!(!of_the_server(code), "{code}");
         }
+    }
+
+    #[test]
+    fn error_text_is_cut_at_a_whole_character() {
+        let text = format!("{}é", "x".repeat(TEXT_BYTES - 1));
+        assert_eq!(cut(text).len(), TEXT_BYTES - 1);
     }
 }

@@ -11,7 +11,8 @@ use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::{changes, manifest_state};
+use crate::snapshot::Snapshot;
+use crate::{audit, changes, manifest_state};
 use std::collections::BTreeSet;
 
 statement!(LeaseCountLimited, "group/lease_count_limited.sql", { groups: TEXTARRAYOID });
@@ -60,7 +61,11 @@ fn configure(call: &Call) -> Result<()> {
     };
     spi::connected(|spi| {
         lock_all([settings.name.as_str()]);
+        let before = Snapshot::of_group(spi, &settings.name);
         store(spi, &settings, Timestamp::now());
+        let difference = before.difference(&Snapshot::of_group(spi, &settings.name));
+        let (kind, name) = (audit::Kind::Group, &settings.name);
+        audit::record_change(spi, "configure", kind, name, &difference);
         count(spi, &[&settings]);
         unpark(spi, &parked(spi, &[&settings]));
         Ok(())

@@ -13,6 +13,7 @@
 //! that it rests on is invalidated, which adopting, restoring, disabling a trigger and dropping do:
 //! a claim pays for one comparison.
 
+use crate::audit;
 use crate::error::{Error, Result};
 use crate::server::backend::my_database;
 use crate::server::call::sql_function;
@@ -49,7 +50,11 @@ sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
             reason: reason.as_deref().and_then(arg),
             now: arg(Timestamp::now()),
         };
-        Ok(spi.execute(pause))
+        let paused = spi.execute(pause);
+        if paused > 0 {
+            audit::record_here(spi, "pause", reason.as_deref());
+        }
+        Ok(paused)
     })?;
     if paused == 0 {
         return Err(Foreign::NotAdopted.error());
@@ -59,7 +64,12 @@ sql_function!(trax_pause, pg_finfo_trax_pause, |call| {
 
 sql_function!(trax_resume, pg_finfo_trax_resume, |call| {
     wake::mark(wake::DUE);
-    spi::connected(|spi| Ok(spi.execute(InstanceResume)))?;
+    spi::connected(|spi| {
+        if spi.execute(InstanceResume) > 0 {
+            audit::record_here(spi, "resume", None);
+        }
+        Ok(())
+    })?;
     Ok(call.null())
 });
 

@@ -38,10 +38,12 @@ mod end_of_transaction;
 mod instance;
 mod prepared;
 
+mod audit;
 mod changes;
 mod detour;
 mod metrics;
 mod scope;
+mod snapshot;
 mod wake;
 
 pub mod retry;

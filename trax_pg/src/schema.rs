@@ -58,9 +58,14 @@ extension_sql_file!(
     requires = ["schema_worker"]
 );
 extension_sql_file!(
+    "../../sql/schema/audit.sql",
+    name = "schema_audit",
+    requires = ["schema_cleanup"]
+);
+extension_sql_file!(
     "../../sql/schema/access.sql",
     name = "schema_access",
-    requires = ["schema_cleanup"]
+    requires = ["schema_audit"]
 );
 
 extension_sql_file!(

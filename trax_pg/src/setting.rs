@@ -299,6 +299,13 @@ int_setting! {
 }
 
 int_setting! {
+    audit_retention -> Duration: seconds;
+    c"trax.audit_retention" = 90 * DAY_S, 0 => i32::MAX, GucFlags::UNIT_S;
+    c"How long acts of operators are kept in trax.audit.",
+    c"0 removes them with the next cleanup, within a minute; the largest value keeps them for 68 years."
+}
+
+int_setting! {
     max_input_bytes -> usize: count;
     c"trax.max_input_bytes" = 1024 * 1024, 1024 => 255 * 1024 * 1024, GucFlags::UNIT_BYTE;
     c"The largest input of a job.",
@@ -325,6 +332,7 @@ pub fn define() {
     priority_aging::define();
     run_retention::define();
     dead_letter_retention::define();
+    audit_retention::define();
     max_input_bytes::define();
     // SAFETY: the argument is a string that ends with a nul byte; called from _PG_init.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"trax".as_ptr()) };

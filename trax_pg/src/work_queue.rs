@@ -9,6 +9,8 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
+use crate::audit;
+use crate::audit::Kind;
 use crate::changes::Claimable;
 use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, Waiting};
 use crate::error::{Error, Result};
@@ -412,6 +414,7 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
             now: arg(now),
         })) == 1
         {
+            audit::record(spi, "run_now", Kind::Job, &job_id.to_string(), None);
             return "ready".to_owned();
         }
         if let Some(place) = spi

@@ -13,6 +13,8 @@ pub(crate) mod far_ahead;
 mod preview;
 pub(crate) mod zone_update;
 
+use crate::audit;
+use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::manifest_state;
@@ -25,6 +27,7 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
+use crate::snapshot::Snapshot;
 use crate::work_queue;
 use crate::work_queue::NewJob;
 use crate::{group, limit, outcome, setting};
@@ -45,13 +48,23 @@ statement!(GroupManifests, "manifest/group_manifests.sql", { group: TEXTOID } ->
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
     let change = Change::from_call(call)?;
-    let id = spi::connected(|spi| schedule(spi, &change))?;
+    let id = spi::connected(|spi| {
+        let before = Snapshot::of_manifest(spi, &change.name);
+        let id = schedule(spi, &change)?;
+        let difference = before.difference(&Snapshot::of_manifest(spi, &change.name));
+        audit::record_change(spi, "schedule", Kind::Manifest, &change.name, &difference);
+        Ok(id)
+    })?;
     Ok(call.value(id))
 });
 
 sql_function!(trax_unschedule, pg_finfo_trax_unschedule, |call| {
     let name = call.name(0, "name")?;
-    spi::connected(|spi| unschedule(spi, &name, Timestamp::now()))?;
+    spi::connected(|spi| {
+        unschedule(spi, &name, Timestamp::now())?;
+        audit::record(spi, "unschedule", Kind::Manifest, &name, None);
+        Ok(())
+    })?;
     Ok(call.null())
 });
 
@@ -116,7 +129,10 @@ sql_function!(
         let count = spi::connected(|spi| {
             let definition = find(spi, &name).ok_or_else(|| Error::unknown_manifest(&name))?;
             let jobs = jobs(spi, definition.id);
-            Ok(outcome::cancel_all(spi, &jobs, Timestamp::now()) as i64)
+            let count = outcome::cancel_all(spi, &jobs, Timestamp::now());
+            let note = format!("{count} jobs");
+            audit::record(spi, "cancel", Kind::Manifest, &name, Some(&note));
+            Ok(count as i64)
         })?;
         Ok(call.value(count))
     }
@@ -228,6 +244,8 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
         enabled: arg(enabled),
         now: arg(now),
     });
+    let action = if enabled { "enable" } else { "disable" };
+    audit::record(spi, action, Kind::Manifest, name, None);
     definition.enabled = enabled;
     turn(spi, &mut definition, now)
 }

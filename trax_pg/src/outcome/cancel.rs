@@ -1,8 +1,10 @@
 //! Cancelling: jobs that wait end at once, the workers of the others are asked to stop.
 
 use super::ending::Ending;
-use super::{GivenUp, cut, end, given_up};
+use super::{GivenUp, end, given_up};
+use crate::audit;
 use crate::columns::Outcome;
+use crate::error::cut;
 use crate::group::require_known;
 use crate::lease;
 use crate::lease::Overdue;
@@ -66,6 +68,10 @@ sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
         let outcome = spi::connected(|spi| {
             let outcome = cancel(spi, job_id, Timestamp::now());
             scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            if matches!(outcome, "cancelled" | "requested") {
+                let name = job_id.to_string();
+                audit::record(spi, "cancel", audit::Kind::Job, &name, Some(outcome));
+            }
             Ok(outcome)
         })?;
         Ok(call.value(outcome))
@@ -80,7 +86,10 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
             group: arg(name.as_str()),
         });
         let jobs: Vec<i64> = rows.iter().collect();
-        Ok(cancel_all(spi, &jobs, Timestamp::now()) as i64)
+        let count = cancel_all(spi, &jobs, Timestamp::now());
+        let note = format!("{count} jobs");
+        audit::record(spi, "cancel", audit::Kind::Group, &name, Some(&note));
+        Ok(count as i64)
     })?;
     Ok(call.value(count))
 });

@@ -18,7 +18,7 @@ mod release;
 
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
-use crate::error::Result;
+use crate::error::{Result, cut};
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
 use crate::limit;
@@ -38,8 +38,6 @@ use ending::{Ending, Failure};
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashSet;
 
-/// Error text is cut at this length.
-const ERROR_BYTES: usize = 64 * 1024;
 /// How often one cycle looks at most for leases behind those that cannot end now.
 const LOOKS_AT_MOST: usize = 10;
 /// Most queued jobs that one cycle ends because they waited too long.
@@ -415,26 +413,4 @@ fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
         });
     }
     job_ended::let_manifests_go_on(spi, &ended, now);
-}
-
-fn cut(mut text: String) -> String {
-    if text.len() > ERROR_BYTES {
-        let end = (0..=ERROR_BYTES)
-            .rev()
-            .find(|&end| text.is_char_boundary(end))
-            .unwrap_or(0);
-        text.truncate(end);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{ERROR_BYTES, cut};
-
-    #[test]
-    fn error_text_is_cut_at_a_whole_character() {
-        let text = format!("{}é", "x".repeat(ERROR_BYTES - 1));
-        assert_eq!(cut(text).len(), ERROR_BYTES - 1);
-    }
 }

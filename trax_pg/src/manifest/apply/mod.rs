@@ -11,6 +11,8 @@ mod order;
 
 use super::change::{Change, one_of};
 use super::{lock_waiting, remove, schedule};
+use crate::audit;
+use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::group;
@@ -21,26 +23,18 @@ use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::snapshot::{Difference, Snapshot};
 use object::Object;
 use order::in_order;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-row! {
-    /// A column of what is stored, as JSON text.
-    struct Member {
-        key: String,
-        value: String,
-    }
-}
 row! {
     struct Prunable {
         manifest_id: i64,
         name: String,
     }
 }
-statement!(ManifestSnapshot, "manifest/snapshot.sql", { name: TEXTOID } -> Member);
-statement!(GroupSnapshot, "manifest/group_snapshot.sql", { name: TEXTOID } -> Member);
 statement!(ManifestPrunable, "manifest/prunable.sql", { kept: TEXTARRAYOID } -> Prunable);
 statement!(ManifestLockNamed, "manifest/lock_named.sql", { names: TEXTARRAYOID } -> i64);
 statement!(GroupPrunable, "manifest/group_prunable.sql", { kept: TEXTARRAYOID } -> String);
@@ -62,7 +56,7 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     for action in actions {
         rows.push(&[
             arg(action.action),
-            arg(action.kind),
+            arg(action.kind.name()),
             arg(action.name),
             action.detail.and_then(arg),
         ]);
@@ -94,9 +88,23 @@ const UNCHANGED: &str = "unchanged";
 /// One row of the result.
 struct Action {
     action: &'static str,
-    kind: &'static str,
+    kind: Kind,
     name: String,
     detail: Option<String>,
+}
+
+impl Action {
+    /// Writes it down as the call that would have done it alone.
+    fn record(&self, spi: &Spi) {
+        let action = match (self.kind, self.action) {
+            (_, UNCHANGED) => return,
+            (Kind::Manifest, "removed") => "unschedule",
+            (Kind::Manifest, _) => "schedule",
+            _ => "configure",
+        };
+        let note = self.detail.as_deref().or(Some(self.action));
+        audit::record(spi, action, self.kind, &self.name, note);
+    }
 }
 
 fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
@@ -131,13 +139,16 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     group::unpark(spi, &changing);
     for index in order {
         actions.push(match same[index] {
-            true => unchanged("manifest", manifests[index].name.clone()),
+            true => unchanged(Kind::Manifest, manifests[index].name.clone()),
             false => apply_manifest(spi, &manifests[index], now)?,
         });
     }
     actions.extend(prune_missing(spi, gone.manifests, now)?);
     let groups = gone.groups.into_iter();
-    actions.extend(groups.map(|group| removed("group", group.name)));
+    actions.extend(groups.map(|group| removed(Kind::Group, group.name)));
+    for action in &actions {
+        action.record(spi);
+    }
     Ok(actions)
 }
 
@@ -204,13 +215,13 @@ fn apply_groups(
     for (settings, changed) in groups.iter().zip(&changed) {
         let name = settings.name.clone();
         if !changed {
-            actions.push(unchanged("group", name));
+            actions.push(unchanged(Kind::Group, name));
             continue;
         }
-        let before = group_snapshot(spi, &name);
+        let before = Snapshot::of_group(spi, &name);
         group::store(spi, settings, now);
-        let after = group_snapshot(spi, &name);
-        actions.push(compared("group", name, before, after));
+        let after = Snapshot::of_group(spi, &name);
+        actions.push(compared(Kind::Group, name, before, after));
     }
     for settings in &gone.groups {
         group::store(spi, settings, now);
@@ -242,7 +253,7 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
 /// Whether storing a manifest would change nothing: it is stored and undone, so that no lock stays.
 /// One that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
-    if manifest_snapshot(spi, &entry.name).is_empty() {
+    if Snapshot::of_manifest(spi, &entry.name).is_empty() {
         return false;
     }
     let stored = kept_if(|| Ok((store_manifest(spi, entry, now)?, false)));
@@ -262,13 +273,13 @@ fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     pgrx::check_for_interrupts!();
     let about = |error: Error| error.about(&entry.name);
     let change = entry.change(spi, now).map_err(about)?;
-    let before = manifest_snapshot(spi, &entry.name);
+    let before = Snapshot::of_manifest(spi, &entry.name);
     schedule(spi, &change).map_err(about)?;
-    let after = manifest_snapshot(spi, &entry.name);
-    Ok(compared("manifest", entry.name.clone(), before, after))
+    let after = Snapshot::of_manifest(spi, &entry.name);
+    Ok(compared(Kind::Manifest, entry.name.clone(), before, after))
 }
 
-fn removed(kind: &'static str, name: String) -> Action {
+fn removed(kind: Kind, name: String) -> Action {
     Action {
         action: "removed",
         kind,
@@ -277,7 +288,7 @@ fn removed(kind: &'static str, name: String) -> Action {
     }
 }
 
-fn unchanged(kind: &'static str, name: String) -> Action {
+fn unchanged(kind: Kind, name: String) -> Action {
     Action {
         action: UNCHANGED,
         kind,
@@ -295,55 +306,22 @@ fn prune_missing(spi: &Spi, gone: Vec<(i64, String)>, now: Timestamp) -> Result<
     gone.into_iter()
         .map(|(id, name)| {
             remove(spi, id, &name, now)?;
-            Ok(removed("manifest", name))
+            Ok(removed(Kind::Manifest, name))
         })
         .collect()
 }
 
-/// What is stored, as names and JSON texts; empty when there is nothing.
-type Snapshot = BTreeMap<String, String>;
-
-fn group_snapshot(spi: &Spi, name: &str) -> Snapshot {
-    let rows = spi.query(GroupSnapshot { name: arg(name) });
-    rows.iter()
-        .map(|member| (member.key, member.value))
-        .collect()
-}
-
-fn manifest_snapshot(spi: &Spi, name: &str) -> Snapshot {
-    let rows = spi.query(ManifestSnapshot { name: arg(name) });
-    rows.iter()
-        .map(|member| (member.key, member.value))
-        .collect()
-}
-
-fn compared(kind: &'static str, name: String, before: Snapshot, after: Snapshot) -> Action {
-    if before.is_empty() {
-        return Action {
-            action: "created",
-            kind,
-            name,
-            detail: None,
-        };
-    }
-    let changes: Vec<String> = after
-        .iter()
-        .filter(|&(key, value)| before.get(key) != Some(value))
-        .map(|(key, value)| {
-            format!(
-                "{key}: {} -> {value}",
-                before.get(key).map_or("null", String::as_str)
-            )
-        })
-        .collect();
-    if changes.is_empty() {
-        return unchanged(kind, name);
-    }
+fn compared(kind: Kind, name: String, before: Snapshot, after: Snapshot) -> Action {
+    let (action, detail) = match before.difference(&after) {
+        Difference::Created => ("created", None),
+        Difference::Changed(changes) => ("changed", Some(changes)),
+        Difference::None => (UNCHANGED, None),
+    };
     Action {
-        action: "changed",
+        action,
         kind,
         name,
-        detail: Some(changes.join(", ")),
+        detail,
     }
 }
 

@@ -1,0 +1,10 @@
+-- Deletes what was done long ago.
+delete from trax.audit a
+where a.id = any (array(
+    select o.id
+    from trax.audit o
+    where o.at < $before
+    order by o.at
+    limit $at_most
+    for update skip locked
+))

@@ -1,0 +1,85 @@
+//! Audit: who did what.
+//!
+//! Enters: an act of an operator, inside its own transaction. Leaves: a row of `trax.audit` when
+//! that commits. Enqueueing, claiming and outcomes have `trax.run` as their record.
+
+use crate::error::cut;
+use crate::server::clock::{Timestamp, micros};
+use crate::server::spi::{Spi, arg, statement};
+use crate::setting;
+use crate::snapshot::Difference;
+
+statement!(
+    AuditRecord, "audit/record.sql",
+    { action: TEXTOID, kind: TEXTOID, name: TEXTOID, note: TEXTOID }
+);
+statement!(AuditForget, "audit/forget.sql", { before: TIMESTAMPTZOID, at_most: INT8OID });
+
+/// Most rows that one look forgets.
+const FORGET_AT_MOST: i64 = 10_000;
+
+/// What an act was done to.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    DeadLetter,
+    Group,
+    Job,
+    Manifest,
+    Scheduler,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::DeadLetter => "dead_letter",
+            Self::Group => "group",
+            Self::Job => "job",
+            Self::Manifest => "manifest",
+            Self::Scheduler => "scheduler",
+        }
+    }
+}
+
+/// Writes down what the caller did.
+pub(crate) fn record(spi: &Spi, action: &str, kind: Kind, name: &str, note: Option<&str>) {
+    write(spi, action, kind, Some(name), note);
+}
+
+/// Writes down what the caller did to the scheduler of this database.
+pub(crate) fn record_here(spi: &Spi, action: &str, note: Option<&str>) {
+    write(spi, action, Kind::Scheduler, None, note);
+}
+
+/// Writes down a change of a manifest or a group, unless nothing changed.
+pub(crate) fn record_change(
+    spi: &Spi,
+    action: &str,
+    kind: Kind,
+    name: &str,
+    difference: &Difference,
+) {
+    let note = match difference {
+        Difference::Created => "created",
+        Difference::Changed(changes) => changes,
+        Difference::None => return,
+    };
+    record(spi, action, kind, name, Some(note));
+}
+
+fn write(spi: &Spi, action: &str, kind: Kind, name: Option<&str>, note: Option<&str>) {
+    spi.execute(AuditRecord {
+        action: arg(action),
+        kind: arg(kind.name()),
+        name: name.and_then(arg),
+        note: note.map(|note| cut(note.to_owned())).and_then(arg),
+    });
+}
+
+/// Forgets what was done before `trax.audit_retention`.
+pub(crate) fn forget(spi: &Spi, now: Timestamp) {
+    let before = now.plus(-micros(setting::audit_retention()));
+    spi.execute(AuditForget {
+        before: arg(before),
+        at_most: arg(FORGET_AT_MOST),
+    });
+}

@@ -1,0 +1,63 @@
+//! What a person has said of a manifest or a group, and what a change makes of it.
+
+use crate::server::spi::{Rows, Spi, arg, row, statement};
+use std::collections::BTreeMap;
+
+row! {
+    /// A column of what is stored, as JSON text.
+    struct Member {
+        key: String,
+        value: String,
+    }
+}
+statement!(ManifestSnapshot, "snapshot/manifest.sql", { name: TEXTOID } -> Member);
+statement!(GroupSnapshot, "snapshot/group.sql", { name: TEXTOID } -> Member);
+
+/// What is stored, as names and JSON texts; empty when there is nothing.
+pub(crate) struct Snapshot(BTreeMap<String, String>);
+
+/// The difference between two snapshots.
+pub(crate) enum Difference {
+    Created,
+    /// `name: before -> after`, joined by commas.
+    Changed(String),
+    None,
+}
+
+impl Snapshot {
+    pub(crate) fn of_manifest(spi: &Spi, name: &str) -> Self {
+        Self::of(&spi.query(ManifestSnapshot { name: arg(name) }))
+    }
+
+    pub(crate) fn of_group(spi: &Spi, name: &str) -> Self {
+        Self::of(&spi.query(GroupSnapshot { name: arg(name) }))
+    }
+
+    fn of(members: &Rows<'_, Member>) -> Self {
+        let members = members.iter();
+        Self(members.map(|member| (member.key, member.value)).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn difference(&self, after: &Self) -> Difference {
+        if self.is_empty() {
+            return Difference::Created;
+        }
+        let changes: Vec<String> = after
+            .0
+            .iter()
+            .filter(|&(key, value)| self.0.get(key) != Some(value))
+            .map(|(key, value)| {
+                let before = self.0.get(key).map_or("null", String::as_str);
+                format!("{key}: {before} -> {value}")
+            })
+            .collect();
+        if changes.is_empty() {
+            return Difference::None;
+        }
+        Difference::Changed(changes.join(", "))
+    }
+}
