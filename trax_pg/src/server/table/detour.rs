@@ -47,27 +47,29 @@ const OUR_CHECKS: [&CStr; 20] = [
 thread_local! {
     /// Tables that need no statement, until something about them changes.
     static DIRECT: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
+    /// Tables, and whether they have check constraints of others, as long.
+    static CHECKED: RefCell<Vec<(pg_sys::Oid, bool)>> = const { RefCell::new(Vec::new()) };
 }
 static LISTEN: Once = Once::new();
 
 /// Something about a relation, or about all, has changed.
 #[pg_guard]
 unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
-    DIRECT.with_borrow_mut(|known| {
-        if relation == pg_sys::InvalidOid {
-            known.clear();
-        } else {
-            known.retain(|one| *one != relation);
-        }
+    let stays = |known: pg_sys::Oid| relation != pg_sys::InvalidOid && relation != known;
+    DIRECT.with_borrow_mut(|known| known.retain(|&oid| stays(oid)));
+    CHECKED.with_borrow_mut(|known| known.retain(|&(oid, _)| stays(oid)));
+}
+
+fn listen() {
+    LISTEN.call_once(|| {
+        // SAFETY: the callback has the right signature and lives as long as the library.
+        unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0)) }
     });
 }
 
 /// Whether the rows of an open relation with these columns are written without statements.
 pub(super) fn is_direct(relation: pg_sys::Relation, columns: &[&CStr]) -> bool {
-    LISTEN.call_once(|| {
-        // SAFETY: the callback has the right signature and lives as long as the library.
-        unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0)) }
-    });
+    listen();
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
     if DIRECT.with_borrow(|known| known.contains(&oid)) {
@@ -174,6 +176,19 @@ unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc) -> Option<Stri
 
 /// Whether rows must meet check constraints that are not ours.
 pub(super) fn has_checks_of_others(relation: pg_sys::Relation) -> bool {
+    listen();
+    // SAFETY: an open relation.
+    let oid = unsafe { (*relation).rd_id };
+    let known = CHECKED.with_borrow(|known| known.iter().find(|(one, _)| *one == oid).copied());
+    if let Some((_, has)) = known {
+        return has;
+    }
+    let has = looks_for_checks_of_others(relation);
+    CHECKED.with_borrow_mut(|known| known.push((oid, has)));
+    has
+}
+
+fn looks_for_checks_of_others(relation: pg_sys::Relation) -> bool {
     // SAFETY: an open relation; as many constraints as it says, each with a name.
     unsafe {
         let constraints = (*(*relation).rd_att).constr;
