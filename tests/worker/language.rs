@@ -169,3 +169,23 @@ async fn what_a_killed_worker_leaves_behind_is_done_once_by_one_of_another_langu
     );
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
+
+/// Its heartbeats come from a process of their own, which a kill of the worker does not reach.
+#[tokio::test]
+async fn the_heart_of_a_killed_worker_of_psql_stops() {
+    let (database, client) = hasty().await;
+    let job = enqueue(&client, "never counted", 600.0).await;
+    let psql = worker(PSQL, &database, "3");
+    becomes(&client, job, "1 in_progress", &psql).await;
+    send_signal("KILL", psql.id());
+    let ended =
+        format!("select coalesce(min(failure_kind), 'no run') from trax.run where job_id = {job}");
+    eventually("the lease runs out", PATIENCE, async || {
+        match value::<String>(&client, &ended).await {
+            kind if kind == "lease_expired" => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}

@@ -21,9 +21,10 @@ count_words() { # input on standard input, output on standard output; ended by T
 }
 
 heartbeat() { # three times a lease: ends the task when the job was cancelled or the lease lost
-    local last=$SECONDS answer
+    local last=$SECONDS answer me=$BASHPID
     while sleep "$(awk "BEGIN { print $LEASE / 3 }")"; do
-        kill -0 $$ 2>/dev/null || { kill "$1" 2>/dev/null; return; } # the worker was killed: the next attempt may begin
+        # The worker was killed: the next attempt may begin.
+        if [ "$(ps -o ppid= -p "$me")" -ne $$ ]; then kill "$1" 2>/dev/null; return; fi
         answer=$(sql -v id="$id" -v token="$token" <<<"select held and not cancel_requested
             from trax.heartbeat(array[:id], array[:'token'::uuid], make_interval(secs => :lease))") && last=$SECONDS
         # Nobody answers: the lease is ours until it has run out.
