@@ -173,7 +173,7 @@ pub(crate) fn cut(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Error;
+    use super::{Error, TEXT_BYTES, cut};
     use pgrx::PgSqlErrorCode as Code;
 
     #[test]
