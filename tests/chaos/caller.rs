@@ -3,10 +3,10 @@
 //! completion: exactly once.
 
 use crate::fact::Told;
-use crate::ground::{connect, now};
 use crate::journal::Journal;
 use crate::producer::Pace;
 use crate::random::Random;
+use crate::testbed::{connect, now};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};

@@ -6,10 +6,6 @@ use crate::check::{Violation, violations};
 use crate::fact::{self, Execution, Facts, from_the_beginning};
 use crate::fault::{Strike, plan};
 use crate::fleet::{Fleet, LOGGED};
-use crate::ground::{
-    CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, Ground, MANIFEST_LIMITS, PRODUCERS, ZONED, now,
-    schedules,
-};
 use crate::holder;
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
@@ -17,7 +13,11 @@ use crate::random::Random;
 use crate::shim::Shim;
 use crate::strike::{Damage, Striker, Wound};
 use crate::summary;
-use harness::sweep::Change;
+use crate::testbed::{
+    CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, MANIFEST_LIMITS, PRODUCERS, Testbed, ZONED, now,
+    schedules,
+};
+use harness::sweep::LimitChange;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,7 +53,7 @@ pub(crate) struct Order {
 
 /// Runs it; returns what does not hold.
 pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
-    let synchronous = Random::new(order.seed, "ground").percent(40);
+    let synchronous = Random::new(order.seed, "testbed").percent(40);
     let strikes = plan(order.seed, order.time, synchronous, order.only.as_deref());
     println!(
         "chaos: seed {}, {} s, {} faults, {} standby",
@@ -66,14 +66,14 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
             "an asynchronous"
         }
     );
-    let mut ground = Ground::new(synchronous).await;
+    let mut testbed = Testbed::new(synchronous).await;
     let mut damage = Damage::default();
-    prove(&mut shim, &ground, &mut damage).await;
-    let mut fleet = Fleet::new(&ground);
+    prove(&mut shim, &testbed, &mut damage).await;
+    let mut fleet = Fleet::new(&testbed);
     let (journal, pace) = (Arc::new(Journal::default()), Arc::new(Pace::default()));
-    let (producers, others) = crowd(order.seed, &ground, &journal, &pace);
+    let (producers, others) = crowd(order.seed, &testbed, &journal, &pace);
     let mut striker = Striker {
-        ground: &mut ground,
+        testbed: &mut testbed,
         fleet: &mut fleet,
         damage: &mut damage,
         shim,
@@ -84,9 +84,9 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     pace.stop.store(true, Ordering::Relaxed);
     join(producers).await;
     let stopped = healed.elapsed();
-    let is_alive = revive(&ground, &mut fleet).await;
+    let is_alive = revive(&testbed, &mut fleet).await;
     let revived = healed.elapsed();
-    let is_drained = drain(&ground, &mut fleet).await.and(is_alive);
+    let is_drained = drain(&testbed, &mut fleet).await.and(is_alive);
     println!(
         "healed; then producers stopped within {stopped:.1?}, all did something again within {revived:.1?}, \
          all jobs ended within {:.1?}",
@@ -114,7 +114,7 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         is_drained: is_drained.is_ok(),
         ..Facts::default()
     };
-    let client = ground.admin().await;
+    let client = testbed.admin().await;
     let snapshot = "begin isolation level repeatable read";
     client
         .batch_execute(snapshot)
@@ -136,18 +136,18 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         rule: "no worker process panics",
         detail,
     }));
-    found.extend(summary::trouble_in(&ground.primary));
+    found.extend(summary::trouble_in(&testbed.primary));
     if !found.is_empty() {
-        summary::keep_log(&ground.primary, order.seed);
+        summary::keep_log(&testbed.primary, order.seed);
     }
     summary::print(&facts, &strikes, &missed, &pages.errors);
     found
 }
 
 /// A shim that does not reach the server would make faults of nothing, and two clocks of one.
-async fn prove(shim: &mut Shim, ground: &Ground, damage: &mut Damage) {
+async fn prove(shim: &mut Shim, testbed: &Testbed, damage: &mut Damage) {
     const STEP: i64 = 5_000_000;
-    let client = ground.admin().await;
+    let client = testbed.admin().await;
     let clock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
     let before = now();
     damage.steps.push(shim.step_to(STEP));
@@ -159,7 +159,7 @@ async fn prove(shim: &mut Shim, ground: &Ground, damage: &mut Damage) {
         before + STEP <= seen && seen <= after,
         "the server's clock does not step: it shows {seen} between {before} and {after}"
     );
-    shim.fill(&ground.primary.data_dir());
+    shim.fill(&testbed.primary.data_dir());
     let table = "create table public.large as select n from generate_series(1, 10000) n";
     let refused = client.batch_execute(table).await;
     shim.free();
@@ -169,7 +169,7 @@ async fn prove(shim: &mut Shim, ground: &Ground, damage: &mut Damage) {
 }
 
 /// What the groups were limited to.
-fn limits(changes: Vec<Change>) -> BTreeMap<&'static str, Vec<Change>> {
+fn limits(changes: Vec<LimitChange>) -> BTreeMap<&'static str, Vec<LimitChange>> {
     let first = |(group, limit)| (group, vec![from_the_beginning(limit)]);
     let mut limits = BTreeMap::from(GROUPS.map(first));
     limits.entry(CHANGED.0).or_default().extend(changes);
@@ -179,11 +179,11 @@ fn limits(changes: Vec<Change>) -> BTreeMap<&'static str, Vec<Change>> {
 type Tasks = Vec<JoinHandle<()>>;
 
 /// Producers, and the others: callers, holders, and who watches.
-fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -> (Tasks, Tasks) {
+fn crowd(seed: u64, testbed: &Testbed, journal: &Arc<Journal>, pace: &Arc<Pace>) -> (Tasks, Tasks) {
     let shared = || (Arc::clone(journal), Arc::clone(pace));
     let producers = (0..4).map(|number| {
         let (journal, pace) = shared();
-        let config = ground.route(PRODUCERS, "producer");
+        let config = testbed.route(PRODUCERS, "producer");
         tokio::spawn(producer::run(
             format!("p{number}"),
             config,
@@ -194,7 +194,7 @@ fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -
     });
     let callers = (0..3).map(|number| {
         let (journal, pace) = shared();
-        let config = ground.route(CALLERS, "caller");
+        let config = testbed.route(CALLERS, "caller");
         tokio::spawn(caller::run(
             format!("c{number}"),
             config,
@@ -205,7 +205,7 @@ fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -
     });
     let holders = (0..4).map(|number| {
         let (journal, pace) = shared();
-        let config = ground.route(CALLERS, "caller");
+        let config = testbed.route(CALLERS, "caller");
         tokio::spawn(holder::run(
             format!("h{number}"),
             config,
@@ -215,7 +215,7 @@ fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -
         ))
     });
     let (journal, pace) = shared();
-    let watch = tokio::spawn(watch(ground.address.clone(), journal, pace));
+    let watch = tokio::spawn(watch(testbed.address.clone(), journal, pace));
     (
         producers.collect(),
         callers.chain(holders).chain([watch]).collect(),
@@ -223,7 +223,7 @@ fn crowd(seed: u64, ground: &Ground, journal: &Arc<Journal>, pace: &Arc<Pace>) -
 }
 
 /// Looks at the tables as long as the campaign lasts: what does not hold for a moment is found too.
-async fn watch(address: crate::ground::Address, journal: Arc<Journal>, pace: Arc<Pace>) {
+async fn watch(address: crate::testbed::Address, journal: Arc<Journal>, pace: Arc<Pace>) {
     while !pace.is_finished() {
         if let Ok(client) = address.connect_as("watcher").await {
             while !pace.is_finished() {
@@ -337,7 +337,7 @@ async fn join(tasks: Tasks) {
 }
 
 /// Waits until the scheduler queues manifests again and each worker has begun something new.
-async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
+async fn revive(testbed: &Testbed, fleet: &mut Fleet) -> Result<(), String> {
     let (begun, since) = (Instant::now(), now());
     let mut waited = String::new();
     let enqueue = "select trax.enqueue('work', jsonb_build_object('nap', 200), priority => 31) from generate_series(1, 20)";
@@ -349,7 +349,7 @@ async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
     );
     loop {
         fleet.refill();
-        let client = ground.admin().await;
+        let client = testbed.admin().await;
         let (scheduler, zoned): (bool, bool) = match client.query_one(&queued, &[]).await {
             Ok(row) => (row.get(0), row.get(1)),
             Err(error) => return Err(format!("{queued}: {error:?}")),
@@ -383,13 +383,13 @@ async fn revive(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
 }
 
 /// Waits until no job but those of manifests waits or runs.
-async fn drain(ground: &Ground, fleet: &mut Fleet) -> Result<(), String> {
+async fn drain(testbed: &Testbed, fleet: &mut Fleet) -> Result<(), String> {
     let begun = Instant::now();
     let open = "select job_id, state, attempt, task, group_name, run_at::text, coalesce(worker, '')
         from trax.job where manifest is null and state in ('queued', 'in_progress') order by job_id";
     loop {
         fleet.refill();
-        let client = ground.admin().await;
+        let client = testbed.admin().await;
         let rows = client
             .query(open, &[])
             .await

@@ -3,7 +3,7 @@
 //! and by one clock.
 
 use crate::holder::Hold;
-use harness::sweep::Change;
+use harness::sweep::LimitChange;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row};
 
@@ -107,7 +107,7 @@ pub(crate) struct Facts {
     /// Promotions that lost what was committed in between.
     pub(crate) losses: Vec<(i64, i64)>,
     /// Groups and how many of each may run, as that changed.
-    pub(crate) group_limits: BTreeMap<&'static str, Vec<Change>>,
+    pub(crate) group_limits: BTreeMap<&'static str, Vec<LimitChange>>,
     /// How many of all jobs may run.
     pub(crate) database_limit: i64,
     /// How many jobs of a manifest may run, where that is not one.
@@ -147,8 +147,8 @@ impl Facts {
 }
 
 /// A limit that was set before all else.
-pub(crate) fn from_the_beginning(limit: i64) -> Change {
-    Change {
+pub(crate) fn from_the_beginning(limit: i64) -> LimitChange {
+    LimitChange {
         limit,
         began: i64::MIN,
         committed: i64::MIN,

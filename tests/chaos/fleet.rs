@@ -2,8 +2,8 @@
 //! each job, one of psql alone.
 
 use crate::fact::Execution;
-use crate::ground::{Ground, OTHERS, POOLER};
 use crate::journal::executions;
+use crate::testbed::{OTHERS, POOLER, Testbed};
 use crate::worker::CONCURRENCY;
 use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ pub(crate) const LOGGED: [(&str, usize); 4] = [
     (PYTHON, 1),
 ];
 
-/// One place in the fleet; who has it may die, and another comes.
-struct Place {
+/// One member of the fleet: its process may die, and the next one takes its name.
+struct Member {
     name: String,
     command: Box<dyn Fn() -> Command + Send>,
     log: Option<PathBuf>,
@@ -33,7 +33,7 @@ struct Place {
 
 /// All of them.
 pub(crate) struct Fleet {
-    places: Vec<Place>,
+    members: Vec<Member>,
     _files: Scratch,
 }
 
@@ -51,14 +51,14 @@ fn tied(program: &Path) -> Command {
 
 impl Fleet {
     /// Starts all.
-    pub(crate) fn new(ground: &Ground) -> Self {
+    pub(crate) fn new(testbed: &Testbed) -> Self {
         let files = Scratch::new("chaos");
         let this = std::env::current_exe().expect("a process knows its program");
-        let mut places = Vec::new();
+        let mut members = Vec::new();
         for (name, route) in RUST.into_iter().zip([0, POOLER, 2]) {
             let name = name.to_owned();
             let log = files.path().join(&name);
-            let (this, url) = (this.clone(), ground.url(route, "worker"));
+            let (this, url) = (this.clone(), testbed.url(route, "worker"));
             let (to, called) = (log.clone(), name.clone());
             let command = move || {
                 let mut command = tied(&this);
@@ -66,9 +66,9 @@ impl Fleet {
                 command.env("CHAOS_LOG", &to).env("CHAOS_NAME", &called);
                 command
             };
-            places.push(Place::new(name, Box::new(command), Some(log)));
+            members.push(Member::new(name, Box::new(command), Some(log)));
         }
-        let url = ground.url(OTHERS, "worker");
+        let url = testbed.url(OTHERS, "worker");
         let python = {
             let (url, log) = (url.clone(), files.path().join(PYTHON));
             let program = root().join("target/languages/python/bin/python3");
@@ -82,7 +82,7 @@ impl Fleet {
             }
         };
         let log = files.path().join(PYTHON);
-        places.push(Place::new(PYTHON.to_owned(), Box::new(python), Some(log)));
+        members.push(Member::new(PYTHON.to_owned(), Box::new(python), Some(log)));
         let exec = {
             let (url, program) = (url.clone(), trax_binary());
             move || {
@@ -107,7 +107,7 @@ impl Fleet {
                 command
             }
         };
-        places.push(Place::new("exec".to_owned(), Box::new(exec), None));
+        members.push(Member::new("exec".to_owned(), Box::new(exec), None));
         let script = root().join("trax_client/examples/psql/worker.sh");
         let psql = move || {
             let mut command = tied(&script);
@@ -117,31 +117,31 @@ impl Fleet {
                 .env("PGCONNECT_TIMEOUT", "5");
             command
         };
-        places.push(Place::new("psql".to_owned(), Box::new(psql), None));
+        members.push(Member::new("psql".to_owned(), Box::new(psql), None));
         Fleet {
-            places,
+            members,
             _files: files,
         }
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.members.len()
     }
 
-    /// The name of a place.
-    pub(crate) fn name(&self, place: usize) -> &str {
-        &self.places[place].name
+    /// The name of a member.
+    pub(crate) fn name(&self, member: usize) -> &str {
+        &self.members[member].name
     }
 
-    /// The process that has a place.
-    pub(crate) fn pid(&self, place: usize) -> i32 {
-        self.places[place].process.id()
+    /// The process of a member.
+    pub(crate) fn pid(&self, member: usize) -> i32 {
+        self.members[member].process.id()
     }
 
-    /// Sends a signal to who has the place, if he lives.
-    pub(crate) fn signal(&self, place: usize, signal: &str) {
-        let pid = self.places[place].process.id();
+    /// Sends a signal to the process of a member, if it lives.
+    pub(crate) fn signal(&self, member: usize, signal: &str) {
+        let pid = self.members[member].process.id();
         if is_alive(pid) {
             send_signal(signal, pid);
         }
@@ -149,15 +149,16 @@ impl Fleet {
 
     /// Puts a new one where one has died.
     pub(crate) fn refill(&mut self) {
-        for place in &mut self.places {
-            if !is_alive(place.process.id()) {
-                let old = std::mem::replace(&mut place.process, Process::start((place.command)()));
-                place.said.push(old.output());
+        for member in &mut self.members {
+            if !is_alive(member.process.id()) {
+                let old =
+                    std::mem::replace(&mut member.process, Process::start((member.command)()));
+                member.said.push(old.output());
             }
         }
     }
 
-    /// What each place said last, for a report.
+    /// What each member said last, for a report.
     pub(crate) fn said(&self) -> String {
         let tail = |text: &str| {
             text.lines()
@@ -166,21 +167,21 @@ impl Fleet {
                 .map(|line| format!("    {line}\n"))
                 .collect::<String>()
         };
-        self.places
+        self.members
             .iter()
-            .map(|place| format!("{}:\n{}", place.name, tail(&place.process.output())))
+            .map(|member| format!("{}:\n{}", member.name, tail(&member.process.output())))
             .collect()
     }
 
     /// Panics of worker processes, which are never right: handlers' panics are caught.
     pub(crate) fn panics(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for place in &self.places {
-            for said in place.said.iter().chain([&place.process.output()]) {
+        for member in &self.members {
+            for said in member.said.iter().chain([&member.process.output()]) {
                 let odd = said.lines().filter(|line| {
                     line.contains("panicked at") && !line.contains("chaos/worker.rs")
                 });
-                found.extend(odd.map(|line| format!("{}: {line}", place.name)));
+                found.extend(odd.map(|line| format!("{}: {line}", member.name)));
             }
         }
         found
@@ -188,21 +189,21 @@ impl Fleet {
 
     /// What their handlers wrote down.
     pub(crate) fn executions(&self) -> Vec<Execution> {
-        let of = |place: &Place| {
-            let text = place
+        let of = |member: &Member| {
+            let text = member
                 .log
                 .as_ref()
                 .and_then(|log| std::fs::read_to_string(log).ok());
-            executions(&place.name, &text.unwrap_or_default())
+            executions(&member.name, &text.unwrap_or_default())
         };
-        self.places.iter().flat_map(of).collect()
+        self.members.iter().flat_map(of).collect()
     }
 }
 
-impl Place {
+impl Member {
     fn new(name: String, command: Box<dyn Fn() -> Command + Send>, log: Option<PathBuf>) -> Self {
         let process = Process::start(command());
-        Place {
+        Member {
             name,
             command,
             log,

@@ -1,10 +1,10 @@
 //! Those who hold tokens: they acquire or await one, extend it sometimes, release it or vanish.
 //! Each knows for how long it held one at least; never may more hold one at once than there are.
 
-use crate::ground::{connect, now};
 use crate::journal::Journal;
 use crate::producer::Pace;
 use crate::random::Random;
+use crate::testbed::{connect, now};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};

@@ -1,8 +1,8 @@
 //! What those who take part write down: clients in memory, worker processes in files.
 
 use crate::fact::{Execution, Told};
-use crate::ground::now;
 use crate::holder::Hold;
+use crate::testbed::now;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;

@@ -1,9 +1,9 @@
 //! Faults of the machine, by way of the shim: its clock is set, its disk is full, its zone data is
 //! updated.
 
-use crate::ground::{PATIENCE, now};
 use crate::shim::ZONE;
 use crate::strike::{Result, Striker, Wound, told};
+use crate::testbed::{PATIENCE, now};
 use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use trax_client::testkit::Server;
@@ -33,9 +33,9 @@ impl Striker<'_> {
     /// The disk of the primary is full; half of the time the log of its writes cannot go on either,
     /// which ends it.
     pub(crate) async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
-        let client = self.ground.address.connect().await.map_err(told)?;
-        let (since, panics) = (now(), panics_in(&self.ground.primary));
-        self.shim.fill(&self.ground.primary.data_dir());
+        let client = self.testbed.address.connect().await.map_err(told)?;
+        let (since, panics) = (now(), panics_in(&self.testbed.primary));
+        self.shim.fill(&self.testbed.primary.data_dir());
         let words = if pick.is_multiple_of(2) {
             // Each takes a segment that was made before; the one after the last cannot be made.
             let next = "select pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()";
@@ -56,8 +56,8 @@ impl Striker<'_> {
         self.shim.free();
         let begun = Instant::now();
         // It may be about to end: a recovery that met the full disk does.
-        while let Err(error) = self.ground.address.connect().await {
-            let server = &mut self.ground.primary;
+        while let Err(error) = self.testbed.address.connect().await {
+            let server = &mut self.testbed.primary;
             if !server.is_running() {
                 block_in_place(|| server.start()).map_err(told)?;
             } else if begun.elapsed() > PATIENCE {
@@ -65,7 +65,7 @@ impl Striker<'_> {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        if panics_in(&self.ground.primary) > panics {
+        if panics_in(&self.testbed.primary) > panics {
             self.damage.crashes.push(since);
         }
         Ok(())

@@ -18,7 +18,6 @@ mod check;
 mod fact;
 mod fault;
 mod fleet;
-mod ground;
 mod holder;
 mod journal;
 mod machine;
@@ -30,6 +29,7 @@ mod server;
 mod shim;
 mod strike;
 mod summary;
+mod testbed;
 mod wire;
 mod worker;
 

@@ -2,9 +2,9 @@
 //! back. Whatever is acknowledged is written down.
 
 use crate::fact::Told;
-use crate::ground::{connect, now};
 use crate::journal::Journal;
 use crate::random::Random;
+use crate::testbed::{connect, now};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

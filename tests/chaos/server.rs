@@ -2,8 +2,8 @@
 //! restored over it.
 
 use crate::fault::Fault;
-use crate::ground::{PATIENCE, connect, now};
 use crate::strike::{Result, Striker, told};
+use crate::testbed::{PATIENCE, connect, now};
 use harness::process::{is_alive, send_signal};
 use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
@@ -13,7 +13,7 @@ use trax_client::testkit::Stop;
 impl Striker<'_> {
     /// Stops it one way or the other, and starts it again.
     pub(crate) fn restart(&mut self, fault: Fault, hold: Duration) -> Result<()> {
-        let server = &mut self.ground.primary;
+        let server = &mut self.testbed.primary;
         block_in_place(|| {
             match fault {
                 Fault::ServerKill => server.kill(),
@@ -31,9 +31,9 @@ impl Striker<'_> {
 
     /// The primary dies; after a while the standby takes over, and another standby is made.
     pub(crate) async fn promote(&mut self, hold: Duration) -> Result<String> {
-        let standby = self.ground.standby.as_ref().ok_or("no standby")?;
+        let standby = self.testbed.standby.as_ref().ok_or("no standby")?;
         let on_standby = connect(&standby.config("postgres")).await.map_err(told)?;
-        let client = self.ground.admin().await;
+        let client = self.testbed.admin().await;
         let until: String = client
             .query_one("select pg_current_wal_flush_lsn()::text", &[])
             .await
@@ -56,8 +56,8 @@ impl Striker<'_> {
             send_signal("STOP", pid);
         }
         tokio::time::sleep(hold).await;
-        let children = children(self.ground.primary.pid());
-        block_in_place(|| self.ground.primary.kill()).map_err(told)?;
+        let children = children(self.testbed.primary.pid());
+        block_in_place(|| self.testbed.primary.kill()).map_err(told)?;
         // None of the old backends may commit any more.
         for pid in children {
             if is_alive(pid) {
@@ -71,7 +71,7 @@ impl Striker<'_> {
             send_signal("CONT", pid);
         }
         self.damage.crashes.push(after);
-        if !self.ground.synchronous {
+        if !self.testbed.synchronous {
             self.damage.losses.push((before, after));
         }
         let promoted = on_standby
@@ -80,15 +80,15 @@ impl Striker<'_> {
         if !promoted.map_err(told)?.get::<_, bool>(0) {
             return Err("the standby was not promoted".to_owned());
         }
-        self.ground.take_over();
-        let standby = block_in_place(|| self.ground.primary.standby()).map_err(told)?;
-        self.ground.standby = Some(standby);
+        self.testbed.take_over();
+        let standby = block_in_place(|| self.testbed.primary.standby()).map_err(told)?;
+        self.testbed.standby = Some(standby);
         Ok(format!("{} ms were in danger", (after - before) / 1000))
     }
 
     /// A dump of the database, restored over it while clients are kept out; the scheduler is not.
     pub(crate) async fn restore(&mut self) -> Result<()> {
-        let client = self.ground.admin().await;
+        let client = self.testbed.admin().await;
         let before = now();
         // Before the sessions end, or they are back at once.
         let limit = "alter database chaos connection limit 0";
@@ -107,7 +107,7 @@ impl Striker<'_> {
     }
 
     fn dump_and_restore(&self) -> Result<()> {
-        let server = &self.ground.primary;
+        let server = &self.testbed.primary;
         let file = server.socket_dir().join("dump");
         let mut dump = server.command("pg_dump");
         dump.args(["--format=custom", "--dbname=chaos", "--file"]);

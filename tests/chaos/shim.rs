@@ -1,7 +1,7 @@
 //! One clock that can be stepped, a disk that can be full and zone data that can change, for every
 //! process of a campaign: `shim.c`, preloaded into this program and so into all that it starts.
 
-use crate::ground::now;
+use crate::testbed::now;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};

@@ -2,11 +2,11 @@
 
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
-use crate::ground::{CHANGED, Ground, ROUTES, now};
 use crate::shim::Shim;
+use crate::testbed::{CHANGED, ROUTES, Testbed, now};
 use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
-use harness::sweep::Change;
+use harness::sweep::LimitChange;
 use tokio::task::block_in_place;
 use tokio_postgres::Client;
 use trax_client::testkit::Stop;
@@ -57,7 +57,7 @@ pub(crate) struct Damage {
     pub(crate) crashes: Vec<i64>,
     pub(crate) losses: Vec<(i64, i64)>,
     /// What the limit of the changed group became.
-    pub(crate) limits: Vec<Change>,
+    pub(crate) limits: Vec<LimitChange>,
     /// When a statement may have stood still between its beginning and its effect.
     pub(crate) lags: Vec<(i64, i64)>,
     /// Steps of the clock: what it showed before and after.
@@ -66,7 +66,7 @@ pub(crate) struct Damage {
 
 /// Who strikes: has the servers and the fleet.
 pub(crate) struct Striker<'a> {
-    pub(crate) ground: &'a mut Ground,
+    pub(crate) testbed: &'a mut Testbed,
     pub(crate) fleet: &'a mut Fleet,
     pub(crate) damage: &'a mut Damage,
     pub(crate) shim: Shim,
@@ -171,21 +171,21 @@ impl Striker<'_> {
             }
             Fault::Cut => {
                 let route = index(ROUTES);
-                self.ground.wire.cut(route);
+                self.testbed.wire.cut(route);
                 Ok((format!("route {route}"), None))
             }
             Fault::Stall | Fault::Silence | Fault::HalfOpen => {
                 let route = index(ROUTES);
                 match fault {
-                    Fault::Stall => self.ground.wire.set(route, Flow::Stalled),
-                    Fault::Silence => self.ground.wire.set(route, Flow::Silent),
-                    _ => self.ground.wire.halve(route),
+                    Fault::Stall => self.testbed.wire.set(route, Flow::Stalled),
+                    Fault::Silence => self.testbed.wire.set(route, Flow::Silent),
+                    _ => self.testbed.wire.halve(route),
                 }
                 Ok((format!("route {route}"), Some(Wound::Route(route))))
             }
             Fault::Promote => self.promote(hold).await.map(|words| (words, None)),
             Fault::StandbyStop => {
-                let standby = self.ground.standby.as_mut().ok_or("no standby")?;
+                let standby = self.testbed.standby.as_mut().ok_or("no standby")?;
                 block_in_place(|| standby.stop(Stop::Immediate)).map_err(told)?;
                 Ok((String::new(), Some(Wound::Standby)))
             }
@@ -206,7 +206,7 @@ impl Striker<'_> {
             }
             Fault::Maintenance => {
                 let sql = MAINTENANCE[index(MAINTENANCE.len())];
-                let client = self.ground.address.connect().await.map_err(told)?;
+                let client = self.testbed.address.connect().await.map_err(told)?;
                 let sql = sql.to_owned();
                 let words = sql.clone();
                 // It may wait for a long transaction: the campaign does not.
@@ -277,11 +277,11 @@ impl Striker<'_> {
                 Ok(())
             }
             Wound::Route(route) => {
-                self.ground.wire.heal(*route);
+                self.testbed.wire.heal(*route);
                 Ok(())
             }
             Wound::Standby => {
-                let stopped = self.ground.standby.as_mut();
+                let stopped = self.testbed.standby.as_mut();
                 match stopped.filter(|standby| standby.pid().is_none()) {
                     Some(standby) => block_in_place(|| standby.start()).map_err(told),
                     None => Ok(()),
@@ -313,7 +313,7 @@ impl Striker<'_> {
         let done = self.execute(&sql).await;
         if done.is_ok() || limit == most {
             let committed = now();
-            self.damage.limits.push(Change {
+            self.damage.limits.push(LimitChange {
                 limit,
                 began,
                 committed,
@@ -323,7 +323,7 @@ impl Striker<'_> {
     }
 
     async fn execute(&self, sql: &str) -> Result<()> {
-        let client = self.ground.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(told)?;
         let set = "set lock_timeout = '5 s'";
         client.simple_query(set).await.map_err(told)?;
         client
@@ -334,7 +334,7 @@ impl Striker<'_> {
     }
 
     async fn hold(&self, sql: &str, end: &str) -> Result<(String, Option<Wound>)> {
-        let client = self.ground.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(told)?;
         let set = "set lock_timeout = '5 s'";
         client.simple_query(set).await.map_err(told)?;
         client.simple_query(sql).await.map_err(told)?;
@@ -343,7 +343,7 @@ impl Striker<'_> {
 
     /// One of the backends that a condition names.
     async fn victim(&self, whom: &str, pick: u64) -> Result<(String, i32)> {
-        let client = self.ground.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(told)?;
         let sql = format!(
             "select pid, concat_ws(' ', backend_type, usename, state, wait_event, left(query, 60))
              from pg_stat_activity where ({whom}) and pid <> pg_backend_pid() order by pid"
@@ -357,7 +357,7 @@ impl Striker<'_> {
 
     async fn hit(&self, whom: &str, pick: u64, how: &str) -> Result<(String, Option<Wound>)> {
         let (words, pid) = self.victim(whom, pick).await?;
-        let client = self.ground.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(told)?;
         let sql = format!("select {how} from pg_stat_activity where pid = {pid}");
         client.simple_query(&sql).await.map_err(told)?;
         Ok((words, None))

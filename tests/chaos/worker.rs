@@ -92,7 +92,7 @@ async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
             "snooze" => {
                 page.word = "released";
                 // Once in a while, or it would never end.
-                if page.job % 2 == crate::ground::now() / 1_000_000 % 2 {
+                if page.job % 2 == crate::testbed::now() / 1_000_000 % 2 {
                     return Err(JobError::snooze(Duration::from_millis(300)));
                 }
             }

@@ -242,7 +242,7 @@ async fn a_database_that_is_published_does_all_its_work() {
 }
 
 #[tokio::test]
-async fn a_step_that_fails_is_told_and_stops_no_other() {
+async fn a_step_that_fails_is_reported_and_stops_no_other() {
     let (db, s) = session().await;
     s.get("select trax.drop_run_partitions(now() + interval '9 days')")
         .await;

@@ -60,7 +60,7 @@ async fn explain_says_the_sentence_and_the_times_by_both_clocks() {
 }
 
 #[tokio::test]
-async fn times_are_told_and_read_in_the_zone_of_the_reader() {
+async fn times_are_shown_and_read_in_the_zone_of_the_reader() {
     let (db, _s) = session().await;
     let arguments = [
         "cron",
@@ -81,7 +81,7 @@ async fn times_are_told_and_read_in_the_zone_of_the_reader() {
 }
 
 #[tokio::test]
-async fn a_wrong_expression_or_zone_is_told_with_its_place_and_a_hint() {
+async fn a_wrong_expression_or_zone_is_reported_with_its_place_and_a_hint() {
     let (db, _s) = session().await;
     for (arguments, words) in [
         (&["cron", "explain", "61 * * * *"][..], "position 1"),

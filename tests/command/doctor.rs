@@ -41,7 +41,7 @@ async fn a_sound_database_is_healthy_and_what_was_looked_at_is_said() {
 }
 
 #[tokio::test]
-async fn a_trouble_is_told_with_the_line_to_type_and_exit_code_two() {
+async fn a_trouble_is_reported_with_the_line_to_type_and_exit_code_two() {
     let database = live_database().await;
     let client = connect(&database).await;
     execute(&client, "select trax.pause('a test')").await;
@@ -73,7 +73,7 @@ async fn patience_is_a_length_of_time() {
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_reached_is_told_by_its_reason() {
+async fn a_database_that_cannot_be_reached_is_reported_by_its_reason() {
     let server = shared_server();
     let address = |database: &str, user: &str, port: u16| {
         format!(
@@ -115,7 +115,7 @@ async fn a_database_that_cannot_be_reached_is_told_by_its_reason() {
 }
 
 #[tokio::test]
-async fn a_role_without_grants_is_told_which_it_needs() {
+async fn a_role_without_grants_is_reported_which_it_needs() {
     let database = database().await;
     let client = connect(&database).await;
     let role = format!("bare_{}", database.name());
@@ -136,7 +136,7 @@ async fn a_role_without_grants_is_told_which_it_needs() {
 }
 
 #[tokio::test]
-async fn an_extension_of_another_version_than_the_program_is_told() {
+async fn an_extension_of_another_version_than_the_program_is_reported() {
     let database = database().await;
     let client = connect(&database).await;
     execute(
@@ -162,7 +162,7 @@ fn at_another_time(offset: &str, url: &str) -> Command {
 }
 
 #[tokio::test]
-async fn clocks_that_differ_are_told_with_how_far() {
+async fn clocks_that_differ_are_reported_with_how_far() {
     let database = live_database().await;
     status_becomes(&connect(&database).await, "scheduler", "running", PATIENCE).await;
     let url = format!(
@@ -185,7 +185,7 @@ async fn clocks_that_differ_are_told_with_how_far() {
 }
 
 #[tokio::test]
-async fn a_transaction_pooler_is_told_from_a_proxy() {
+async fn a_transaction_pooler_is_distinguished_from_a_proxy() {
     let database = live_database().await;
     status_becomes(&connect(&database).await, "scheduler", "running", PATIENCE).await;
     let pooler = Pooler::of(live_server(), 2).await;

@@ -31,7 +31,7 @@ async fn hears(manager: &UnixDatagram, line: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_waits_for_its_database_and_tells_systemd_and_probes_how_it_is() {
+async fn a_service_waits_for_its_database_and_reports_systemd_and_probes_how_it_is() {
     let mut server = scheduling().start().expect("a server starts");
     let database = server.database("served").await.expect("a database is made");
     tokio::task::block_in_place(|| server.stop(Stop::Fast)).expect("it stops");
@@ -92,7 +92,7 @@ async fn port_of(service: &Process) -> u16 {
 }
 
 #[tokio::test]
-async fn a_wrong_address_is_refused_and_a_wrong_socket_only_told() {
+async fn a_wrong_address_is_refused_and_a_wrong_socket_only_reported() {
     let database = database().await;
     let worker = ["worker", "--until-empty", "--exec", "true", "--health"];
     let (code, _, errors) = run(trax(&database, &worker).arg("203.0.113.1:80"));

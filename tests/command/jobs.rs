@@ -215,7 +215,7 @@ async fn show_gives_everything_of_a_job() {
 }
 
 #[tokio::test]
-async fn cancel_tells_what_became_of_each() {
+async fn cancel_reports_what_became_of_each() {
     let (db, s) = session().await;
     let [queued, running, completed, ..] = in_every_state(&s).await;
     let arguments = ["jobs", "cancel", &queued.to_string(), &running.to_string()];

@@ -69,7 +69,7 @@ async fn apply_makes_the_file_so_and_then_finds_no_difference_in_either_form() {
 }
 
 #[tokio::test]
-async fn diff_tells_each_value_and_changes_nothing() {
+async fn diff_reports_each_value_and_changes_nothing() {
     let (db, s) = session().await;
     let files = Scratch::new("diff");
     said(
@@ -152,7 +152,7 @@ async fn prune_removes_what_the_files_no_longer_have_and_several_files_are_one_d
 }
 
 #[tokio::test]
-async fn a_mistake_in_a_file_is_told_with_its_place_and_nothing_is_applied() {
+async fn a_mistake_in_a_file_is_reported_with_its_place_and_nothing_is_applied() {
     let (db, s) = session().await;
     let files = Scratch::new("mistakes");
     for (name, text, code, words) in [

@@ -367,7 +367,7 @@ async fn the_demo_ends_well() {
 }
 
 #[tokio::test]
-async fn the_demo_tells_programs_what_it_expected_and_saw() {
+async fn the_demo_reports_programs_what_it_expected_and_saw() {
     // On a server that is there already, and has a scheduler.
     let mut command = on(live_server(), &live_server().existing("postgres"));
     command.args(["demo", "--json", "--jobs", "200"]);

@@ -111,7 +111,9 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         // It has ended already when the test went well.
-        if self.script.kill().is_ok() && self.script.wait().is_err() {}
+        if self.script.kill().is_ok() {
+            self.script.wait().ok();
+        }
     }
 }
 

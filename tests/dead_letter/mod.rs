@@ -158,7 +158,7 @@ async fn a_manifest_has_one_unresolved_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_job_whose_last_lease_expired_is_told_by_both_steps_of_one_cycle() {
+async fn a_job_whose_last_lease_expired_is_reported_by_both_steps_of_one_cycle() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', max_retries => 0)")
         .await;

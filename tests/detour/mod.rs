@@ -335,7 +335,7 @@ async fn rows_of_the_default_partition_move_into_the_partition_of_their_day() {
 }
 
 #[tokio::test]
-async fn partitions_are_made_where_history_is_told_to_be() {
+async fn partitions_are_made_where_history_is_configured_to_be() {
     let (_db, s) = without_partitions().await;
     let space = harness::scheduler::new_name("space");
     s.get("set allow_in_place_tablespaces = on").await;

@@ -46,7 +46,7 @@ impl Attempt {
 
 /// A limit that was set: it came into force after `began` and before `committed`.
 #[derive(Clone, Copy, Debug)]
-pub struct Change {
+pub struct LimitChange {
     /// The limit.
     pub limit: i64,
     /// The server's time before the call.
@@ -57,7 +57,7 @@ pub struct Change {
 
 /// The greatest limit that may have been in force at an instant: the last one committed before, or
 /// one whose call was under way. `changes` follow each other; before the first nothing was limited.
-pub fn limit_at(changes: &[Change], at: i64) -> i64 {
+pub fn limit_at(changes: &[LimitChange], at: i64) -> i64 {
     let over = changes.partition_point(|change| change.committed < at);
     let last = match over {
         0 => i64::MAX,
@@ -90,7 +90,10 @@ pub fn running_at_starts(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i
 }
 
 /// The first starts that were one too many, in words, and the most that ran at once.
-pub fn too_many(spans: impl Iterator<Item = (i64, i64)>, changes: &[Change]) -> (Vec<String>, i64) {
+pub fn too_many(
+    spans: impl Iterator<Item = (i64, i64)>,
+    changes: &[LimitChange],
+) -> (Vec<String>, i64) {
     let mut found = Vec::new();
     let mut most = 0;
     for (at, running) in running_at_starts(spans) {
@@ -107,18 +110,18 @@ pub fn too_many(spans: impl Iterator<Item = (i64, i64)>, changes: &[Change]) -> 
 mod tests {
     use super::*;
 
-    const CHANGES: [Change; 3] = [
-        Change {
+    const CHANGES: [LimitChange; 3] = [
+        LimitChange {
             limit: 2,
             began: 0,
             committed: 10,
         },
-        Change {
+        LimitChange {
             limit: 4,
             began: 100,
             committed: 110,
         },
-        Change {
+        LimitChange {
             limit: 1,
             began: 200,
             committed: 210,

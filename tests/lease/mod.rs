@@ -85,7 +85,7 @@ async fn a_heartbeat_without_a_length_gives_the_default_lease() {
 }
 
 #[tokio::test]
-async fn one_heartbeat_tells_what_is_held_cancelled_and_lost() {
+async fn one_heartbeat_reports_what_is_held_cancelled_and_lost() {
     let (_db, s) = session().await;
     for _ in 0..4 {
         s.enqueue("'a'").await;
@@ -111,7 +111,7 @@ async fn one_heartbeat_tells_what_is_held_cancelled_and_lost() {
 }
 
 #[tokio::test]
-async fn one_heartbeat_tells_a_lost_attempt_from_the_next_one_of_the_same_job() {
+async fn one_heartbeat_distinguishes_a_lost_attempt_from_the_next_one_of_the_same_job() {
     let (_db, s) = session().await;
     s.enqueue("'a'").await;
     let lost = s.claim_one("").await;

@@ -7,7 +7,7 @@
 use harness::eventually;
 use harness::scheduler::live_database;
 use harness::session::Session;
-use harness::sweep::{Attempt, Change, too_many};
+use harness::sweep::{Attempt, LimitChange, too_many};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,13 +151,13 @@ async fn now(s: &Session) -> i64 {
 }
 
 /// Sets the limit of a group; returns when.
-async fn set(s: &Session, group: usize, limit: i64) -> Change {
+async fn set(s: &Session, group: usize, limit: i64) -> LimitChange {
     let began = now(s).await;
     s.get(&format!(
         "select trax.configure_group('g{group}', max_active_jobs => {limit})"
     ))
     .await;
-    Change {
+    LimitChange {
         limit: if limit == 0 { i64::MAX } else { limit },
         began,
         committed: now(s).await,
@@ -165,7 +165,7 @@ async fn set(s: &Session, group: usize, limit: i64) -> Change {
 }
 
 /// Changes the limits in turn; returns the changes of each group.
-fn changer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<Vec<Vec<Change>>> {
+fn changer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<Vec<Vec<LimitChange>>> {
     tokio::spawn(async move {
         let mut changes = vec![Vec::new(); GROUPS];
         for round in 0.. {
@@ -242,7 +242,7 @@ fn spans<'a>(
     spans
 }
 
-fn assert_groups(attempts: &[Attempt], changes: &[Vec<Change>]) {
+fn assert_groups(attempts: &[Attempt], changes: &[Vec<LimitChange>]) {
     let spans = spans(attempts, |attempt| &attempt.group);
     for (group, changes) in changes.iter().enumerate() {
         let spans = spans[format!("g{group}").as_str()].iter().copied();
@@ -257,7 +257,7 @@ fn assert_groups(attempts: &[Attempt], changes: &[Vec<Change>]) {
 }
 
 fn assert_keys(attempts: &[Attempt]) {
-    let one = [Change {
+    let one = [LimitChange {
         limit: 1,
         began: 0,
         committed: 0,

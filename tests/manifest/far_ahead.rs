@@ -15,7 +15,7 @@ const MANIFESTS: &str = "select trax.schedule('daily', 'a', cron => '0 0 * * *')
     select trax.schedule('varied', 'a', cron => '0 0 * * *', variance => interval '10 min')";
 
 #[tokio::test]
-async fn next_runs_that_a_clock_ahead_of_now_decided_are_computed_anew_and_told() {
+async fn next_runs_that_a_clock_ahead_of_now_decided_are_computed_anew_and_reported() {
     let (db, s) = session().await;
     s.get(MANIFESTS).await;
     s.get("update trax.manifest_state set next_run_at = now() + interval '1 day', next_scheduled_for = now() + interval '1 day'

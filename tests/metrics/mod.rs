@@ -197,7 +197,7 @@ async fn stale_calls_are_counted_by_call() {
 }
 
 #[tokio::test]
-async fn what_waits_and_runs_is_told_by_group() {
+async fn what_waits_and_runs_is_reported_by_group() {
     let (_db, s) = session().await;
     s.get("select trax.enqueue_many('a', array_fill('1'::jsonb, array[3]), group_name => 'g');
         select trax.enqueue('b', group_name => 'g');
@@ -271,7 +271,7 @@ async fn number_of(client: &Client, name: &str) -> Result<f64, String> {
 }
 
 #[tokio::test]
-async fn the_scheduler_is_told_with_its_cycles_and_its_lag() {
+async fn the_scheduler_is_reported_with_its_cycles_and_its_lag() {
     let database = live_database().await;
     let client = connect(&database).await;
     eventually("a counted cycle", PATIENCE, async || {

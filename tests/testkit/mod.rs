@@ -70,7 +70,7 @@ async fn ship(ship: Ship, ctx: Context) -> HandlerResult<Outcome> {
 }
 
 #[tokio::test]
-async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_told() -> Result {
+async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_reported() -> Result {
     let (database, db) = scene().await?;
     let client = Client::new(&db);
     for item in ["tea", "stone", "bomb", "cake"] {
@@ -227,7 +227,7 @@ async fn a_retry_a_lease_and_a_later_job_come_when_time_passes() -> Result {
 }
 
 #[tokio::test]
-async fn the_runs_of_a_schedule_are_told_for_any_time() -> Result {
+async fn the_runs_of_a_schedule_are_reported_for_any_time() -> Result {
     let (_database, db) = scene().await?;
     let client = Client::new(&db);
     let nightly = Manifest::new("nightly", "report")

@@ -280,16 +280,17 @@ async fn a_waiter_whose_client_is_gone_ends_and_the_next_is_served() {
         .connect(tokio_postgres::NoTls)
         .await
         .expect("the server accepts us");
-    let socket = tokio::spawn(async move { if connection.await.is_err() {} });
+    let socket = tokio::spawn(connection);
     let row = client.query_one("select pg_backend_pid()", &[]).await;
     let pid: i32 = row.expect("a backend has a process").get(0);
     let call = wait_for("n", 1, "10 min");
-    let wait = tokio::spawn(async move { if client.simple_query(&call).await.is_err() {} });
+    let wait = tokio::spawn(async move { client.simple_query(&call).await });
     asleep(&s, pid).await;
     let next = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 1).await;
     // The socket closes as that of a killed client.
     socket.abort();
-    wait.await.expect("the call fails");
+    let answer = wait.await.expect("the call ends");
+    assert!(answer.is_err(), "the connection is gone");
     let gone = format!("select count(*) from pg_stat_activity where pid = {pid}");
     eventually("the end of its session", PATIENCE, async || {
         match s.get(&gone).await.as_str() {

@@ -135,7 +135,7 @@ async fn a_handler_that_does_not_obey_a_cancel_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_handler_whose_lease_was_taken_away_is_told_so() {
+async fn a_handler_whose_lease_was_taken_away_is_reported_so() {
     let database = database().await;
     let client = connect(&database).await;
     let job = enqueue(&client, "t", 1).await;

@@ -104,7 +104,7 @@ fn mistake(refused: trax_client::Result<impl Sized>) -> String {
 }
 
 #[tokio::test]
-async fn mistakes_of_the_setup_are_told_before_anything_is_claimed() {
+async fn mistakes_of_the_setup_are_reported_before_anything_is_claimed() {
     let database = database().await;
     let said = mistake(worker(&database).run().await);
     assert!(said.contains(".task("), "{said}");
@@ -150,7 +150,7 @@ async fn a_schedule_beside_its_handler_is_stored_at_the_start_and_not_touched_by
 }
 
 #[tokio::test]
-async fn the_tasks_that_wait_without_a_handler_are_told_at_the_start_and_left_alone() {
+async fn the_tasks_that_wait_without_a_handler_are_reported_at_the_start_and_left_alone() {
     let database = database().await;
     let client = connect(&database).await;
     execute(

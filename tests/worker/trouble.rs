@@ -122,7 +122,7 @@ async fn a_lock_that_lasts_costs_no_finished_work_and_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_stop_tells_again_soon_what_was_told_in_vain_for_long() {
+async fn a_stop_soon_reports_again_what_was_reported_in_vain_for_long() {
     let database = database().await;
     let client = connect(&database).await;
     let (pauses, mut pause) = watch::channel(Duration::ZERO);

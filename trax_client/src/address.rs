@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_address_is_told_what_one_looks_like() {
+    fn a_text_that_is_no_address_is_reported_what_one_looks_like() {
         for text in ["nonsense", "postgres:/x", "mysql://h/d", "host"] {
             let error = text.parse::<Address>().map(drop);
             let said = error.expect_err("it is no address").to_string();

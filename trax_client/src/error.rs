@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_of_ours_is_told_in_every_language() {
+    fn a_missing_table_of_ours_is_reported_in_every_language() {
         for ours in [
             "relation \"trax.job\" does not exist",
             "Relation »trax.job« existiert nicht",

@@ -59,7 +59,7 @@ async fn from_nothing_to_a_job_that_ran_takes_less_than_forty_lines() -> Result 
 }
 
 #[tokio::test]
-async fn a_worker_without_a_subscriber_tells_what_failed_on_standard_error() -> Result {
+async fn a_worker_without_a_subscriber_reports_what_failed_on_standard_error() -> Result {
     let server = Server::options().fast().start()?;
     let database = server.database("month").await?;
     let db = database.connect().await?;

@@ -179,7 +179,7 @@ async fn an_output_that_is_refused_holds_up_no_other_completion() -> Result {
 }
 
 #[tokio::test]
-async fn completing_and_claiming_tells_what_was_recorded_and_what_was_taken() -> Result {
+async fn completing_and_claiming_reports_what_was_recorded_and_what_was_taken() -> Result {
     let options = Server::options().not_preloaded();
     let (_server, _database, connection) = database(options).await?;
     let client = Client::new(&connection);

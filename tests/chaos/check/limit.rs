@@ -3,7 +3,7 @@
 use super::{Violation, by};
 use crate::fact::{Attempt, Facts, from_the_beginning};
 use crate::holder::{HOLDERS, Hold};
-use harness::sweep::{Change, limit_at, running_at_starts};
+use harness::sweep::{LimitChange, limit_at, running_at_starts};
 
 /// Jobs of one concurrency key run one at a time.
 const PER_KEY: i64 = 1;
@@ -13,7 +13,7 @@ fn sweep(
     rule: &'static str,
     what: &str,
     attempts: &[&Attempt],
-    limits: &[Change],
+    limits: &[LimitChange],
 ) -> Vec<Violation> {
     let span =
         |attempt: &&Attempt| Some((attempt.started_at?, attempt.finished_at.unwrap_or(i64::MAX)));
@@ -27,7 +27,7 @@ fn too_many(
     rule: &'static str,
     what: &str,
     spans: impl Iterator<Item = (i64, i64)>,
-    limits: &[Change],
+    limits: &[LimitChange],
 ) -> Vec<Violation> {
     let starts = running_at_starts(spans).into_iter();
     starts

@@ -69,7 +69,7 @@ async fn a_sound_database_has_no_cause() {
 }
 
 #[tokio::test]
-async fn a_paused_scheduler_and_a_copy_are_told_apart() {
+async fn a_paused_scheduler_and_a_copy_are_distinguished() {
     let s = sound().await;
     s.get("select trax.pause('holidays')").await;
     assert!(details(&s, "scheduler_paused").await.contains("holidays"));
@@ -153,7 +153,7 @@ async fn who_keeps_all_cycles_out_is_named() {
 }
 
 #[tokio::test]
-async fn days_made_while_the_clock_was_ahead_are_told() {
+async fn days_made_while_the_clock_was_ahead_are_reported() {
     let s = sound().await;
     s.get("select trax.make_run_partitions(now() + interval '400 days', 3)")
         .await;
@@ -294,7 +294,7 @@ async fn a_scheduler_that_is_about_to_start_is_no_trouble() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_off_and_a_limit_that_is_full_are_told_when_jobs_wait() {
+async fn a_group_that_is_off_and_a_limit_that_is_full_are_reported_when_jobs_wait() {
     let (_db, s) = session().await;
     s.get(
         "select trax.configure_group('off', enabled => false);
@@ -323,7 +323,7 @@ async fn a_group_that_is_off_and_a_limit_that_is_full_are_told_when_jobs_wait() 
 }
 
 #[tokio::test]
-async fn a_full_database_is_told_when_jobs_wait() {
+async fn a_full_database_is_reported_when_jobs_wait() {
     let (db, s) = session().await;
     let set = format!("alter database {} set trax.max_active_jobs = 1", db.name());
     s.get(&set).await;
@@ -337,7 +337,7 @@ async fn a_full_database_is_told_when_jobs_wait() {
 }
 
 #[tokio::test]
-async fn a_library_of_another_version_is_told() {
+async fn a_library_of_another_version_is_reported() {
     let (_db, s) = session().await;
     s.get("update pg_extension set extversion = '0.0.9' where extname = 'trax'")
         .await;
@@ -351,7 +351,7 @@ async fn a_library_of_another_version_is_told() {
 }
 
 #[tokio::test]
-async fn a_role_that_lacks_a_part_of_its_level_is_told_what() {
+async fn a_role_that_lacks_a_part_of_its_level_is_reported_what() {
     let (db, s) = session().await;
     let role = format!("half_{}", db.name());
     s.get(&format!(
@@ -375,7 +375,7 @@ async fn a_role_that_lacks_a_part_of_its_level_is_told_what() {
 }
 
 #[tokio::test]
-async fn runs_that_found_no_partition_are_told_and_find_one() {
+async fn runs_that_found_no_partition_are_reported_and_find_one() {
     let (_db, s) = session().await;
     s.get("insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, input)
         select 7, now(), now(), '2031-05-06 07:08 UTC', 1, 0, true, 'completed', 'a', 'g', '{}'")

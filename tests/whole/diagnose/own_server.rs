@@ -18,7 +18,7 @@ async fn session_on(server: &Server) -> Session {
 }
 
 #[tokio::test]
-async fn a_library_that_is_not_preloaded_is_told() {
+async fn a_library_that_is_not_preloaded_is_reported() {
     let server = Server::options()
         .fast()
         .not_preloaded()
@@ -35,7 +35,7 @@ async fn a_library_that_is_not_preloaded_is_told() {
 }
 
 #[tokio::test]
-async fn too_few_worker_processes_are_told() {
+async fn too_few_worker_processes_are_reported() {
     let server = Server::options()
         .fast()
         .setting("max_worker_processes", "2")
@@ -58,7 +58,7 @@ async fn too_few_worker_processes_are_told() {
 }
 
 #[tokio::test]
-async fn settings_that_are_refused_or_wait_for_a_restart_are_told() {
+async fn settings_that_are_refused_or_wait_for_a_restart_are_reported() {
     let server = preloaded().start().expect("a server starts");
     let s = session_on(&server).await;
     assert_eq!(details(&s, "setting_refused").await, "");
@@ -90,7 +90,7 @@ async fn settings_that_are_refused_or_wait_for_a_restart_are_told() {
 }
 
 #[tokio::test]
-async fn what_keeps_dead_rows_is_told() {
+async fn what_keeps_dead_rows_is_reported() {
     let server = preloaded()
         .setting("max_prepared_transactions", "4")
         .setting("autovacuum", "off")
@@ -143,7 +143,7 @@ async fn what_keeps_dead_rows_is_told() {
 }
 
 #[tokio::test]
-async fn a_slot_that_nobody_uses_is_told() {
+async fn a_slot_that_nobody_uses_is_reported() {
     let server = preloaded().start().expect("a server starts");
     let s = session_on(&server).await;
     s.get("select pg_create_physical_replication_slot('left_behind')")
@@ -186,7 +186,7 @@ async fn a_slot_that_nobody_uses_is_told() {
 }
 
 #[tokio::test]
-async fn a_database_that_freezing_does_not_keep_up_with_is_told() {
+async fn a_database_that_freezing_does_not_keep_up_with_is_reported() {
     let server = preloaded()
         .setting("autovacuum_freeze_max_age", "100000")
         .setting("autovacuum_naptime", "1d")
@@ -222,7 +222,7 @@ async fn a_database_that_freezing_does_not_keep_up_with_is_told() {
 }
 
 #[tokio::test]
-async fn a_task_that_no_worker_takes_is_told() {
+async fn a_task_that_no_worker_takes_is_reported() {
     // A server of its own: on one with hundreds of databases not every task has a place of its own
     // in shared memory.
     let server = preloaded().start().expect("a server starts");

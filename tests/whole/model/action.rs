@@ -1,6 +1,6 @@
 //! What can happen, and what becomes of it.
 
-use super::{Fence, Held, Job, MAX_RETRIES, Model, Outcome, Place, State, Transaction, bit};
+use super::{Fence, Held, Job, Location, MAX_RETRIES, Model, Outcome, State, Transaction, bit};
 
 /// One step; the number is the session's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ pub(super) enum Action {
 impl Model {
     pub(super) fn first(&self) -> State {
         let job = Job {
-            place: Place::Queue {
+            place: Location::Queue {
                 attempts: 0,
                 blocked: false,
             },
@@ -119,7 +119,7 @@ impl Model {
             ..Transaction::default()
         };
         for (number, job) in state.jobs.iter().enumerate() {
-            if !matches!(job.place, Place::Queue { blocked: false, .. })
+            if !matches!(job.place, Location::Queue { blocked: false, .. })
                 || state.is_locked(number, None)
                 || self.keyed && state.key_is_locked(None)
             {
@@ -152,8 +152,8 @@ impl Model {
         }
         let through = match (self.rules.fence, state.jobs[held.job].place) {
             (Fence::Nothing, _) => true,
-            (Fence::JobOnly, Place::Lease { .. }) => true,
-            (Fence::Token, Place::Lease { token, .. }) => token == held.token,
+            (Fence::JobOnly, Location::Lease { .. }) => true,
+            (Fence::Token, Location::Lease { token, .. }) => token == held.token,
             _ => false,
         };
         if through {
@@ -199,7 +199,7 @@ impl Model {
         }
         let mut reaped = 0;
         for (number, job) in state.jobs.iter().enumerate() {
-            if matches!(job.place, Place::Lease { expired: true, .. })
+            if matches!(job.place, Location::Lease { expired: true, .. })
                 && !state.is_locked(number, None)
             {
                 reaped |= bit(number);
@@ -253,7 +253,7 @@ impl Model {
         state.open[session] = None;
         for job in 0..self.jobs {
             if open.blocked & bit(job) != 0
-                && let Place::Queue { blocked, .. } = &mut state.jobs[job].place
+                && let Location::Queue { blocked, .. } = &mut state.jobs[job].place
             {
                 *blocked = true;
             }
@@ -276,12 +276,12 @@ impl Model {
 
     fn lease_grant(&self, state: &mut State, worker: usize, number: usize) {
         let job = &mut state.jobs[number];
-        let Place::Queue { attempts, .. } = job.place else {
+        let Location::Queue { attempts, .. } = job.place else {
             panic!("a claim locks a row of the queue: {job:?}");
         };
         let token = state.next_token;
         state.next_token += 1;
-        job.place = Place::Lease {
+        job.place = Location::Lease {
             attempt: attempts + 1,
             token,
             expired: false,
@@ -298,14 +298,14 @@ impl Model {
             (Outcome::Completed, _) => {
                 job.completed += 1;
                 job.ends += 1;
-                if let Place::Lease { attempt, .. } = job.place {
+                if let Location::Lease { attempt, .. } = job.place {
                     job.completed_as = attempt;
-                    job.place = Place::Ended;
+                    job.place = Location::Ended;
                 }
             }
-            (Outcome::Failed, Place::Lease { .. }) => run_fail(job),
-            (Outcome::Released, Place::Lease { attempt, .. }) => {
-                job.place = Place::Queue {
+            (Outcome::Failed, Location::Lease { .. }) => run_fail(job),
+            (Outcome::Released, Location::Lease { attempt, .. }) => {
+                job.place = Location::Queue {
                     attempts: attempt - 1,
                     blocked: false,
                 }
@@ -322,7 +322,7 @@ fn heartbeat(state: &mut State, worker: usize) -> Option<()> {
         return None;
     }
     match &mut state.jobs[held.job].place {
-        Place::Lease { token, expired, .. } if *token == held.token => {
+        Location::Lease { token, expired, .. } if *token == held.token => {
             if !*expired {
                 return None;
             }
@@ -338,23 +338,23 @@ fn heartbeat(state: &mut State, worker: usize) -> Option<()> {
 
 /// The attempt has failed: queued again while attempts are left, else a dead letter.
 fn run_fail(job: &mut Job) {
-    let Place::Lease { attempt, .. } = job.place else {
+    let Location::Lease { attempt, .. } = job.place else {
         panic!("what is reaped or fails is a lease: {job:?}");
     };
     job.failed += 1;
     job.place = if attempt <= MAX_RETRIES {
-        Place::Queue {
+        Location::Queue {
             attempts: attempt,
             blocked: false,
         }
     } else {
         job.ends += 1;
-        Place::Ended
+        Location::Ended
     };
 }
 
 fn let_in(job: &mut Job) {
-    if let Place::Queue { blocked, .. } = &mut job.place {
+    if let Location::Queue { blocked, .. } = &mut job.place {
         *blocked = false;
     }
 }
@@ -373,7 +373,7 @@ fn kill(state: &mut State, worker: usize) -> Option<()> {
 /// The server's clock passes the end of a lease: sooner or later where nobody is left to extend it,
 /// as often as it is counted under a worker that is late.
 fn lease_expires(state: &mut State, number: usize) -> Option<()> {
-    let Place::Lease { expired, token, .. } = &mut state.jobs[number].place else {
+    let Location::Lease { expired, token, .. } = &mut state.jobs[number].place else {
         return None;
     };
     if *expired {

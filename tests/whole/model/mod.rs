@@ -16,8 +16,8 @@
 //! | `Complete` | `outcome::completion` | the lease's row |
 //! | `Fail` | `outcome`: `lease_take`, `run_fail` | the lease's row |
 //! | `Release` | `lease`: `lease_release` | the lease's row |
-//! | `FreeKeys` | `limit::free`, after what ended a lease; `key_unblock` | the key's, waited for and not kept |
-//! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `key_unblock` | rows, skip locked; the key's, not waited for |
+//! | `FreeKeys` | `limit::free`, after what ended a lease; `unblock` | the key's, waited for and not kept |
+//! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `unblock` | rows, skip locked; the key's, not waited for |
 //! | `Sweep` | `limit`: `sweep` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
 //! | `Commit` | the end of any of these transactions | |
@@ -92,7 +92,7 @@ struct Model {
 
 /// Where a job is, which is its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum Location {
     /// A row of `trax.work_queue`; `blocked` is `waits_for = 'key'`.
     Queue { attempts: u8, blocked: bool },
     /// A row of `trax.lease`.
@@ -108,7 +108,7 @@ enum Place {
 /// A job, with what `trax.run` says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Job {
-    place: Place,
+    place: Location,
     /// Rows of completed and of failed attempts.
     completed: u8,
     failed: u8,
@@ -185,11 +185,11 @@ impl State {
     /// Whether this is the lease of the job.
     fn holds(&self, held: Held) -> bool {
         let place = self.jobs[held.job].place;
-        matches!(place, Place::Lease { token, .. } if token == held.token)
+        matches!(place, Location::Lease { token, .. } if token == held.token)
     }
 
     fn all_ended(&self) -> bool {
-        self.jobs.iter().all(|job| job.place == Place::Ended)
+        self.jobs.iter().all(|job| job.place == Location::Ended)
             && self.open.iter().all(Option::is_none)
     }
 
@@ -243,7 +243,7 @@ impl Representative for State {
             state.open[worker] = open;
         }
         for job in &mut state.jobs {
-            if let Place::Lease { token, .. } = &mut job.place {
+            if let Location::Lease { token, .. } = &mut job.place {
                 *token = 1;
             }
         }
@@ -255,11 +255,11 @@ impl Representative for State {
 
 impl Job {
     fn is_leased(&self) -> bool {
-        matches!(self.place, Place::Lease { .. })
+        matches!(self.place, Location::Lease { .. })
     }
 
     fn is_blocked(&self) -> bool {
-        matches!(self.place, Place::Queue { blocked: true, .. })
+        matches!(self.place, Location::Queue { blocked: true, .. })
     }
 }
 

@@ -208,7 +208,7 @@ fn three_dots_stand_for_any_lines_and_blanks_at_line_ends_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_document_that_tells_the_truth_passes() {
+async fn a_document_that_says_the_truth_passes() {
     play("document", &blocks(DOCUMENT), empty_database().await);
 }
 

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_told_for_each_job() {
+    fn costs_are_reported_for_each_job() {
         let cost = Cost {
             seconds: 2.0,
             cpu_seconds: Some(0.001),

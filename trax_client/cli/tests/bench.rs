@@ -213,7 +213,7 @@ async fn a_signal_while_the_database_is_made_leaves_none() -> Result {
 }
 
 #[tokio::test]
-async fn after_a_failure_the_database_goes_and_the_cause_is_told() -> Result {
+async fn after_a_failure_the_database_goes_and_the_cause_is_reported() -> Result {
     let server = Server::options().fast().start()?;
     let client = outside(&server).await?;
     let child = bench(&server, &["held_snapshot", "--hold", "600"])
@@ -232,7 +232,7 @@ async fn after_a_failure_the_database_goes_and_the_cause_is_told() -> Result {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_is_told_what_it_needs() -> Result {
+async fn a_role_that_may_not_is_reported_what_it_needs() -> Result {
     let server = Server::options().fast().start()?;
     let client = outside(&server).await?;
     client

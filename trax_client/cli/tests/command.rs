@@ -135,7 +135,7 @@ async fn a_worker_needs_no_more_than_its_level() -> Result {
 }
 
 #[tokio::test]
-async fn exit_codes_and_messages_tell_mistakes_from_troubles() -> Result {
+async fn exit_codes_and_messages_distinguish_mistakes_from_troubles() -> Result {
     let server = Server::options().fast().start()?;
     let database = server.plain_database("command").await?;
     let (code, _, error) = said(&trax(&server, &database, &["enqueue", "t", "{"]).output()?);

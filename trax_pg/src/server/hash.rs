@@ -19,7 +19,7 @@ mod tests {
     use super::name_hash;
 
     #[test]
-    fn parts_are_told_apart() {
+    fn parts_are_distinguished() {
         assert_ne!(name_hash(&["a", "bc"]), name_hash(&["ab", "c"]));
     }
 }

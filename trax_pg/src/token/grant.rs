@@ -13,7 +13,7 @@ use crate::wake;
 use pgrx::pg_sys;
 use std::collections::HashMap;
 
-statement!(TokenList, "token/list.sql", { name: TEXTOID } -> Place);
+statement!(TokenList, "token/list.sql", { name: TEXTOID } -> TakenSlot);
 statement!(
     TokenInsert, "token/insert.sql",
     {
@@ -46,8 +46,8 @@ row! {
     }
 }
 row! {
-    /// A place that a token has, which may have expired.
-    struct Place {
+    /// A slot that a token has, which may have expired.
+    struct TakenSlot {
         slot: i32,
         expires_at: Timestamp,
     }
@@ -63,7 +63,7 @@ impl Granted {
 pub(super) struct Refused {
     /// When the first of the tokens ends that are held.
     pub(super) until: Option<Timestamp>,
-    /// A place may be free: another transaction that has not ended stands in the way.
+    /// A slot may be free: another transaction that has not ended stands in the way.
     pub(super) busy: bool,
 }
 

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_that_differ_by_more_than_the_way_takes_are_told() {
+    fn clocks_that_differ_by_more_than_the_way_takes_are_reported() {
         let way = Duration::from_millis(10);
         assert_eq!(clock_difference(1.9, way), None);
         assert_eq!(clock_difference(30.0, Duration::from_secs(60)), None);

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_command_and_are_given_once() {
+    fn names_say_which_command_and_are_given_once() {
         let mut names = UniqueNames::default();
         let command = "test -x /usr/sbin/anacron || ( cd / && run-parts --report /etc/cron.daily )";
         assert_eq!(

@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_changes_of_a_detail_are_told_apart() {
+    fn the_changes_of_a_detail_are_distinguished() {
         let detail = r#"cron: "0 3 * * *" -> null, every: null -> "00:00:30", input: {"a": ", x: 1 -> 2"} -> {}, priority: 0 -> 3"#;
         let change = |key: &str, before, after| ValueChange {
             key: key.to_owned(),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_line() {
+    fn a_mistake_is_reported_with_its_line() {
         let said = parse("x.toml", "[[manifests]]\nname = \n").map_err(|f| f.to_string());
         assert!(said.is_err_and(|text| text.contains("x.toml") && text.contains("line 2")));
     }

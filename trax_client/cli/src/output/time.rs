@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_away_a_time_is_is_told_in_one_unit() {
+    fn how_far_away_a_time_is_is_shown_in_one_unit() {
         let now = at("2026-11-21T12:00:00Z");
         for (time, text) in [
             ("2026-11-21T11:57:00Z", "3 min ago"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_told_in_the_zone_of_its_reader() {
+    fn a_time_is_shown_in_the_zone_of_its_reader() {
         let berlin = TimeZone::get("Europe/Berlin").unwrap_or(TimeZone::UTC);
         let summer = at("2026-07-01T10:00:00Z").within(berlin);
         assert_eq!(summer, "2026-07-01 12:00:00 CEST");

@@ -114,13 +114,13 @@ pub(crate) async fn connect(config: &Config) -> Result<Client, tokio_postgres::E
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(async move {
         // The client sees the same error on its next call.
-        if connection.await.is_err() {}
+        connection.await.ok();
     });
     Ok(client)
 }
 
 /// The servers and what is between them and the clients.
-pub(crate) struct Ground {
+pub(crate) struct Testbed {
     pub(crate) primary: Server,
     pub(crate) standby: Option<Server>,
     /// Whether a commit waits for the standby.
@@ -130,7 +130,7 @@ pub(crate) struct Ground {
     pooler: Pooler,
 }
 
-impl Ground {
+impl Testbed {
     /// Servers, database, roles, groups, manifests.
     pub(crate) async fn new(synchronous: bool) -> Self {
         let primary = Server::options()
@@ -167,7 +167,7 @@ impl Ground {
         let wire = Wire::new(ROUTES, primary.port()).await;
         let place = format!("host=127.0.0.1 port={} user=worker", wire.port(POOLER));
         let pooler = Pooler::to(&primary, &place, 8).await;
-        Ground {
+        Testbed {
             address: Address::of(&primary),
             primary,
             standby: Some(standby),
@@ -242,7 +242,7 @@ async fn prepare(client: &Client) {
     client
         .batch_execute(&sql)
         .await
-        .expect("the ground is prepared");
+        .expect("the testbed is prepared");
 }
 
 /// What is known of the manifests' occurrences.
