@@ -112,8 +112,9 @@ async fn a_transfer_happens_once_wherever_its_worker_dies() -> Result {
             "nothing was kept of the first attempt"
         );
 
-        // The lease of the dead worker runs out; the job is retried at once.
-        let sql = "select count(*) = 1 from trax.work_queue where attempts = 1";
+        // The lease of the dead worker runs out; the job is retried at once. The worker may have
+        // died before it could report the begin: then it has used up no attempt.
+        let sql = "select count(*) = 1 from trax.work_queue";
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(90);
         while !db.query_one(sql, &[]).await?.get::<_, bool>(0) {
             assert!(
@@ -131,7 +132,8 @@ async fn a_transfer_happens_once_wherever_its_worker_dies() -> Result {
         let sql = "select string_agg(attempt || ' ' || state || coalesce(' ' || failure_kind, ''), ', ' order by attempt)
                    from trax.run where job_id = $1";
         let runs: String = db.query_one(sql, &[&job.0]).await?.get(0);
-        assert_eq!(runs, "1 failed lease_expired, 2 completed");
+        let wanted = ["1 failed lease_expired, 2 completed", "1 completed"];
+        assert!(wanted.contains(&runs.as_str()), "{runs}");
         assert!(client.check().await?.is_empty());
     }
     Ok(())

@@ -4,8 +4,8 @@
 //! Every third of a lease one call extends all held leases; without any it sends nothing. Progress
 //! reports of handlers are sent the same way, at most twice a second.
 //!
-//! A claim names no job as begun, because its answer may be lost. A job that runs for longer than
-//! [`BEGIN_PERIOD`] is reported as begun by a heartbeat of its own; a shorter one needs none.
+//! A claim names no job as begun, because its answer may be lost. What begins is reported at once
+//! by a heartbeat of its own, at most every [`BEGIN_PERIOD`]; what has ended by then needs none.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,7 +28,8 @@ use crate::id::{JobId, Token};
 
 /// The most leases that one call extends.
 const BATCH: usize = 1000;
-/// How long a handler runs before it is reported as begun.
+/// The time from one report of what has begun to the next: a worker that is busy with short jobs
+/// sends ten a second.
 const BEGIN_PERIOD: Duration = Duration::from_millis(100);
 /// The time from one round of progress reports to the next.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
@@ -110,6 +111,7 @@ impl HeartbeatLoop {
         let mut next = Moment::now() + period;
         let mut next_report = Moment::now();
         let mut next_begun: Option<Moment> = None;
+        let mut may_report_at = Moment::now();
         let mut reported = false;
         let (health, held) = (self.health.clone(), Arc::clone(&self.held));
         loop {
@@ -129,7 +131,7 @@ impl HeartbeatLoop {
             tokio::select! {
                 _ = stopped.changed() => return,
                 () = held.begun(), if next_begun.is_none() => {
-                    next_begun = Some(Moment::now() + BEGIN_PERIOD);
+                    next_begun = Some(may_report_at.max(Moment::now()));
                 }
                 () = self.held.reported(), if !reported => reported = true,
                 () = tokio::time::sleep(wait) => {}
@@ -139,15 +141,12 @@ impl HeartbeatLoop {
             if next_begun.is_some_and(|at| now >= at)
                 && let Some(left) = next.after(now)
             {
-                let begun = tokio::select! {
+                let is_reported = tokio::select! {
                     _ = stopped.changed() => return,
-                    begun = wait_for(&health, &held, self.report_begun(left)) => begun,
+                    is_reported = wait_for(&health, &held, self.report_begun(left)) => is_reported,
                 };
-                next_begun = match begun {
-                    Reported::All => None,
-                    Reported::Part => Some(Moment::now() + BEGIN_PERIOD),
-                    Reported::Nothing => Some(next),
-                };
+                may_report_at = Moment::now() + BEGIN_PERIOD;
+                next_begun = (!is_reported).then_some(next);
             }
             let now = Moment::now();
             if reported
@@ -182,19 +181,15 @@ impl HeartbeatLoop {
         }
     }
 
-    /// Reports which handlers have begun a while ago, if that is done before the next heartbeat,
-    /// which reports them too.
-    async fn report_begun(&mut self, limit: Duration) -> Reported {
+    /// Reports which handlers have begun if that is done before the next heartbeat, which reports
+    /// them too; false when it is not.
+    async fn report_begun(&mut self, limit: Duration) -> bool {
         if self.failing {
-            return Reported::Nothing;
+            return false;
         }
-        let (begun, all) = self.held.unreported(BEGIN_PERIOD, Moment::now());
+        let begun = self.held.unreported();
         let sent = tokio::time::timeout(limit, self.extend(&begun)).await;
-        match (sent, all) {
-            (Ok(Ok(())), true) => Reported::All,
-            (Ok(Ok(())), false) => Reported::Part,
-            _ => Reported::Nothing,
-        }
+        matches!(sent, Ok(Ok(())))
     }
 
     /// Sends the progress reports of handlers if that is done before the next heartbeat; false when
@@ -281,14 +276,6 @@ impl HeartbeatLoop {
         });
         retry_in
     }
-}
-
-/// What the server knows of the handlers that have begun.
-enum Reported {
-    All,
-    /// Some have begun only just.
-    Part,
-    Nothing,
 }
 
 /// Waits for a call; meanwhile it keeps the loop alive and expires leases.

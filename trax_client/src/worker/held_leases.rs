@@ -114,21 +114,16 @@ impl HeldLeases {
         self.begun.notified().await;
     }
 
-    /// The leases whose handlers have begun at least this long ago and the server does not know of,
-    /// and whether it knows of all others.
-    pub(crate) fn unreported(&self, age: Duration, now: Moment) -> (Vec<(JobId, Token)>, bool) {
+    /// The leases whose handlers have begun without the server's knowledge.
+    pub(crate) fn unreported(&self) -> Vec<(JobId, Token)> {
         let leases = self.lock();
-        let mut all = true;
-        let unreported = |(id, lease): (&JobId, &Lease)| match lease.begin {
-            Begin::Unreported(since) if since + age <= now => Some((*id, lease.token)),
-            Begin::Unreported(_) => {
-                all = false;
-                None
-            }
-            Begin::No | Begin::Reported => None,
-        };
-        let unreported = leases.iter().filter_map(unreported).collect();
-        (unreported, all)
+        let unreported =
+            |(_, lease): &(&JobId, &Lease)| matches!(lease.begin, Begin::Unreported(_));
+        leases
+            .iter()
+            .filter(unreported)
+            .map(|(id, lease)| (*id, lease.token))
+            .collect()
     }
 
     /// Returns when a lease is held.
@@ -339,19 +334,14 @@ mod tests {
         let before = Moment::now();
         let (held, token, _cancellation) = one(None, before);
         let leases = held.snapshot();
-        assert_eq!(held.unreported(Duration::ZERO, before), (vec![], true));
+        assert_eq!(held.unreported(), []);
         assert!(held.begin(JobId(1), token, Moment::now()));
         let after = Moment::now() + LEASE;
-        assert_eq!(
-            held.unreported(LEASE * 2, after),
-            (vec![], false),
-            "too new"
-        );
-        assert_eq!(held.unreported(LEASE, after), (leases.clone(), true));
+        assert_eq!(held.unreported(), leases);
         held.record_beats(&leases, &beat(true, false), before, LEASE);
-        assert_eq!(held.unreported(LEASE, after), (leases.clone(), true));
+        assert_eq!(held.unreported(), leases);
         held.record_beats(&leases, &beat(true, false), after, LEASE);
-        assert_eq!(held.unreported(LEASE, after), (vec![], true));
+        assert_eq!(held.unreported(), []);
     }
 
     #[test]
