@@ -39,11 +39,15 @@
 //! use tracing_subscriber::layer::SubscriberExt;
 //! use tracing_subscriber::util::SubscriberInitExt;
 //!
-//! # let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default(); // really: of
-//! opentelemetry-otlp let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
-//! .with_batch_exporter(exporter) .build(); tracing_subscriber::registry()
-//! .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("my-worker")))
-//! .with(tracing_subscriber::fmt::layer()) .init();
+//! # // In a real program: that of opentelemetry-otlp.
+//! # let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default();
+//! let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
+//!     .with_batch_exporter(exporter)
+//!     .build();
+//! tracing_subscriber::registry()
+//!     .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("my-worker")))
+//!     .with(tracing_subscriber::fmt::layer())
+//!     .init();
 //! ```
 //!
 //! # Around handlers, and their tests

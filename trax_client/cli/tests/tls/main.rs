@@ -124,7 +124,7 @@ async fn a_wrong_ca_and_a_wrong_name_are_refused_and_the_right_ones_work() -> Re
     let full = format!("sslmode=verify-full {right}");
     assert!(site.encrypted("localhost", &full).await?);
     let name = site.encrypted("127.0.0.1", &full).await;
-    Site::says(name, "not for \"127.0.0.1\", it is for");
+    Site::says(name, "not for \"127.0.0.1\" but for \"localhost\"");
     let ca = format!("sslmode=verify-ca {right}");
     assert!(site.encrypted("127.0.0.1", &ca).await?);
     // A CA that is given is one that counts, as libpq has it.
