@@ -12,20 +12,19 @@ create table trax.audit (
     kind text collate "C" not null,
     name text collate "C" not null,
     note text,
-    constraint audit_pkey primary key (id)
+    -- Rows of a dump meet none that are there: their times are others.
+    constraint audit_pkey primary key (at, id)
 );
 
 comment on table trax.audit is 'Acts of operators, each written in the transaction of the act. Kept for trax.audit_retention.';
-comment on column trax.audit.id is 'The order in which they were written.';
+comment on column trax.audit.id is 'The order of what was written at the same time.';
 comment on column trax.audit.at is 'When, by the server''s clock.';
 comment on column trax.audit.role is 'Who: the role that was set, or else the one that connected.';
 comment on column trax.audit.program is 'The application_name of the session.';
-comment on column trax.audit.action is 'What was done: acknowledge, adopt, cancel, configure, disable, enable, grant, pause, requeue, resume, run_now, schedule, start or unschedule.';
+comment on column trax.audit.action is 'What was done: acknowledge, adopt, cancel, configure, disable, enable, grant, pause, requeue, resume, run_now, schedule or unschedule.';
 comment on column trax.audit.kind is 'To what: a dead_letter, group, job, manifest, role or the scheduler.';
 comment on column trax.audit.name is 'Which: its name or its id; for the scheduler the database.';
 comment on column trax.audit.note is 'The reason or the note that was given, or what changed.';
-
-create index audit_at on trax.audit (at);
 
 select pg_catalog.pg_extension_config_dump('trax.audit', '');
 select pg_catalog.pg_extension_config_dump('trax.audit_id_seq', '');

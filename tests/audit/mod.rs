@@ -3,7 +3,7 @@
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-const ACTS: &str = "select action, kind, name, note from trax.audit order by id";
+const ACTS: &str = "select action, kind, name, note from trax.audit order by at, id";
 
 /// A role of this database's own that may connect.
 async fn person(db: &Database, s: &Session) -> String {
@@ -98,7 +98,7 @@ async fn what_changes_nothing_or_is_undone_leaves_no_row() {
     assert_eq!(s.get(ACTS).await, before);
     s.get("select trax.apply('{\"manifests\": []}', prune => true)")
         .await;
-    let last = "select action, kind, name, note from trax.audit order by id desc limit 1";
+    let last = "select action, kind, name, note from trax.audit order by at desc, id desc limit 1";
     assert_eq!(s.get(last).await, "unschedule|manifest|n|removed");
 }
 

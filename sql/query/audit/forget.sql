@@ -1,7 +1,7 @@
 -- Deletes what was done long ago.
 delete from trax.audit a
-where a.id = any (array(
-    select o.id
+where a.ctid = any (array(
+    select o.ctid
     from trax.audit o
     where o.at < $before
     order by o.at
