@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Options, Server};
 
-/// The settings of a server whose launcher starts a scheduler in every database with the extension.
+/// The settings of a server whose launcher starts a scheduler in every database with the extension:
+/// the tests that share one leave their databases there.
 pub fn scheduling() -> Options {
     Server::options()
         .fast()
-        .setting("max_worker_processes", "64")
+        .setting("max_worker_processes", "120")
 }
 
 /// The server that tests share which need schedulers and leave the server as a whole alone.
