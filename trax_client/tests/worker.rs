@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use trax_client::testkit::{Database, Server, Stop};
 use trax_client::{
     Client, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Reason, Stopped,
@@ -374,21 +375,24 @@ async fn a_run_ends_only_after_dropped_handlers_are_gone() -> Result {
     client
         .enqueue_many("endless", &[1, 2], &JobOptions::new())
         .await?;
-    let gone = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&gone);
+    let (begun, gone) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (begin, count) = (Arc::clone(&begun), Arc::clone(&gone));
     let worker =
         worker(&database)
             .grace(Duration::ZERO)
             .handle("endless", move |_: i32, _: Context| {
-                let count = Arc::clone(&count);
+                let (begin, count) = (Arc::clone(&begin), Arc::clone(&count));
                 async move {
                     let _guard = SlowToGo(count);
+                    begin.add_permits(1);
                     std::future::pending::<HandlerResult<()>>().await
                 }
             });
     let shutdown = worker.shutdown();
     let run = tokio::spawn(worker.run());
-    until(&database, "select count(*) = 2 from trax.lease").await?;
+    tokio::time::timeout(DEADLINE, begun.acquire_many(2))
+        .await??
+        .forget();
     shutdown.drain();
     let summary = finished(run).await?;
     assert_eq!(gone.load(Ordering::SeqCst), 2, "{summary}");
