@@ -14,6 +14,10 @@ fuzz_target!(|data: &[u8]| {
     let Ok(input) = std::str::from_utf8(data) else {
         return;
     };
+    // Elsewhere it is no secret: the error about an unknown parameter shows its name.
+    if input.contains(SECRET) {
+        return;
+    }
     let mut letters = input.chars();
     let form = letters.next().map_or(0, u32::from) % 4;
     let (password, rest) = letters.as_str().split_once('\n').unwrap_or_default();
