@@ -88,9 +88,13 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let is_odd = |line: &str| NEVER.iter().any(|word| line.contains(word));
     // So ends a server that cannot write its log.
     let is_borne = |line: &str| line.contains("No space left on device");
-    // A restore over a database in use locks all of it in an order of its own, and one of the two
+    // A restore over a database in use locks all of it in an order of its own; REINDEX keeps a table
+    // from writers and then waits for who has read its index and is about to write. One of the two
     // has to repeat.
-    let is_restores = |text: &str| text.contains("deadlock detected") && text.contains(": DROP ");
+    let is_administrators = |text: &str| {
+        let by = |statement: &str| text.contains(statement);
+        by("deadlock detected") && (by(": DROP ") || by(": reindex "))
+    };
     let odd = lines.iter().enumerate();
     odd.filter(|(_, line)| is_odd(line) && !is_borne(line))
         .map(|(at, line)| {
@@ -99,7 +103,7 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
             let text: Vec<&str> = [*line].into_iter().chain(more.copied().take(9)).collect();
             text.join("\n      ")
         })
-        .filter(|text| !is_restores(text))
+        .filter(|text| !is_administrators(text))
         .take(20)
         .map(|detail| Violation {
             rule: "the server's log is clean",
