@@ -5,12 +5,13 @@
 //! the inserter evaluates. All else that an administrator may have added is the executor's doing,
 //! and needs a statement.
 
-use super::{Table, relation_oid};
+use super::Table;
+use super::known;
+use super::known::{Constraints, relation_oid};
 use crate::server::spi::attribute;
-use pgrx::{pg_guard, pg_sys};
-use std::cell::RefCell;
+use pgrx::pg_sys;
 use std::ffi::CStr;
-use std::sync::Once;
+use std::rc::Rc;
 
 /// Our own triggers, all for statements by hand: they are right not to fire.
 const OUR_TRIGGERS: [&CStr; 4] = [
@@ -44,49 +45,24 @@ const OUR_CHECKS: [&CStr; 20] = [
     c"run_attempt_not_negative",
 ];
 
-thread_local! {
-    /// Tables that need no statement, until something about them changes.
-    static DIRECT: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
-    /// Tables, and whether they have check constraints of others, as long.
-    static CHECKED: RefCell<Vec<(pg_sys::Oid, bool)>> = const { RefCell::new(Vec::new()) };
-}
-static LISTEN: Once = Once::new();
-
-/// Something about a relation, or about all, has changed.
-#[pg_guard]
-unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
-    let stays = |known: pg_sys::Oid| relation != pg_sys::InvalidOid && relation != known;
-    DIRECT.with_borrow_mut(|known| known.retain(|&oid| stays(oid)));
-    CHECKED.with_borrow_mut(|known| known.retain(|&(oid, _)| stays(oid)));
-}
-
-fn listen() {
-    LISTEN.call_once(|| {
-        // SAFETY: the callback has the right signature and lives as long as the library.
-        unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0)) }
-    });
-}
-
 /// Whether the rows of an open relation with these columns are written without statements.
 pub(super) fn is_direct(relation: pg_sys::Relation, columns: &[&CStr]) -> bool {
-    listen();
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
-    if DIRECT.with_borrow(|known| known.contains(&oid)) {
-        return true;
+    known::is_direct(oid) || {
+        let is_direct = detour(relation, columns).is_none();
+        if is_direct {
+            known::keep_direct(oid);
+        }
+        is_direct
     }
-    let is_direct = detour(relation, columns).is_none();
-    if is_direct {
-        DIRECT.with_borrow_mut(|known| known.push(oid));
-    }
-    is_direct
 }
 
 /// Whether the first columns are these, of the types that we know; else what is wrong.
 pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Result<(), String> {
     // SAFETY: an open relation; its descriptor has as many attributes as it says.
     unsafe {
-        if DIRECT.with_borrow(|known| known.contains(&(*relation).rd_id)) {
+        if known::is_direct((*relation).rd_id) {
             return Ok(());
         }
         let shape = (*relation).rd_att;
@@ -174,21 +150,21 @@ unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc) -> Option<Stri
     }
 }
 
-/// Whether rows must meet check constraints that are not ours.
-pub(super) fn has_checks_of_others(relation: pg_sys::Relation) -> bool {
-    listen();
+/// What rows of an open relation must meet that whoever adds them does not answer for.
+pub(super) fn constraints(relation: pg_sys::Relation) -> Rc<Constraints> {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
-    let known = CHECKED.with_borrow(|known| known.iter().find(|(one, _)| *one == oid).copied());
-    if let Some((_, has)) = known {
-        return has;
-    }
-    let has = looks_for_checks_of_others(relation);
-    CHECKED.with_borrow_mut(|known| known.push((oid, has)));
-    has
+    known::constraints(oid).unwrap_or_else(|| {
+        let found = Rc::new(Constraints {
+            not_null: not_null(relation),
+            checks_of_others: has_checks_of_others(relation),
+        });
+        known::keep_constraints(oid, found.clone());
+        found
+    })
 }
 
-fn looks_for_checks_of_others(relation: pg_sys::Relation) -> bool {
+fn has_checks_of_others(relation: pg_sys::Relation) -> bool {
     // SAFETY: an open relation; as many constraints as it says, each with a name.
     unsafe {
         let constraints = (*(*relation).rd_att).constr;
@@ -200,8 +176,7 @@ fn looks_for_checks_of_others(relation: pg_sys::Relation) -> bool {
     }
 }
 
-/// Columns of an open relation that must not be null.
-pub(super) fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
+fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
     // SAFETY: an open relation; the descriptor has as many attributes as it says.
     unsafe {
         let shape = (*relation).rd_att;
@@ -213,7 +188,7 @@ pub(super) fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
 
 /// Why rows of `trax.<name>` are written by statements, if they are; for a table that may only be
 /// read, too.
-pub(crate) fn detour_of(name: &CStr, columns: &[&CStr]) -> Option<String> {
+pub(crate) fn detour_of(name: &'static CStr, columns: &[&CStr]) -> Option<String> {
     let oid = relation_oid(name);
     let lock = pg_sys::AccessShareLock as i32;
     // SAFETY: closed before it returns; null when it is gone.
@@ -230,7 +205,7 @@ pub(crate) fn detour_of(name: &CStr, columns: &[&CStr]) -> Option<String> {
 
 /// The same for `trax.<name>`, which is partitioned by time, and the partition of one time.
 pub(crate) fn history_detour(
-    name: &CStr,
+    name: &'static CStr,
     columns: &'static [&'static CStr],
     time: i64,
 ) -> Option<String> {

@@ -16,6 +16,7 @@
 
 mod detour;
 mod insert;
+mod known;
 mod partition;
 mod scan;
 mod update;
@@ -24,6 +25,7 @@ use crate::error::Error;
 use crate::server::spi;
 pub(crate) use detour::{detour_of, history_detour};
 pub(crate) use insert::Inserter;
+use known::relation_oid;
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
 use std::cell::Cell;
@@ -265,16 +267,8 @@ impl Taken {
     }
 }
 
-fn relation_oid(name: &CStr) -> pg_sys::Oid {
-    // SAFETY: looks names up.
-    unsafe {
-        let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), false);
-        pg_sys::get_relname_relid(name.as_ptr(), schema)
-    }
-}
-
 /// The first transaction whose deletes a vacuum of `trax.<name>` could not remove now.
-pub(crate) fn horizon(name: &CStr) -> pg_sys::TransactionId {
+pub(crate) fn horizon(name: &'static CStr) -> pg_sys::TransactionId {
     let lock = pg_sys::AccessShareLock as i32;
     // SAFETY: a relation of ours, closed before it returns.
     unsafe {
@@ -286,7 +280,7 @@ pub(crate) fn horizon(name: &CStr) -> pg_sys::TransactionId {
 }
 
 /// The next values of the sequence `trax.<name>`, ascending.
-pub(crate) fn next_ids(name: &CStr, count: usize) -> Vec<i64> {
+pub(crate) fn next_ids(name: &'static CStr, count: usize) -> Vec<i64> {
     let sequence = Some(pg_sys::Datum::from(relation_oid(name)));
     (0..count)
         .map(|_| {

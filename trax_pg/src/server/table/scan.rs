@@ -1,6 +1,7 @@
 //! Reading: the rows that an index leads to.
 
-use super::{Table, relation_oid};
+use super::Table;
+use super::known::relation_oid;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -142,7 +143,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn open(table: &Table, name: &CStr) -> Self {
+    pub(crate) fn open(table: &Table, name: &'static CStr) -> Self {
         // SAFETY: a name of ours; the lock keeps the index.
         unsafe {
             let relation = pg_sys::index_open(relation_oid(name), pg_sys::RowExclusiveLock as i32);
