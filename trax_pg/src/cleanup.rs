@@ -9,6 +9,7 @@
 use crate::error::{Error, Result};
 use crate::manifest::{far_ahead, zone_update};
 use crate::server::clock::{Timestamp, micros};
+use crate::server::own_code;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::{
@@ -138,6 +139,10 @@ fn isolated<T>(
     work: impl FnOnce() -> Result<T>,
 ) -> Option<T> {
     let done = spi::isolated(work);
+    // Somebody has just attached code of others: the next cycle refuses and says so, once.
+    if done.is_err() && own_code::require(spi).is_err() {
+        return None;
+    }
     // The record itself may fail, for want of room or of a lock: that is no reason to stop either.
     let noted = spi::isolated(|| {
         match &done {

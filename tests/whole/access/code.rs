@@ -2,6 +2,7 @@
 //! does.
 
 use harness::session::{Session, session};
+use harness::shared_server;
 use trax_client::testkit::Database;
 
 /// A role that may make functions in a schema of its own, and a session as it.
@@ -240,6 +241,36 @@ async fn a_trigger_that_comes_while_a_statement_waits_for_its_table_does_not_run
         .await;
     }
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_cleanup_that_meets_code_of_others_stops_without_a_word_for_each_step() {
+    let (db, s) = session().await;
+    let (role, them) = mallory(&db, &s).await;
+    s.get(&format!("grant trigger on trax.worker to {role}"))
+        .await;
+    let victim = Session::of(&db).await;
+    them.get(
+        "begin;
+         create trigger rise before insert or update or delete on trax.worker for each statement execute function shop.rise()",
+    )
+    .await;
+    let pid = victim.pid();
+    let waiting = victim.spawn("select count(*) from trax.tick()");
+    s.sees_waiting(pid).await;
+    them.get("commit").await;
+    let (victim, outcome) = waiting.await.expect("the call ends");
+    outcome.expect("what the cycle did before stands");
+    assert_eq!(is_superuser(&s, &role).await, "f");
+    assert_eq!(s.get("select count(*) from trax.failed_step").await, "0");
+    let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
+    let said: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("a step of the cleanup failed") && line.contains(&role))
+        .collect();
+    assert!(said.is_empty(), "{said:#?}");
+    let refusal = victim.attempt("select * from trax.tick()").await;
+    assert_eq!(refusal.expect_err("the next one is refused").code, "55000");
 }
 
 /// A superuser made it, with a function of somebody else.
