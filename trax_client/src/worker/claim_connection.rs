@@ -16,6 +16,7 @@ use super::connection::{Backoff, Connection, Notifications, answer_within, open_
 use super::event::{Event, Events};
 use super::fair_share::{ClaimRequest, FairShare};
 use super::health::{Health, Part};
+use super::pace::More;
 use super::report::{Answer, OutcomeReports, UnreportedOutcome};
 use super::shutdown::Shutdown;
 use crate::address::Address;
@@ -43,7 +44,7 @@ pub(crate) struct Reply {
     pub(crate) retry_in: Duration,
     pub(crate) claimed: Vec<Claimed>,
     /// Whether more jobs may wait than the claim returned.
-    pub(crate) more: bool,
+    pub(crate) more: More,
     /// When the claim was sent: leases count from before it.
     pub(crate) sent: Option<Moment>,
     /// The server cannot be reached: nothing is sent for this long.
@@ -55,7 +56,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    fn take(&mut self, sent: Moment, claimed: Vec<Claimed>, more: bool) {
+    fn take(&mut self, sent: Moment, claimed: Vec<Claimed>, more: More) {
         self.sent = Some(sent);
         self.claimed = claimed;
         self.more = more;
@@ -334,11 +335,10 @@ fn number(count: usize) -> i32 {
 }
 
 /// Records what a claim returned, and returns whether more jobs may wait.
-fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got: usize) -> bool {
+fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got: usize) -> More {
     match fair_share {
         Some(fair_share) => fair_share.record(request, got),
-        // A claim may return fewer jobs than wait.
-        None => got > 0,
+        None => More::after(request.jobs, got),
     }
 }
 

@@ -24,7 +24,7 @@ use super::handler::attempt;
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
 use super::outcome::{JobError, Verdict, verdict_on};
-use super::pace::Pace;
+use super::pace::{More, Pace};
 use super::report::{Answer, UnreportedOutcome};
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
@@ -266,7 +266,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         if let Some(sent) = reply.sent {
             self.pace.claimed(reply.more, reply.claimed.len(), now);
-            let empty = reply.claimed.is_empty() && !reply.more;
+            let empty = reply.claimed.is_empty() && reply.more == More::No;
             if empty && self.setup.until_empty && self.is_quiet() {
                 self.summary.stopped = Stopped::Empty;
                 self.shutdown.drain();

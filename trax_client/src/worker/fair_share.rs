@@ -6,6 +6,8 @@
 //! more jobs than requested, one claim is for all of them, as without fair share, so that an idle
 //! worker sends no more claims than others.
 
+use super::pace::More;
+
 /// The most turns in a row that a task without jobs sits out.
 const LONGEST_PAUSE: u32 = 15;
 
@@ -65,16 +67,14 @@ impl FairShare {
         }
     }
 
-    /// Records that a claim returned `got` jobs, and returns whether another one should follow at
-    /// once.
-    pub(crate) fn record(&mut self, request: &ClaimRequest, got: usize) -> bool {
+    /// Records that a claim returned `got` jobs, and returns whether another one should follow.
+    pub(crate) fn record(&mut self, request: &ClaimRequest, got: usize) -> More {
         let short = got < request.jobs;
         if request.task.is_none() {
             for task in &mut self.tasks {
                 (task.short, task.sits_out, task.turns_left) = (short, 0, 0);
             }
-            // A claim may return fewer jobs than wait.
-            return got > 0;
+            return More::after(request.jobs, got);
         }
         let task = &mut self.tasks[self.at];
         task.short = short;
@@ -88,7 +88,7 @@ impl FairShare {
             self.at = (self.at + 1) % self.tasks.len();
             let next = &mut self.tasks[self.at];
             if next.turns_left == 0 {
-                return true;
+                return More::Likely;
             }
             next.turns_left -= 1;
         }
@@ -120,11 +120,11 @@ mod tests {
     fn while_more_waits_each_task_gets_an_equal_share_in_turn() {
         let mut share = three();
         assert_eq!(share.request(10), ALL);
-        assert!(share.record(&ALL, 10));
+        assert_eq!(share.record(&ALL, 10), More::Likely);
         for task in ["a", "b", "c", "a"] {
             let request = share.request(10);
             assert_eq!(request, turn(4, task));
-            assert!(share.record(&request, 4));
+            assert_eq!(share.record(&request, 4), More::Likely);
         }
     }
 
@@ -134,17 +134,12 @@ mod tests {
         share.record(&ALL, 10);
         for got in [3, 2, 1] {
             let request = share.request(10);
-            assert!(request.task.is_some() && share.record(&request, got));
+            assert!(request.task.is_some());
+            assert_eq!(share.record(&request, got), More::Likely);
         }
         assert_eq!(share.request(10), ALL);
-        assert!(
-            share.record(&ALL, 9),
-            "there may be more than a claim brings"
-        );
-        assert!(
-            !share.record(&ALL, 0),
-            "nothing is left: the worker is idle"
-        );
+        assert_eq!(share.record(&ALL, 9), More::Perhaps);
+        assert_eq!(share.record(&ALL, 0), More::No, "the worker is idle");
         assert_eq!(share.request(10), ALL);
     }
 
