@@ -1,6 +1,7 @@
 //! Real servers, real clients: a folder for each stage in `trax_pg/src/lib.rs`, for the command and
 //! for the client's worker and test kit; in `whole` what is about no stage alone.
 
+mod access_scope;
 mod audit;
 mod background;
 mod claim;
@@ -8,7 +9,7 @@ mod cleanup;
 mod command;
 mod cycle;
 mod dead_letter;
-mod detour;
+mod direct_write;
 mod due;
 mod group;
 mod instance;
@@ -20,7 +21,6 @@ mod metrics;
 mod new_job;
 mod outcome;
 mod progress;
-mod scope;
 mod server;
 mod testkit;
 mod token;

@@ -96,7 +96,7 @@ comment on function trax.enable_triggers() is
 -- What a restore writes into an adopted database makes a copy of it, before any of it can be seen.
 create trigger instance_restored
 before insert on trax.instance
-for each statement execute function trax.changed_by_hand();
+for each statement execute function trax.changed_manually();
 create trigger manifest_state_restored
 before insert on trax.manifest_state
-for each statement execute function trax.changed_by_hand();
+for each statement execute function trax.changed_manually();

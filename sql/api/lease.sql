@@ -43,19 +43,19 @@ as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
     'Records how far an attempt is: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
 
-create function trax.deadline_changed_by_hand()
+create function trax.deadline_changed_manually()
 returns trigger
 language c
 set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'trax_deadline_changed_by_hand';
-comment on function trax.deadline_changed_by_hand() is
+as 'MODULE_PATHNAME', 'trax_deadline_changed_manually';
+comment on function trax.deadline_changed_manually() is
     'Internal. Wakes the scheduler when a statement of a user changes the deadline of a lease.';
-create trigger lease_deadline_changed_by_hand
+create trigger lease_deadline_changed_manually
 after update of started_at, lease_expires_at, timeout_at on trax.lease
-for each statement execute function trax.deadline_changed_by_hand();
+for each statement execute function trax.deadline_changed_manually();
 
 -- Claims and heartbeats run no trigger, and our own statements move no deadline to an earlier time.
-create function trax.deadline_moved_by_hand()
+create function trax.deadline_moved_manually()
 returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -77,9 +77,9 @@ begin
     return new;
 end;
 $$;
-comment on function trax.deadline_moved_by_hand() is
+comment on function trax.deadline_moved_manually() is
     'Internal. Makes the reaper check at a deadline that a statement of a user moves to an earlier time, and take that as final.';
-create trigger lease_deadline_moved_by_hand
+create trigger lease_deadline_moved_manually
 before update of started_at, lease_expires_at, timeout_at on trax.lease
 for each row
 when (
@@ -87,4 +87,4 @@ when (
     or new.lease_expires_at < old.lease_expires_at
     or new.timeout_at < old.timeout_at
 )
-execute function trax.deadline_moved_by_hand();
+execute function trax.deadline_moved_manually();

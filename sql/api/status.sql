@@ -1,14 +1,14 @@
 -- Health and invariants.
 
-create function trax.detours()
+create function trax.direct_write_obstacles()
 returns table (
     relation text,
     reason text
 )
 language c stable parallel restricted
 set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'trax_detours';
-comment on function trax.detours() is
+as 'MODULE_PATHNAME', 'trax_direct_write_obstacles';
+comment on function trax.direct_write_obstacles() is
     'Internal. The tables whose rows are written by statements, and what needs them; none as the extension makes them.';
 
 create function trax.status()
@@ -183,7 +183,7 @@ select
         when count(*) > 0 then
             'It was added to these tables and is honoured; every job costs more as long as it is there.'
     end
-from trax.detours() d
+from trax.direct_write_obstacles() d
 union all
 select 'waiting, ready', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for is null limit 1000000) q

@@ -64,19 +64,19 @@ comment on function trax.limit_queue_time(bigint, interval) is
 
 -- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions
 -- and enqueueing run no statement.
-create function trax.changed_by_hand()
+create function trax.changed_manually()
 returns trigger
 language c
 set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'trax_changed_by_hand';
-comment on function trax.changed_by_hand() is
+as 'MODULE_PATHNAME', 'trax_changed_manually';
+comment on function trax.changed_manually() is
     'Internal. Discards what shared memory knows of the queue when a statement of a user changes it, and the adoption when a restore does.';
-create trigger work_queue_changed_by_hand
+create trigger work_queue_changed_manually
 before insert or update or delete or truncate on trax.work_queue
-for each statement execute function trax.changed_by_hand();
-create trigger lease_changed_by_hand
+for each statement execute function trax.changed_manually();
+create trigger lease_changed_manually
 before insert or update or delete or truncate on trax.lease
-for each statement execute function trax.changed_by_hand();
-create trigger manifest_group_changed_by_hand
+for each statement execute function trax.changed_manually();
+create trigger manifest_group_changed_manually
 before insert or update or delete or truncate on trax.manifest_group
-for each statement execute function trax.changed_by_hand();
+for each statement execute function trax.changed_manually();

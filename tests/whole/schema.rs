@@ -195,7 +195,7 @@ async fn the_library_knows_every_check_of_the_tables_it_writes_directly() {
     let (_db, s) = session().await;
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../trax_pg/src/server/table/detour.rs"
+        "/../trax_pg/src/server/table/direct_write.rs"
     );
     let source = std::fs::read_to_string(path).expect("the list can be read");
     let checks = "select c.conname from pg_constraint c
@@ -310,7 +310,7 @@ async fn the_hot_path_has_no_foreign_keys_and_no_row_triggers() {
     let (_db, s) = session().await;
     let sql = "select (select count(*) from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'trax'::regnamespace and t.tgtype & 1 = 1
                        -- For statements by hand that move a deadline to an earlier time.
-                       and t.tgname <> 'lease_deadline_moved_by_hand'),
+                       and t.tgname <> 'lease_deadline_moved_manually'),
                    (select count(*) from pg_constraint k where k.connamespace = 'trax'::regnamespace and k.contype = 'f'),
                    (select count(*) from pg_rewrite r join pg_class c on c.oid = r.ev_class
                     where c.relnamespace = 'trax'::regnamespace and c.relkind <> 'v')";

@@ -31,7 +31,7 @@ struct PendingChanges {
     /// Leases were granted beside the limit of the database.
     beside_limit: bool,
     /// A statement of a user has written to the queue, to leases or to groups.
-    by_hand: bool,
+    manual: bool,
 }
 
 thread_local! {
@@ -52,7 +52,7 @@ pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
     record(wake::WORK, |pending| {
         if !is_known {
-            pending.by_hand = true;
+            pending.manual = true;
             return;
         }
         let section = Section { lane, priority };
@@ -94,12 +94,12 @@ pub(crate) fn group_configured(group: &str) {
 
 /// Returns whether this transaction has configured groups, which no other session knows yet.
 pub(crate) fn has_configured() -> bool {
-    PENDING.with_borrow(|pending| pending.configured || pending.by_hand)
+    PENDING.with_borrow(|pending| pending.configured || pending.manual)
 }
 
 /// Whether this transaction has written to the queue, to leases or to groups by hand.
-pub(crate) fn has_written_by_hand() -> bool {
-    PENDING.with_borrow(|pending| pending.by_hand)
+pub(crate) fn has_written_manually() -> bool {
+    PENDING.with_borrow(|pending| pending.manual)
 }
 
 /// The first job of each section that this transaction has made claimable; nobody else knows of
@@ -135,14 +135,15 @@ pub(crate) fn granted_beside_limit() {
 pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
     PENDING.with_borrow(|pending| {
         let ended = pending.ended.unwrap_or(i64::MAX);
-        (!pending.by_hand).then_some(first.min(ended))
+        (!pending.manual).then_some(first.min(ended))
     })
 }
 
-/// Somebody changes the queue, leases or groups by hand: what is known of them is void.
-pub(crate) fn by_hand() {
+/// Records that a statement of a user changes the queue, leases or groups: what shared memory
+/// knows of them is void.
+pub(crate) fn manual_change() {
     taken();
-    record(wake::WORK, |pending| pending.by_hand = true);
+    record(wake::WORK, |pending| pending.manual = true);
 }
 
 /// The gate of a group.
@@ -157,7 +158,7 @@ fn group_hash(group: &str) -> u64 {
 /// Applies what this transaction has changed of groups, for its own claims.
 pub(crate) fn apply_own() {
     PENDING.with_borrow(|pending| {
-        if pending.by_hand {
+        if pending.manual {
             memory::open_gates();
         }
         open_gates(pending);
@@ -167,7 +168,7 @@ pub(crate) fn apply_own() {
 /// The transaction is about to commit: no count of what it changed may use a floor from before.
 pub(crate) fn committing() {
     PENDING.with_borrow(|pending| {
-        if pending.by_hand {
+        if pending.manual {
             memory::suspend_floors();
         }
         if pending.beside_limit {
@@ -179,7 +180,7 @@ pub(crate) fn committing() {
 /// The transaction has committed.
 pub(crate) fn committed() {
     let pending = PENDING.take();
-    if pending.by_hand {
+    if pending.manual {
         memory::forget();
     }
     memory::resume_floors();
@@ -191,7 +192,7 @@ pub(crate) fn committed() {
                 .map(|(&section, &job_id)| (section, job_id)),
         );
     }
-    if (pending.configured || pending.by_hand)
+    if (pending.configured || pending.manual)
         && let Some(bell) = memory::bell()
     {
         bell.configure();
@@ -205,8 +206,8 @@ pub(crate) fn prepared(name: u64) {
     open_gates(&pending);
     let rows = pending.claimable.iter();
     let claimable = prepared::claimable(rows.map(|(&section, &job_id)| (section, job_id)));
-    let claimable = claimable.filter(|_| !pending.by_hand);
-    prepared::remember(name, claimable, pending.configured || pending.by_hand);
+    let claimable = claimable.filter(|_| !pending.manual);
+    prepared::remember(name, claimable, pending.configured || pending.manual);
 }
 
 /// What prepared transactions that have ended did counts from now on. Returns the hashes of the

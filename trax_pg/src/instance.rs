@@ -219,9 +219,9 @@ fn relation(name: &CStr) -> pg_sys::Oid {
     }
 }
 
-/// Rows of the queue or of manifests are written by hand. What a restore writes into an adopted
-/// database makes a copy of that.
-pub(crate) fn restored_by_hand() -> Result<()> {
+/// Makes this database a copy when a restore inserts rows of the queue or of manifests into it,
+/// although it is adopted.
+pub(crate) fn disown_if_restoring() -> Result<()> {
     spi::connected_anyhow(|spi| {
         if spi.query(InstanceLoading).one() {
             spi.execute(InstanceDisown);

@@ -33,16 +33,17 @@ mod work_queue;
 mod manifest_state;
 mod worker_registry;
 
-mod by_hand;
+mod manual_change;
+
 mod end_of_transaction;
 mod instance;
 mod prepared;
 
+mod access_scope;
 mod audit;
 mod changes;
-mod detour;
+mod direct_write;
 mod metrics;
-mod scope;
 mod snapshot;
 mod wake;
 

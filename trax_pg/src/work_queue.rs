@@ -9,13 +9,13 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
+use crate::access_scope;
+use crate::access_scope::Scope;
 use crate::audit;
 use crate::audit::Kind;
 use crate::changes::Claimable;
 use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, Waiting};
 use crate::error::{Error, Result};
-use crate::scope;
-use crate::scope::Scope;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
@@ -64,7 +64,7 @@ sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
         };
         check_size("input", input)?;
         let id = spi::connected(|spi| {
-            let scope = scope::of_caller(spi, caller);
+            let scope = access_scope::of_caller(spi, caller);
             Ok(enqueue_within(spi, &scope, &job, &[Some(input)])?[0])
         })?;
         Ok(call.value(id))
@@ -87,7 +87,7 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
         let mut rows = call.rows();
         if !inputs.is_empty() {
             let ids = spi::connected(|spi| {
-                let scope = scope::of_caller(spi, caller);
+                let scope = access_scope::of_caller(spi, caller);
                 enqueue_within(spi, &scope, &job, &inputs)
             })?;
             for id in ids {
@@ -103,7 +103,7 @@ sql_function!(trax_run_now, pg_finfo_trax_run_now, |call| {
         let job_id = call.required::<i64>(0, "job_id")?;
         let place = spi::connected(|spi| {
             let place = hasten(spi, job_id, Timestamp::now());
-            scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
             Ok(place)
         })?;
         Ok(call.value(place))
@@ -124,7 +124,7 @@ sql_function!(
                     now: arg(Timestamp::now()),
                     micros: limit.and_then(arg),
                 }) > 0;
-                scope::of_caller(spi, caller).require_job(spi, job_id)?;
+                access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
                 Ok(limited)
             })?;
             Ok(call.value(limited))

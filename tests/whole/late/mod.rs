@@ -5,7 +5,7 @@
 
 mod changed;
 mod commit;
-mod hand;
+mod manual_change;
 mod order;
 mod restart;
 

@@ -23,13 +23,13 @@ mod pick;
 mod scan;
 mod wait;
 
+use crate::access_scope;
+use crate::access_scope::Scope;
 use crate::columns::Waiting;
 use crate::error::Result;
 use crate::lease::Held;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, group};
-use crate::scope;
-use crate::scope::Scope;
 use crate::server::backend::session_name;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
@@ -65,7 +65,7 @@ sql_function!(trax_waiting_tasks, pg_finfo_trax_waiting_tasks, |call| {
         let groups = call.optional_names(0, "groups")?;
         let mut rows = call.rows();
         let mut tasks: Vec<String> = spi::connected(|spi| {
-            let scope = scope::of_caller(spi, caller);
+            let scope = access_scope::of_caller(spi, caller);
             let lanes = spi.query(WaitingTasks {
                 groups: groups.and_then(arg),
             });
@@ -184,7 +184,7 @@ impl Request {
 
     /// Leaves out what the caller may not claim; names that leave nothing of it are a mistake.
     fn narrow(&mut self, spi: &Spi, caller: Caller) -> Result<()> {
-        self.scope = scope::of_caller(spi, caller);
+        self.scope = access_scope::of_caller(spi, caller);
         self.scope
             .require_filter(self.tasks.as_deref(), self.groups.as_deref())
     }

@@ -100,7 +100,7 @@ impl Queue {
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
         // What is known is read before the snapshot is taken, so that findings can be distinguished
         // from news.
-        let state = memory::lanes().filter(|_| !changes::has_written_by_hand());
+        let state = memory::lanes().filter(|_| !changes::has_written_manually());
         let own = changes::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
         let index = Index::open(&table, c"work_queue_ready");

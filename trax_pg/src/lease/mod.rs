@@ -88,8 +88,8 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
 // Our own statements keep `reap_at` right themselves; a row that is changed by hand has a trigger
 // for that.
 sql_function!(
-    trax_deadline_changed_by_hand,
-    pg_finfo_trax_deadline_changed_by_hand,
+    trax_deadline_changed_manually,
+    pg_finfo_trax_deadline_changed_manually,
     |_call| {
         if !spi::is_ours() {
             wake::mark(wake::DUE);

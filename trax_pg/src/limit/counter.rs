@@ -52,7 +52,7 @@ impl Counter {
         limit: i64,
     ) -> Held {
         // What this transaction has written by hand no floor of others knows.
-        let mut known = if changes::has_written_by_hand() {
+        let mut known = if changes::has_written_manually() {
             Known::NOTHING
         } else {
             floor.known()

@@ -13,6 +13,8 @@ pub(crate) mod far_ahead;
 mod preview;
 pub(crate) mod zone_update;
 
+use crate::access_scope;
+use crate::access_scope::Scope;
 use crate::audit;
 use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
@@ -20,8 +22,6 @@ use crate::error::{Error, Result};
 use crate::manifest_state;
 use crate::manifest_state::dependency;
 use crate::manifest_state::{NextRun, ParkedOn};
-use crate::scope;
-use crate::scope::Scope;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
@@ -95,7 +95,7 @@ sql_function!(trax_trigger, pg_finfo_trax_trigger, |call| {
         input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
         let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
         let id = spi::connected(|spi| {
-            let scope = scope::of_caller(spi, caller);
+            let scope = access_scope::of_caller(spi, caller);
             trigger(spi, &scope, &name, input, delay, Timestamp::now())
         })?;
         Ok(call.value(id))
@@ -114,7 +114,7 @@ sql_function!(trax_activate, pg_finfo_trax_activate, |call| {
         let input = call.datum(1);
         input.map_or(Ok(()), |input| work_queue::check_size("input", input))?;
         let id = spi::connected(|spi| {
-            let scope = scope::of_caller(spi, caller);
+            let scope = access_scope::of_caller(spi, caller);
             activate(spi, &scope, &name, input, Timestamp::now())
         })?;
         Ok(call.value(id))

@@ -14,8 +14,8 @@
 
 mod wrapper;
 
+use crate::access_scope::Scope;
 use crate::error::{Error, Result};
-use crate::scope::Scope;
 use crate::server::call::Call;
 use crate::server::clock::Timestamp;
 use crate::server::rights::with_rights_of;

@@ -1,9 +1,9 @@
 //! The foreign-data wrapper: what the server calls for `trax.new_job`.
 
 use super::{COLUMNS, Gathered};
+use crate::access_scope;
+use crate::access_scope::Object;
 use crate::error::{Error, Result};
-use crate::scope;
-use crate::scope::Object;
 use crate::server::call::sql_function;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
@@ -112,7 +112,7 @@ unsafe fn begin(
         let user = checked_as(statement, target);
         let object = Object::Table((*relation).rd_id);
         let scope = with_rights_of(owner, || {
-            spi::connected(|spi| Ok(scope::of(spi, user, object)))
+            spi::connected(|spi| Ok(access_scope::of(spi, user, object)))
         })?;
         let gathered = Gathered::new(owner, scope, batch);
         let gathered = PgMemoryContexts::For(memory).leak_and_drop_on_delete(gathered);

@@ -2,6 +2,7 @@
 
 use super::ending::Ending;
 use super::{GivenUp, end, given_up};
+use crate::access_scope;
 use crate::audit;
 use crate::columns::Outcome;
 use crate::error::cut;
@@ -10,7 +11,6 @@ use crate::lease;
 use crate::lease::Overdue;
 use crate::metrics;
 use crate::metrics::Stale;
-use crate::scope;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
@@ -67,7 +67,7 @@ sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
         let job_id = call.required::<i64>(0, "job_id")?;
         let outcome = spi::connected(|spi| {
             let outcome = cancel(spi, job_id, Timestamp::now());
-            scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
             if matches!(outcome, "cancelled" | "requested") {
                 let name = job_id.to_string();
                 audit::record(spi, "cancel", audit::Kind::Job, &name, Some(outcome));

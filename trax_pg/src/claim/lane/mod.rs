@@ -20,10 +20,10 @@ mod order;
 
 use super::Request;
 use super::scan::ClaimOrder;
+use crate::access_scope::Scope;
 use crate::changes;
 use crate::memory;
 use crate::memory::{Gate, LanesState, Section};
-use crate::scope::Scope;
 use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, row, statement};
 use std::cell::{Cell, RefCell};

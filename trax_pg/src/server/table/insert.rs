@@ -1,7 +1,7 @@
 //! Adding: many rows at once, into a table and its indexes.
 
 use super::Table;
-use super::detour;
+use super::direct_write;
 use super::known::Constraints;
 use crate::error::Error;
 use crate::server::spi;
@@ -48,7 +48,7 @@ impl<'table> Inserter<'table> {
                 shape: pg_sys::CreateTupleDescCopy((*table.relation).rd_att),
                 slots: Vec::new(),
                 filled: 0,
-                constraints: detour::constraints(table.relation),
+                constraints: direct_write::constraints(table.relation),
             }
         }
     }

@@ -9,12 +9,13 @@
 //! Holds: everything goes through the access methods, so that indexes (those of an administrator
 //! too), TOAST, serializable reads, logical decoding and statistics of the tables see what they
 //! would see of a statement. Our own check constraints are not evaluated: who adds a row answers
-//! for them, and the tests do with constraints in force; those of others are. What only a statement
-//! honours ([`detour`]: triggers, rules, row security, added columns) makes a statement of each
-//! row, so that tools that copy a table by triggers, as pg_repack does, miss none. Whatever is open
-//! belongs to the resource owner of the transaction, so that an error on the way leaks nothing.
+//! for them, and the tests do with constraints in force; those of others are. Where something asks
+//! for a statement ([`direct_write`]: triggers, rules, row security, added columns), each row is
+//! written by one, so that tools that copy a table by triggers, as pg_repack does, miss none.
+//! Whatever is open belongs to the resource owner of the transaction, so that an error on the way
+//! leaks nothing.
 
-mod detour;
+mod direct_write;
 mod insert;
 mod known;
 mod partition;
@@ -23,7 +24,7 @@ mod update;
 
 use crate::error::Error;
 use crate::server::spi;
-pub(crate) use detour::{detour_of, history_detour};
+pub(crate) use direct_write::{history_obstacle, obstacle_of};
 pub(crate) use insert::Inserter;
 use known::relation_oid;
 use pgrx::{direct_function_call, pg_sys};
@@ -105,10 +106,10 @@ impl Table {
         name: &'static CStr,
         columns: &'static [&'static CStr],
     ) -> Self {
-        if let Err(found) = detour::has_columns(relation, columns) {
+        if let Err(found) = direct_write::has_columns(relation, columns) {
             refuse(name, &found);
         }
-        let is_direct = detour::is_direct(relation, columns);
+        let is_direct = direct_write::is_direct(relation, columns);
         Self {
             relation,
             name,

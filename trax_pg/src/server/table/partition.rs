@@ -2,7 +2,7 @@
 //! a time.
 
 use super::Table;
-use super::detour;
+use super::direct_write;
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -27,7 +27,7 @@ impl Table {
             // Waiting for the lock may have been waiting for another one to be attached. From now
             // on none can be: that takes the default partition's lock.
             if route(self.relation, time) == Some(oid) {
-                if why_not_direct(relation, self.columns).is_none() {
+                if obstacle(relation, self.columns).is_none() {
                     return Some(Table {
                         relation,
                         name: self.name,
@@ -50,20 +50,20 @@ fn close(relation: pg_sys::Relation) {
     unsafe { pg_sys::relation_close(relation, pg_sys::NoLock as i32) }
 }
 
-/// What makes statements of the rows of an open partition.
-pub(super) fn why_not_direct(partition: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
+/// Returns what keeps rows of an open partition from being written directly.
+pub(super) fn obstacle(partition: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
     // SAFETY: an open relation.
     let class = unsafe { &*(*partition).rd_rel };
     if class.relkind as u8 != pg_sys::RELKIND_RELATION || !class.relispartition {
         return Some("a partition that is no plain table".to_owned());
     }
-    if detour::has_columns(partition, columns).is_err() {
+    if direct_write::has_columns(partition, columns).is_err() {
         return Some("a partition whose columns have another order".to_owned());
     }
-    if detour::is_direct(partition, columns) {
+    if direct_write::is_direct(partition, columns) {
         return None;
     }
-    detour::detour(partition, columns)
+    direct_write::obstacle(partition, columns)
 }
 
 /// The partition for rows of this time, the default one included; `None` where the server must

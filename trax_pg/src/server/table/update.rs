@@ -1,6 +1,6 @@
 //! Changing: a row at a time, in place where no index knows what changes.
 
-use super::detour;
+use super::direct_write;
 use super::insert::insert_into_indexes;
 use super::{Table, Taken, View};
 use crate::server::spi;
@@ -33,7 +33,8 @@ impl<'table> Updater<'table> {
                     &raw const pg_sys::TTSOpsHeapTuple,
                 ),
                 locked: table.slot(),
-                is_direct: table.is_direct && !detour::constraints(table.relation).checks_of_others,
+                is_direct: table.is_direct
+                    && !direct_write::constraints(table.relation).checks_of_others,
                 indexes: None,
             }
         }

@@ -1,4 +1,7 @@
-//! Statements by hand on the tables that are written without statements: a trigger hears of them.
+//! Manual changes: statements of users on tables that trax writes without statements.
+//!
+//! A statement trigger on those tables calls this, so that shared memory forgets what it knew of
+//! the rows.
 
 use crate::server::call::sql_function;
 use crate::server::spi;
@@ -6,14 +9,14 @@ use crate::{changes, instance};
 use pgrx::pg_sys;
 
 sql_function!(
-    trax_changed_by_hand,
-    pg_finfo_trax_changed_by_hand,
+    trax_changed_manually,
+    pg_finfo_trax_changed_manually,
     |call| {
         if !spi::is_ours() {
-            changes::by_hand();
+            changes::manual_change();
             // A restore copies rows in; it changes and deletes none.
             if call.is_trigger_of_insert() {
-                instance::restored_by_hand()?;
+                instance::disown_if_restoring()?;
             }
         }
         Ok(pg_sys::Datum::from(0))

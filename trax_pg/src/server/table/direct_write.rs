@@ -1,9 +1,9 @@
-//! Detours: why rows of a table are written by statements.
+//! Direct writes: whether the rows of a table may be written without statements.
 //!
-//! Writing directly honours what the access methods do: indexes, unique and exclusion constraints
+//! A direct write honours what the access methods do: indexes, unique and exclusion constraints
 //! at once, TOAST, another access method or tablespace. Not null and check constraints of others
-//! the inserter evaluates. All else that an administrator may have added is the executor's doing,
-//! and needs a statement.
+//! are evaluated by the inserter. Everything else that an administrator may have added is run by
+//! the executor only: it is an *obstacle*, and the rows of that table are written by statements.
 
 use super::Table;
 use super::known;
@@ -15,10 +15,10 @@ use std::rc::Rc;
 
 /// Our own triggers, all for statements by hand: they are right not to fire.
 const OUR_TRIGGERS: [&CStr; 4] = [
-    c"work_queue_changed_by_hand",
-    c"lease_changed_by_hand",
-    c"lease_deadline_changed_by_hand",
-    c"lease_deadline_moved_by_hand",
+    c"work_queue_changed_manually",
+    c"lease_changed_manually",
+    c"lease_deadline_changed_manually",
+    c"lease_deadline_moved_manually",
 ];
 
 /// Our own check constraints, which whoever adds a row answers for.
@@ -45,12 +45,12 @@ const OUR_CHECKS: [&CStr; 20] = [
     c"run_attempt_not_negative",
 ];
 
-/// Whether the rows of an open relation with these columns are written without statements.
+/// Returns whether the rows of an open relation with these columns are written without statements.
 pub(super) fn is_direct(relation: pg_sys::Relation, columns: &[&CStr]) -> bool {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
     known::is_direct(oid) || {
-        let is_direct = detour(relation, columns).is_none();
+        let is_direct = obstacle(relation, columns).is_none();
         if is_direct {
             known::keep_direct(oid);
         }
@@ -58,7 +58,7 @@ pub(super) fn is_direct(relation: pg_sys::Relation, columns: &[&CStr]) -> bool {
     }
 }
 
-/// Whether the first columns are these, of the types that we know; else what is wrong.
+/// Checks that the first columns are these, of the types that we know; else returns what is wrong.
 pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Result<(), String> {
     // SAFETY: an open relation; its descriptor has as many attributes as it says.
     unsafe {
@@ -84,7 +84,7 @@ pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Resu
     Ok(())
 }
 
-/// The type of a column: one name has one type in all the tables that every job goes through.
+/// Returns the type of a column: one name has one type in all the tables that every job goes through.
 fn type_of(column: &CStr) -> pg_sys::Oid {
     match column.to_bytes() {
         b"job_id" | b"lane_id" | b"manifest_id" => pg_sys::INT8OID,
@@ -102,8 +102,9 @@ fn type_of(column: &CStr) -> pg_sys::Oid {
     }
 }
 
-/// What makes statements of the rows of an open relation whose first columns are known.
-pub(super) fn detour(relation: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
+/// Returns what keeps rows of an open relation, whose first columns are known, from being written
+/// directly.
+pub(super) fn obstacle(relation: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
     // SAFETY: an open relation; descriptor, triggers and rules have as many entries as they say.
     unsafe {
         let class = &*(*relation).rd_rel;
@@ -150,7 +151,7 @@ unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc) -> Option<Stri
     }
 }
 
-/// What rows of an open relation must meet that whoever adds them does not answer for.
+/// Returns what rows of an open relation must meet that whoever adds them does not answer for.
 pub(super) fn constraints(relation: pg_sys::Relation) -> Rc<Constraints> {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
@@ -186,9 +187,9 @@ fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
     }
 }
 
-/// Why rows of `trax.<name>` are written by statements, if they are; for a table that may only be
-/// read, too.
-pub(crate) fn detour_of(name: &'static CStr, columns: &[&CStr]) -> Option<String> {
+/// Returns why rows of `trax.<name>` are written by statements, if they are. The caller needs no
+/// right to write to the table.
+pub(crate) fn obstacle_of(name: &'static CStr, columns: &[&CStr]) -> Option<String> {
     let oid = relation_oid(name);
     let lock = pg_sys::AccessShareLock as i32;
     // SAFETY: closed before it returns; null when it is gone.
@@ -197,19 +198,19 @@ pub(crate) fn detour_of(name: &'static CStr, columns: &[&CStr]) -> Option<String
         if relation.is_null() {
             return None;
         }
-        let found = detour(relation, columns);
+        let found = obstacle(relation, columns);
         pg_sys::relation_close(relation, lock);
         found
     }
 }
 
-/// The same for `trax.<name>`, which is partitioned by time, and the partition of one time.
-pub(crate) fn history_detour(
+/// Returns the same for `trax.<name>`, which is partitioned by time, and its partition of one time.
+pub(crate) fn history_obstacle(
     name: &'static CStr,
     columns: &'static [&'static CStr],
     time: i64,
 ) -> Option<String> {
-    detour_of(name, columns).or_else(|| {
+    obstacle_of(name, columns).or_else(|| {
         let oid = relation_oid(name);
         let lock = pg_sys::AccessShareLock as i32;
         // SAFETY: as above.
@@ -225,7 +226,7 @@ pub(crate) fn history_detour(
                     if partition.is_null() {
                         None
                     } else {
-                        let found = super::partition::why_not_direct(partition, columns);
+                        let found = super::partition::obstacle(partition, columns);
                         pg_sys::relation_close(partition, lock);
                         found
                     }
@@ -238,7 +239,7 @@ pub(crate) fn history_detour(
 }
 
 impl Table {
-    /// Whether rows are added to it directly: it has rows of its own, and nothing needs a
+    /// Returns whether rows are added to it directly: it stores rows itself, and nothing needs a
     /// statement.
     pub(super) fn is_insertable(&self) -> bool {
         // SAFETY: an open relation.

@@ -1,4 +1,4 @@
-//! Scopes: the tasks and groups that a role may queue jobs of, or claim.
+//! Access scopes: the tasks and groups that a role may queue jobs of, or claim.
 //!
 //! Words: a role is *limited* when `trax.grant_access` named tasks or groups; its *scope* is what
 //! it named, a row of `trax.access_scope`. The mark of a limited role is that it may execute
@@ -35,9 +35,9 @@ row! {
         group_name: String,
     }
 }
-statement!(ScopeAny, "scope/any.sql" -> bool);
-statement!(ScopeOf, "scope/of.sql", { role: OIDOID, function: OIDOID, table: OIDOID } -> Right);
-statement!(ScopeJob, "scope/job.sql", { job_id: INT8OID } -> JobNames);
+statement!(AccessScopeAny, "access_scope/any.sql" -> bool);
+statement!(AccessScopeOf, "access_scope/of.sql", { role: OIDOID, function: OIDOID, table: OIDOID } -> Right);
+statement!(AccessScopeJob, "access_scope/job.sql", { job_id: INT8OID } -> JobNames);
 
 /// Names of a scope that an error lists.
 const NAMES_SHOWN: usize = 10;
@@ -98,7 +98,7 @@ impl Scope {
             return Ok(());
         }
         match spi
-            .query(ScopeJob {
+            .query(AccessScopeJob {
                 job_id: arg(job_id),
             })
             .first()
@@ -292,7 +292,7 @@ pub(crate) fn of_caller(spi: &Spi, caller: Caller) -> Scope {
 pub(crate) fn of(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
     let is_any_limited = known(|known| known.is_any_limited).unwrap_or_else(|| {
         let changes = rights::changes();
-        let any = spi.query_latest(ScopeAny).one();
+        let any = spi.query_latest(AccessScopeAny).one();
         keep(changes, |known| known.is_any_limited = Some(any));
         any
     });
@@ -322,7 +322,7 @@ fn read(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
         Object::Function(oid) => (arg(oid), None),
         Object::Table(oid) => (None, arg(oid)),
     };
-    let rows = spi.query_latest(ScopeOf {
+    let rows = spi.query_latest(AccessScopeOf {
         role: arg(user),
         function,
         table,

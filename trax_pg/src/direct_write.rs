@@ -1,0 +1,29 @@
+//! Direct writes: reports for `trax.status()` which of the tables that every job goes through are
+//! written by statements instead, and why.
+
+use crate::columns::Leased;
+use crate::columns::Run;
+use crate::columns::Waiting;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::spi::arg;
+use crate::server::table::{history_obstacle, obstacle_of};
+
+sql_function!(
+    trax_direct_write_obstacles,
+    pg_finfo_trax_direct_write_obstacles,
+    |call| {
+        let mut rows = call.rows();
+        let now = Timestamp::now().0;
+        for (table, reason) in [
+            ("trax.work_queue", obstacle_of(Waiting::TABLE, Waiting::ALL)),
+            ("trax.lease", obstacle_of(Leased::TABLE, Leased::ALL)),
+            ("trax.run", history_obstacle(Run::TABLE, Run::ALL, now)),
+        ] {
+            if let Some(reason) = reason {
+                rows.push(&[arg(table), arg(reason)]);
+            }
+        }
+        Ok(rows.end())
+    }
+);
