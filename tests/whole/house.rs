@@ -1,5 +1,5 @@
 //! The shape of the source: which way modules call each other, how long a file is, how wide a
-//! comment, where a test lies.
+//! comment, where a test lies, what each unsafe block relies on.
 //!
 //! Words: an *import* is a module that another names, in a `use` line or in place; it runs *up*
 //! when the module that it names stands before its own in `lib.rs`. A *circle* is a set of modules
@@ -275,6 +275,46 @@ fn a_test_lies_in_the_folder_of_the_stage_that_it_is_about() {
             path.display()
         );
     }
+}
+
+/// Lines that open an unsafe block, or implement an unsafe trait, without a SAFETY comment in the
+/// two lines above.
+fn unsafe_without_reason(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_unsafe = |line: &str| {
+        let code = line.split("//").next().unwrap_or(line);
+        [" {", " impl"]
+            .iter()
+            .any(|end| code.contains(&format!("unsafe{end}")))
+    };
+    let has_reason = |at: usize| {
+        let above = &lines[at.saturating_sub(2)..at];
+        above.iter().any(|line| line.contains("// SAFETY: "))
+    };
+    (0..lines.len())
+        .filter(|&at| is_unsafe(lines[at]) && !has_reason(at))
+        .map(|at| at + 1)
+        .collect()
+}
+
+#[test]
+fn every_unsafe_block_says_what_it_relies_on() {
+    let mut found = Vec::new();
+    for folder in ["trax_pg", "trax_client", "tests", "fuzz"] {
+        files(&root().join(folder), "rs", &mut found);
+    }
+    let wrong: Vec<String> = found
+        .iter()
+        .flat_map(|path| {
+            let lines = unsafe_without_reason(&read(path)).into_iter();
+            lines.map(move |line| format!("{}:{line}", path.display()))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "no SAFETY line: {}", wrong.join("\n"));
+    let text =
+        "// SAFETY: a.\nunsafe_x(UNSAFE {\nlet b = UNSAFE { c };\n\nUNSAFE impl Send for D {}";
+    let text = text.replace("UNSAFE", "unsafe");
+    assert_eq!(unsafe_without_reason(&text), [5]);
 }
 
 #[test]

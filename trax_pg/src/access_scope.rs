@@ -219,17 +219,13 @@ fn argument(name: &str, names: Option<Vec<String>>) -> String {
 }
 
 fn literal(text: &str) -> String {
-    quoted(text, |text| unsafe {
-        // SAFETY: takes a C string and gives a new one.
-        pg_sys::quote_literal_cstr(text)
-    })
+    // SAFETY: takes a C string and returns a new one.
+    quoted(text, |text| unsafe { pg_sys::quote_literal_cstr(text) })
 }
 
 fn identifier(name: &str) -> String {
-    quoted(name, |name| unsafe {
-        // SAFETY: takes a C string and gives it, or a new one.
-        pg_sys::quote_identifier(name)
-    })
+    // SAFETY: takes a C string and returns it, or a new one.
+    quoted(name, |name| unsafe { pg_sys::quote_identifier(name) })
 }
 
 fn quoted(

@@ -57,9 +57,8 @@ impl<'table> Updater<'table> {
             nulls[index] = value.is_none();
             values[index] = value.unwrap_or(pg_sys::Datum::from(0));
         }
-        // SAFETY: the tid is that of a row of this table, and the columns are its own. The row is
-        // locked before it is changed: the change itself would wait, and has no way of its own not
-        // to.
+        // The row is locked before it is changed, because the change itself could only wait.
+        // SAFETY: the tid is that of a row of this table, and the columns are its own.
         unsafe {
             let relation = self.table.relation;
             let command = pg_sys::GetCurrentCommandId(true);
