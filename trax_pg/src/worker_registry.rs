@@ -9,10 +9,8 @@ use crate::server::clock::Timestamp;
 use crate::server::hash::name_hash;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi::{Spi, arg, statement};
-use pgrx::{
-    JsonB, PgSubXactCallbackEvent, PgXactCallbackEvent, register_subxact_callback,
-    register_xact_callback,
-};
+use crate::server::transaction;
+use pgrx::JsonB;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// How often a session refreshes the row of its worker, in microseconds.
@@ -44,9 +42,7 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     }
     NOTED.store(hash, Ordering::Relaxed);
     NOTED_AT.store(now.0, Ordering::Relaxed);
-    register_xact_callback(PgXactCallbackEvent::Abort, forget_noted);
-    register_xact_callback(PgXactCallbackEvent::Prepare, forget_noted);
-    register_subxact_callback(PgSubXactCallbackEvent::AbortSub, |_, _| forget_noted());
+    transaction::unless_committed(forget_noted);
     spi.execute(WorkerSeen {
         name: arg(worker),
         now: arg(now),

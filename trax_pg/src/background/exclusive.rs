@@ -7,9 +7,9 @@
 
 use crate::server::backend::my_pid;
 use crate::server::latch;
+use crate::server::transaction;
 use crate::{memory, prepared};
 use pgrx::prelude::*;
-use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::{CStr, c_char};
 use std::time::{Duration, Instant};
 
@@ -100,9 +100,7 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
         return;
     };
     // Even when nothing is closed: the launcher sees a new, renamed or reopened database at once.
-    register_xact_callback(PgXactCallbackEvent::Commit, release);
-    register_xact_callback(PgXactCallbackEvent::Abort, release);
-    register_xact_callback(PgXactCallbackEvent::Prepare, release);
+    transaction::at_end(release);
     let Some(name) = subject.exclusive else {
         return;
     };

@@ -6,9 +6,9 @@ use crate::server::backend::my_database;
 use crate::server::call::sql_function;
 use crate::server::latch;
 use crate::server::lock::Lock;
+use crate::server::transaction;
 use crate::{memory, setting};
 use pgrx::prelude::*;
-use pgrx::{PgXactCallbackEvent, register_xact_callback};
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,7 @@ sql_function!(trax_installed, pg_finfo_trax_installed, |call| {
 /// `trax.installed()`: when this transaction commits, the launcher looks at this database again.
 fn installed() {
     if memory::available() {
-        let database = my_database();
-        register_xact_callback(PgXactCallbackEvent::Commit, move || memory::poke(database));
+        transaction::after_commit(|| memory::poke(my_database()));
     }
 }
 

@@ -1,9 +1,15 @@
-//! The end of a transaction: one registration of the server's callbacks, for all of ours.
+//! The end of a transaction, and what is called then.
 //!
-//! Enters: whoever needs to know asks to [`hear`] of the end. Leaves: `end_of_transaction` is
-//! called, in the session whose transaction it is. Holds: after a commit nothing may fail any more.
+//! What enqueueing and claiming need is called at every end of a session that asked to [`listen`]:
+//! registered once a session, in the order that `end_of_transaction` lists. Rare statements
+//! register a callback for their own transaction only ([`at_end`], [`after_commit`],
+//! [`unless_committed`]): pgrx keeps those in lists that it allocates for each transaction.
+//! Holds: after a commit nothing may fail any more.
 
-use pgrx::{pg_guard, pg_sys};
+use pgrx::{
+    PgSubXactCallbackEvent, PgXactCallbackEvent, pg_guard, pg_sys, register_subxact_callback,
+    register_xact_callback,
+};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,12 +29,12 @@ pub(crate) enum End {
 static LISTENER: OnceLock<fn(End)> = OnceLock::new();
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Names what is called at each end; once, when the library is loaded.
+/// Sets what is called at each end; once, when the library is loaded.
 pub(crate) fn listener(listener: fn(End)) {
     LISTENER.get_or_init(|| listener);
 }
 
-/// Asks to hear of the end of this session's transactions, from this one on.
+/// Has the listener called at the end of each transaction of this session, from this one on.
 pub(crate) fn listen() {
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callbacks live as long as the library, which is never unloaded.
@@ -37,6 +43,26 @@ pub(crate) fn listen() {
             pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
         }
     }
+}
+
+/// Calls `action` when this transaction ends here: committed, undone or prepared.
+pub(crate) fn at_end(action: fn()) {
+    register_xact_callback(PgXactCallbackEvent::Commit, action);
+    register_xact_callback(PgXactCallbackEvent::Abort, action);
+    register_xact_callback(PgXactCallbackEvent::Prepare, action);
+}
+
+/// Calls `action` when this transaction has committed.
+pub(crate) fn after_commit(action: fn()) {
+    register_xact_callback(PgXactCallbackEvent::Commit, action);
+}
+
+/// Calls `action` when what this transaction did is undone, or may be: it or a part of it is
+/// undone, or it is prepared.
+pub(crate) fn unless_committed(action: fn()) {
+    register_xact_callback(PgXactCallbackEvent::Abort, action);
+    register_xact_callback(PgXactCallbackEvent::Prepare, action);
+    register_subxact_callback(PgSubXactCallbackEvent::AbortSub, move |_, _| action());
 }
 
 fn notify(end: End) {
