@@ -123,18 +123,23 @@ async fn allow_runs_up_to_max_concurrency_at_once() {
     s.assert_healthy().await;
 }
 
-#[tokio::test]
-async fn allow_goes_on_as_soon_as_the_entry_that_waited_is_claimed() {
-    let (_db, s) = session().await;
-    let hourly = Hourly::of(&s).await;
+/// A manifest that allows overlap and is due again, but whose first entry still waits.
+async fn parked_on_a_waiting_entry(s: &Session) {
+    let hourly = Hourly::of(s).await;
     s.get(&format!(
         "select trax.schedule('m', 'm', {}, misfire_threshold => '1 day', overlap => 'allow', max_concurrency => 3)",
         hourly.cron()
     ))
     .await;
-    due_since(&s, "m", &hourly.ago(5)).await;
+    due_since(s, "m", &hourly.ago(5)).await;
     assert_eq!(s.tick("queue_due").await, 1);
     assert_eq!(s.tick("queue_due").await, 0);
+}
+
+#[tokio::test]
+async fn allow_goes_on_as_soon_as_the_entry_that_waited_is_claimed() {
+    let (_db, s) = session().await;
+    parked_on_a_waiting_entry(&s).await;
     assert_eq!(state(&s, "m").await, "queued|f");
     s.claim_one("").await;
     assert_eq!(
@@ -148,15 +153,7 @@ async fn allow_goes_on_as_soon_as_the_entry_that_waited_is_claimed() {
 #[tokio::test]
 async fn allow_goes_on_under_a_new_name_when_the_entry_that_waited_is_claimed() {
     let (_db, s) = session().await;
-    let hourly = Hourly::of(&s).await;
-    s.get(&format!(
-        "select trax.schedule('m', 'm', {}, misfire_threshold => '1 day', overlap => 'allow', max_concurrency => 3)",
-        hourly.cron()
-    ))
-    .await;
-    due_since(&s, "m", &hourly.ago(5)).await;
-    assert_eq!(s.tick("queue_due").await, 1);
-    assert_eq!(s.tick("queue_due").await, 0);
+    parked_on_a_waiting_entry(&s).await;
     s.get("update trax.manifest set name = 'n'").await;
     s.claim_one("").await;
     assert_eq!(s.tick("queue_due").await, 1, "it is the same manifest");

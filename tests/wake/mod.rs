@@ -4,6 +4,7 @@ use harness::scheduler::{connect, execute, scheduler_of, scheduling};
 use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
+use trax_client::testkit::Server;
 
 /// Claims until nothing is left, so that only new work ends a wait.
 async fn claim_all(client: &Client) {
@@ -40,12 +41,18 @@ async fn pid(client: &Client) -> i32 {
     row.expect("a backend has a process id").get(0)
 }
 
-#[tokio::test]
-async fn a_waiter_is_woken_by_a_commit_and_holds_no_snapshot() {
+/// A scheduling server, a session that has found nothing left to claim, and one that enqueues.
+async fn waiter_and_producer() -> (Server, Client, Client) {
     let server = scheduling().start().expect("a server starts");
     let database = server.database("waits").await.expect("a database is made");
     let (waiter, producer) = (connect(&database).await, connect(&database).await);
     claim_all(&waiter).await;
+    (server, waiter, producer)
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_a_commit_and_holds_no_snapshot() {
+    let (_server, waiter, producer) = waiter_and_producer().await;
     let waiting_pid = pid(&waiter).await;
     let wait = tokio::spawn(async move {
         waiter
@@ -68,10 +75,7 @@ async fn a_waiter_is_woken_by_a_commit_and_holds_no_snapshot() {
 
 #[tokio::test]
 async fn a_rollback_wakes_nobody_and_the_time_ends_a_wait() {
-    let server = scheduling().start().expect("a server starts");
-    let database = server.database("waits").await.expect("a database is made");
-    let (waiter, producer) = (connect(&database).await, connect(&database).await);
-    claim_all(&waiter).await;
+    let (_server, waiter, producer) = waiter_and_producer().await;
     producer
         .batch_execute("begin; select trax.enqueue('t'); rollback")
         .await
@@ -86,10 +90,7 @@ async fn a_rollback_wakes_nobody_and_the_time_ends_a_wait() {
 
 #[tokio::test]
 async fn work_that_came_after_the_last_look_ends_the_wait_at_once() {
-    let server = scheduling().start().expect("a server starts");
-    let database = server.database("waits").await.expect("a database is made");
-    let (waiter, producer) = (connect(&database).await, connect(&database).await);
-    claim_all(&waiter).await;
+    let (_server, waiter, producer) = waiter_and_producer().await;
     producer
         .batch_execute("select trax.enqueue_many('t', array['1', '2']::jsonb[])")
         .await

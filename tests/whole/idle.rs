@@ -168,6 +168,26 @@ async fn is_idle(client: &Client, asleep: &str) {
     .await;
 }
 
+/// Jobs that are enqueued while all who claim are `asleep` start soon.
+async fn start_soon(
+    what: &str,
+    client: &Client,
+    asleep: &str,
+    enqueue: &str,
+    starts: &mut mpsc::UnboundedReceiver<Instant>,
+) {
+    let mut handover = Handover::of(&live_server().existing("postgres")).await;
+    let (mut delays, mut handovers) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        handovers.push(handover.time().await);
+        is_idle(client, asleep).await;
+        execute(client, enqueue).await;
+        let committed = Instant::now();
+        delays.push(started(starts).await.saturating_duration_since(committed));
+    }
+    assert_soon(what, delays, handovers);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listening_worker_starts_jobs_without_polling() {
     let database = live_database().await;
@@ -175,24 +195,16 @@ async fn a_listening_worker_starts_jobs_without_polling() {
     let mut starts = worker(&database);
     execute(&client, "select trax.enqueue('now', 'null')").await;
     started(&mut starts).await;
-    let mut handover = Handover::of(&live_server().existing("postgres")).await;
-    let (mut delays, mut handovers) = (Vec::new(), Vec::new());
-    for _ in 0..STARTS {
-        handovers.push(handover.time().await);
-        is_idle(
-            &client,
-            "application_name like 'trax worker%' and state = 'idle'",
-        )
-        .await;
-        execute(&client, "select trax.enqueue('now', 'null')").await;
-        let committed = Instant::now();
-        delays.push(
-            started(&mut starts)
-                .await
-                .saturating_duration_since(committed),
-        );
-    }
-    assert_soon("a worker that listens", delays, handovers);
+    let asleep = "application_name like 'trax worker%' and state = 'idle'";
+    let enqueue = "select trax.enqueue('now', 'null')";
+    start_soon(
+        "a worker that listens",
+        &client,
+        asleep,
+        enqueue,
+        &mut starts,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,27 +229,19 @@ async fn a_loop_over_wait_for_work_starts_jobs_without_polling() {
             assert!(done.expect("a completion works").get::<_, bool>(0));
         }
     });
-    let mut handover = Handover::of(&live_server().existing("postgres")).await;
-    let (mut delays, mut handovers) = (Vec::new(), Vec::new());
-    for _ in 0..STARTS {
-        handovers.push(handover.time().await);
-        is_idle(
-            &client,
-            "query like 'call trax.wait_for_work%' and wait_event_type = 'Extension'",
-        )
-        .await;
-        execute(&client, "select trax.enqueue('now')").await;
-        let committed = Instant::now();
-        delays.push(
-            started(&mut starts)
-                .await
-                .saturating_duration_since(committed),
-        );
-    }
+    let asleep = "query like 'call trax.wait_for_work%' and wait_event_type = 'Extension'";
+    let enqueue = "select trax.enqueue('now')";
+    start_soon(
+        "a loop over wait_for_work",
+        &client,
+        asleep,
+        enqueue,
+        &mut starts,
+    )
+    .await;
     looping.abort();
     let end = looping.await.expect_err("the loop has no end of its own");
     assert!(end.is_cancelled(), "{end}");
-    assert_soon("a loop over wait_for_work", delays, handovers);
 }
 
 #[tokio::test]

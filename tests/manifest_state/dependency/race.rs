@@ -2,7 +2,7 @@
 
 use super::family;
 use harness::manifest::{complete, complete_one, running, state, waiting};
-use harness::session::{Claimed, Session, session};
+use harness::session::{Claimed, Refusal, Session, session};
 use trax_client::testkit::Database;
 
 const PARENTS: i64 = 50;
@@ -152,21 +152,31 @@ async fn parents_completed_under_old_snapshots_fire_the_child_or_are_refused() {
     }
 }
 
+/// Runs `sql` in another session, commits the open transaction of `s` when that session waits for
+/// it, and returns what `sql` returned.
+async fn after_commit_of(
+    db: &Database,
+    s: &Session,
+    other: Session,
+    sql: &str,
+) -> Result<String, Refusal> {
+    let pid = other.pid();
+    let waiting = other.spawn(sql);
+    Session::of(db).await.sees_waiting(pid).await;
+    s.get("commit").await;
+    waiting.await.expect("the task ends").1
+}
+
 #[tokio::test]
 async fn a_child_enabled_while_its_last_parent_completes_is_due() {
     let (db, s) = session().await;
-    let other = Session::of(&db).await;
-    let pid = other.pid();
     family(&s, 1, ", enabled => false").await;
     let job = running(&s, "p1").await;
     s.get(&format!("begin; select trax.complete({})", job.key()))
         .await;
-    let enabling = other.spawn("select trax.enable_manifest('c')");
-    let watcher = Session::of(&db).await;
-    watcher.sees_waiting(pid).await;
-    s.get("commit").await;
-    let (_, result) = enabling.await.expect("the task ends");
-    result.expect("enabling is no error");
+    let other = Session::of(&db).await;
+    let enabled = after_commit_of(&db, &s, other, "select trax.enable_manifest('c')").await;
+    enabled.expect("enabling is no error");
     assert_eq!(s.tick("queue_due").await, 1);
     s.assert_healthy().await;
 }
@@ -174,18 +184,14 @@ async fn a_child_enabled_while_its_last_parent_completes_is_due() {
 #[tokio::test]
 async fn a_child_that_loses_its_other_parent_while_the_last_completes_is_due() {
     let (db, s) = session().await;
-    let other = Session::of(&db).await;
-    let pid = other.pid();
     family(&s, 2, "").await;
     let job = running(&s, "p1").await;
     s.get(&format!("begin; select trax.complete({})", job.key()))
         .await;
-    let change = other.spawn("select trax.schedule('c', 'c', depends_on => '{p1}')");
-    let watcher = Session::of(&db).await;
-    watcher.sees_waiting(pid).await;
-    s.get("commit").await;
-    let (_, result) = change.await.expect("the task ends");
-    result.expect("a change is no error");
+    let other = Session::of(&db).await;
+    let change = "select trax.schedule('c', 'c', depends_on => '{p1}')";
+    let changed = after_commit_of(&db, &s, other, change).await;
+    changed.expect("a change is no error");
     assert_eq!(s.tick("queue_due").await, 1);
     s.assert_healthy().await;
 }
@@ -193,18 +199,14 @@ async fn a_child_that_loses_its_other_parent_while_the_last_completes_is_due() {
 #[tokio::test]
 async fn a_completion_that_waits_for_a_change_of_the_child_sees_it() {
     let (db, s) = session().await;
-    let other = Session::of(&db).await;
-    let pid = other.pid();
     family(&s, 2, "").await;
     let job = running(&s, "p1").await;
     s.get("begin; select trax.schedule('c', 'c', depends_on => '{p1}')")
         .await;
-    let completion = other.spawn(format!("select trax.complete({})", job.key()));
-    let watcher = Session::of(&db).await;
-    watcher.sees_waiting(pid).await;
-    s.get("commit").await;
-    let (_, result) = completion.await.expect("the task ends");
-    assert_eq!(result.expect("a completion is no error"), "t");
+    let other = Session::of(&db).await;
+    let completion = format!("select trax.complete({})", job.key());
+    let completed = after_commit_of(&db, &s, other, &completion).await;
+    assert_eq!(completed.expect("a completion is no error"), "t");
     assert_eq!(s.tick("queue_due").await, 1);
     s.assert_healthy().await;
 }
@@ -213,7 +215,6 @@ async fn a_completion_that_waits_for_a_change_of_the_child_sees_it() {
 async fn halves(begin: &str) {
     let (db, s) = session().await;
     let other = Session::of(&db).await;
-    let pid = other.pid();
     s.get("select trax.schedule('a', 'a'); select trax.schedule('b', 'b')")
         .await;
     other
@@ -221,12 +222,9 @@ async fn halves(begin: &str) {
         .await;
     s.get("begin; select trax.schedule('a', 'a', depends_on => '{b}')")
         .await;
-    let half = other.spawn("select trax.schedule('b', 'b', depends_on => '{a}')");
-    let watcher = Session::of(&db).await;
-    watcher.sees_waiting(pid).await;
-    s.get("commit").await;
-    let (_, result) = half.await.expect("the task ends");
-    let refusal = result.expect_err("the second half of a circle is refused");
+    let half = "select trax.schedule('b', 'b', depends_on => '{a}')";
+    let added = after_commit_of(&db, &s, other, half).await;
+    let refusal = added.expect_err("the second half of a circle is refused");
     assert!(
         refusal.code == "22023" && refusal.detail.contains("b -> a -> b")
             || refusal.code == "40001" && begin.contains("isolation"),

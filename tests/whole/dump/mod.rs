@@ -105,7 +105,17 @@ async fn empty_target() -> Database {
     target
 }
 
-/// What starts work says that this is a copy, and what to type.
+/// The scheduler of a copy waits, and `trax.status()` shows it with what to type.
+async fn the_scheduler_waits_for_adopt(client: &Client) {
+    let (shown, healthy, hint) = status(client, "scheduler").await;
+    assert_eq!(
+        (shown.as_str(), healthy),
+        ("waiting for trax.adopt()", false)
+    );
+    assert!(hint.is_some_and(|hint| hint.contains("select trax.adopt()")));
+}
+
+/// Functions that start work are refused in a copy, with what to type.
 async fn a_copy_refuses(client: &Client) {
     for call in [
         "select * from trax.tick()",
@@ -135,12 +145,7 @@ async fn a_copy_runs_only_when_adopted(copy: &Database) {
         before,
         "nothing ran in the copy"
     );
-    let (said, healthy, hint) = status(&client, "scheduler").await;
-    assert_eq!(
-        (said.as_str(), healthy),
-        ("waiting for trax.adopt()", false)
-    );
-    assert!(hint.is_some_and(|hint| hint.contains("select trax.adopt()")));
+    the_scheduler_waits_for_adopt(&client).await;
     a_copy_refuses(&client).await;
 
     execute(&client, "select trax.adopt()").await;

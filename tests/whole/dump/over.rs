@@ -251,11 +251,7 @@ async fn no_way_of_loading_a_dump_leaves_a_database_adopted() {
             loaded,
             "{options:?}"
         );
-        let (said, healthy, _) = status(&client, "scheduler").await;
-        assert_eq!(
-            (said.as_str(), healthy),
-            ("waiting for trax.adopt()", false)
-        );
+        the_scheduler_waits_for_adopt(&client).await;
         execute(&client, "select trax.adopt()").await;
         a_cycle_runs(&client, PATIENCE).await;
         status_becomes(&client, "scheduler", "running", PATIENCE).await;

@@ -157,21 +157,30 @@ async fn what_a_prepared_transaction_did_counts_from_the_moment_it_ends() {
     s.assert_healthy().await;
 }
 
+/// The commit of the prepared transaction `enqueued` ends a wait of `waiter`, which comes back.
+async fn commit_prepared_wakes(s: &Session, waiter: Session) -> Session {
+    waiter.get("select * from trax.claim_next()").await;
+    let pid = waiter.pid();
+    let began = Instant::now();
+    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
+    waits(s, pid).await;
+    s.get("commit prepared 'enqueued'").await;
+    let (waiter, waited) = tokio::time::timeout(PATIENCE, wait)
+        .await
+        .expect("it is woken")
+        .expect("the wait ends");
+    assert_eq!(waited.as_deref(), Ok(""));
+    assert!(began.elapsed() < PATIENCE);
+    waiter
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_prepared_transaction_wakes_who_waits() {
     let (server, s) = two_phase().await;
     s.get("begin; select trax.enqueue('t')").await;
     s.get("prepare transaction 'enqueued'").await;
     let waiter = Session::of(&server.existing("prepared")).await;
-    waiter.get("select * from trax.claim_next()").await;
-    let pid = waiter.pid();
-    let began = Instant::now();
-    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
-    waits(&s, pid).await;
-    s.get("commit prepared 'enqueued'").await;
-    let (_, waited) = wait.await.expect("the wait ends");
-    assert_eq!(waited.as_deref(), Ok(""));
-    assert!(began.elapsed() < PATIENCE);
+    commit_prepared_wakes(&s, waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,15 +216,7 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_restart_wakes_who_w
     let (s, waiter) = (Session::of(&database).await, Session::of(&database).await);
     // The scheduler has looked which there are.
     scheduler_of(&connect(&database).await, "prepared", PATIENCE).await;
-    waiter.get("select * from trax.claim_next()").await;
-    let pid = waiter.pid();
-    let began = Instant::now();
-    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
-    waits(&s, pid).await;
-    s.get("commit prepared 'enqueued'").await;
-    let (_, waited) = wait.await.expect("the wait ends");
-    assert_eq!(waited.as_deref(), Ok(""));
-    assert!(began.elapsed() < PATIENCE);
+    commit_prepared_wakes(&s, waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -246,18 +247,7 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
     .await;
     scheduler_of(&client, "prepared", PATIENCE).await;
     let (s, waiter) = (Session::of(&database).await, Session::of(&database).await);
-    waiter.get("select * from trax.claim_next()").await;
-    let pid = waiter.pid();
-    let began = Instant::now();
-    let wait = waiter.spawn("call trax.wait_for_work('10 min')");
-    waits(&s, pid).await;
-    s.get("commit prepared 'enqueued'").await;
-    let (waiter, waited) = tokio::time::timeout(PATIENCE, wait)
-        .await
-        .expect("it is woken")
-        .expect("the wait ends");
-    assert_eq!(waited.as_deref(), Ok(""));
-    assert!(began.elapsed() < PATIENCE);
+    let waiter = commit_prepared_wakes(&s, waiter).await;
     assert_eq!(waiter.claim("").await.len(), 1);
 }
 
