@@ -259,7 +259,7 @@ thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
 }
 
-/// What is kept, if it still holds.
+/// Returns what is kept, if it still holds.
 fn known<T>(read: impl FnOnce(&Known) -> Option<T>) -> Option<T> {
     let changes = rights::changes();
     KNOWN.with_borrow(|known| (known.changes == changes).then(|| read(known)).flatten())
@@ -279,12 +279,12 @@ fn keep(changes: u64, keep: impl FnOnce(&mut Known)) {
     });
 }
 
-/// What the caller of a function may queue or claim by it.
+/// Returns what the caller of a function may queue or claim by it.
 pub(crate) fn of_caller(spi: &Spi, caller: Caller) -> Scope {
     of(spi, caller.user, Object::Function(caller.function))
 }
 
-/// What a role may queue or claim by a right on `object`.
+/// Returns what a role may queue or claim by a right on `object`.
 pub(crate) fn of(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
     let is_any_limited = known(|known| known.is_any_limited).unwrap_or_else(|| {
         let changes = rights::changes();

@@ -45,9 +45,9 @@ fn record(what: u32, write: impl FnOnce(&mut PendingChanges)) {
     }
 }
 
-/// A row of a lane is claimable from the commit on. One with a priority that no bound stands for
-/// (written by hand, without the constraint) makes what is known void: at the commit nothing may
-/// fail any more.
+/// Records that a row of a lane is claimable from the commit on. A priority that no bound stands
+/// for (written by hand, without the constraint) makes what is known void, because at the commit
+/// nothing may fail any more.
 pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
     record(wake::WORK, |pending| {
@@ -70,7 +70,7 @@ row! {
     }
 }
 
-/// Rows are claimable from the commit on. Returns how many.
+/// Records that rows are claimable from the commit on. Returns how many.
 pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
     for row in rows.iter() {
         claimable(row.lane_id, row.priority, row.job_id);
@@ -78,7 +78,7 @@ pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
     rows.len()
 }
 
-/// How many jobs of a group run has changed, or how many may.
+/// Records that the number of running jobs of a group has changed, or how many may run.
 pub(crate) fn group_changed(group: &str) {
     let hash = group_hash(group);
     record(0, |pending| {
@@ -86,7 +86,7 @@ pub(crate) fn group_changed(group: &str) {
     });
 }
 
-/// A group was configured.
+/// Records that a group was configured.
 pub(crate) fn group_configured(group: &str) {
     record(wake::WORK, |pending| pending.configured = true);
     group_changed(group);
@@ -97,19 +97,19 @@ pub(crate) fn has_configured() -> bool {
     PENDING.with_borrow(|pending| pending.configured || pending.manual)
 }
 
-/// Whether this transaction has written to the queue, to leases or to groups by hand.
+/// Returns whether this transaction has written to the queue, to leases or to groups by hand.
 pub(crate) fn has_written_manually() -> bool {
     PENDING.with_borrow(|pending| pending.manual)
 }
 
-/// The first job of each section that this transaction has made claimable; nobody else knows of
-/// them yet.
+/// Returns the first job of each section that this transaction has made claimable; nobody else
+/// knows of them yet.
 pub(crate) fn own_claimable() -> HashMap<Section, i64> {
     PENDING.with_borrow(|pending| pending.claimable.clone())
 }
 
-/// Rows of the queue are taken: until it ends this transaction sees less than others may find
-/// again.
+/// Records that rows of the queue are taken: until it ends this transaction sees less than others
+/// may find again.
 pub(crate) fn taken() {
     record(wake::CLAIMED, |pending| pending.taken = true);
 }
@@ -118,20 +118,20 @@ pub(crate) fn has_taken() -> bool {
     PENDING.with_borrow(|pending| pending.taken)
 }
 
-/// The lease of a job ends with this transaction.
+/// Records that the lease of a job ends with this transaction.
 pub(crate) fn lease_ended(job_id: i64) {
     record(0, |pending| {
         pending.ended = Some(pending.ended.map_or(job_id, |first| first.min(job_id)));
     });
 }
 
-/// This transaction grants leases while it knows of no limit of the database.
+/// Records that this transaction grants leases while it knows of no limit of the database.
 pub(crate) fn granted_beside_limit() {
     record(0, |pending| pending.beside_limit = true);
 }
 
-/// The first job whose lease may count that this transaction does not see, at most `first`; `None`
-/// when that is not known.
+/// Returns the first job whose lease may count that this transaction does not see, at most `first`;
+/// `None` when that is not known.
 pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
     PENDING.with_borrow(|pending| {
         let ended = pending.ended.unwrap_or(i64::MAX);
@@ -146,7 +146,7 @@ pub(crate) fn manual_change() {
     record(wake::WORK, |pending| pending.manual = true);
 }
 
-/// The gate of a group.
+/// Returns the gate of a group.
 pub(crate) fn gate(group: &str) -> Gate {
     Gate::new(group_hash(group))
 }
@@ -165,7 +165,7 @@ pub(crate) fn apply_own() {
     });
 }
 
-/// The transaction is about to commit: no count of what it changed may use a floor from before.
+/// Prepares for the commit: no count of what the transaction changed may use a floor from before.
 pub(crate) fn committing() {
     PENDING.with_borrow(|pending| {
         if pending.manual {
@@ -177,7 +177,7 @@ pub(crate) fn committing() {
     });
 }
 
-/// The transaction has committed.
+/// Publishes what the transaction has changed, after its commit.
 pub(crate) fn committed() {
     let pending = PENDING.take();
     if pending.manual {
@@ -200,7 +200,8 @@ pub(crate) fn committed() {
     open_gates(&pending);
 }
 
-/// The transaction has been prepared under a name with this hash: another session will end it.
+/// Remembers what a transaction has changed that was prepared under a name with this hash: another
+/// session will end it.
 pub(crate) fn prepared(name: u64) {
     let pending = PENDING.take();
     open_gates(&pending);
@@ -210,8 +211,8 @@ pub(crate) fn prepared(name: u64) {
     prepared::remember(name, claimable, pending.configured || pending.manual);
 }
 
-/// What prepared transactions that have ended did counts from now on. Returns the hashes of the
-/// names of those that had changed something of ours.
+/// Publishes what prepared transactions that have ended did. Returns the hashes of the names of
+/// those that had changed something of ours.
 pub(crate) fn prepared_ended() -> Vec<u64> {
     let ended = prepared::ended();
     for prepared in &ended {
@@ -230,7 +231,7 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
     ended.iter().map(|prepared| prepared.name).collect()
 }
 
-/// The transaction, or a part of it, is undone.
+/// Forgets what the transaction has changed when it, or a part of it, is undone.
 pub(crate) fn undone(whole: bool) {
     if whole {
         memory::resume_floors();

@@ -68,7 +68,7 @@ pub(crate) struct Cleaned {
     pub(crate) dead_letters: i64,
 }
 
-/// What a cycle has to put right before it queues what is due.
+/// Repairs what a cycle needs before it queues what is due.
 pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
     if !zone_update::is_corrected() {
         isolated(spi, now, false, "zone data", || {
@@ -92,7 +92,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     isolated(spi, now, !looked, "retention", || retain(spi, now, !looked)).unwrap_or_default()
 }
 
-/// The nets under what transactions, and a clock that was ahead and `went_back`, may have left.
+/// Repairs what transactions, and a clock that was ahead and `went_back`, may have left.
 fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     let step = |name, work: &dyn Fn()| {
         isolated(spi, now, true, name, || {
@@ -176,8 +176,8 @@ fn log_failure(step: &str, error: &Error) {
     pgrx::warning!("trax: a step of the cleanup failed ({step}): {message}");
 }
 
-/// History and resolved dead letters. Each cycle asks whether their time is over; partitions are
-/// looked at again when their number or their retention is another than before.
+/// Removes history and resolved dead letters whose retention is over. Partitions are checked again
+/// only when their number or their retention has changed.
 fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     let retention = micros(setting::run_retention());
     let runs_before = now.plus(-retention);

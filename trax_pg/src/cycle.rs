@@ -49,7 +49,7 @@ struct Report {
     more: bool,
 }
 
-/// One cycle; `None` when another is under way.
+/// Runs one cycle; returns `None` when another is under way.
 fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     if !Lock::Cycle.take_if_free(Mode::Alone) {
         pgrx::debug1!("another cycle of trax is under way");
@@ -89,8 +89,8 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Option<Report> {
     })
 }
 
-/// What the scheduler of a database does when it wakes, inside a transaction of its own; returns
-/// how long it may sleep. Paused, or in a copy that nobody has adopted, it does nothing.
+/// Does what the scheduler of a database does when it wakes, inside a transaction; returns how long
+/// it may sleep. Paused, or in a copy that nobody has adopted, it does nothing.
 pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected_anyhow(|spi| {
@@ -117,7 +117,8 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     })
 }
 
-/// How long until something is due, after a cycle that looked at all that was due at `looked_at`.
+/// Returns how long until something is due, after a cycle that looked at all that was due at
+/// `looked_at`.
 fn until(due: Option<Timestamp>, looked_at: Timestamp) -> Duration {
     due.map_or(Duration::MAX, |due| {
         if due <= looked_at {

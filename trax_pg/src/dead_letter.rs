@@ -285,8 +285,8 @@ fn unknown(id: i64) -> Error {
 /// again.
 static LAST_NET: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Gives a dead letter to failed jobs that have none. Returns how many there are of them and of the
-/// jobs that this cycle has just found spent.
+/// Writes a dead letter for failed jobs that have none. Returns how many there are of them and of
+/// the jobs that this cycle has just found spent.
 pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     let at_once = if spent.is_empty() {
         0

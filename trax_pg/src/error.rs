@@ -30,25 +30,25 @@ impl Error {
         }
     }
 
-    /// A full sentence that says what was found.
+    /// Sets the DETAIL: a full sentence that says what was found.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// A full sentence that says what to type.
+    /// Sets the HINT: a full sentence that says what to type.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same error, said of one manifest among several.
+    /// Returns the same error as one about a manifest among several.
     pub(crate) fn about(mut self, manifest: &str) -> Self {
         self.message = format!("manifest \"{manifest}\": {}", self.message);
         self
     }
 
-    /// The same error, said of one row among many.
+    /// Returns the same error as one about a row among many.
     pub(crate) fn of_row(mut self, row: u64) -> Self {
         self.message = format!("row {row}: {}", self.message);
         self
@@ -58,8 +58,8 @@ impl Error {
         &self.message
     }
 
-    /// Whether it tells of the server's trouble (no disk, no memory, a deadlock, a lock not had in
-    /// time), which passes or is mended there, and says nothing of the data that met it.
+    /// Returns whether the cause is the server's (no disk, no memory, a deadlock, a lock not had in
+    /// time), which passes or is mended there, and not the data.
     pub(crate) fn is_of_the_server(&self) -> bool {
         use PgSqlErrorCode as Code;
         const CLASSES: [PgSqlErrorCode; 5] = [
@@ -75,7 +75,7 @@ impl Error {
             || CLASSES.iter().any(|&of| class(of) == class(self.code))
     }
 
-    /// 40001: a row that the transaction's snapshot shows is another by now.
+    /// Returns 40001: a row that the transaction's snapshot shows is another by now.
     pub(crate) fn changed_since_snapshot() -> Self {
         Self::new(
             PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
@@ -84,7 +84,7 @@ impl Error {
         .hint("Run the transaction again, or make this call in READ COMMITTED.")
     }
 
-    /// 22004: a null where a value is needed.
+    /// Returns 22004: a null where a value is needed.
     pub(crate) fn null_argument(name: &str) -> Self {
         Self::new(
             PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
@@ -96,17 +96,17 @@ impl Error {
         .hint(format!("Specify a value: {name} => ..."))
     }
 
-    /// 22023: a value outside its range, or text that does not parse.
+    /// Returns 22023: a value outside its range, or text that does not parse.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE, message)
     }
 
-    /// 54000: an input over a size limit.
+    /// Returns 54000: an input over a size limit.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED, message)
     }
 
-    /// 55000: the object is not in a state that allows this.
+    /// Returns 55000: the object is not in a state that allows this.
     pub(crate) fn wrong_state(message: impl Into<String>) -> Self {
         Self::new(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -114,7 +114,7 @@ impl Error {
         )
     }
 
-    /// 55000: the SQL of the extension is not the one that this library was made for.
+    /// Returns 55000: the SQL of the extension is not the one that this library was made for.
     pub(crate) fn of_another_version(found: &str) -> Self {
         const VERSION: &str = env!("CARGO_PKG_VERSION");
         Self::wrong_state("the tables of trax and its library are of different versions")
@@ -125,7 +125,7 @@ impl Error {
             )
     }
 
-    /// 42704: a name or id that does not exist.
+    /// Returns 42704: a name or id that does not exist.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self::new(PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT, message)
     }
@@ -142,7 +142,7 @@ impl Error {
         unreachable!("an ERROR report does not return")
     }
 
-    /// Says it as a warning and goes on.
+    /// Reports it as a warning and goes on.
     pub(crate) fn warn(self) {
         self.report(PgLogLevel::WARNING);
     }

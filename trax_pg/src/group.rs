@@ -85,7 +85,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of a group that nobody has configured.
+    /// Returns the settings of a group that nobody has configured.
     pub(crate) fn none(name: String) -> Self {
         Self {
             name,
@@ -111,7 +111,7 @@ pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
 }
 
 impl Settings {
-    /// Whether the group has them already.
+    /// Returns whether the group has them already.
     pub(crate) fn are_stored(&self, spi: &Spi) -> bool {
         let settled = GroupSettled {
             name: arg(self.name.as_str()),
@@ -138,9 +138,9 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     });
 }
 
-/// What follows for the jobs of groups whose settings were written: what runs counts towards a
-/// limit, what waits behind a key may be let in. The leases of all groups that a transaction
-/// changes are locked at once.
+/// Applies written settings to the jobs of the groups: what runs counts towards a limit, what waits
+/// behind a key may be let in. The leases of all groups that a transaction changes are locked at
+/// once.
 pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
     let limited: Vec<String> = groups
         .iter()
@@ -178,7 +178,7 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
         .hint("List the names with: select group_name from trax.lane union select group_name from trax.manifest order by 1"))
 }
 
-/// The manifests that may go on because their group has been switched on.
+/// Returns the manifests that may go on because their group has been switched on.
 pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
     let enabled: Vec<String> = groups
         .iter()

@@ -105,7 +105,7 @@ pub(crate) enum State {
     Foreign,
 }
 
-/// For the scheduler, which says once why it does nothing.
+/// Returns the state for the scheduler, which logs once why it does nothing.
 pub(crate) fn state(spi: &Spi) -> State {
     static SAID: AtomicBool = AtomicBool::new(false);
     let refused = own_code::require(spi).and_then(|()| require_adopted(spi));
@@ -230,7 +230,7 @@ pub(crate) fn disown_if_restoring() -> Result<()> {
     })
 }
 
-/// This server's system identifier and this database's oid.
+/// Returns this server's system identifier and this database's oid.
 fn here() -> (Option<pg_sys::Datum>, Option<pg_sys::Datum>) {
     // SAFETY: reads constants of the server and of this backend.
     let system = unsafe { pg_sys::GetSystemIdentifier() as i64 };

@@ -376,7 +376,7 @@ fn each<'a, T: 'a>(
 }
 
 impl Local {
-    /// Where what this transaction did to a task is kept.
+    /// Returns where what this transaction did to a task is kept.
     fn delta(&mut self, level: pg_sys::SubTransactionId, task: &str) -> Option<usize> {
         let place = match self.places.get(task) {
             Some(place) => *place,
@@ -412,7 +412,7 @@ fn level() -> pg_sys::SubTransactionId {
     unsafe { pg_sys::GetCurrentSubTransactionId() }
 }
 
-/// The transaction has committed.
+/// Adds what the transaction did, after its commit.
 pub(crate) fn committed() {
     LOCAL.with_borrow_mut(|local| {
         for delta in local.tasks.drain(..) {

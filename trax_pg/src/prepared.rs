@@ -25,7 +25,7 @@ statement!(PreparedFirst, "prepared/first.sql");
 /// none.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
-/// Looks whether transactions of this database are left that were prepared before shared memory
+/// Stores whether transactions of this database are left that were prepared before shared memory
 /// began.
 pub(crate) fn look_for_older(spi: &Spi) {
     if let Some(bell) = memory::bell() {
@@ -33,7 +33,7 @@ pub(crate) fn look_for_older(spi: &Spi) {
     }
 }
 
-/// Before a transaction statement; true when it ends a prepared transaction.
+/// Runs before a transaction statement; returns true when that ends a prepared transaction.
 #[pg_guard]
 pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
     use pg_sys::TransactionStmtKind::{
@@ -60,12 +60,12 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
     ends
 }
 
-/// This session's transaction has been prepared, and has changed something of ours.
+/// Records that this session's transaction was prepared and has changed something of ours.
 pub(crate) fn prepared() {
     changes::prepared(NAMED.load(Ordering::Relaxed));
 }
 
-/// A prepared transaction has ended.
+/// Publishes what a prepared transaction did that has ended.
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
     memory::resume_floors();

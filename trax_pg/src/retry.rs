@@ -20,8 +20,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The wait before the retry that follows a failed attempt: `delay * backoff^(failed_attempt -
-    /// 1)`, at most `max`, less up to 10 %.
+    /// Returns the wait before the retry that follows a failed attempt: `delay *
+    /// backoff^(failed_attempt - 1)`, at most `max`, less up to 10 %.
     ///
     /// `jitter` is a random number from 0 to 1 and says how much of the 10 % is taken away. Jitter
     /// only shortens, so that jobs which have all reached the cap still come back at different

@@ -53,7 +53,7 @@ static DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::n
 static HOME: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static RETRY_BACKOFF: GucSetting<f64> = GucSetting::<f64>::new(2.0);
 
-/// Whether the schedulers work: the value for this database.
+/// Returns whether the schedulers work: the value for this database.
 pub fn enabled() -> bool {
     ENABLED.get()
 }
@@ -71,7 +71,7 @@ fn define_enabled() {
 
 static VACUUM: GucSetting<bool> = GucSetting::<bool>::new(true);
 
-/// Whether the scheduler has the queue and the leases vacuumed.
+/// Returns whether the scheduler has the queue and the leases vacuumed.
 pub fn vacuum() -> bool {
     VACUUM.get()
 }
@@ -111,7 +111,7 @@ impl Databases {
         }
     }
 
-    /// Whether the database `name` may have a scheduler.
+    /// Returns whether the database `name` may have a scheduler.
     pub fn contain(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -120,7 +120,7 @@ impl Databases {
     }
 }
 
-/// Which databases may have a scheduler.
+/// Returns which databases may have a scheduler.
 pub fn databases() -> Databases {
     DATABASES.get().map_or(Databases::All, |text| {
         Databases::parse(text.to_string_lossy().as_ref())
@@ -138,7 +138,7 @@ fn define_databases() {
     );
 }
 
-/// The name of the place where this server is, if it has one.
+/// Returns the name of the place where this server is, if it has one.
 pub(crate) fn home() -> Option<String> {
     let name = HOME.get()?;
     (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
@@ -176,8 +176,8 @@ int_setting! {
     c"0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
 }
 
-/// Whether this session or its role has chosen the database's limit itself: not the configuration
-/// file, nor `alter database`, which reaches no session that is connected.
+/// Returns whether this session or its role has chosen the database's limit itself: not the
+/// configuration file, nor `alter database`, which reaches no session that is connected.
 pub(crate) fn chose_max_active_jobs() -> bool {
     // SAFETY: settings are defined when the library is loaded, and their records stay where they
     // are.
@@ -245,7 +245,7 @@ int_setting! {
     c"0 retries at once, and trax.retry_backoff then has nothing to multiply. Never more than trax.retry_delay_max."
 }
 
-/// The factor by which each retry waits longer than the one before.
+/// Returns the factor by which each retry waits longer than the one before.
 pub fn retry_backoff() -> f64 {
     RETRY_BACKOFF.get()
 }

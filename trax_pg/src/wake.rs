@@ -70,12 +70,12 @@ pub(crate) fn mark(what: u32) {
     transaction::listen();
 }
 
-/// The class of a name of tokens.
+/// Returns the class of a name of tokens.
 pub(crate) fn token_class(name: &str) -> usize {
     (name_hash(&[name]) % memory::TOKEN_CLASSES as u64) as usize
 }
 
-/// A token may be had once this transaction has committed.
+/// Marks that a token may be free once this transaction has committed.
 pub(crate) fn token_freed(name: &str) {
     if memory::available() {
         TOKENS_FREED.fetch_or(1 << token_class(name), Ordering::Relaxed);
@@ -83,7 +83,7 @@ pub(crate) fn token_freed(name: &str) {
     }
 }
 
-/// A token may be had again if this transaction is undone.
+/// Marks that a token may be free again if this transaction is undone.
 pub(crate) fn token_taken(name: &str) {
     if memory::available() {
         TOKENS_TAKEN.fetch_or(1 << token_class(name), Ordering::Relaxed);
@@ -102,7 +102,7 @@ fn tokens_at_end(committed: bool) {
     }
 }
 
-/// The transaction has committed.
+/// Wakes those who wait for what the transaction did, after its commit.
 pub(crate) fn committed() {
     tokens_at_end(true);
     let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
@@ -118,18 +118,18 @@ pub(crate) fn committed() {
     }
 }
 
-/// The transaction is undone.
+/// Wakes those who may find again what the transaction had taken: it is undone.
 pub(crate) fn undone() {
     tokens_at_end(false);
     claimable_again(MARKED.swap(0, Ordering::Relaxed));
 }
 
-/// A part of the transaction is undone.
+/// Wakes those who may claim again what an undone part of the transaction had claimed.
 pub(crate) fn part_undone() {
     claimable_again(MARKED.load(Ordering::Relaxed));
 }
 
-/// The transaction is prepared; returns whether it marked anything.
+/// Ends the marks of a transaction that is prepared; returns whether it had any.
 pub(crate) fn prepared() -> bool {
     let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
     let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
@@ -137,7 +137,7 @@ pub(crate) fn prepared() -> bool {
     marked | freed | taken != 0
 }
 
-/// What was claimed may be claimed again.
+/// Wakes those who may claim again what was claimed.
 fn claimable_again(marked: u32) {
     if marked & CLAIMED != 0 {
         SEEN.store(0, Ordering::Relaxed);
@@ -155,7 +155,7 @@ pub(crate) fn all() {
     }
 }
 
-/// Says, before counting, that a claim may find the database full; the next end of a job then
+/// Notes, before counting, that a claim may find the database full; the next end of a job then
 /// rings.
 pub(crate) fn may_be_full() {
     if let Some(bell) = memory::bell() {
@@ -163,7 +163,7 @@ pub(crate) fn may_be_full() {
     }
 }
 
-/// The state of the bell, to be read before looking for work.
+/// Returns the state of the bell, to be read before looking for work.
 pub(crate) fn state() -> u64 {
     memory::bell().map_or(0, Bell::count)
 }
@@ -193,7 +193,7 @@ pub(crate) fn looked(look: Look, filtered: bool) {
     TOLD.store(false, Ordering::Relaxed);
 }
 
-/// 25001: a procedure that waits was called where it may not end its transaction.
+/// Returns 25001: a procedure that waits was called where it may not end its transaction.
 pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
     Error::new(
         PgSqlErrorCode::ERRCODE_ACTIVE_SQL_TRANSACTION,
@@ -251,7 +251,7 @@ fn poll(timeout: Duration, may_find: impl Fn() -> bool) {
     }
 }
 
-/// Gives up the snapshots of the CALL, so that the wait holds back no vacuum.
+/// Releases the snapshots of the CALL, so that the wait holds back no vacuum.
 pub(crate) fn drop_snapshots() {
     // SAFETY: plain values of this backend.
     let (of_transaction, wrote) = unsafe {

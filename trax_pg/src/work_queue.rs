@@ -150,7 +150,7 @@ pub(crate) struct NewJob {
 }
 
 impl NewJob {
-    /// The arguments that `trax.enqueue` and `trax.enqueue_many` have in common.
+    /// Returns the arguments that `trax.enqueue` and `trax.enqueue_many` have in common.
     pub(crate) fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
         let task = call.name(0, "task")?;
@@ -186,8 +186,8 @@ impl NewJob {
     }
 }
 
-/// [`enqueue`] for a caller who may queue jobs of this task in this group. The id of a job of
-/// others, which keeps a key alive, is not for one who is limited.
+/// Calls [`enqueue`] for a caller who may queue jobs of this task in this group. A limited role
+/// does not learn the id of a job of others that keeps a key alive.
 pub(crate) fn enqueue_within(
     spi: &Spi,
     scope: &Scope,
@@ -211,8 +211,9 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
     }
 }
 
-/// A key found alive ends the loop; so does a key that we take. Between the two another transaction
-/// may take the key or release it, and we look again. What has committed counts, also where the
+/// Returns the job that has the unique key, which is a new one when no other has it. A key found
+/// alive ends the loop; so does a key that we take. Between the two another transaction may take
+/// the key or release it, and we look again. What has committed counts, also where the
 /// transaction's snapshot is older: the job of a key may have ended since.
 fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
     loop {
@@ -276,7 +277,7 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
     table.close();
 }
 
-/// The jobs that now have the unique keys that they want.
+/// Returns the jobs that now have the unique keys that they want.
 fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
     let (keys, ids): (Vec<_>, Vec<_>) = jobs
         .iter()
@@ -371,8 +372,8 @@ sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
     Ok(call.value(lane(&group, &task)))
 });
 
-/// The lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended by a
-/// zero byte. Stored in rows: must never change. Nobody finds a task whose lane is that of
+/// Returns the lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended
+/// by a zero byte. Stored in rows: must never change. Nobody finds a task whose lane is that of
 /// another's without 2^63 tries. A claim that met two lanes with one number would still go by the
 /// names in each row, and might leave some of them to the next.
 pub(crate) fn lane(group: &str, task: &str) -> i64 {
@@ -429,7 +430,8 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
     "unknown".to_owned()
 }
 
-/// The earliest time at which a delayed job or a manifest is due, or a job has waited too long.
+/// Returns the earliest time at which a delayed job or a manifest is due, or a job has waited too
+/// long.
 pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
     spi.query(QueueNextDue).one()
 }
@@ -448,7 +450,7 @@ pub(crate) fn check_size(what: &str, value: pg_sys::Datum) -> Result<()> {
     Ok(())
 }
 
-/// The jsonb value `{}`.
+/// Returns the jsonb value `{}`.
 pub(crate) fn empty_object() -> pg_sys::Datum {
     pgrx::datum::IntoDatum::into_datum(pgrx::JsonB(serde_json::Value::Object(Default::default())))
         .expect("an object is not null")

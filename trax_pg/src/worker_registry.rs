@@ -50,7 +50,7 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     });
 }
 
-/// What was noted may be undone.
+/// Forgets what was noted: it may be undone.
 fn forget_noted() {
     NOTED_AT.store(i64::MIN, Ordering::Relaxed);
 }
@@ -62,7 +62,7 @@ pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
     })
 }
 
-/// What the server knows of this session.
+/// Returns what the server knows of this session.
 fn about() -> JsonB {
     JsonB(serde_json::json!({
         "application_name": backend::application_name(),

@@ -6,7 +6,8 @@
 /// Seconds in a day of wall time.
 pub const DAY: i64 = 86_400;
 
-/// The year, month (1-12) and day (1-31) of a day number. Formula: H. Hinnant, `civil_from_days`.
+/// Returns the year, month (1-12) and day (1-31) of a day number. Formula: H. Hinnant,
+/// `civil_from_days`.
 ///
 /// ```
 /// assert_eq!(trax_schedule::calendar::date_of(11_016), (2000, 2, 29));
@@ -31,7 +32,7 @@ pub fn date_of(day: i64) -> (i64, u32, u32) {
     )
 }
 
-/// The day number of a date. Formula: H. Hinnant, `days_from_civil`.
+/// Returns the day number of a date. Formula: H. Hinnant, `days_from_civil`.
 pub fn day_of(year: i64, month: u32, day_of_month: u32) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -41,12 +42,12 @@ pub fn day_of(year: i64, month: u32, day_of_month: u32) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year - 719_468
 }
 
-/// The day of the week of a day number: 0 is Sunday, 6 is Saturday.
+/// Returns the day of the week of a day number: 0 is Sunday, 6 is Saturday.
 pub fn day_of_week(day: i64) -> u32 {
     (day + 4).rem_euclid(7) as u32
 }
 
-/// How many days a month has.
+/// Returns how many days a month has.
 pub fn days_in_month(year: i64, month: u32) -> u32 {
     match month {
         4 | 6 | 9 | 11 => 30,

@@ -67,7 +67,7 @@ const MONTHS: [&str; 12] = [
     "JAN", "FEB", "MAR", "apr", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
 ];
 
-/// One item of a list: any, a number, a range (one in eight wraps), a step.
+/// Returns one item of a list: any, a number, a range (one in eight wraps), a step.
 fn item(random: &mut Random, min: usize, max: usize, name: &dyn Fn(usize) -> String) -> String {
     let mut value = || min + random.below(max - min + 1);
     let (one, other) = (value(), value());
@@ -134,7 +134,7 @@ fn text(random: &mut Random) -> String {
     }
 }
 
-/// Whether a range of a text ends before it begins. Sunday as 7 ends a week.
+/// Returns whether a range of a text ends before it begins. Sunday as 7 ends a week.
 fn wraps(text: &str) -> bool {
     let number = |text: &str| -> Option<usize> {
         let at = |names: &[&str]| names.iter().position(|name| *name == text);
@@ -147,7 +147,7 @@ fn wraps(text: &str) -> bool {
         .any(|(from, to)| from > to)
 }
 
-/// Why a text is read here and refused there.
+/// Returns why the other reader refuses a text that is accepted here.
 fn refused_there(text: &str) -> Option<Kind> {
     let star_in_list = text.split(' ').any(|field| {
         let mut items = field.split(',');
@@ -161,7 +161,7 @@ fn refused_there(text: &str) -> Option<Kind> {
     kinds.into_iter().find(|kind| kind.0).map(|kind| kind.1)
 }
 
-/// Why both read a text and name different times.
+/// Returns why both accept a text and name different times.
 fn other_times(text: &str, next: Occurrence, there: Option<i64>, zone: Tz) -> Option<Kind> {
     let note = next.note;
     let later_there = there.is_none_or(|there| there > next.at_micros / 1_000_000);
@@ -196,7 +196,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// A text and a time to start at: once to read, and four times to ask for the next.
+    /// Compares both for a text and a time to start at: whether it is accepted, and the next four
+    /// times.
     fn compare(&mut self, text: &str, zone: Tz, start: i64) {
         let mut after = DateTime::from_timestamp(start, 0)
             .expect("a time")

@@ -90,7 +90,7 @@ fn part(item: &Item) -> Part {
     }
 }
 
-/// The name of a value, or the value.
+/// Returns the name of a value, or the value.
 fn say(unit: &Unit, value: u32) -> String {
     let index = (value - unit.min) % unit.size;
     match unit.names.get(index as usize) {
@@ -99,7 +99,7 @@ fn say(unit: &Unit, value: u32) -> String {
     }
 }
 
-/// The time of day, and whether it comes round by itself every hour.
+/// Returns the time of day, and whether it repeats every hour.
 fn time(seconds: &[Part], minutes: &[Part], hours: &[Part]) -> (String, bool) {
     if let Some(times) = fixed(seconds, minutes, hours) {
         return (format!("at {}", and(&times)), false);
@@ -138,12 +138,12 @@ fn between(first: u32, last: u32) -> String {
     format!("from {first:02}:00 to {last:02}:59")
 }
 
-/// "at hour 3" as "hour 3".
+/// Returns "at hour 3" as "hour 3".
 fn bare(text: &str) -> &str {
     text.strip_prefix("at ").unwrap_or(text)
 }
 
-/// Times that are all plain numbers.
+/// Returns times that are all plain numbers.
 fn fixed(seconds: &[Part], minutes: &[Part], hours: &[Part]) -> Option<Vec<String>> {
     let numbers = |items: &[Part]| -> Option<Vec<u32>> {
         items
@@ -175,7 +175,7 @@ fn fixed(seconds: &[Part], minutes: &[Part], hours: &[Part]) -> Option<Vec<Strin
     Some(times.into_iter().map(text).collect())
 }
 
-/// "every 5 minutes", "at minutes 0 and 30", "at every 7th minute from 3 to 59".
+/// Returns "every 5 minutes", "at minutes 0 and 30", "at every 7th minute from 3 to 59".
 fn every(items: &[Part], name: &str, unit: &Unit) -> String {
     let whole = unit.size;
     match items {
@@ -211,7 +211,7 @@ fn every(items: &[Part], name: &str, unit: &Unit) -> String {
     format!("at {name}{plural} {}", values(items, unit))
 }
 
-/// "1, 5 to 9 and every 2nd from 10 to 20".
+/// Returns "1, 5 to 9 and every 2nd from 10 to 20".
 fn values(items: &[Part], unit: &Unit) -> String {
     let texts: Vec<String> = items.iter().map(|part| value(*part, unit)).collect();
     and(&texts)
@@ -249,7 +249,7 @@ fn value(part: Part, unit: &Unit) -> String {
     }
 }
 
-/// Either day field matches when both are restricted.
+/// Returns the days. Either day field matches when both are restricted.
 fn days(of_month: &[Part], of_week: &[Part]) -> Option<String> {
     let of_month = restricted(of_month).map(days_of_month);
     let of_week = restricted(of_week).map(|items| format!("on {}", values(items, &DAY_OF_WEEK)));

@@ -42,16 +42,17 @@ pub enum Instants {
 
 /// A time zone.
 pub trait Zone {
-    /// The seconds east of UTC that are in force at an instant.
+    /// Returns the seconds east of UTC that are in force at an instant.
     fn offset_at(&self, utc_seconds: i64) -> i32;
 
-    /// The wall time at an instant.
+    /// Returns the wall time at an instant.
     fn wall_at(&self, utc_seconds: i64) -> i64 {
         utc_seconds + i64::from(self.offset_at(utc_seconds))
     }
 
-    /// The first change after one instant and not after another. Probes once every [`REACH`], and
-    /// about 17 times more to find the second: 250 probes for a year without a change.
+    /// Returns the first change after one instant and not after another. Probes once every
+    /// [`REACH`], and about 17 times more to find the second: 250 probes for a year without a
+    /// change.
     fn next_change(&self, after: i64, until: i64) -> Option<OffsetChange> {
         let mut low = after;
         let before = self.offset_at(low);
@@ -79,7 +80,7 @@ pub trait Zone {
         None
     }
 
-    /// The instants of a wall time.
+    /// Returns the instants of a wall time.
     fn instants_of(&self, wall: i64) -> Instants {
         let end = wall + REACH;
         let mut start = wall - REACH;
@@ -106,8 +107,8 @@ pub trait Zone {
         found.unwrap_or(Instants::Skipped { resumes_at })
     }
 
-    /// The latest wall time that has been shown up to and including an instant. Later than the wall
-    /// time at that instant only while a repeat lasts.
+    /// Returns the latest wall time that has been shown up to and including an instant. Later than
+    /// the wall time at that instant only while a repeat lasts.
     fn latest_wall(&self, utc_seconds: i64) -> i64 {
         let mut latest = self.wall_at(utc_seconds);
         let mut start = utc_seconds - REACH;
@@ -152,12 +153,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// The zone of an IANA name.
+    /// Returns the zone of an IANA name.
     pub(crate) fn zone(name: &str) -> Named {
         Named(name.parse().expect("a zone of the IANA data"))
     }
 
-    /// The seconds since 1970 that a text such as `2026-03-29 02:30:00` names on any clock.
+    /// Returns the seconds since 1970 that a text such as `2026-03-29 02:30:00` names on any clock.
     pub(crate) fn seconds(text: &str) -> i64 {
         chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S")
             .expect("a time")

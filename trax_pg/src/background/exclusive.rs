@@ -44,7 +44,8 @@ pub(crate) fn install() {
     }
 }
 
-/// Nothing in this frame needs dropping: the error of a statement jumps over it.
+/// Runs a utility statement. Nothing in this frame needs dropping: the error of a statement jumps
+/// over it.
 #[allow(clippy::too_many_arguments)]
 unsafe extern "C-unwind" fn process_utility(
     statement: *mut pg_sys::PlannedStmt,
@@ -92,7 +93,7 @@ fn is_about_a_database(tag: pg_sys::NodeTag) -> bool {
     .contains(&tag)
 }
 
-/// Our part before the statement. An error of our own is an error of the statement.
+/// Does our part before the statement. An error of ours is an error of the statement.
 #[pg_guard]
 unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     // SAFETY: `node` is a statement of one of the kinds above.
@@ -134,7 +135,7 @@ struct Subject {
     exclusive: Option<*const c_char>,
 }
 
-/// None for a statement that is not about a database after all.
+/// Returns `None` for a statement that is not about a database after all.
 unsafe fn subject(node: *mut pg_sys::Node) -> Option<Subject> {
     // SAFETY: the tag says which structure the node is.
     let exclusive = unsafe {
@@ -165,7 +166,7 @@ unsafe fn subject(node: *mut pg_sys::Node) -> Option<Subject> {
     Some(Subject { exclusive })
 }
 
-/// The option of a statement with this name.
+/// Returns the option of a statement with this name.
 unsafe fn option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
     // SAFETY: a list of DefElem nodes, or null for none.
     unsafe {

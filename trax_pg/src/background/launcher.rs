@@ -45,7 +45,7 @@ pub(crate) fn register() {
         .load();
 }
 
-/// The launcher's process.
+/// Runs the launcher: the entry point of its process.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
@@ -198,7 +198,7 @@ impl Launcher {
         self.report_starvation(refused, missing.len());
     }
 
-    /// When a scheduler of this database may start; none when it has one or needs none.
+    /// Returns when a scheduler of this database may start; `None` when it has one or needs none.
     fn next_start(&self, database: &Database, slots: &[Slot], now: Instant) -> Option<Instant> {
         let has_one = slots
             .iter()
@@ -214,7 +214,7 @@ impl Launcher {
         }
     }
 
-    /// Says once, and only when it lasts, that there are too few worker slots.
+    /// Logs once, and only when it lasts, that there are too few worker slots.
     fn report_starvation(&mut self, refused: Option<&'static str>, missing: usize) {
         let Some(what) = refused else {
             self.starved = None;
@@ -272,7 +272,7 @@ fn start(database: pg_sys::Oid) -> Start {
     }
 }
 
-/// The databases that a scheduler can connect to, templates left out.
+/// Returns the databases that a scheduler can connect to, templates left out.
 fn connectable_databases() -> Vec<Database> {
     let mut found = Vec::new();
     let lock = pg_sys::AccessShareLock as i32;

@@ -26,14 +26,15 @@ const LIBRARY: &str = "trax";
 /// Whether this worker has received SIGTERM.
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
-/// SIGTERM: the server's own handler, which ends even a long statement at its next interrupt check.
+/// Handles SIGTERM as the server itself does, which ends even a long statement at its next
+/// interrupt check.
 unsafe extern "C-unwind" fn on_sigterm(signal: i32) {
     TERMINATED.store(true, Ordering::Relaxed);
     // SAFETY: this is the handler of SIGTERM, and gets what the server would have given `die`.
     unsafe { pg_sys::die(signal) }
 }
 
-/// SIGHUP: the server's own handler.
+/// Handles SIGHUP as the server itself does.
 unsafe extern "C-unwind" fn on_sighup(signal: i32) {
     // SAFETY: this is the handler of SIGHUP.
     unsafe { pg_sys::SignalHandlerForConfigReload(signal) }

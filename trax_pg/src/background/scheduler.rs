@@ -54,7 +54,7 @@ static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
 const UNANNOUNCED: u8 = 0;
 const EXITS: [Exit; 4] = [Exit::NoExtension, Exit::Restart, Exit::Busy, Exit::Closed];
 
-/// The registration with which the postmaster starts a scheduler for a database.
+/// Returns the registration with which the postmaster starts a scheduler for a database.
 pub(super) fn registration(database: pg_sys::Oid) -> BackgroundWorkerBuilder {
     BackgroundWorkerBuilder::new(SCHEDULER)
         .set_library(LIBRARY)
@@ -63,7 +63,7 @@ pub(super) fn registration(database: pg_sys::Oid) -> BackgroundWorkerBuilder {
         .enable_spi_access()
 }
 
-/// The scheduler's process, for the database whose oid is the argument.
+/// Runs the scheduler of the database whose oid is the argument: the entry point of its process.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
@@ -273,7 +273,7 @@ impl Connected {
         }
     }
 
-    /// The loop: a check, a cycle and a notification when it is time, sleep otherwise.
+    /// Runs the loop: a check, a cycle and a notification when it is time, and sleep otherwise.
     fn serve(mut self) -> ! {
         if let Some(bell) = memory::bell() {
             bell.attend();
@@ -330,7 +330,7 @@ impl Connected {
         }
     }
 
-    /// One transaction: gives the time to the next cycle if it ran one.
+    /// Runs one transaction; returns the time to the next cycle if it ran one.
     fn pass(&mut self, due: &Due) -> Option<Duration> {
         if !due.cycle && !due.check {
             // Listeners wait for it: what the last check found holds.
@@ -368,7 +368,8 @@ impl Connected {
         due.cycle.then(|| one_cycle(&mut self.reap_from))
     }
 
-    /// Whether the installed SQL is the one that this library was made for; says so once if not.
+    /// Returns whether the installed SQL is the one that this library was made for; logs once if
+    /// not.
     fn is_compatible(&mut self, version: &str) -> bool {
         let was = std::mem::replace(&mut self.compatible, version == VERSION);
         if was && !self.compatible {
@@ -384,7 +385,7 @@ impl Connected {
     }
 }
 
-/// One manager cycle, in the caller's transaction; returns the time until the next.
+/// Runs one manager cycle in the caller's transaction; returns the time until the next.
 fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
     match cycle::run_for_scheduler(reap_from) {
         Ok(sleep) => sleep,
@@ -400,17 +401,18 @@ fn look_for_older_prepared() {
     looked.unwrap_or_else(|error| error.raise());
 }
 
-/// The version of the installed extension, if it is installed.
+/// Returns the version of the installed extension, if it is installed.
 fn installed_version() -> Option<String> {
     read_text(ExtensionVersion)
 }
 
-/// What `alter database` and `alter role` have stored for this process, as one text to compare.
+/// Returns what `alter database` and `alter role` have stored for this process, as one text to
+/// compare.
 fn stored_settings() -> String {
     read_text(SettingsStored).unwrap_or_default()
 }
 
-/// The one text that a statement gives, if any.
+/// Returns the one text that a statement returns, if any.
 fn read_text(query: impl Query<Row = Option<String>>) -> Option<String> {
     let text = spi::connected_anyhow(|spi| Ok(spi.query(query).first().flatten()));
     text.unwrap_or_else(|error| error.raise())

@@ -28,14 +28,15 @@ sql_function!(trax_installed, pg_finfo_trax_installed, |call| {
     Ok(call.null())
 });
 
-/// `trax.installed()`: when this transaction commits, the launcher looks at this database again.
+/// Implements `trax.installed()`: has the launcher look at this database again when this
+/// transaction commits.
 fn installed() {
     if memory::available() {
         transaction::after_commit(|| memory::poke(my_database()));
     }
 }
 
-/// `trax.start_scheduler()`: the launcher is asked, or without one the postmaster.
+/// Implements `trax.start_scheduler()`: asks the launcher, or without one the postmaster.
 fn start_scheduler() -> Result<&'static str> {
     if Lock::Scheduler.is_taken() {
         return Ok("already running");

@@ -119,8 +119,8 @@ impl Vacuum {
         }
     }
 
-    /// Whether the last vacuum came to its end and most of what was dead is gone. At the full rate
-    /// enough is dead again at each look, so that being due does not tell.
+    /// Returns whether the last vacuum came to its end and removed most of what was dead. At the
+    /// full rate enough is dead again at each look, so whether one is due does not show it.
     fn was_of_use(&self, seen: &Seen) -> bool {
         self.before.as_ref().is_some_and(|before| {
             seen.vacuums > before.vacuums && seen.dead_rows < before.dead_rows / 2
@@ -137,7 +137,7 @@ fn registration(database: pg_sys::Oid, place: usize) -> BackgroundWorkerBuilder 
         .enable_spi_access()
 }
 
-/// The worker's process.
+/// Runs the vacuum: the entry point of its process.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {

@@ -161,7 +161,8 @@ struct Request {
 }
 
 impl Request {
-    /// The arguments worker, max_jobs, tasks, groups, lease and places, which begin at `first`.
+    /// Returns the arguments worker, max_jobs, tasks, groups, lease and places, which begin at
+    /// `first`.
     fn from_call(call: &Call, first: usize) -> Result<Self> {
         let lease = call.optional_positive(first + 4, "lease")?;
         Ok(Self {

@@ -180,7 +180,7 @@ impl Pick {
         room
     }
 
-    /// Whether it may lock what one more job needs: its group, its key and its manifest.
+    /// Returns whether it may lock what one more job needs: its group, its key and its manifest.
     pub(super) fn has_locks_left(&mut self) -> bool {
         if self.locks + 3 <= lock::AT_MOST {
             return true;

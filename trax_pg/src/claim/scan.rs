@@ -194,7 +194,7 @@ impl Queue {
         }
     }
 
-    /// A scan of a section at its first row from a job on, if there is one.
+    /// Returns a scan of a section at its first row from a job on, if there is one.
     fn scan_of(&mut self, section: Section, job_id: i64) -> Option<Scan> {
         let scan = self.index.scan(&self.view, 3);
         scan.seek([
@@ -292,7 +292,7 @@ impl Queue {
         }
     }
 
-    /// Where the row that `scan` shows stands now.
+    /// Returns where the row that `scan` shows stands now.
     fn order(&self, section: Section, lane: &Lane, scan: &Scan) -> ClaimOrder {
         let steps = self.aging.map_or(0, |step| {
             let since = scan
@@ -362,7 +362,8 @@ fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     }
 }
 
-/// A caller that would rather have an error than wait reads by itself.
+/// Returns whether the caller may wait. One that would rather have an error than wait reads by
+/// itself.
 fn may_wait() -> bool {
     // SAFETY: a plain number.
     unsafe { pg_sys::LockTimeout == 0 }
@@ -394,8 +395,8 @@ fn rescan(index: &Index, state: &LanesState, list: &mut List, after: Section, no
     memory::rescanned(stopped, now.0, began.elapsed().as_micros() as i64);
 }
 
-/// The sections after one that have rows, each with its first job, up to `at_most`; and where that
-/// stopped, if it did.
+/// Returns the sections after one that have rows, each with its first job, up to `at_most`; and
+/// where that stopped, if it did.
 fn sections(
     index: &Index,
     view: &View,
@@ -436,13 +437,13 @@ fn sections(
     (rows, stopped)
 }
 
-/// The group and the task of the row that `scan` shows.
+/// Returns the group and the task of the row that `scan` shows.
 fn names(scan: &Scan) -> (&str, &str) {
     let text = |column| scan.get::<&str>(column).expect("a column that is not null");
     (text(Waiting::GroupName), text(Waiting::Task))
 }
 
-/// The lane of the row that `scan` shows, which from now on is known.
+/// Returns the lane of the row that `scan` shows, which from now on is known.
 fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
     let (group, task) = names(scan);
     let lane = Lane::new(group, task);
@@ -460,7 +461,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The row.
+    /// Returns the scan that is positioned at the row.
     pub(super) fn scan(&self) -> Option<&Scan> {
         self.scan.as_ref()
     }

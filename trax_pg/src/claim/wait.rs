@@ -41,8 +41,8 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
     Ok(call.null())
 });
 
-/// Whether a row is in a lane that a claim may pick from, or that is unknown. Leaves no lock and no
-/// snapshot.
+/// Returns whether a row is in a lane that a claim may pick from, or that is unknown. Leaves no
+/// lock and no snapshot.
 fn may_find(procedure: &Procedure) -> bool {
     // SAFETY: plain values of the server and of this backend.
     let (standby, wrote) = unsafe {

@@ -107,8 +107,8 @@ pub(super) struct Failure {
 }
 
 impl Decision {
-    /// It could not be queued: it rests, and the same occurrence is tried again. Others' trouble
-    /// does not count against it.
+    /// Puts off a manifest that could not be queued; the same occurrence is tried again. Errors
+    /// that others cause do not count against it.
     pub(super) fn fail(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
         self.rest(due, error, is_own, false, now);
     }
@@ -246,12 +246,12 @@ impl Due {
         }
     }
 
-    /// When it was first tried in vain, if it has not been queued since.
+    /// Returns when it was first tried in vain, if it has not been queued since.
     pub(super) fn failed_since(&self) -> Option<Timestamp> {
         self.failed_since
     }
 
-    /// How long it has been tried in vain.
+    /// Returns how long it has been tried in vain.
     pub(super) fn failing_micros(&self, now: Timestamp) -> i64 {
         self.failed_since
             .map_or(0, |since| now.0.saturating_sub(since.0))
@@ -264,7 +264,8 @@ impl Due {
         due_at.plus(self.threshold_micros) < now
     }
 
-    /// The occurrence that is due: after a change by hand the first one from the time that was set.
+    /// Returns the occurrence that is due: after a change by hand the first one from the time that
+    /// was set.
     fn due_occurrence(&self, plan: &Plan, now: Timestamp) -> Timestamp {
         if !self.moved {
             return self.occurrence;

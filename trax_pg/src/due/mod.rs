@@ -131,13 +131,13 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
     });
 }
 
-/// Whether it can be decided now. A group that is just being configured may be on again before we
-/// commit, and would not wake what we park: its manifests wait for the next cycle.
+/// Returns whether it can be decided now. A group that is just being configured may be on again
+/// before we commit, and would not wake what we park: its manifests wait for the next cycle.
 fn is_decidable(due: &Due, kept: &mut group::Kept) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
 
-/// How many manifests are due, up to a number: one index probe tells that none is.
+/// Returns how many manifests are due, up to a number. One index probe shows that none is.
 fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
     spi.query(DueCount {
         now: arg(now),
@@ -185,7 +185,7 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
     queue_entries(spi, due, &entries, decisions, now)
 }
 
-/// What satisfied a dependent is used up when it is queued, and when its overlap policy drops it.
+/// Uses up what satisfied a dependent: when it is queued, and when its overlap policy drops it.
 fn consume(spi: &Spi, due: &[Due], decisions: &[Decision]) {
     let used = due
         .iter()
@@ -204,9 +204,9 @@ struct Entry {
     lane_id: i64,
 }
 
-/// All entries in one statement; if that fails, each by itself, so that one bad row fails alone.
-/// While others fail, a few are tried to find out: different ones each time, so that none hides the
-/// rest.
+/// Queues all entries in one statement; if that fails, each by itself, so that one bad row fails
+/// alone. While others fail, a few are tried to find out: different ones each time, so that none
+/// hides the rest.
 fn queue_entries(
     spi: &Spi,
     due: &[Due],
@@ -293,7 +293,7 @@ fn disable_broken(
     }
 }
 
-/// Whether the cycle has queued any manifest since a time.
+/// Returns whether the cycle has queued any manifest since a time.
 fn is_any_queued_since(spi: &Spi, time: Timestamp) -> bool {
     spi.query(DueQueuedSince { since: arg(time) }).one()
 }

@@ -20,7 +20,7 @@ row! {
     }
 }
 
-/// The share of each group, in the order of `groups`; no share is larger than what is due.
+/// Returns the share of each group, in the order of `groups`; no share is larger than what is due.
 pub(crate) fn shares(groups: &[DueGroup], allowed: i64) -> Vec<i64> {
     let even = allowed / (groups.len() as i64).max(1);
     let mut shares: Vec<i64> = groups.iter().map(|group| group.due.min(even)).collect();

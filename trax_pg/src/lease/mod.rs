@@ -98,7 +98,7 @@ sql_function!(
     }
 );
 
-/// When an attempt that begins at a time has run too long; `timeout` is that of its job.
+/// Returns when an attempt that begins at a time has run too long; `timeout` is that of its job.
 fn timeout_from(begin: Timestamp, timeout: Option<pg_sys::Datum>) -> Result<Timestamp> {
     let timeout = match timeout {
         None => arg(interval(micros(setting::default_timeout()))?),
@@ -114,7 +114,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The first two arguments of a call.
+    /// Returns the first two arguments of a call.
     pub(crate) fn from_call(call: &Call) -> Result<Self> {
         let job_ids = call.array::<i64>(0, "job_ids")?;
         let tokens = call.array::<Uuid>(1, "tokens")?;
@@ -122,7 +122,7 @@ impl Held {
         Ok(Self { job_ids, tokens })
     }
 
-    /// Positions in ascending order of job, the order in which leases are locked.
+    /// Returns the positions in ascending order of job, the order in which leases are locked.
     pub(crate) fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.job_ids.len()).collect();
         order.sort_by_key(|&index| self.job_ids[index]);

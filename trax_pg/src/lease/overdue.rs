@@ -80,7 +80,7 @@ pub(crate) struct ReapFrom {
 }
 
 impl ReapFrom {
-    /// At the first entry, for a cycle by hand.
+    /// Begins at the first entry, for a cycle by hand.
     pub(crate) fn beginning() -> Self {
         Self {
             from: Timestamp(i64::MIN),
@@ -90,7 +90,7 @@ impl ReapFrom {
         }
     }
 
-    /// At the first entry, for a scheduler that begins at `now`.
+    /// Begins at the first entry, for a scheduler that starts at `now`.
     pub(crate) fn of_scheduler(now: Timestamp) -> Self {
         Self {
             back_at: Some(now),
@@ -100,8 +100,8 @@ impl ReapFrom {
         }
     }
 
-    /// Where to begin now, and where next time. Before the cycle takes leases away: it may be
-    /// undone.
+    /// Returns where to begin now, and where next time. Call it before the cycle ends leases, which
+    /// may be undone.
     pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
         // A clock that was set back must not put the look off.
         let soon = now.plus(3600 * RESCAN_MICROS);
@@ -133,7 +133,7 @@ impl ReapFrom {
         }
     }
 
-    /// A cycle is done at `now`.
+    /// Notes that a cycle is done at `now`.
     pub(crate) fn looked(&mut self, now: Timestamp) {
         self.looked_at = Some(now);
     }
@@ -177,8 +177,8 @@ struct Term {
 }
 
 impl Term {
-    /// What it becomes when the cycle came back at `back_at`, if it was not extended since: it
-    /// lasts one lease from then, and the next time half of that.
+    /// Returns the term that follows when the cycle came back at `back_at`, if it was not extended
+    /// since: one lease from then, and the next time half of that.
     fn graced(self, back_at: Timestamp) -> Option<Self> {
         let grace = self.expires_at.0.saturating_sub(self.extended_at.0);
         if self.extended_at >= back_at || grace <= 0 {
@@ -297,7 +297,7 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     look
 }
 
-/// When the server last began to take heartbeats.
+/// Returns when the server last began to take heartbeats.
 fn server_back(spi: &Spi) -> Timestamp {
     // SAFETY: a plain number of the server.
     let started = Timestamp(unsafe { pg_sys::PgStartTime });
@@ -305,8 +305,9 @@ fn server_back(spi: &Spi) -> Timestamp {
     back.unwrap_or(started)
 }
 
-/// What heartbeats said of those that seem to have run out. After the rows are locked, and whatever
-/// the transaction's snapshot is: one that came before is seen.
+/// Applies the extensions that heartbeats recorded for leases that seem to have run out. Done after
+/// the rows are locked, whatever the transaction's snapshot is, so that a heartbeat that came
+/// before is seen.
 fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
     let expired = met.iter().filter(|met| met.term.expires_at <= now);
     let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) =

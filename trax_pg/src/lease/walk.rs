@@ -42,7 +42,7 @@ impl Walk {
             && self.scan.get::<Uuid>(Leased::Token) == Some(held.tokens[place])
     }
 
-    /// The lease that was found.
+    /// Returns the scan that shows the lease that was found.
     pub(crate) fn scan(&self) -> &Scan {
         &self.scan
     }

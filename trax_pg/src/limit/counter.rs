@@ -32,7 +32,7 @@ impl Counter {
         }
     }
 
-    /// The row of a group; one without a row has the defaults.
+    /// Returns the row of a group; one without a row has the defaults.
     pub(crate) fn group(&self, name: &str) -> Option<Row> {
         let view = View::latest();
         let scan = self.group_by_name.scan(&view, 1);

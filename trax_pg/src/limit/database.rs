@@ -11,8 +11,8 @@ use crate::{memory, setting, wake};
 /// whenever it wakes, every two seconds at least.
 const SAID_MICROS: i64 = 15_000_000;
 
-/// The scheduler says what the limit of its database is, for sessions that were connected before it
-/// was changed.
+/// Publishes the limit of the scheduler's database, for sessions that were connected before it was
+/// changed.
 pub(crate) fn say_limit() {
     if let Some(bell) = memory::bell()
         && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
@@ -30,7 +30,8 @@ fn limit() -> Option<usize> {
     }
 }
 
-/// How many more jobs may run in the whole database. What it says holds until the transaction ends.
+/// Returns how many more jobs may run in the whole database. The result holds until the transaction
+/// ends.
 pub(crate) fn room(counter: &Counter) -> Room {
     let Some(limit) = limit() else {
         return Room::Unlimited;
@@ -43,13 +44,13 @@ pub(crate) fn room(counter: &Counter) -> Room {
     Room::For(limit - count(counter, limit))
 }
 
-/// How many jobs run in the database, up to `limit`.
+/// Returns how many jobs run in the database, up to `limit`.
 fn count(counter: &Counter, limit: i64) -> i64 {
     let what = |from| [Key::at_least(1, from)];
     Counter::count(&counter.by_job, Floor::of_database(), what, limit).count
 }
 
-/// A job is being claimed in a database that has a limit.
+/// Counts a job that is being claimed in a database that has a limit.
 pub(crate) fn takes(job_id: i64) {
     Floor::of_database().lower(job_id);
 }

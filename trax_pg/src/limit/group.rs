@@ -46,9 +46,9 @@ impl Kept {
     }
 }
 
-/// How many jobs of this group a claim may take now; none when it is switched off. What it says
-/// holds until the transaction ends, or until [`let_go`] where it is a number. `limited` is whether
-/// the group had a limit when the claim looked at the lanes.
+/// Returns how many jobs of this group a claim may take now; none when it is switched off. The
+/// result holds until the transaction ends, or until [`let_go`] where it is a number. `limited` is
+/// whether the group had a limit when the claim looked at the lanes.
 pub(crate) fn room(
     counter: &Counter,
     kept: &mut Kept,
@@ -106,7 +106,7 @@ pub(crate) fn let_go(group: &str) {
     Lock::Group(group).give_back(Mode::Alone);
 }
 
-/// Whether this group is switched off. True holds until the transaction ends.
+/// Returns whether this group is switched off. True holds until the transaction ends.
 pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
     if !kept.keep(group) {
         return false;
@@ -117,7 +117,7 @@ pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
     enabled == Some(false)
 }
 
-/// How many jobs of a group run that count towards its limit, up to `limit`.
+/// Returns how many jobs of a group run that count towards its limit, up to `limit`.
 fn count(counter: &Counter, name: &str, limit: i64) -> i64 {
     let what = |from| [Key::equals_text(1, name), Key::at_least(2, from)];
     Counter::count(&counter.by_group, floor(name), what, limit).count
@@ -127,12 +127,12 @@ fn floor(name: &str) -> Floor {
     Floor::of(name_hash(&["group", name]))
 }
 
-/// A job of a group with a limit is being claimed.
+/// Counts a job of a group with a limit that is being claimed.
 pub(crate) fn takes(name: &str, job_id: i64) {
     floor(name).lower(job_id);
 }
 
-/// What runs in a group counts towards its limit from now on.
+/// Makes what runs in a group count towards its limit from now on.
 pub(crate) fn counts_anew(name: &str) {
     floor(name).forget();
 }

@@ -34,13 +34,13 @@ pub(crate) enum Shared {
 }
 
 impl Shared {
-    /// What a row has of the two.
+    /// Returns which of the two a row has.
     pub(crate) fn of(key: Option<String>, manifest_id: Option<i64>) -> impl Iterator<Item = Self> {
         let manifest = manifest_id.map(Self::Manifest);
         key.map(Self::Key).into_iter().chain(manifest)
     }
 
-    /// What `waits_for` says of a job behind it.
+    /// Returns the value of `waits_for` of a job that waits behind it.
     pub(crate) fn waits_for(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
@@ -62,7 +62,7 @@ impl Shared {
         })
     }
 
-    /// A job that shares it is being claimed.
+    /// Counts a job that shares it and is being claimed.
     pub(crate) fn takes(&self, job_id: i64) {
         self.floor().lower(job_id);
     }
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-/// The jobs that run and share this. The caller has its lock.
+/// Returns how many jobs run and share this. The caller has its lock.
 fn count(counter: &Counter, shared: &Shared) -> Held {
     let floor = shared.floor();
     match shared {
@@ -88,14 +88,14 @@ fn count(counter: &Counter, shared: &Shared) -> Held {
     }
 }
 
-/// The jobs that run and share this. What it says holds until the transaction ends; `None` when
-/// another transaction is claiming such jobs.
+/// Returns how many jobs run and share this. The result holds until the transaction ends; `None`
+/// when another transaction is claiming such jobs.
 pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
     let is_free = shared.lock().take_if_free(Mode::Alone);
     is_free.then(|| count(counter, shared))
 }
 
-/// How many jobs that share this may run at once, in a group.
+/// Returns how many jobs that share this may run at once, in a group.
 pub(crate) fn allowed(spi: &Spi, counter: &Counter, shared: &Shared, group: &str) -> i64 {
     match shared {
         Shared::Key(_) => counter
@@ -132,7 +132,7 @@ pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
     });
 }
 
-/// How many have ended of each.
+/// Returns how many have ended of each.
 fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
     let mut counts: BTreeMap<Shared, i64> = BTreeMap::new();
     for shared in ended {
@@ -178,7 +178,7 @@ pub(crate) fn free_left(spi: &Spi) {
     free(spi, ended, false);
 }
 
-/// Whether anything is left to the next cycle.
+/// Returns whether anything is left to the next cycle.
 pub(crate) fn has_left() -> bool {
     !LEFT
         .lock()

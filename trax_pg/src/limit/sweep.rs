@@ -64,7 +64,8 @@ pub(crate) fn sweep(spi: &Spi) {
     sweep_on(spi, manifests, &SWEPT_MANIFESTS, (0, i64::MIN));
 }
 
-/// One sweep from where the last one stopped, or from the beginning when that came to the end.
+/// Continues the sweep from where the last one stopped, or from the beginning when that came to the
+/// end.
 fn sweep_on<T: Column, Q: Query<Row = Swept<T>>>(
     spi: &Spi,
     behind: impl FnOnce((T, i64)) -> Q,

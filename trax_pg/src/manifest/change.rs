@@ -80,7 +80,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// The arguments of `trax.schedule`, in their order.
+    /// Returns the arguments of `trax.schedule`, in their order.
     pub(crate) fn from_call(call: &Call) -> Result<Self> {
         let change = Self {
             name: call.name(0, "name")?,
@@ -169,7 +169,7 @@ impl Change {
         Ok(())
     }
 
-    /// What this change says of the timing, as if nothing were stored.
+    /// Returns the timing that this change alone describes, as if nothing were stored.
     fn own_timing(&self) -> Result<Timing> {
         let exclusions = self
             .exclusions
@@ -188,7 +188,7 @@ impl Change {
         })
     }
 
-    /// Whether it says when the manifest runs.
+    /// Returns whether it contains a schedule.
     fn gives_schedule(&self) -> bool {
         self.replace
             || self.cron.is_some()
@@ -222,14 +222,14 @@ impl Change {
             .hint("Name its parents: depends_on => array['...']"))
     }
 
-    /// Whether it names any parent.
+    /// Returns whether it names any parent.
     pub(crate) fn names_parents(&self) -> bool {
         self.depends_on
             .as_ref()
             .is_some_and(|parents| !parents.is_empty())
     }
 
-    /// The parents to be stored; `None` leaves them as they are.
+    /// Returns the parents to be stored; `None` leaves them as they are.
     pub(crate) fn parents(&self) -> Option<&[String]> {
         match &self.depends_on {
             Some(parents) => Some(parents),
@@ -238,8 +238,8 @@ impl Change {
         }
     }
 
-    /// Whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest that trax
-    /// switched off after its one run.
+    /// Returns whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest
+    /// that trax switched off after its one run.
     fn enabled_after(&self, before: Option<&Definition>) -> Option<bool> {
         match before {
             Some(before) if self.enabled.is_none() && before.has_had_its_run() => {
@@ -250,7 +250,7 @@ impl Change {
         }
     }
 
-    /// The mode to be stored; kept while it depends on others, whoever they are.
+    /// Returns the mode to be stored; it is kept while the manifest depends on any other.
     fn stored_depends_mode<'a>(&'a self, before: Option<&'a Definition>) -> Option<&'a str> {
         let kept = before
             .filter(|_| !self.replace)
@@ -265,7 +265,7 @@ impl Change {
         }
     }
 
-    /// Whether it is dormant; kept as the mode is.
+    /// Returns whether it is dormant; kept as the mode is.
     fn stored_dormant(&self, before: Option<&Definition>) -> Option<bool> {
         let kept = before
             .filter(|_| self.names_parents() && !self.replace)
@@ -273,7 +273,7 @@ impl Change {
         self.dormant.or(kept)
     }
 
-    /// Several at once without a word about overlap means that they may overlap, unless another
+    /// Returns the policy that a concurrency above 1 implies: they may overlap, unless another
     /// policy was chosen.
     fn implied_overlap(&self, before: Option<&Definition>) -> Option<&'static str> {
         let chosen = match before {
@@ -321,7 +321,7 @@ impl Change {
         Definition::written(&self.name, rows.one(), before, self.parents())
     }
 
-    /// For a manifest that is not there yet.
+    /// Checks what a manifest needs that does not exist yet.
     pub(crate) fn check_new(&self) -> Result<()> {
         let depends = self.names_parents();
         self.refuse_edges_without_parents(depends)
@@ -339,7 +339,7 @@ fn refuse_end_before_start(start: Option<Timestamp>, end: Option<Timestamp>) -> 
     }
 }
 
-/// One of the words that an argument takes, or 22023.
+/// Returns one of the words that an argument takes, or 22023.
 pub(crate) fn one_of(value: Option<String>, name: &str, words: &[&str]) -> Result<Option<String>> {
     match value {
         Some(value) if !words.contains(&value.as_str()) => Err(Error::invalid(format!(

@@ -61,7 +61,7 @@ pub(super) struct JobDefaults {
     timeout: Option<pg_sys::Datum>,
 }
 
-/// A manifest, and what its jobs take from it; the latter lives until SPI is closed.
+/// Returns a manifest, and what its jobs take from it; the latter lives until SPI is closed.
 pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefaults)> {
     let (row, around) = spi.query(ManifestFind { name: arg(name) }).first()?;
     let defaults = JobDefaults {
@@ -102,7 +102,7 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// As it was written; what is stored elsewhere is not known.
+    /// Returns it as it was written; what is stored elsewhere is not known.
     fn of(name: &str, row: Written) -> Self {
         Self {
             id: row.manifest_id,
@@ -135,7 +135,7 @@ impl Definition {
         }
     }
 
-    /// What a change has written over `before`, whose parents it keeps or replaces.
+    /// Returns what a change has written over `before`, whose parents it keeps or replaces.
     pub(super) fn written(
         name: &str,
         row: Written,
@@ -166,7 +166,7 @@ impl Definition {
         }
     }
 
-    /// The first run of a schedule that begins, or begins again, now.
+    /// Returns the first run of a schedule that begins, or begins again, now.
     pub(crate) fn first_run(&self, spi: &Spi, plan: &Plan, now: Timestamp) -> Result<NextRun> {
         if !self.enabled {
             return Ok(NextRun::Parked(ParkedOn::Disabled));
@@ -195,7 +195,7 @@ impl Definition {
         }
     }
 
-    /// A job of this manifest, claimable now.
+    /// Returns a job of this manifest, claimable now.
     pub(super) fn job(self, defaults: &JobDefaults, now: Timestamp) -> NewJob {
         NewJob {
             task: self.task,
@@ -213,7 +213,7 @@ impl Definition {
         }
     }
 
-    /// Whether both run at the same times, when they are enabled.
+    /// Returns whether both run at the same times, when they are enabled.
     pub(super) fn runs_as(&self, other: &Self) -> bool {
         self.timing == other.timing
             && self.parents == other.parents
@@ -221,12 +221,13 @@ impl Definition {
             && self.dormant == other.dormant
     }
 
-    /// A manifest that runs once, and that trax itself switched off: a person gives no reason.
+    /// Returns whether it runs once and trax itself switched it off: when a person does, no reason
+    /// is stored.
     pub(crate) fn has_had_its_run(&self) -> bool {
         self.disabled_reason.is_some() && self.timing.run_at.is_some()
     }
 
-    /// Whether its overlap policy is not the one that comes by itself.
+    /// Returns whether its overlap policy is not the default.
     pub(crate) fn chose_overlap(&self) -> bool {
         let default = if self.max_concurrency > 1 {
             "allow"
@@ -255,7 +256,7 @@ pub(crate) fn find(spi: &Spi, name: &str) -> Option<Definition> {
     find_for_job(spi, name).map(|(definition, _)| definition)
 }
 
-/// The definition of a manifest that is about to change, locked.
+/// Returns the definition of a manifest that is about to change, locked.
 pub(crate) fn lock(spi: &Spi, name: &str) -> Option<Definition> {
     spi.query(ManifestLock { name: arg(name) });
     // Read after the lock: whoever held it may have changed the row.

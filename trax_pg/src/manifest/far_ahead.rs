@@ -95,7 +95,7 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
     moved
 }
 
-/// None when it is right, or says nothing because it cannot be evaluated.
+/// Returns the corrected next run; `None` when it is right, or cannot be evaluated.
 fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
     let was = row.next_run_at;
     let is_decided_ahead = row
@@ -150,9 +150,9 @@ fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
     })
 }
 
-/// The occurrence after now and after the last one that was handled, if that lies in no wrong
-/// future. One so near to that as an update of the zone data moves them may be the same: then the
-/// one after it.
+/// Returns the occurrence after now and after the last one that was handled, if that lies in no
+/// wrong future. One so near to that as an update of the zone data moves them may be the same: then
+/// the one after it.
 fn next_of_cron(plan: &Plan, last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let handled = last.filter(|&last| last <= now.plus(TOLERANCE_MICROS));
     let from = handled.map_or(now, |last| last.max(now));
@@ -181,7 +181,7 @@ fn next_of_every(
     Some(plan.put_off(due).at).filter(|&at| !plan.is_over(at))
 }
 
-/// No success until now puts the next run later than this.
+/// Returns the latest next run that any success until now can lead to.
 fn latest_of_every(plan: &Plan, every: Every, now: Timestamp) -> Timestamp {
     let latest = every.after(now);
     let latest = plan.starts_at().map_or(latest, |start| start.max(latest));

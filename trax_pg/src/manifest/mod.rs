@@ -224,7 +224,7 @@ fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// The live jobs of a manifest, waiting or executed.
+/// Returns the live jobs of a manifest, waiting or executed.
 fn jobs(spi: &Spi, id: i64) -> Vec<i64> {
     spi.query(ManifestJobs {
         manifest_id: arg(id),

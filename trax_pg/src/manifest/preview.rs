@@ -43,7 +43,7 @@ fn arguments(call: &Call) -> Result<(String, Timestamp, usize)> {
     Ok((name, after, count))
 }
 
-/// From when, and how many: two arguments.
+/// Returns two arguments: from when, and how many.
 fn window(call: &Call, index: usize) -> Result<(Timestamp, usize)> {
     let after = call
         .optional::<Timestamp>(index)
@@ -59,7 +59,7 @@ fn window(call: &Call, index: usize) -> Result<(Timestamp, usize)> {
     Ok((after, count as usize))
 }
 
-/// The runs after a time. The first may be stored already, with its part of the variance.
+/// Returns the runs after a time. The first may be stored already, with its part of the variance.
 fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) -> Vec<Occurrence> {
     let mut runs = Vec::with_capacity(count);
     let stored = definition.next.filter(|&(at, _)| at > after);
@@ -129,7 +129,7 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
     runs
 }
 
-/// A run whose delay has been drawn and stored.
+/// Moves a run by the delay that has been drawn and stored.
 fn vary(run: &mut Occurrence, at: Timestamp) {
     let delay = at.0 - run.at.0;
     run.at = at;
@@ -153,7 +153,8 @@ fn push(rows: &mut Rows, plan: &Plan, run: &Occurrence) {
     rows.push(&[arg(run.at), arg(local), run.note.as_deref().and_then(arg)]);
 }
 
-/// An instant in the manifest's zone, with its distance from UTC: `2026-03-29 03:00:00 +02:00`.
+/// Returns an instant in the manifest's zone, with its distance from UTC: `2026-03-29 03:00:00
+/// +02:00`.
 fn local_time(plan: &Plan, at: Timestamp) -> String {
     let micros = at.unix_micros();
     let offset = plan.zone.offset_at(micros.div_euclid(1_000_000));

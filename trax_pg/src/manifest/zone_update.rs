@@ -51,12 +51,12 @@ thread_local! {
     static RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Whether nothing is left to do before a cycle queues what is due.
+/// Returns whether nothing is left to do before a cycle queues what is due.
 pub(crate) fn is_corrected() -> bool {
     CORRECTED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
 }
 
-/// Before a cycle queues what is due: corrects until that has committed, once in each backend,
+/// Corrects before a cycle queues what is due, until that has committed, once in each backend,
 /// which keeps its data. While others hold what is to be corrected it rests for a hundred times as
 /// long as it took.
 pub(crate) fn correct_before_queueing(spi: &Spi, now: Timestamp) -> Result<()> {
@@ -94,7 +94,7 @@ pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     Ok(corrected)
 }
 
-/// The data with which next runs were computed.
+/// Returns the data with which next runs were computed.
 fn known(spi: &Spi) -> Option<String> {
     spi.query(ZoneDataKnown).one()
 }
@@ -134,7 +134,7 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
     (corrected, corrected == moves.len())
 }
 
-/// Where the data of now has the occurrence that was planned, if it is near.
+/// Returns where the data of now has the occurrence that was planned, if it is near.
 fn nearest(plan: &Plan, planned: Timestamp) -> Option<Timestamp> {
     let before = plan.latest(planned.plus(-FARTHEST_MICROS), planned);
     let after = plan.after(planned).map(|occurrence| occurrence.at);

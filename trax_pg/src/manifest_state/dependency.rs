@@ -78,7 +78,7 @@ statement!(
 );
 statement!(ManifestIds, "manifest_state/ids.sql", { names: TEXTARRAYOID } -> Named);
 
-/// The children of manifests.
+/// Returns the children of manifests.
 pub(crate) fn children(spi: &Spi, parents: &[i64]) -> Vec<i64> {
     let rows = spi.query_latest(DependencyChildren {
         parent_ids: arg(parents.to_vec()),
@@ -123,7 +123,7 @@ pub(crate) fn consume(spi: &Spi, children: Vec<i64>) {
     }
 }
 
-/// Whether a dependent has all it waits for.
+/// Returns whether a dependent has all it waits for.
 pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
     spi.query_latest(DependencySatisfied {
         child_id: arg(child),
@@ -161,8 +161,9 @@ pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String
     Ok(())
 }
 
-/// The shortest way up from one of `parents` to `wanted`, both included. Each manifest is visited
-/// once, in rounds of one statement, so that a wide and deep net costs no more than its edges.
+/// Returns the shortest way up from one of `parents` to `wanted`, both included. Each manifest is
+/// visited once, in rounds of one statement, so that a wide and deep net costs no more than its
+/// edges.
 fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
     let mut came_from: HashMap<i64, Option<i64>> =
         parents.iter().map(|&parent| (parent, None)).collect();
@@ -188,12 +189,12 @@ fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
     })
 }
 
-/// Whether a manifest waits for others.
+/// Returns whether a manifest waits for others.
 pub(crate) fn has_parents(spi: &Spi, name: &str) -> bool {
     spi.query(DependencyHasParents { name: arg(name) }).one()
 }
 
-/// Taken before any definition that may get or lose edges.
+/// Locks the edges; taken before any definition that may get or lose edges.
 pub(crate) fn lock_edges() {
     Lock::Edges.take(Mode::Alone);
 }
@@ -224,7 +225,7 @@ pub(crate) fn refuse_with_dependents(spi: &Spi, id: i64, name: &str) -> Result<(
     .hint("Unschedule them first, or change their parents with trax.schedule(..., depends_on => ...)."))
 }
 
-/// Whether a declared parent of a manifest is being executed.
+/// Returns whether a declared parent of a manifest is being executed.
 pub(crate) fn has_running_parent(spi: &Spi, child: i64) -> bool {
     spi.query(DependencyRunningParent {
         child_id: arg(child),

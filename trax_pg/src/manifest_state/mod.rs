@@ -86,7 +86,7 @@ pub(crate) enum ParkedOn {
 }
 
 impl ParkedOn {
-    /// As the check constraint of `trax.manifest_state` has it.
+    /// Returns the text that the check constraint of `trax.manifest_state` has.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -168,7 +168,7 @@ pub(crate) fn lock_for_outcome(spi: &Spi, manifests: Vec<i64>) {
     lock(spi, manifests);
 }
 
-/// [`lock_for_outcome`] for one manifest; returns its state as it is under the lock.
+/// Calls [`lock_for_outcome`] for one manifest; returns its state as it is under the lock.
 pub(crate) fn lock_one_for_outcome(spi: &Spi, manifest_id: i64) -> Option<State> {
     lock_definitions(spi, vec![manifest_id]);
     let lock = ManifestLockStates {
@@ -177,7 +177,7 @@ pub(crate) fn lock_one_for_outcome(spi: &Spi, manifest_id: i64) -> Option<State>
     spi.query(lock).first()
 }
 
-/// Those of the manifests that another transaction holds now; the others are ready for
+/// Returns those of the manifests that another transaction holds now; the others are ready for
 /// [`job_ended`].
 pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
     if manifests.is_empty() {
@@ -219,7 +219,7 @@ pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
     }) > 0
 }
 
-/// The manifests of groups that are parked because those were disabled.
+/// Returns the manifests of groups that are parked because those were disabled.
 pub(crate) fn parked_on_groups(spi: &Spi, groups: Vec<String>) -> Vec<i64> {
     let rows = spi.query(ManifestParkedGroup {
         groups: arg(groups),
@@ -305,7 +305,7 @@ pub(crate) fn regroup(spi: &Spi, manifest_id: i64, group: &str) {
     });
 }
 
-/// Whether a manifest that runs once waits for the outcome of that run.
+/// Returns whether a manifest that runs once waits for the outcome of that run.
 pub(crate) fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
     spi.query(ManifestAwaitsOnlyRun {
         manifest_id: arg(manifest_id),

@@ -14,7 +14,7 @@ pub(super) struct Area<T: 'static> {
 }
 
 impl<T: 'static> Area<T> {
-    /// `bytes` is its size, and `begin` writes a valid, empty value of it.
+    /// Describes an area of `bytes`; `begin` writes a valid, empty value of it.
     pub(super) const fn new(
         name: &'static CStr,
         bytes: fn() -> usize,
@@ -28,17 +28,17 @@ impl<T: 'static> Area<T> {
         }
     }
 
-    /// Of a type for which all zero is valid, and empty.
+    /// Describes an area of a type for which all zero is valid, and empty.
     pub(super) const fn zeroed(name: &'static CStr) -> Self {
         Self::new(name, size_of::<T>, zero)
     }
 
-    /// Its start; null without shared memory.
+    /// Returns its start; null without shared memory.
     pub(super) fn start(&self) -> *mut T {
         self.start.load(Ordering::Relaxed)
     }
 
-    /// `None` without shared memory.
+    /// Returns its value; `None` without shared memory.
     pub(super) fn get(&self) -> Option<&'static T> {
         // SAFETY: null or a value, which lives as long as the server.
         unsafe { self.start().as_ref() }

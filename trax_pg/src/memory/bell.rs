@@ -75,7 +75,8 @@ pub(super) fn silent_bells() -> Bells {
     }))
 }
 
-/// The bell of this process's database; `None` without shared memory and when all are given.
+/// Returns the bell of this process's database; `None` without shared memory and when all are in
+/// use.
 pub(crate) fn bell() -> Option<&'static Bell> {
     if !available() {
         return None;
@@ -105,7 +106,7 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     unsafe { BELL.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The databases that have a bell.
+/// Returns the databases that have a bell.
 pub(super) fn databases() -> Vec<u32> {
     if !available() {
         return Vec::new();
@@ -141,7 +142,7 @@ pub(super) fn free(gone: &[u32]) {
 }
 
 impl Bell {
-    /// Which of the bells it is.
+    /// Returns which of the bells it is.
     pub(super) fn number(&self) -> usize {
         self.number
     }
@@ -159,7 +160,7 @@ impl Bell {
         self.database.store(0, Ordering::Relaxed);
     }
 
-    /// How often it has rung for work.
+    /// Returns how often it has rung for work.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
@@ -180,39 +181,37 @@ impl Bell {
         }
     }
 
-    /// How often a group was configured.
+    /// Returns how often a group was configured.
     pub(crate) fn configured(&self) -> u64 {
         self.configured.load(Ordering::SeqCst)
     }
 
-    /// A group was configured.
+    /// Counts that a group was configured.
     pub(crate) fn configure(&self) {
         self.configured.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether there may be prepared transactions from before this memory began.
+    /// Returns whether there may be prepared transactions from before this memory began.
     pub(crate) fn has_older_prepared(&self) -> bool {
         self.older_prepared.load(Ordering::SeqCst)
     }
 
-    /// The scheduler has looked whether there may be some that were prepared before this memory
-    /// began.
+    /// Stores whether there may be transactions that were prepared before this memory began.
     pub(crate) fn say_older_prepared(&self, are_there: bool) {
         self.older_prepared.store(are_there, Ordering::SeqCst);
     }
 
-    /// A claim is about to count under the database's limit.
+    /// Notes that a claim is about to count under the database's limit.
     pub(crate) fn may_be_full(&self) {
         self.full.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a claim may have found the database full since the last call.
+    /// Returns whether a claim may have found the database full since the last call.
     pub(crate) fn found_full(&self) -> bool {
         self.full.swap(false, Ordering::SeqCst)
     }
 
-    /// The scheduler says how many jobs may run in the database; true when that is more or fewer
-    /// than before.
+    /// Stores how many jobs may run in the database; returns true when that has changed.
     pub(crate) fn say_limit(&self, limit: Option<usize>, now: i64) -> bool {
         let limit = limit.map_or(0, |limit| limit as i64);
         let before = self.limit.swap(limit, Ordering::SeqCst);
@@ -220,21 +219,21 @@ impl Bell {
         !first && before != limit
     }
 
-    /// What the scheduler said of that at `since` or later.
+    /// Returns the limit that the scheduler stored at `since` or later.
     pub(crate) fn said_limit(&self, since: i64) -> Option<Option<usize>> {
         (self.limit_said_at.load(Ordering::SeqCst) >= since)
             .then(|| usize::try_from(self.limit.load(Ordering::SeqCst)).ok())
             .map(|limit| limit.filter(|&limit| limit > 0))
     }
 
-    /// The scheduler says which latch is its own.
+    /// Stores which latch is the scheduler's.
     pub(crate) fn attend(&self) {
         // SAFETY: the latch of this process, in shared memory.
         self.scheduler
             .store(unsafe { pg_sys::MyLatch }, Ordering::SeqCst);
     }
 
-    /// What rang since the last call; for the scheduler.
+    /// Returns what rang since the last call; for the scheduler.
     pub(crate) fn take(&self) -> u32 {
         self.rung.swap(0, Ordering::SeqCst)
     }
@@ -245,7 +244,7 @@ impl Bell {
         self.work.wait_while(|| self.count() == count, timeout);
     }
 
-    /// How often it has rung for a class of names of tokens.
+    /// Returns how often it has rung for a class of names of tokens.
     pub(crate) fn token_count(&self, class: usize) -> u64 {
         self.tokens[class].load(Ordering::SeqCst)
     }

@@ -57,7 +57,7 @@ impl Histogram {
         }
     }
 
-    /// How many fell into each bucket, and the sum in microseconds.
+    /// Returns how many fell into each bucket, and the sum in microseconds.
     pub(crate) fn read(&self) -> ([u64; BUCKETS], u64) {
         let buckets = self.buckets.each_ref().map(read);
         (buckets, read(&self.micros))
@@ -71,7 +71,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a length of time.
+/// Returns the bucket of a length of time.
 pub(crate) fn bucket(micros: i64) -> usize {
     BOUNDS.partition_point(|bound| *bound < micros)
 }
@@ -109,7 +109,7 @@ impl TaskTally {
         self.database.load(Ordering::Relaxed) == database
     }
 
-    /// The task; empty for those that have no place of their own.
+    /// Returns the task; empty for those that have no place of their own.
     pub(crate) fn task(&self) -> &[u8] {
         let length = self.length.load(Ordering::Relaxed) as usize;
         // SAFETY: written once, under the lock, before anybody can find the place.
@@ -181,8 +181,8 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// The tally of this process's database; `None` without shared memory and when all are given.
-/// Inside a transaction only.
+/// Returns the tally of this process's database; `None` without shared memory and when all are in
+/// use. Inside a transaction only.
 pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
     if !available() {
         return None;
@@ -207,8 +207,8 @@ fn take_database() -> Option<()> {
     Some(())
 }
 
-/// The tally of a task of this process's database, by place: its own, or that of all tasks without
-/// one. `None` when not even that can be had. Inside a transaction only.
+/// Returns the tally of a task of this process's database, by place: its own, or that of all tasks
+/// without one. `None` when not even that can be had. Inside a transaction only.
 pub(crate) fn task_place(task: &str) -> Option<usize> {
     // An empty name would be that of the others.
     if !available() || task.is_empty() {
@@ -226,7 +226,7 @@ pub(crate) fn task_place(task: &str) -> Option<usize> {
     place.or_else(|| tallies.others_place(mine))
 }
 
-/// The databases that have places.
+/// Returns the databases that have places.
 pub(super) fn databases() -> Vec<u32> {
     TALLIES.share().databases()
 }
@@ -241,7 +241,7 @@ impl Tallies {
         Some(&self.databases[self.slot(database)?])
     }
 
-    /// The index of a database, which is given one that is free.
+    /// Returns the index of a database, which takes a free one if it has none.
     fn slot(&self, database: u32) -> Option<usize> {
         let of = |wanted| {
             let mut all = self.databases.iter();
@@ -256,7 +256,8 @@ impl Tallies {
         })
     }
 
-    /// The place of a task, which is given one that is free; none beyond its database's share.
+    /// Returns the place of a task, which takes a free one if it has none; `None` beyond its
+    /// database's share.
     fn task_place(&self, database: u32, task: &str) -> Option<usize> {
         let task = task.as_bytes();
         let (mut taken, mut free, mut first_free) = (0, 0, None);
@@ -283,7 +284,7 @@ impl Tallies {
         Some(place)
     }
 
-    /// The place of the tasks that have none.
+    /// Returns the place of the tasks that have none.
     fn others_place(&self, database: u32) -> Option<usize> {
         let slot = self.slot(database)?;
         self.others[slot]
@@ -324,7 +325,7 @@ impl Tallies {
     }
 }
 
-/// The tally at a place that [`task_place`] gave.
+/// Returns the tally at a place that [`task_place`] returned.
 pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
     let mut all = ALL.load(Ordering::Relaxed);
     if all.is_null() {
@@ -336,7 +337,7 @@ pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
     unsafe { &*all }.at(place)
 }
 
-/// The tallies of the tasks of this process's database.
+/// Returns the tallies of the tasks of this process's database.
 pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
     if !available() {
         return Vec::new();

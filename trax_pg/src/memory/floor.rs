@@ -85,7 +85,8 @@ impl Known {
 }
 
 impl Floor {
-    /// That of this database's thing with the hash `of`, which is another for each kind of things.
+    /// Returns the floor of what has the hash `of` in this database; each kind of things has its
+    /// own hashes.
     pub(crate) fn of(of: u64) -> Self {
         let tag = mixed(of ^ mixed(u64::from(my_database().to_u32())));
         let own = OF_LIMIT + tag as usize % (VOIDS - OF_LIMIT);
@@ -95,7 +96,7 @@ impl Floor {
         }
     }
 
-    /// That of this database's limit.
+    /// Returns the floor of this database's limit.
     pub(crate) fn of_database() -> Self {
         let tag = mixed(u64::from(my_database().to_u32()));
         let own = OF_DATABASE + tag as usize % (OF_LIMIT - OF_DATABASE);
@@ -115,12 +116,12 @@ impl Floor {
         (begun == ended).then(|| mixed(begun[0]).wrapping_add(begun[1]))
     }
 
-    /// Never zero.
+    /// Returns the check value, never zero.
     fn check(self, job_id: i64, voids: u64) -> u64 {
         mixed(self.tag ^ mixed(job_id as u64 ^ mixed(voids))) | 1
     }
 
-    /// To be read before the snapshot of a count is taken.
+    /// Returns what is known; read before the snapshot of a count is taken.
     pub(crate) fn known(self) -> Known {
         FLOORS
             .get()
@@ -144,7 +145,7 @@ impl Floor {
         }
     }
 
-    /// Whether a count that began there sees all that its snapshot does, which it has taken
+    /// Returns whether a count that began there sees all that its snapshot does, which it has taken
     /// meanwhile.
     pub(crate) fn holds(self, known: Known) -> bool {
         FLOORS
@@ -217,7 +218,7 @@ pub(crate) fn suspend_all() {
     suspend(of_this_database());
 }
 
-/// What this session has suspended can be seen, or is undone.
+/// Resumes the floors that this session has suspended: what it changed can be seen, or is undone.
 pub(crate) fn resume() {
     let suspended = SUSPENDED.take();
     if let Some(memory) = FLOORS.get() {

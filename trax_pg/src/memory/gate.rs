@@ -45,15 +45,15 @@ pub(crate) fn open_gates() {
     }
 }
 
-/// How often gates were opened.
+/// Returns how often gates were opened.
 pub(crate) fn openings() -> u64 {
     GATES
         .get()
         .map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
 }
 
-/// The slots of the gates that were opened since there had been so many openings, which it brings
-/// up to date; `None` when these are not known: it may have been any.
+/// Returns the slots of the gates that were opened since there had been so many openings, which it
+/// brings up to date; `None` when these are not known: it may have been any.
 pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     let memory = GATES.get()?;
     let (from, to) = (*openings, memory.opened.load(Ordering::SeqCst));
@@ -77,7 +77,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// `group` is a hash of its name.
+    /// Returns the gate of a group; `group` is a hash of its name.
     pub(crate) fn new(group: u64) -> Self {
         Self {
             hash: hash(group),
@@ -85,12 +85,12 @@ impl Gate {
         }
     }
 
-    /// Its place.
+    /// Returns its place.
     pub(crate) fn slot(self) -> usize {
         self.hash
     }
 
-    /// How often something changed that may have made room; to be read before counting.
+    /// Returns how often something changed that may have made room; to be read before counting.
     pub(crate) fn changes(self) -> u64 {
         GATES
             .get()
@@ -110,7 +110,7 @@ impl Gate {
         })
     }
 
-    /// The group was full when it was counted after its changes were read.
+    /// Closes the gate: the group was full when it was counted after its changes were read.
     pub(crate) fn close(self, changes: u64, now: i64) {
         if let Some(memory) = GATES.get() {
             memory.until[self.hash].store(now + GATE_MICROS, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Gate {
         }
     }
 
-    /// There may be room.
+    /// Opens the gate: there may be room.
     pub(crate) fn open(self) {
         if let Some(memory) = GATES.get() {
             memory.changes[self.hash].fetch_add(1, Ordering::SeqCst);

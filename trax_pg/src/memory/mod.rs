@@ -112,8 +112,8 @@ static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax") };
 /// Set in the postmaster by `_PG_init` and inherited by every process it forks.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the library is being loaded by `shared_preload_libraries`, the only time to ask for
-/// shared memory.
+/// Returns whether the library is being loaded by `shared_preload_libraries`, the only time to ask
+/// for shared memory.
 pub(crate) fn can_be_requested() -> bool {
     // SAFETY: a plain flag of the server, read by its only thread.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
@@ -149,7 +149,7 @@ fn empty_board() -> Board {
     unsafe { AssertPGRXSharedMemory::new(shared) }
 }
 
-/// Whether there is shared memory: the library was preloaded.
+/// Returns whether there is shared memory: the library was preloaded.
 pub(crate) fn available() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
@@ -207,12 +207,12 @@ impl Shared {
 }
 
 impl Slot {
-    /// Whether a living process has closed the database; that of a dead one does not count.
+    /// Returns whether a living process has closed the database; that of a dead one does not count.
     fn is_closed(&self) -> bool {
         self.closed_by != 0 && is_connected(self.closed_by)
     }
 
-    /// The process of the scheduler, if it runs.
+    /// Returns the process of the scheduler, if it runs.
     pub(crate) fn pid(&self) -> Option<i32> {
         match self.phase {
             Phase::Running(pid) => Some(pid),
@@ -260,7 +260,7 @@ fn database_exists(database: u32) -> bool {
     unsafe { !pg_sys::get_database_name(Oid::from(database)).is_null() }
 }
 
-/// The slots in use.
+/// Returns the slots in use.
 pub(crate) fn slots() -> Vec<Slot> {
     let copy = BOARD.share().slots;
     copy.into_iter()
@@ -296,7 +296,7 @@ pub(crate) fn clear(database: Oid) {
     board.free_if_unused(database);
 }
 
-/// A scheduler says that it is there, before it connects; false when the database is held.
+/// Registers a scheduler before it connects; returns false when the database is held.
 pub(crate) fn enter(database: Oid, pid: i32) -> bool {
     let mut board = BOARD.exclusive();
     let Some(slot) = board.find_or_take(database) else {
@@ -309,7 +309,7 @@ pub(crate) fn enter(database: Oid, pid: i32) -> bool {
     true
 }
 
-/// A scheduler says that it is gone, after its connection ended, and wakes the launcher.
+/// Removes a scheduler after its connection ended, and wakes the launcher.
 pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
     {
         let mut board = BOARD.exclusive();
@@ -322,18 +322,18 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
     wake_launcher();
 }
 
-/// A vacuum says that it is there, before it connects; false when the database is held or another
-/// one is there.
+/// Registers a vacuum before it connects; returns false when the database is held or has another
+/// one.
 pub(crate) fn vacuum_enters(database: Oid, place: usize, pid: i32) -> bool {
     BOARD.exclusive().vacuum_enters(database, place, pid)
 }
 
-/// A vacuum says that it is gone, after its connection ended.
+/// Removes a vacuum after its connection ended.
 pub(crate) fn vacuum_leaves(database: Oid, place: usize, pid: i32) {
     BOARD.exclusive().vacuum_leaves(database, place, pid);
 }
 
-/// Whether a process of ours is connected to a database.
+/// Returns whether a process of ours is connected to a database.
 pub(crate) fn is_served(database: Oid) -> bool {
     slots().iter().any(|slot| {
         slot.database == database && (slot.pid().is_some() || slot.vacuums != [0; VACUUMS])
@@ -410,7 +410,7 @@ pub(crate) fn take_pokes() -> Pokes {
     }
 }
 
-/// The launcher says which process it is.
+/// Stores which process the launcher is.
 pub(crate) fn set_launcher(pid: i32) {
     BOARD.exclusive().launcher = pid;
 }
@@ -428,13 +428,13 @@ pub(crate) fn wake_launcher() {
     }
 }
 
-/// In tests there is no server.
+/// Returns true: in tests there is no server.
 #[cfg(test)]
 pub(crate) fn is_connected(pid: i32) -> bool {
     pid != 0
 }
 
-/// Whether a process is connected to this server.
+/// Returns whether a process is connected to this server.
 #[cfg(not(test))]
 pub(crate) fn is_connected(pid: i32) -> bool {
     // SAFETY: takes any number; gives null or a process.

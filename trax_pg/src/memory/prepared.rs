@@ -13,7 +13,7 @@ const SECTIONS: usize = 8;
 /// more than have room, or nobody knows which.
 pub(crate) type Claimable = Option<[Option<(Section, i64)>; SECTIONS]>;
 
-/// What these rows say of it.
+/// Returns what it has made claimable, by these rows.
 pub(crate) fn claimable(mut rows: impl ExactSizeIterator<Item = (Section, i64)>) -> Claimable {
     (rows.len() <= SECTIONS).then(|| std::array::from_fn(|_| rows.next()))
 }
@@ -69,7 +69,7 @@ fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
     }))
 }
 
-/// This session's transaction has been prepared under a name with this hash.
+/// Remembers that this session's transaction was prepared under a name with this hash.
 pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
     let prepared = Prepared {
         database: my_database().to_u32(),
@@ -90,8 +90,8 @@ pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
     });
 }
 
-/// Those of this database that have ended. They are known until they are forgotten, so that of two
-/// that look at once neither goes on before what the end changes is known.
+/// Returns those of this database that have ended. They stay until they are forgotten, so that of
+/// two sessions that look at once neither goes on before what the end changes is known.
 pub(crate) fn ended() -> Vec<Prepared> {
     let database = my_database().to_u32();
     let known: Vec<Prepared> = write(|places| {

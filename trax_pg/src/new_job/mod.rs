@@ -201,7 +201,7 @@ fn in_memory<T>(memory: pg_sys::MemoryContext, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// A copy in the current memory context, and its size. Nothing of it is stored elsewhere or
+/// Returns a copy in the current memory context, and its size. Nothing of it is stored elsewhere or
 /// compressed.
 fn copied(value: pg_sys::Datum, passed: Passed) -> (pg_sys::Datum, usize) {
     // SAFETY: the value is of a type that is passed so.
@@ -221,7 +221,7 @@ fn copied(value: pg_sys::Datum, passed: Passed) -> (pg_sys::Datum, usize) {
     }
 }
 
-/// Whether a copy has the value of `other`.
+/// Returns whether a copy has the value of `other`.
 fn are_equal(copy: pg_sys::Datum, other: pg_sys::Datum, passed: Passed) -> bool {
     // SAFETY: both are of a type that is passed so, and a copy is plain.
     unsafe {

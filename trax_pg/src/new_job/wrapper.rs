@@ -39,7 +39,7 @@ fn or_raise<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| error.raise())
 }
 
-/// Planning anything that reads begins here: SELECT, UPDATE, DELETE.
+/// Refuses what reads the table: SELECT, UPDATE, DELETE. Their planning begins here.
 #[pg_guard]
 unsafe extern "C-unwind" fn refuse_to_read(
     _root: *mut pg_sys::PlannerInfo,
@@ -62,7 +62,7 @@ unsafe extern "C-unwind" fn what_it_takes(_relation: pg_sys::Relation) -> i32 {
     1 << pg_sys::CmdType::CMD_INSERT
 }
 
-/// INSERT into the table itself.
+/// Begins an INSERT into the table itself.
 #[pg_guard]
 unsafe extern "C-unwind" fn begin_modify(
     statement: *mut pg_sys::ModifyTableState,
@@ -77,7 +77,7 @@ unsafe extern "C-unwind" fn begin_modify(
     }
 }
 
-/// COPY, or rows that a partitioned table passes on.
+/// Begins a COPY, or rows that a partitioned table passes on.
 #[pg_guard]
 unsafe extern "C-unwind" fn begin_insert(
     statement: *mut pg_sys::ModifyTableState,
@@ -121,7 +121,8 @@ unsafe fn begin(
     }
 }
 
-/// Whose right to insert the statement uses: that of a view's owner when it goes through one.
+/// Returns whose right to insert the statement uses: that of a view's owner when it goes through
+/// one.
 unsafe fn checked_as(
     statement: *mut pg_sys::ModifyTableState,
     target: *mut pg_sys::ResultRelInfo,
@@ -172,8 +173,8 @@ unsafe fn refuse_clauses(plan: *const pg_sys::ModifyTable) -> Result<()> {
     Ok(())
 }
 
-/// The table must be as this library knows it: a superuser can make others with our wrapper, or
-/// alter it.
+/// Checks that the table is as this library knows it: a superuser can make others with our wrapper,
+/// or alter it.
 unsafe fn require_columns(relation: pg_sys::Relation) -> Result<()> {
     // SAFETY: the descriptor of an open relation has as many attributes as it says.
     let is_as_known = unsafe {

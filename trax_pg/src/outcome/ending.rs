@@ -90,7 +90,7 @@ impl Ending {
         }
     }
 
-    /// Retry or dead.
+    /// Returns whether the job is retried or dead.
     fn judged(
         lease: Locked,
         outcome: Outcome,
@@ -120,7 +120,7 @@ impl Ending {
     }
 }
 
-/// How long a job waits before its next attempt, in microseconds.
+/// Returns how long a job waits before its next attempt, in microseconds.
 fn retry_delay(lease: &Locked) -> i64 {
     let delay = match &lease.retry_delay {
         Some(own) => Duration::from_micros(interval_micros(own).max(0) as u64),

@@ -128,7 +128,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     Ok(call.value(outcome))
 });
 
-/// The outputs that stand beside the jobs of a call; an absent array is all nulls.
+/// Returns the outputs that stand beside the jobs of a call; an absent array is all nulls.
 pub(crate) fn outputs(
     call: &Call,
     index: usize,
@@ -214,7 +214,7 @@ pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> 
     reaped
 }
 
-/// One look of the reaper; returns how many were put off.
+/// Runs the reaper once; returns how many were put off.
 fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize {
     let lease::Look { overdue, full } = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
@@ -244,7 +244,7 @@ fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize
     waiting.len()
 }
 
-/// A job that was fetched ahead and lost so often in a row counts as begun: it may be what ends its
+/// Counts a job as begun that was fetched ahead and lost so often in a row: it may be what ends its
 /// workers.
 fn spend_what_is_lost_too_often(
     spi: &Spi,
@@ -297,7 +297,7 @@ row! {
     }
 }
 
-/// What follows when jobs ended while they waited; returns how many.
+/// Completes the end of jobs that ended while they waited; returns how many.
 fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> usize {
     metrics::ended_waiting(&jobs, |job| &job.task, outcome);
     let count = jobs.len();
@@ -388,9 +388,8 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
     finish_jobs(spi, ended, now);
 }
 
-/// What follows when jobs no longer run: others may that were held back by a limit. Before
-/// manifests are locked: a claim is waited for whose transaction may go on to complete a job of
-/// one.
+/// Lets in others that were held back by a limit when jobs no longer run. Before manifests are
+/// locked: a claim is waited for whose transaction may go on to complete a job of one.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {
@@ -400,7 +399,7 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient:
     limit::free(spi, shared.into_iter(), patient);
 }
 
-/// What follows when jobs have ended for good: their keys are free, their manifests go on.
+/// Completes the end of jobs for good: frees their keys and lets their manifests go on.
 fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
     let (keys, job_ids): (Vec<String>, Vec<i64>) = ended
         .iter()

@@ -2,19 +2,19 @@
 
 use pgrx::pg_sys;
 
-/// The process id of this process.
+/// Returns the process id of this process.
 pub(crate) fn my_pid() -> i32 {
     // SAFETY: a plain number, set before any code of the library runs.
     unsafe { pg_sys::MyProcPid }
 }
 
-/// The database that this process is connected to.
+/// Returns the database that this process is connected to.
 pub(crate) fn my_database() -> pg_sys::Oid {
     // SAFETY: a plain number.
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// How a session is called that does not name its worker: application name and process id.
+/// Returns how a session is called that does not name its worker: application name and process id.
 pub(crate) fn session_name() -> String {
     let application = application_name();
     let application = if application.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn session_name() -> String {
     format!("{application}:{}", my_pid())
 }
 
-/// The application name of this session.
+/// Returns the application name of this session.
 pub(crate) fn application_name() -> String {
     // SAFETY: a C string of this backend, or null.
     unsafe {

@@ -57,7 +57,7 @@ impl Call {
         Self { fcinfo }
     }
 
-    /// A call that nobody makes: its arguments are values that came by another way.
+    /// Returns a call that nobody makes: its arguments are values that came by another way.
     pub(crate) fn with(values: &[Option<pg_sys::Datum>]) -> Self {
         let size = size_of::<pg_sys::FunctionCallInfoBaseData>()
             + values.len() * size_of::<pg_sys::NullableDatum>();
@@ -76,26 +76,26 @@ impl Call {
         }
     }
 
-    /// The argument at `index`, from 0; `None` when it is null.
+    /// Returns the argument at `index`, from 0; `None` when it is null.
     pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
         // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests
         // call each one.
         unsafe { pgrx::fcinfo::pg_getarg(self.fcinfo, index) }
     }
 
-    /// The argument at `index`, or 22004.
+    /// Returns the argument at `index`, or 22004.
     pub(crate) fn required<T: FromDatum>(&self, index: usize, name: &str) -> Result<T> {
         self.optional(index)
             .ok_or_else(|| Error::null_argument(name))
     }
 
-    /// The argument as it was passed, for values that only travel through.
+    /// Returns the argument as it was passed, for values that are only passed on.
     pub(crate) fn datum(&self, index: usize) -> Option<pg_sys::Datum> {
         // SAFETY: `index` is an argument of the declaration.
         unsafe { pgrx::fcinfo::pg_getarg_datum(self.fcinfo, index) }
     }
 
-    /// The call is that of a trigger, for an INSERT or a COPY.
+    /// Returns whether the call is that of a trigger, for an INSERT or a COPY.
     pub(crate) fn is_trigger_of_insert(&self) -> bool {
         // SAFETY: the context of a call is null or a node; that of a trigger's has its data.
         unsafe {
@@ -107,7 +107,7 @@ impl Call {
         }
     }
 
-    /// A name of 1 to 255 bytes.
+    /// Returns a name of 1 to 255 bytes.
     pub(crate) fn name(&self, index: usize, name: &str) -> Result<String> {
         checked_name(self.required(index, name)?, name)
     }
@@ -117,7 +117,7 @@ impl Call {
             .map(|text| checked_name(text, name))
             .transpose()
     }
-    /// A text of at most 64 KiB.
+    /// Returns a text of at most 64 KiB.
     pub(crate) fn optional_text(&self, index: usize, name: &str) -> Result<Option<String>> {
         match self.optional::<String>(index) {
             Some(text) if text.len() > TEXT_BYTES => {
@@ -132,14 +132,14 @@ impl Call {
         }
     }
 
-    /// An array of names; a null element is 22004.
+    /// Returns an array of names; a null element is 22004.
     pub(crate) fn optional_names(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
         self.optional::<Vec<Option<String>>>(index)
             .map(|names| without_nulls(names, name))
             .transpose()
     }
 
-    /// An array whose null elements are 22004.
+    /// Returns an array whose null elements are 22004.
     pub(crate) fn array<T>(&self, index: usize, name: &str) -> Result<Vec<T>>
     where
         Vec<Option<T>>: FromDatum,
@@ -147,17 +147,17 @@ impl Call {
         without_nulls(self.required(index, name)?, name)
     }
 
-    /// A length of time above zero, in microseconds.
+    /// Returns a length of time above zero, in microseconds.
     pub(crate) fn optional_positive(&self, index: usize, name: &str) -> Result<Option<i64>> {
         self.optional_length(index, name, 1, "longer than zero")
     }
 
-    /// A length of time of zero or more, in microseconds.
+    /// Returns a length of time of zero or more, in microseconds.
     pub(crate) fn optional_not_negative(&self, index: usize, name: &str) -> Result<Option<i64>> {
         self.optional_length(index, name, 0, "zero or longer")
     }
 
-    /// As [`optional_positive`](Self::optional_positive); null is 22004.
+    /// Returns the same as [`optional_positive`](Self::optional_positive); null is 22004.
     pub(crate) fn positive(&self, index: usize, name: &str) -> Result<i64> {
         self.optional_positive(index, name)?
             .ok_or_else(|| Error::null_argument(name))
@@ -190,7 +190,7 @@ impl Call {
         }
     }
 
-    /// A whole number within `low..=high`.
+    /// Returns a whole number within `low..=high`.
     pub(crate) fn optional_within(
         &self,
         index: usize,
@@ -210,7 +210,7 @@ impl Call {
         }
     }
 
-    /// Whether the call may not end its transaction: it is no CALL of its own.
+    /// Returns whether the call may not end its transaction: it is no CALL of its own.
     pub(crate) fn is_atomic(&self) -> bool {
         // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is
         // another or null.
@@ -222,20 +222,20 @@ impl Call {
         }
     }
 
-    /// The function that is called.
+    /// Returns the function that is called.
     pub(crate) fn function(&self) -> pg_sys::Oid {
         // SAFETY: a call of a SQL function says which it is.
         unsafe { (*(*self.fcinfo).flinfo).fn_oid }
     }
 
-    /// The owner of the function that is called.
+    /// Returns the owner of the function that is called.
     pub(crate) fn owner(&self) -> pg_sys::Oid {
         pgrx::pg_catalog::pg_proc::PgProc::new(self.function())
             .expect("a function that runs is in the catalog")
             .proowner()
     }
 
-    /// One row in the shape of the declared OUT arguments.
+    /// Returns one row in the shape of the declared OUT arguments.
     pub(crate) fn record(&self, values: &mut [Option<pg_sys::Datum>]) -> pg_sys::Datum {
         let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
         let mut datums: Vec<pg_sys::Datum> = values
@@ -323,7 +323,7 @@ fn without_nulls<T>(values: Vec<Option<T>>, name: &str) -> Result<Vec<T>> {
         .ok_or_else(|| Error::null_argument(name))
 }
 
-/// A name of 1 to 255 bytes.
+/// Returns a name of 1 to 255 bytes.
 pub(crate) fn checked_name(text: String, name: &str) -> Result<String> {
     if text.is_empty() {
         return Err(

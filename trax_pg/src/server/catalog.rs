@@ -157,13 +157,13 @@ impl Catalog {
     }
 }
 
-/// Our schema; invalid when there is none.
+/// Returns our schema; invalid when there is none.
 fn schema() -> pg_sys::Oid {
     // SAFETY: a lookup inside a transaction.
     unsafe { pg_sys::get_namespace_oid(c"trax".as_ptr(), true) }
 }
 
-/// The tables in our schema, and their partitions, which may be in another.
+/// Returns the tables in our schema, and their partitions, which may be in another.
 pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     let mut tables = Vec::new();
     // Whatever is in a schema depends on it; pg_class has no index by schema.
@@ -192,9 +192,9 @@ pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     tables
 }
 
-/// The functions that run when these tables are written, those of operators too: of triggers,
-/// constraints, defaults and generated columns, indexes, rules and policies. Not our own; the
-/// server notes no dependency on its own.
+/// Returns the functions that run when these tables are written, those of operators too: of
+/// triggers, constraints, defaults and generated columns, indexes, rules and policies. Not our own;
+/// the server notes no dependency on its own.
 pub(crate) fn functions_called(tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
     let mut parts = Vec::new();
     for (path, class) in PARTS {
@@ -226,7 +226,8 @@ pub(crate) fn functions_called(tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
     called
 }
 
-/// Whether columns of these tables have domains. The server notes no dependency on its own types.
+/// Returns whether columns of these tables have domains. The server notes no dependency on its own
+/// types.
 pub(crate) fn have_domains(tables: &[pg_sys::Oid]) -> bool {
     let mut types = Vec::new();
     let depends = Catalog::open(DEPENDERS);

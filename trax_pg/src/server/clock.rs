@@ -14,8 +14,8 @@ pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 pub(crate) struct Timestamp(pub(crate) i64);
 
 impl Timestamp {
-    /// The server's clock now, not the start of the transaction: a lease granted late in a long
-    /// transaction must not be over before it begins.
+    /// Returns the server's clock now, not the start of the transaction: a lease granted late in a
+    /// long transaction must not be over before it begins.
     pub(crate) fn now() -> Self {
         // SAFETY: reads the system clock.
         Self(unsafe { pg_sys::GetCurrentTimestamp() })
@@ -33,12 +33,12 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
-    /// False for `infinity` and `-infinity`.
+    /// Returns false for `infinity` and `-infinity`.
     pub(crate) fn is_finite(self) -> bool {
         self.0 != i64::MAX && self.0 != i64::MIN
     }
 
-    /// Whole days since 1970-01-01, in UTC.
+    /// Returns the whole days since 1970-01-01, in UTC.
     pub(crate) fn unix_day(self) -> i64 {
         self.unix_micros().div_euclid(MICROS_PER_DAY)
     }
@@ -64,25 +64,26 @@ impl FromDatum for Timestamp {
     }
 }
 
-/// Length of an interval in microseconds, a month as 30 days and a day as 24 hours; saturates.
+/// Returns the length of an interval in microseconds, a month as 30 days and a day as 24 hours;
+/// saturates.
 pub(crate) fn interval_micros(interval: &Interval) -> i64 {
     let days = i64::from(interval.months()) * 30 + i64::from(interval.days());
     days.saturating_mul(MICROS_PER_DAY)
         .saturating_add(interval.micros())
 }
 
-/// A duration in microseconds; saturates.
+/// Returns a duration in microseconds; saturates.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// An interval of so many microseconds.
+/// Returns an interval of so many microseconds.
 pub(crate) fn interval(micros: i64) -> Result<Interval> {
     Interval::new(0, 0, micros)
         .map_err(|_| Error::invalid(format!("{micros} microseconds is too long an interval")))
 }
 
-/// A time and an interval later, as `timestamptz + interval` says.
+/// Returns the time an interval later, as `timestamptz + interval` does.
 pub(crate) fn later(time: Timestamp, length: Option<pg_sys::Datum>) -> Timestamp {
     // SAFETY: the function is strict and takes these types; both values are there.
     let sum = unsafe {

@@ -34,8 +34,8 @@ unsafe extern "C-unwind" fn add_statements(report: *mut pg_sys::ErrorData) {
     }
 }
 
-/// The detail, which names a process first in each of its lines, with the statement of each; null
-/// when there is no memory.
+/// Returns the detail, which names a process first in each of its lines, with the statement of
+/// each; null when there is no memory.
 unsafe fn with_statements(detail: &CStr) -> *mut c_char {
     let mut text = detail.to_bytes().to_vec();
     for line in detail.to_bytes().split(|&byte| byte == b'\n') {

@@ -20,7 +20,7 @@ static LAZY_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// The setting to put back; -1 is none.
 static SETTING: AtomicI32 = AtomicI32::new(-1);
 
-/// Whether nothing has been written in this transaction and nothing can be said to follow.
+/// Returns whether nothing has been written in this transaction and nothing is known to follow.
 pub(crate) fn is_untouched() -> bool {
     // SAFETY: reads the state of this backend.
     unsafe {
@@ -30,7 +30,7 @@ pub(crate) fn is_untouched() -> bool {
     }
 }
 
-/// What this transaction, untouched before, has written until now may be lost in a crash.
+/// Lets what this transaction, untouched before, has written until now be lost in a crash.
 pub(crate) fn may_be_lost() {
     transaction::listen();
     // SAFETY: reads the state of this backend.

@@ -1,7 +1,8 @@
 //! Hashes of names.
 
-/// 64-bit FNV-1a over the parts, each ended by a zero byte, with the finalizer of MurmurHash3 so
-/// that every bit counts. For places in memory and numbers of locks, which may be shared.
+/// Returns the 64-bit FNV-1a hash over the parts, each ended by a zero byte, with the finalizer of
+/// MurmurHash3 so that every bit counts. For places in memory and numbers of locks, which may be
+/// shared.
 pub(crate) fn name_hash(parts: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {

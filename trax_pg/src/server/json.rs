@@ -6,8 +6,8 @@ use pgrx::pg_sys;
 use serde_json::Value;
 use std::ffi::CStr;
 
-/// A jsonb value, or 22023: nesting deeper than 127 levels is more than a document of ours can
-/// need.
+/// Returns a jsonb value, or 22023: nesting deeper than 127 levels is more than a document of ours
+/// can need.
 pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
     // SAFETY: the callers pass jsonb values; the result is a C string of this memory context.
     let text = unsafe {

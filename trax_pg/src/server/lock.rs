@@ -117,7 +117,7 @@ impl Lock<'_> {
         self.acquire(Mode::Alone, Until::SessionEnds, true)
     }
 
-    /// Whether another has it alone. Needs no transaction.
+    /// Returns whether another has it alone. Needs no transaction.
     pub(crate) fn is_taken(self) -> bool {
         let is_free = self.acquire(Mode::Share, Until::SessionEnds, true);
         if is_free {
@@ -135,12 +135,12 @@ impl Lock<'_> {
         outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
 
-    /// Gives back what was taken once, before the transaction ends.
+    /// Releases what was taken once, before the transaction ends.
     pub(crate) fn give_back(self, mode: Mode) {
         self.release(mode, Until::TransactionEnds);
     }
 
-    /// Gives back what was taken for the session.
+    /// Releases what was taken for the session.
     pub(crate) fn give_back_for_session(self) {
         self.release(Mode::Alone, Until::SessionEnds);
     }

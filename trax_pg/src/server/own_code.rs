@@ -108,7 +108,7 @@ unsafe extern "C-unwind" fn function_changed(_argument: pg_sys::Datum, _cache: i
     changed(|watched| hash == 0 || watched.functions.contains(&hash));
 }
 
-/// A role may be no superuser any more: only then do the owners that were met count anew.
+/// Checks owners again after a role has changed, which may be no superuser any more.
 #[pg_guard]
 unsafe extern "C-unwind" fn role_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
     changed(|watched| !watched.functions.is_empty());
@@ -208,7 +208,7 @@ pub(crate) fn install() {
     }
 }
 
-/// A statement that may write begins, and has its locks: nobody can attach anything any more.
+/// Checks a statement that may write when it has its locks: nobody can attach anything any more.
 /// Nothing in this frame needs dropping: the error of a statement jumps over it.
 unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags: i32) {
     // SAFETY: the server gives a statement with its plan; `install` has set the next hook.
@@ -224,7 +224,7 @@ unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags:
     }
 }
 
-/// Our part before the statement. An error of our own is an error of the statement.
+/// Does our part before the statement. An error of ours is an error of the statement.
 #[pg_guard]
 unsafe extern "C-unwind" fn look_under_lock() {
     if let Err(error) = spi::connected_anyhow(require) {

@@ -3,7 +3,7 @@
 use pgrx::pg_sys;
 use std::cell::RefCell;
 
-/// A number from 0 to 1, from this backend's generator: nobody's secret.
+/// Returns a number from 0 to 1, from this backend's generator: nobody's secret.
 pub(crate) fn random() -> f64 {
     // SAFETY: advances this backend's random numbers.
     unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) }

@@ -47,8 +47,8 @@ unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, _cache: i32, _hash
     CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many changes this session has heard of. What is looked up after this was asked holds while
-/// it stays the same.
+/// Returns how many changes this session has seen. What is looked up after this call holds while
+/// the number stays the same.
 pub(crate) fn changes() -> u64 {
     LISTEN.call_once(|| {
         use pg_sys::SysCacheIdentifier as Cache;

@@ -83,8 +83,8 @@ impl Every {
         }
     }
 
-    /// The time so long after another; a year beyond the calendar's is reached by months of 30
-    /// days.
+    /// Returns the time so long after another; a year beyond the calendar's is reached by months of
+    /// 30 days.
     pub(crate) fn after(self, at: Timestamp) -> Timestamp {
         let months = chrono::Months::new(self.months.unsigned_abs());
         let month = chrono::DateTime::from_timestamp_micros(at.unix_micros())
@@ -100,7 +100,7 @@ impl Every {
 }
 
 impl Timing {
-    /// A cron expression in a zone, and nothing more.
+    /// Returns a schedule of a cron expression in a zone, and nothing more.
     pub(crate) fn cron(expression: String, timezone: String) -> Self {
         Self {
             cron: Some(expression),
@@ -136,8 +136,8 @@ impl Timing {
 }
 
 impl Plan {
-    /// The first occurrence of a schedule that begins now; a success at `last_success` counts for
-    /// `every`.
+    /// Returns the first occurrence of a schedule that begins now; a success at `last_success`
+    /// counts for `every`.
     pub(crate) fn first(
         &self,
         now: Timestamp,
@@ -158,7 +158,7 @@ impl Plan {
         first.filter(|occurrence| !self.is_over(occurrence.at))
     }
 
-    /// The next occurrence of a cron schedule strictly after a time.
+    /// Returns the next occurrence of a cron schedule strictly after a time.
     pub(crate) fn after(&self, after: Timestamp) -> Option<Occurrence> {
         let Kind::Cron(cron) = &self.kind else {
             return None;
@@ -203,7 +203,7 @@ impl Plan {
         }
     }
 
-    /// The newest occurrence of a cron schedule within `from..=to`, before its end.
+    /// Returns the newest occurrence of a cron schedule within `from..=to`, before its end.
     pub(crate) fn latest(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
         let Kind::Cron(cron) = &self.kind else {
             return None;
@@ -215,7 +215,7 @@ impl Plan {
             .map(Timestamp::from_unix_micros)
     }
 
-    /// A time of an `every` or `run_at` schedule, put off to the end of what excludes it.
+    /// Returns a time of an `every` or `run_at` schedule, put off to the end of what excludes it.
     pub(crate) fn put_off(&self, at: Timestamp) -> Occurrence {
         let excluded = self
             .exclusions
@@ -230,17 +230,17 @@ impl Plan {
         }
     }
 
-    /// Whether the schedule has ended at this time.
+    /// Returns whether the schedule has ended at this time.
     pub(crate) fn is_over(&self, at: Timestamp) -> bool {
         self.ends_at.is_some_and(|end| at >= end)
     }
 
-    /// An occurrence delayed by its share of the variance; `random` is from 0 to 1.
+    /// Returns an occurrence delayed by its share of the variance; `random` is from 0 to 1.
     pub(crate) fn vary(&self, at: Timestamp, random: f64) -> Timestamp {
         at.plus((self.variance_micros as f64 * random) as i64)
     }
 
-    /// The time before which the schedule has no occurrence.
+    /// Returns the time before which the schedule has no occurrence.
     pub(crate) fn starts_at(&self) -> Option<Timestamp> {
         self.starts_at
     }
@@ -250,7 +250,7 @@ impl Plan {
     }
 }
 
-/// A cron expression, or 22023 with the position of the mistake.
+/// Returns a cron expression, or 22023 with the position of the mistake.
 fn parse_cron(text: &str) -> Result<Cron> {
     if text.len() > Cron::MAX_BYTES {
         return Err(Error::too_large("the cron expression is too long")
@@ -282,8 +282,8 @@ fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     })
 }
 
-/// Exclusions as they are stored. What cannot be read stays an error for whoever parses it, not for
-/// who reads the row.
+/// Returns exclusions as they are stored. What cannot be read stays an error for whoever parses it,
+/// not for who reads the row.
 pub(crate) fn stored_exclusions(datum: Option<pg_sys::Datum>) -> Option<Value> {
     datum.map(|datum| {
         json::value(datum, "the exclusions").unwrap_or_else(|error| Value::from(error.message()))

@@ -27,7 +27,7 @@ static LOADED: OnceLock<Option<String>> = OnceLock::new();
 pub(crate) struct ServerZone(*mut pg_sys::pg_tz);
 
 impl ServerZone {
-    /// The zone of an IANA name, or 22023.
+    /// Returns the zone of an IANA name, or 22023.
     pub(crate) fn named(name: &str) -> Result<Self> {
         remember_fingerprint();
         let unknown = || {
@@ -73,7 +73,7 @@ pub(crate) fn remember_fingerprint() {
     LOADED.get_or_init(fingerprint);
 }
 
-/// Whether the data has changed since this backend read it.
+/// Returns whether the data has changed since this backend read it.
 pub(crate) fn is_stale() -> bool {
     // Data that cannot be found now is being replaced: what was read holds until it is there.
     let Some(current) = fingerprint() else {
@@ -84,7 +84,7 @@ pub(crate) fn is_stale() -> bool {
         .is_some_and(|loaded| loaded.as_ref() != Some(&current))
 }
 
-/// When the data was last changed, as text; `None` where it cannot be found.
+/// Returns when the data was last changed, as text; `None` where it cannot be found.
 pub(crate) fn fingerprint() -> Option<String> {
     let directory = directory();
     let changed = |path: &Path| {

@@ -95,7 +95,7 @@ impl TakenSlots {
         Outcome::Refused(Refused { until, busy })
     }
 
-    /// Whether more slots are free than `others` are to have.
+    /// Returns whether more slots are free than `others` may take.
     fn has_room(&self, limit: i32, others: usize, now: Timestamp) -> bool {
         self.live(now).count() + others < limit as usize
     }

@@ -65,7 +65,7 @@ struct Request {
 }
 
 impl Request {
-    /// The first four arguments of a call.
+    /// Returns the first four arguments of a call.
     fn from_call(call: &Call) -> Result<Self> {
         Ok(Self {
             name: call.name(0, "name")?,

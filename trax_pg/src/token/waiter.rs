@@ -144,7 +144,7 @@ impl Waiter {
         Self { id, class }
     }
 
-    /// How often the bell of this name's class has rung.
+    /// Returns how often the bell of this name's class has rung.
     fn rung(&self) -> u64 {
         memory::bell().map_or(0, |bell| bell.token_count(self.class))
     }
@@ -221,7 +221,7 @@ impl Drop for Waiter {
     }
 }
 
-/// How many wait for a name; removes those that are gone.
+/// Returns how many wait for a name; removes those that are gone.
 pub(super) fn living(spi: &Spi, name: &str) -> usize {
     let rows = spi.query_latest(WaiterList { name: arg(name) });
     let (living, gone): (Vec<i64>, Vec<i64>) = rows.iter().partition(|&id| is_alive(id));
@@ -231,7 +231,7 @@ pub(super) fn living(spi: &Spi, name: &str) -> usize {
     living.len()
 }
 
-/// Tells those who wait for a name the limit that a call gave.
+/// Stores the limit of a call for those who wait for the name.
 pub(super) fn set_limit(spi: &Spi, request: &Request) {
     let set = WaiterSetLimit {
         name: arg(request.name.as_str()),
@@ -259,7 +259,7 @@ fn remove(spi: &Spi, ids: &[i64]) {
     });
 }
 
-/// Whether the session of a waiter still waits.
+/// Returns whether the session of a waiter still waits.
 fn is_alive(id: i64) -> bool {
     Lock::TokenWaiter(id).is_taken()
 }
@@ -276,7 +276,7 @@ const NOBODY: usize = usize::MAX;
 static LEAVING: AtomicUsize = AtomicUsize::new(NOBODY);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Sees to it that those behind hear of it when this session ends while it waits.
+/// Makes sure that those behind hear of it when this session ends while it waits.
 fn leave_at_exit(class: usize) {
     LEAVING.store(class, Ordering::Relaxed);
     if !REGISTERED.swap(true, Ordering::Relaxed) {
@@ -285,7 +285,7 @@ fn leave_at_exit(class: usize) {
     }
 }
 
-/// After the session's locks are gone, before its place in shared memory is.
+/// Runs after the session's locks are gone, and before its place in shared memory is.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     let class = LEAVING.swap(NOBODY, Ordering::Relaxed);

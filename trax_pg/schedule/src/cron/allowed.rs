@@ -30,7 +30,7 @@ pub struct Allowed {
 }
 
 impl Cron {
-    /// The first occurrence strictly after an instant that is not excluded.
+    /// Returns the first occurrence strictly after an instant that is not excluded.
     ///
     /// None when there is none within 41 years, 50 with exclusions; an excluded time that a gap
     /// moves to where it is not is looked for in the next two years only. Open days are looked for
@@ -57,7 +57,7 @@ impl Cron {
         })
     }
 
-    /// The newest occurrence in a period, both ends included, that is not excluded.
+    /// Returns the newest occurrence in a period, both ends included, that is not excluded.
     ///
     /// Looks back from the end in steps that double, then halves the step in which something is:
     /// how often the schedule fires does not matter, and how long the period is hardly. Measured
@@ -99,7 +99,7 @@ impl Cron {
         newest.checked_mul(MICROS)
     }
 
-    /// How many occurrences lie between two instants, all in seconds.
+    /// Returns how many occurrences lie between two instants, all in seconds.
     fn count_before(&self, at: i64, mut last: i64, zone: &impl Zone) -> u32 {
         let mut counted = 0;
         while counted < MAX_COUNTED
@@ -157,13 +157,13 @@ impl<'a> Open<'a> {
         open
     }
 
-    /// Whether a wall time is not excluded.
+    /// Returns whether a wall time is not excluded.
     pub(super) fn allows(&self, wall: i64) -> bool {
         self.exclusions.is_open(wall)
     }
 
-    /// The first wall time that the schedule means, that is not excluded, and that is not before
-    /// one that the schedule means; never when that is after an instant.
+    /// Returns the first wall time that the schedule means, that is not excluded, and that is not
+    /// before one that the schedule means; never when that is after an instant.
     pub(super) fn wall_from(&self, meant: i64, until: i64) -> i64 {
         let day = meant.div_euclid(DAY);
         if self.exclusions.is_open_day(day)
@@ -178,8 +178,8 @@ impl<'a> Open<'a> {
             .unwrap_or(NEVER)
     }
 
-    /// The first second of a day of the week that the schedule means, that no window closes, and
-    /// that is not before a second. Goes over each window once.
+    /// Returns the first second of a day of the week that the schedule means, that no window
+    /// closes, and that is not before a second. Goes over each window once.
     fn second_from(&self, day_of_week: u32, second: u32) -> Option<u32> {
         let mut meant = self.cron.second_from(second)?;
         loop {

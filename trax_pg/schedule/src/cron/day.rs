@@ -35,7 +35,7 @@ pub(crate) struct Days {
 }
 
 impl Days {
-    /// The days of one month. When both fields are restricted either one matches; else the
+    /// Returns the days of one month. When both fields are restricted either one matches; else the
     /// restricted one decides.
     pub(crate) fn in_month(&self, year: i64, month: u32) -> u32 {
         let length = days_in_month(year, month);
@@ -90,8 +90,8 @@ impl Days {
     }
 }
 
-/// The weekday (Monday to Friday) nearest to a day without leaving the month, whose first day is
-/// given.
+/// Returns the weekday (Monday to Friday) nearest to a day within its month, whose first day is an
+/// argument.
 fn nearest_weekday(day: u32, first: u32, length: u32) -> u32 {
     match (first + day - 1) % 7 {
         6 if day == 1 => 3,
@@ -102,7 +102,7 @@ fn nearest_weekday(day: u32, first: u32, length: u32) -> u32 {
     }
 }
 
-/// The numbers of the bits of a set, in order.
+/// Returns the numbers of the bits of a set, in order.
 fn bits(mut set: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = next_bit(set, 0)?;
@@ -111,7 +111,7 @@ fn bits(mut set: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The first bit of a set that is not below a number.
+/// Returns the first bit of a set that is not below a number.
 pub(super) fn next_bit(set: u64, from: u32) -> Option<u32> {
     let rest = set & u64::MAX.checked_shl(from).unwrap_or(0);
     (rest != 0).then(|| rest.trailing_zeros())

@@ -10,7 +10,7 @@ pub(crate) struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// The parts between separators.
+    /// Returns the parts between separators.
     pub(super) fn split(self, separator: char) -> impl Iterator<Item = Piece<'a>> {
         let mut position = self.position;
         self.text.split(separator).map(move |text| {
@@ -20,7 +20,7 @@ impl<'a> Piece<'a> {
         })
     }
 
-    /// The parts before and after the first separator.
+    /// Returns the parts before and after the first separator.
     pub(super) fn split_once(self, separator: char) -> Option<(Piece<'a>, Piece<'a>)> {
         let (before, after) = self.text.split_once(separator)?;
         let position = self.position + before.len() + 1;
@@ -36,7 +36,7 @@ impl<'a> Piece<'a> {
         ))
     }
 
-    /// The text before a last letter, of either case.
+    /// Returns the text before a last letter, of either case.
     pub(super) fn before_last(self, letter: char) -> Option<Piece<'a>> {
         let text = self
             .text
@@ -178,7 +178,7 @@ pub(crate) enum Item {
     },
 }
 
-/// The items of a field.
+/// Returns the items of a field.
 pub(super) fn items(unit: &Unit, field: Piece<'_>) -> Result<Vec<Item>, CronError> {
     let item = match unit.name {
         _ if !unit.has_rules => plain_item,
@@ -222,7 +222,7 @@ fn day_of_week_item(unit: &Unit, item: Piece<'_>) -> Result<Item, CronError> {
     }
 }
 
-/// The n of `FRI#n`.
+/// Returns the n of `FRI#n`.
 fn week(nth: Piece<'_>) -> Result<u32, CronError> {
     match number(nth.text).filter(|_| nth.text.len() == 1) {
         Some(week @ 1..=5) => Ok(week),
@@ -235,12 +235,12 @@ fn week(nth: Piece<'_>) -> Result<u32, CronError> {
 }
 
 impl Span {
-    /// `*`, or `*/1`, which says the same.
+    /// Returns whether the item is `*`, or `*/1`, which means the same.
     pub(crate) fn is_all(&self) -> bool {
         self.wildcard && self.step == 1
     }
 
-    /// The values, in the order in which they are counted.
+    /// Returns the values, in the order in which they are counted.
     pub(super) fn values(&self, unit: &Unit) -> impl Iterator<Item = u32> {
         let (min, size) = (unit.min, unit.size);
         let last = if self.first > self.last {
@@ -253,7 +253,7 @@ impl Span {
             .map(move |v| min + (v - min) % size)
     }
 
-    /// The span in the words of the `cron` crate.
+    /// Adds the span as the `cron` crate writes it.
     pub(super) fn add_to(&self, unit: &Unit, plain: &mut Plain) {
         let Span {
             first, last, step, ..
@@ -274,7 +274,7 @@ impl Span {
     }
 }
 
-/// A value, a range or a wildcard, with or without a step.
+/// Returns a value, a range or a wildcard, with or without a step.
 pub(super) fn span(unit: &Unit, item: Piece<'_>) -> Result<Span, CronError> {
     let (base, step) = match item.split_once('/') {
         Some((base, step)) => (base, Some(step)),
@@ -320,7 +320,7 @@ pub(super) fn step(unit: &Unit, step: Piece<'_>) -> Result<u32, CronError> {
     }
 }
 
-/// A number or a name.
+/// Returns a number or a name.
 pub(crate) fn value(unit: &Unit, piece: Piece<'_>) -> Result<u32, CronError> {
     let Piece { text, .. } = piece;
     if text.is_empty() {
@@ -350,7 +350,7 @@ pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A number that fits; nothing larger is ever meant.
+/// Returns a number that fits; nothing larger is ever meant.
 pub(super) fn number(digits: &str) -> Option<u32> {
     digits.parse().ok()
 }
@@ -360,7 +360,7 @@ pub(super) fn number(digits: &str) -> Option<u32> {
 pub(super) struct Plain(Vec<String>);
 
 impl Plain {
-    /// The crate builds a set of 60 for every item, so one that is there already is not added.
+    /// Adds an item that is not there already: the crate builds a set of 60 for every one.
     pub(super) fn push(&mut self, item: String) {
         if !self.0.contains(&item) {
             self.0.push(item);
@@ -371,7 +371,7 @@ impl Plain {
         self.0.is_empty()
     }
 
-    /// The list; `*` for one that is empty or has it.
+    /// Returns the list; `*` for one that is empty or has it.
     pub(super) fn text(&self) -> String {
         if self.0.is_empty() || self.0.iter().any(|item| item == "*") {
             return "*".to_owned();

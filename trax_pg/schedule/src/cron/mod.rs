@@ -94,7 +94,7 @@ impl Cron {
         Ok(cron)
     }
 
-    /// The first wall time that matches and is not before a wall time.
+    /// Returns the first wall time that matches and is not before a wall time.
     fn wall_from(&self, wall: i64) -> Option<i64> {
         let day = wall.div_euclid(DAY);
         let (year, month, day_of_month) = date_of(day);
@@ -107,7 +107,7 @@ impl Cron {
         Some(next * DAY + i64::from(self.second_from(0)?))
     }
 
-    /// The first second of a day that matches and is not before a second of the day.
+    /// Returns the first second of a day that matches and is not before a second of the day.
     fn second_from(&self, second_of_day: u32) -> Option<u32> {
         let (hour, minute) = (second_of_day / 3_600, second_of_day / 60 % 60);
         let first = |set: u64| set.trailing_zeros();
@@ -125,7 +125,7 @@ impl Cron {
         Some(hour * 3_600 + first(self.minutes) * 60 + first(self.seconds))
     }
 
-    /// The first day, as a number, that matches and is after a date.
+    /// Returns the first day, as a number, that matches and is after a date.
     fn day_after(&self, year: i64, month: u32, day_of_month: u32) -> Option<i64> {
         let later = u32::MAX.checked_shl(day_of_month + 1).unwrap_or(0);
         let mut days = self.days_in(year, month) & later;
@@ -146,7 +146,7 @@ impl Cron {
         Some(day_of(in_year, in_month, days.trailing_zeros()))
     }
 
-    /// The days of a month that match, none when the month does not.
+    /// Returns the days of a month that match, none when the month does not.
     fn days_in(&self, year: i64, month: u32) -> u32 {
         if self.months & 1 << month == 0 {
             return 0;

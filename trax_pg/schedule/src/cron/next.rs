@@ -55,7 +55,8 @@ impl fmt::Display for Note {
 }
 
 impl Cron {
-    /// The first occurrence strictly after an instant, in microseconds since the Unix epoch.
+    /// Returns the first occurrence strictly after an instant, in microseconds since the Unix
+    /// epoch.
     ///
     /// None when there is none within 41 years. Measured in a release build with chrono-tz as the
     /// zone (`a_next_takes_microseconds`): 0.2 to 1.2 µs for common texts; at most 0.2 ms, in a
@@ -70,8 +71,8 @@ impl Cron {
         })
     }
 
-    /// The first match after an instant and not after another, all in seconds; of those that
-    /// exclusions allow when there are some.
+    /// Returns the first match after an instant and not after another, all in seconds; of those
+    /// that exclusions allow when there are some.
     pub(super) fn walk(
         &self,
         last: i64,
@@ -117,10 +118,10 @@ impl Cron {
         None
     }
 
-    /// What lies between an instant and the next match at the offset in force: nothing, a change,
-    /// or so much time that changes in the middle cannot bring another match and are not looked
-    /// for. They can when fixed times that are excluded lie in the middle, as a gap may move one to
-    /// where it is not; those are followed until an instant.
+    /// Returns what lies between an instant and the next match at the offset in force: nothing, a
+    /// change, or so much time that changes in the middle cannot bring another match and are not
+    /// looked for. They can when fixed times that are excluded lie in the middle, as a gap may move
+    /// one to where it is not; those are followed until an instant.
     fn leap(&self, start: i64, at: i64, follow_until: i64, zone: &impl Zone) -> Leap {
         let far = at - start > 2 * REACH;
         // Elapsed time: a repeat soon after the start shows wall times from before it again.
@@ -139,15 +140,15 @@ impl Cron {
         }
     }
 
-    /// Whether a time that is meant lies in the gap of a change, and its end is allowed.
+    /// Returns whether a time that is meant lies in the gap of a change, and its end is allowed.
     fn gap_is_meant(&self, floor: i64, change: OffsetChange, open: Option<&Open<'_>>) -> bool {
         let end = change.at + change.after;
         let meant = self.wall_from(floor.max(change.at + change.before));
         meant.is_some_and(|meant| meant < end) && open.is_none_or(|open| open.allows(end))
     }
 
-    /// What the clock does at a match. A time at the end of a gap was not moved there when it is
-    /// meant as well.
+    /// Returns what the clock does at a match. A time at the end of a gap was not moved there when
+    /// it is meant as well.
     pub(super) fn note(&self, found: Found, zone: &impl Zone) -> Option<Note> {
         if let Some(change) = found.gap {
             let wall = change.at + change.after;

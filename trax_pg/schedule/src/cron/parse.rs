@@ -113,7 +113,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
     })
 }
 
-/// Bounds the text, and makes sure that a byte is a character from here on.
+/// Limits the size of the text, and makes sure that a byte is a character from here on.
 fn check_characters(text: &str) -> Result<(), CronError> {
     let characters = text.char_indices().zip(1..);
     for ((index, character), position) in characters {
@@ -157,8 +157,8 @@ fn words(text: &str) -> Vec<Piece<'_>> {
     words
 }
 
-/// The fields that an `@` word in front stands for. An assignment there, as crontab files have it,
-/// is refused.
+/// Returns the fields that an `@` word in front stands for. An assignment there, as crontab files
+/// have it, is refused.
 fn shorthand(words: &[Piece<'_>]) -> Result<Option<&'static str>, CronError> {
     let Some(word) = words.first().filter(|word| word.text.contains(['@', '='])) else {
         return Ok(None);
@@ -208,7 +208,7 @@ fn wrong_count(text: &str, words: &[Piece<'_>]) -> CronError {
     }
 }
 
-/// The items of a field without rules of its own.
+/// Returns the items of a field without rules of its own.
 fn plain(unit: &Unit, items: &[Item]) -> Plain {
     let mut plain = Plain::default();
     for item in items {

@@ -38,8 +38,8 @@ const ZONES: [&str; 12] = [
     "UTC",
 ];
 
-/// The n-th of 49 texts. Two fields of it give back row and column, 7 being a prime: so any two
-/// fields take all 49 combinations.
+/// Returns the n-th of 49 texts. Two of its fields determine row and column, 7 being a prime: so
+/// any two fields take all 49 combinations.
 fn pair(n: usize) -> String {
     let (row, column) = (n / 7, n % 7);
     let choices = [
@@ -69,7 +69,7 @@ const TEXTS_WITH_SECONDS: [&str; 8] = [
     "45 0 0 ? * SUN",
 ];
 
-/// One field, as the set of the numbers it lists; day rules stay as text.
+/// Returns one field as the set of the numbers it lists; day rules stay as text.
 fn listed(field: &str, min: u32, max: u32, names: &str) -> (HashSet<u32>, Vec<String>) {
     let number = |text: &str| -> Option<u32> {
         let named = names
@@ -230,7 +230,7 @@ fn weekday_rule(rule: &str, date: NaiveDate) -> bool {
         }
 }
 
-/// Every instant of a period and the wall time shown at it.
+/// Returns every instant of a period and the wall time shown at it.
 fn clock(zone: Tz, from: i64, to: i64, step: i64) -> Vec<(i64, NaiveDateTime)> {
     let instants = (from..to).step_by(step as usize);
     let shown = |at| {
@@ -241,7 +241,7 @@ fn clock(zone: Tz, from: i64, to: i64, step: i64) -> Vec<(i64, NaiveDateTime)> {
     instants.map(|at| (at, shown(at).naive_local())).collect()
 }
 
-/// The instants of a period at which a text fires, by looking at each.
+/// Returns the instants of a period at which a text fires, by looking at each.
 fn enumerate(matcher: &Matcher, clock: &[(i64, NaiveDateTime)], step: i64) -> Vec<i64> {
     let step = TimeDelta::seconds(step);
     let mut fires = Vec::new();
@@ -269,9 +269,9 @@ fn enumerate(matcher: &Matcher, clock: &[(i64, NaiveDateTime)], step: i64) -> Ve
     fires
 }
 
-/// `Cron::next` must go from each fire to the next one, also when asked a second before that or
-/// around a change of the clock in between. Where there are many fires, those within two days of a
-/// change are all tried, of the others one in 101.
+/// Checks that `Cron::next` goes from each fire to the next one, also when asked a second before
+/// that or around a change of the clock in between. Where there are many fires, those within two
+/// days of a change are all tried, of the others one in 101.
 fn compare(text: &str, name: &str, fires: &[i64], changes: &[i64]) -> usize {
     let cron = Cron::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let zone = Named(name.parse().expect("a zone"));

@@ -91,13 +91,13 @@ struct Window {
 }
 
 impl Exclusions {
-    /// Whether nothing is ever excluded.
+    /// Returns whether nothing is ever excluded.
     pub fn is_empty(&self) -> bool {
         *self == Exclusions::default()
     }
 
-    /// What excludes an instant, in microseconds since the Unix epoch, and until when; none when
-    /// nothing does.
+    /// Returns what excludes an instant, in microseconds since the Unix epoch, and until when;
+    /// `None` when nothing does.
     pub fn covering(&self, at_micros: i64, zone: &impl Zone) -> Option<Excluded> {
         let at = at_micros.div_euclid(MICROS);
         let reason = self.reason(zone.wall_at(at))?;
@@ -110,14 +110,15 @@ impl Exclusions {
         })
     }
 
-    /// Whether a wall time is open.
+    /// Returns whether a wall time is open.
     pub(super) fn is_open(&self, wall: i64) -> bool {
         let day = wall.div_euclid(DAY);
         let second = wall.rem_euclid(DAY) as u32;
         self.is_open_day(day) && self.open_second(day_of_week(day), second) == Some(second)
     }
 
-    /// The first second of a day of the week that no window closes and that is not before a second.
+    /// Returns the first second of a day of the week that no window closes and that is not before a
+    /// second.
     pub(super) fn open_second(&self, day_of_week: u32, second: u32) -> Option<u32> {
         let closed = &self.closed_seconds[day_of_week as usize];
         let next = closed.partition_point(|(_, to)| *to <= second);
@@ -128,7 +129,7 @@ impl Exclusions {
         (i64::from(open) < DAY).then_some(open)
     }
 
-    /// Whether no whole day is closed here; windows may close a part or all of it.
+    /// Returns whether no whole day is closed here; windows may close a part or all of it.
     pub(super) fn is_open_day(&self, day: i64) -> bool {
         let (_, month, day_of_month) = date_of(day);
         self.days_of_week & 1 << day_of_week(day) == 0
@@ -136,9 +137,9 @@ impl Exclusions {
             && self.closed_until(day).is_none()
     }
 
-    /// The first open day after a day that is among the given days of the week and among those
-    /// that are wanted of its month (bits 1 to 31). None in the months up to that of a last day, or
-    /// within the horizon: none.
+    /// Returns the first open day after a day that is among the given days of the week and among
+    /// those that are wanted of its month (bits 1 to 31). None in the months up to that of a last
+    /// day, or within the horizon: none.
     pub(super) fn open_day_after(
         &self,
         day: i64,
@@ -172,14 +173,14 @@ impl Exclusions {
         None
     }
 
-    /// The last of the dates in a row that close a day, if they do.
+    /// Returns the last of the dates in a row that close a day, if they do.
     fn closed_until(&self, day: i64) -> Option<i64> {
         let next = self.closed_days.partition_point(|range| range.last < day);
         let range = self.closed_days.get(next)?;
         (range.first <= day).then_some(range.last)
     }
 
-    /// The first open wall time that is not before a wall time.
+    /// Returns the first open wall time that is not before a wall time.
     fn open_wall(&self, wall: i64) -> Option<i64> {
         let day = wall.div_euclid(DAY);
         if self.is_open_day(day)
@@ -192,14 +193,14 @@ impl Exclusions {
         Some(next * DAY + i64::from(self.open_second(day_of_week(next), 0)?))
     }
 
-    /// The days of the week that the windows leave a part of, bits 0 to 6.
+    /// Returns the days of the week that the windows leave a part of, bits 0 to 6.
     fn days_of_week_with_time(&self) -> u8 {
         (0..7)
             .filter(|day| self.open_second(*day, 0).is_some())
             .fold(0, |days, day| days | 1 << day)
     }
 
-    /// The first instant, not before one and both in seconds, that shows an open wall time.
+    /// Returns the first instant, not before one and both in seconds, that shows an open wall time.
     fn open_instant(&self, at: i64, zone: &impl Zone) -> Option<i64> {
         let mut start = at;
         let mut offset = i64::from(zone.offset_at(start));
@@ -221,7 +222,7 @@ impl Exclusions {
         None
     }
 
-    /// What closes a wall time, for people.
+    /// Returns what closes a wall time, for people.
     fn reason(&self, wall: i64) -> Option<String> {
         if self.is_open(wall) {
             return None;
@@ -270,8 +271,8 @@ impl fmt::Display for DateRange {
 }
 
 impl Window {
-    /// The parts of it: a day of the week counted from the one it begins on, and seconds of that
-    /// day, the end exclusive.
+    /// Returns the parts of it: a day of the week counted from the one it begins on, and seconds of
+    /// that day, the end exclusive.
     fn parts(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let parts = if self.from < self.to {
             [(0, self.from, self.to), (1, 0, 0)]

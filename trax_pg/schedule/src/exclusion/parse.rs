@@ -164,7 +164,8 @@ impl Exclusions {
         }
     }
 
-    /// Every date of a year falls on every day of the week some time, so these two are asked apart.
+    /// Returns whether the rules leave no time at all. Every date falls on every day of the week in
+    /// some year, so dates and days of the week are checked apart.
     fn leave_no_time(&self) -> bool {
         let date = (1..=12).any(|month| {
             let all = u32::MAX >> (31 - days_in_month(2000, month)) & !1;
@@ -228,7 +229,7 @@ fn unknown(path: &str, key: &str, hint: &str) -> ExclusionError {
     error(path, format!("unknown key \"{}\"", shown(key)), hint)
 }
 
-/// The start of a text, so that a message stays short.
+/// Returns the start of a text, so that a message stays short.
 fn shown(text: &str) -> String {
     let mut start: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
@@ -288,7 +289,7 @@ fn both<T>(from: Option<T>, to: Option<T>, path: &str, hint: &str) -> Result<(T,
     }
 }
 
-/// Days of the week as bits.
+/// Returns days of the week as bits.
 fn days_of_week(json: &Value, path: &str) -> Result<u8> {
     let mut days = 0;
     for (index, day) in list(json, path, MAX_WINDOWS, DAY_FORMS)? {
@@ -308,7 +309,7 @@ fn days_of_week(json: &Value, path: &str) -> Result<u8> {
     Ok(days)
 }
 
-/// Numbers of so many digits each, between separators.
+/// Returns numbers of so many digits each, between separators.
 fn numbers<const N: usize>(text: &str, digits: [usize; N], separator: char) -> Option<[u32; N]> {
     let mut found = [0; N];
     let mut parts = text.split(separator);
@@ -322,7 +323,7 @@ fn numbers<const N: usize>(text: &str, digits: [usize; N], separator: char) -> O
     parts.next().is_none().then_some(found)
 }
 
-/// The number of a date that exists.
+/// Returns the number of a date that exists.
 fn date(text: &str, [year, month, day]: [u32; 3], path: &str, hint: &str) -> Result<i64> {
     let exists = year >= 1
         && (1..=12).contains(&month)
@@ -333,7 +334,7 @@ fn date(text: &str, [year, month, day]: [u32; 3], path: &str, hint: &str) -> Res
     Ok(day_of(i64::from(year), month, day))
 }
 
-/// A second of the day; its end is one only for the end of a window.
+/// Returns a second of the day. The end of the day is one only as the end of a window.
 fn time(json: &Value, path: &str, is_end: bool) -> Result<u32> {
     let text = text(json, path, TIME_FORMS)?;
     let parts = numbers(text, [2, 2, 2], ':')

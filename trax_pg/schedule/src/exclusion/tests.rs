@@ -10,7 +10,7 @@ fn exclusions(json: serde_json::Value) -> Exclusions {
     Exclusions::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"))
 }
 
-/// Until when an instant, written in UTC, is excluded, and why.
+/// Returns until when an instant, written in UTC, is excluded, and why.
 fn covering(exclusions: &Exclusions, at: &str, zone: &impl Zone) -> Option<(String, String)> {
     let excluded = exclusions.covering(seconds(at) * MICROS, zone)?;
     let until = chrono::DateTime::from_timestamp_micros(excluded.until_micros).expect("a time");
@@ -300,7 +300,7 @@ fn what_leaves_no_time_is_refused() {
     assert!(!exclusions(one_second).is_empty());
 }
 
-/// The rules once more, written from their description: days and seconds one by one.
+/// Applies the rules once more, written from their description: days and seconds one by one.
 fn closed(json: &serde_json::Value, wall: i64) -> bool {
     let clock = chrono::DateTime::from_timestamp(wall, 0).expect("a time");
     let names = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
@@ -349,7 +349,7 @@ fn closed(json: &serde_json::Value, wall: i64) -> bool {
     of_week || of_date || of_range || of_window
 }
 
-/// `HH:MM` with seconds.
+/// Returns `HH:MM` with seconds.
 fn pad(time: &str) -> String {
     if time.len() == 5 {
         format!("{time}:00")
@@ -374,7 +374,8 @@ impl Random {
         format!("{:02}:{:02}", self.below(24), MINUTES[self.below(4)])
     }
 
-    /// Exclusions of all kinds around the changes of the clock of one year; some are refused.
+    /// Returns exclusions of all kinds around the changes of the clock of one year; some are
+    /// refused.
     pub(crate) fn exclusions(&mut self) -> serde_json::Value {
         const DAYS: [&str; 4] = ["SAT", "SUN", "MON", "FRI"];
         const DATES: [&str; 6] = [

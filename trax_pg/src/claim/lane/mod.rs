@@ -82,12 +82,12 @@ thread_local! {
     static LIMITED: RefCell<HashMap<String, bool>> = RefCell::default();
 }
 
-/// The lane with this number, if a row of it has been seen.
+/// Returns the lane with this number, if a row of it has been seen.
 pub(super) fn known(lane: i64) -> Option<Rc<Lane>> {
     LANES.with_borrow(|lanes| lanes.get(&lane).cloned())
 }
 
-/// A row of the lane has been seen.
+/// Notes that a row of the lane has been seen.
 pub(super) fn learn(number: i64, lane: &Rc<Lane>) {
     LANES.with_borrow_mut(|lanes| {
         if lanes.len() >= NAMES {
@@ -97,14 +97,15 @@ pub(super) fn learn(number: i64, lane: &Rc<Lane>) {
     });
 }
 
-/// Rows were written by hand, perhaps under numbers that are not those of their names.
+/// Forgets the names: rows were written by hand, perhaps under numbers that are not those of their
+/// names.
 fn forget_names(void: u64) {
     if NAMES_SINCE.replace(void) != void {
         LANES.take();
     }
 }
 
-/// Whether a group had a limit when this session last looked; `read` looks.
+/// Returns whether a group had a limit when this session last looked; `read` looks.
 pub(super) fn is_limited(group: &str, read: impl FnOnce() -> bool) -> bool {
     LIMITED.with_borrow_mut(|limited| {
         if let Some(known) = limited.get(group) {
@@ -119,7 +120,7 @@ pub(super) fn is_limited(group: &str, read: impl FnOnce() -> bool) -> bool {
     })
 }
 
-/// What this session knows of a group's limit may be old.
+/// Notes that what this session knows of a group's limit may be old.
 pub(super) fn limit_may_differ(group: &str) {
     LIMITED.with_borrow_mut(|limited| limited.remove(group));
 }
@@ -140,7 +141,7 @@ struct GroupsRead {
 }
 
 impl Groups {
-    /// What is known of the groups, at most as old as a list may be.
+    /// Returns what is known of the groups, at most as old as a list may be.
     fn current(spi: &Spi) -> Rc<Self> {
         let bell = match memory::bell() {
             // What this transaction has changed is for itself alone.
@@ -258,7 +259,7 @@ impl Ord for Section {
 }
 
 impl List {
-    /// The list for what `request` asks for, as this session last had it.
+    /// Returns the list for what `request` asks for, as this session last had it.
     pub(super) fn of(spi: &Spi, request: &Request, ages: bool) -> Self {
         let filter = (
             request.tasks.clone(),
@@ -268,7 +269,7 @@ impl List {
         Self::filtered(spi, filter, ages)
     }
 
-    /// The list of all sections.
+    /// Returns the list of all sections.
     pub(super) fn of_all(spi: &Spi) -> Self {
         Self::filtered(spi, Filter::default(), false)
     }
@@ -357,12 +358,12 @@ impl List {
         self.add(lowered.rows);
     }
 
-    /// Whether the list has all that there was when the claim began.
+    /// Returns whether the list has all that there was when the claim began.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// These are all sections, up to a change.
+    /// Takes these as all sections, up to a change.
     fn begin(&mut self, rows: &[(Section, i64)], seen: u64) {
         self.clear();
         self.add(rows.iter().copied());
@@ -370,7 +371,7 @@ impl List {
         self.is_whole = true;
     }
 
-    /// These sections were read from the index after `state`, beginning at a time.
+    /// Notes that these sections were read from the index after `state`, beginning at a time.
     pub(super) fn was_read(&mut self, rows: &[(Section, i64)], state: &LanesState, at: Instant) {
         self.begin(rows, state.changes);
         self.read = Some((at, at.elapsed()));
@@ -409,7 +410,7 @@ impl List {
         }
     }
 
-    /// Whether a claim with this filter takes jobs of the lane.
+    /// Returns whether a claim with this filter takes jobs of the lane.
     pub(super) fn wants(&self, lane: &Lane) -> bool {
         let (tasks, groups, scope) = &self.filter;
         self.groups.is_on(&lane.group)

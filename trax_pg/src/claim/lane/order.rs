@@ -4,7 +4,7 @@
 use super::*;
 
 impl List {
-    /// The gate of a section whose group is known.
+    /// Returns the gate of a section whose group is known.
     pub(super) fn gate(&self, section: Section) -> Option<Gate> {
         known(section.lane).map(|lane| lane.gate)
     }
@@ -85,7 +85,7 @@ impl List {
         }
     }
 
-    /// The best section behind a gate is to be looked at, and the others after it.
+    /// Has the best section behind a gate looked at, and the others after it.
     pub(super) fn open(&mut self, slot: usize) {
         if let Some(parked) = self.parked.get_mut(&slot) {
             parked.is_open = true;

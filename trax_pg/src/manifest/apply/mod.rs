@@ -250,8 +250,8 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
     same
 }
 
-/// Whether storing a manifest would change nothing: it is stored and undone, so that no lock stays.
-/// One that cannot be stored by itself may depend on others of the document.
+/// Returns whether storing a manifest would change nothing: it is stored and undone, so that no
+/// lock stays. One that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
     if Snapshot::of_manifest(spi, &entry.name).is_empty() {
         return false;

@@ -4,8 +4,8 @@ use super::Entry;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 
-/// Positions of the manifests, parents first. A path of its own instead of recursion: a chain may
-/// be of any length.
+/// Returns the positions of the manifests, parents first. Keeps its path in a list instead of
+/// recursion: a chain may be of any length.
 pub(super) fn in_order(manifests: &[Entry]) -> Result<Vec<usize>> {
     let places: HashMap<&str, usize> = manifests
         .iter()

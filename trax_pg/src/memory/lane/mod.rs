@@ -121,7 +121,7 @@ struct Database {
 }
 
 impl Database {
-    /// What is known up to a change may be missing here.
+    /// Notes that entries up to a change may be missing here.
     fn lose(&self, change: u64) {
         self.lost.fetch_max(change, Ordering::SeqCst);
         self.losses.fetch_add(1, Ordering::SeqCst);
@@ -136,12 +136,12 @@ impl Database {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// The number of the next change.
+    /// Returns the number of the next change.
     fn next(&self) -> u64 {
         self.changes.load(Ordering::SeqCst) + 1
     }
 
-    /// All that was known is void. The caller has the lock.
+    /// Discards all that was known. The caller has the lock.
     fn discard_all(&self) {
         let change = self.next();
         self.void.store(change, Ordering::SeqCst);
@@ -187,7 +187,7 @@ unsafe fn begin(memory: *mut Memory) {
     }
 }
 
-/// The memory and the number of this process's database in it.
+/// Returns the memory and the number of this process's database in it.
 fn own() -> Option<(&'static Memory, usize)> {
     Some((LANES.get()?, bell()?.number()))
 }
@@ -227,7 +227,8 @@ pub(crate) struct LanesState {
     pub(crate) crowded: bool,
 }
 
-/// To be read before the snapshot is taken; `None` where there is no entry for this database.
+/// Returns the state, to be read before the snapshot is taken; `None` where there is no entry for
+/// this database.
 pub(crate) fn lanes() -> Option<LanesState> {
     let (memory, database) = own()?;
     let shared = &memory.databases[database];
@@ -248,7 +249,7 @@ pub(crate) struct Lowered {
     pub(crate) whole: bool,
 }
 
-/// The sections that were lowered after a change.
+/// Returns the sections that were lowered after a change.
 pub(crate) fn lowered_since(state: &LanesState, change: u64) -> Lowered {
     let nothing = |whole| Lowered {
         rows: Vec::new(),
@@ -278,7 +279,7 @@ pub(crate) fn lowered_since(state: &LanesState, change: u64) -> Lowered {
     })
 }
 
-/// All sections that have rows; `None` when they do not all have entries.
+/// Returns all sections that have rows; `None` when they do not all have entries.
 pub(crate) fn all() -> Option<Lowered> {
     let (memory, database) = own()?;
     let shared = &memory.databases[database];
@@ -291,8 +292,8 @@ pub(crate) fn all() -> Option<Lowered> {
     whole.then_some(Lowered { rows, last, whole })
 }
 
-/// The sections lowered after a change, or all for 0, in their order in memory, and up to which
-/// change these are all but what was lost.
+/// Returns the sections lowered after a change, or all for 0, in their order in memory, and up to
+/// which change these are all but what was lost.
 fn in_order(memory: &Memory, database: usize, change: u64) -> (Vec<(Section, i64)>, u64) {
     let shared = &memory.databases[database];
     // What is lowered while they are read is read again by who goes on from there.
@@ -413,7 +414,7 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
     }
 }
 
-/// Knows nothing any more of the sections of this database.
+/// Forgets the sections of this database.
 pub(super) fn forget() {
     if let Some((memory, database)) = own() {
         memory.write(|_| memory.databases[database].discard_all());

@@ -111,7 +111,8 @@ impl LaneStarts {
         }
     }
 
-    /// A row of a section has become claimable: the next change of the database.
+    /// Lowers the start of a section, a row of which has become claimable: the next change of the
+    /// database.
     pub(super) fn lower(&mut self, shared: &Database, database: usize, row: (Section, i64)) {
         let change = shared.next();
         let (section, start) = row;
@@ -147,8 +148,8 @@ impl LaneStarts {
         shared.changes.store(change, Ordering::SeqCst);
     }
 
-    /// Whether there is an entry for one more section, for which the oldest may go; two, while a
-    /// database has more than its share.
+    /// Returns whether there is an entry for one more section, for which the oldest may go; two,
+    /// while a database has more than its share.
     pub(super) fn make_room(&mut self, shared: &Database, database: usize) -> bool {
         if self.has_room(shared) {
             return true;
@@ -165,9 +166,9 @@ impl LaneStarts {
         made
     }
 
-    /// A section has been read from the index, with this first row, after so many changes: news to
-    /// nobody who knew all before, but where that row came as a surprise. False when there is no
-    /// room for an entry.
+    /// Records that a section has been read from the index, with this first row, after so many
+    /// changes: news to nobody who knew all before, but where that row came as a surprise. False
+    /// when there is no room for an entry.
     pub(super) fn record(
         &mut self,
         shared: &Database,
@@ -230,8 +231,8 @@ impl LaneStarts {
         shared.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The sections lowered after a change, the last changed first; `None` when too much was
-    /// changed since.
+    /// Returns the sections lowered after a change, the last changed first; `None` when too much
+    /// was changed since.
     pub(super) fn since(&self, shared: &Database, change: u64) -> Option<Vec<(Section, i64)>> {
         let mut rows = Vec::new();
         let mut number = shared.newest.load(Ordering::Relaxed);
@@ -251,8 +252,8 @@ impl LaneStarts {
         None
     }
 
-    /// The entries of a database among those from one on, in their order in memory, and where to go
-    /// on.
+    /// Returns the entries of a database among those from one on, in their order in memory, and
+    /// where to go on.
     pub(super) fn part(
         &self,
         database: usize,

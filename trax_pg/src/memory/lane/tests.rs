@@ -8,7 +8,7 @@ fn empty() -> Box<Memory> {
     unsafe { Box::new_zeroed().assume_init() }
 }
 
-/// The entries of a memory that nobody else has.
+/// Returns the entries of a memory that nobody else has.
 #[allow(clippy::mut_from_ref, reason = "as the lock lets one have them")]
 fn entries(memory: &Memory) -> &mut LaneStarts {
     // SAFETY: a test is alone with it, and uses one at a time.

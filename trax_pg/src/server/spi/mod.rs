@@ -35,7 +35,8 @@ pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     })
 }
 
-/// The same, wherever: for what changes no table of ours, and for what says why it does nothing.
+/// Opens SPI for `work` without that check: for what changes no table of ours, and for what reports
+/// why it does nothing.
 pub(crate) fn connected_anyhow<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     // SAFETY: finished below; when `work` raises, the aborting transaction closes the connection.
     unsafe {
@@ -167,13 +168,13 @@ struct PlannerSettings {
 /// How deep in triggers the statement of ours is that is running; negative when there is none.
 static OURS: AtomicI32 = AtomicI32::new(-1);
 
-/// Whether the statement that fires this trigger is ours, not one written by hand, nor one that a
-/// trigger of others runs because of ours.
+/// Returns whether the statement that fires this trigger is ours, not one written by hand, nor one
+/// that a trigger of others runs because of ours.
 pub(crate) fn is_ours() -> bool {
     OURS.load(Ordering::Relaxed) == trigger_depth() - 1
 }
 
-/// Whether a statement of ours is running, or what it has called.
+/// Returns whether a statement of ours is running, or what it has called.
 pub(crate) fn runs_statement() -> bool {
     OURS.load(Ordering::Relaxed) >= 0
 }
@@ -232,7 +233,7 @@ impl Drop for PlannerSettings {
     }
 }
 
-/// Whether later statements see no more than the first one of the transaction.
+/// Returns whether later statements see no more than the first one of the transaction.
 pub(crate) fn keeps_snapshot() -> bool {
     // SAFETY: a plain number of this backend.
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }

@@ -87,7 +87,7 @@ impl Expected {
 
 /// A row of a statement.
 pub(crate) trait Row: Sized {
-    /// `None`: whatever the statement returns, nobody reads it.
+    /// Returns `None`: whatever the statement returns, nobody reads it.
     fn columns() -> Option<Vec<Expected>>;
 
     fn read(values: &mut Values) -> Self;
@@ -163,7 +163,7 @@ pub(crate) struct Values<'rows> {
 }
 
 impl Values<'_> {
-    /// The next value.
+    /// Returns the next value.
     pub(crate) fn next<T: Column>(&mut self) -> T {
         self.read += 1;
         let mut is_null = false;
@@ -202,7 +202,7 @@ impl<R: Row> Rows<'_, R> {
         (self.count > 0).then(|| self.row(0))
     }
 
-    /// The row of a statement that always returns one.
+    /// Returns the row of a statement that always returns one.
     pub(crate) fn one(&self) -> R {
         self.first().expect("a statement that returns one row")
     }
@@ -221,7 +221,7 @@ impl<R: Row> Rows<'_, R> {
     }
 }
 
-/// How a select list differs from a row.
+/// Returns how a select list differs from a row.
 pub(super) fn difference(expected: &[Expected], found: &[(String, pg_sys::Oid)]) -> Option<String> {
     if found.len() != expected.len() {
         let (found, expected) = (found.len(), expected.len());
@@ -239,7 +239,7 @@ pub(super) fn difference(expected: &[Expected], found: &[(String, pg_sys::Oid)])
         })
 }
 
-/// The names and types of a select list.
+/// Returns the names and types of a select list.
 ///
 /// # Safety
 /// `shape` is that of a plan that is alive, or null.
@@ -259,7 +259,7 @@ pub(super) unsafe fn found(shape: pg_sys::TupleDesc) -> Vec<(String, pg_sys::Oid
     }
 }
 
-/// The attribute at `index`, from 0, which the descriptor has.
+/// Returns the attribute at `index`, from 0, which the descriptor has.
 pub(crate) unsafe fn attribute(
     shape: pg_sys::TupleDesc,
     index: usize,

@@ -44,7 +44,7 @@ impl Statement {
         }
     }
 
-    /// The statement with these texts in its own.
+    /// Returns the statement with these texts in its own.
     pub(crate) const fn with_texts(
         mut self,
         texts: &'static [(&'static str, &'static str)],
@@ -61,7 +61,7 @@ impl Statement {
         self.file
     }
 
-    /// SPI is connected.
+    /// Returns its plan. SPI is connected.
     pub(super) fn plan(&self) -> pg_sys::SPIPlanPtr {
         let kept = self.plan.load(Ordering::Relaxed);
         if !kept.is_null() {
@@ -112,7 +112,7 @@ impl Statement {
         }
     }
 
-    /// The statement with its arguments by number.
+    /// Returns the statement with its arguments by number.
     pub(crate) fn with<'arguments>(
         &'static self,
         arguments: &'arguments [Option<pg_sys::Datum>],
@@ -129,7 +129,7 @@ impl Statement {
     }
 }
 
-/// What a statement of ours names is not there: the tables are those of another version.
+/// Raises the error for tables of another version: what a statement of ours names is not there.
 fn of_another_version(caught: CaughtError) -> pg_sys::SPIPlanPtr {
     let found = caught_error(caught);
     let found = format!("asks them for what they do not have: {}", found.message());
@@ -142,7 +142,7 @@ pub(crate) trait Query: Sized {
 
     fn statement(&self) -> &'static Statement;
 
-    /// Gives the arguments in the order of their numbers to `run`.
+    /// Calls `run` with the arguments in the order of their numbers.
     fn run<T>(self, run: impl FnOnce(&[Option<pg_sys::Datum>]) -> T) -> T;
 }
 
@@ -213,8 +213,8 @@ thread_local! {
     static KEPT: RefCell<HashMap<String, &'static Statement>> = RefCell::default();
 }
 
-/// A statement whose text follows from the columns of a table of ours; there are few, and each is
-/// kept.
+/// Returns a statement whose text follows from the columns of a table of ours; there are few, and
+/// each is kept.
 pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
     if let Some(kept) = KEPT.with_borrow(|kept| kept.get(sql).copied()) {
         return kept;
@@ -235,8 +235,8 @@ pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
 /// The name of a parameter that has only its number.
 const BY_NUMBER: &str = "";
 
-/// The text with a number for each name, or what is wrong with it. Comments are left out, and what
-/// stands in quotes stays as it is.
+/// Returns the text with a number for each name, or what is wrong with it. Comments are left out,
+/// and what stands in quotes stays as it is.
 fn numbered(sql: &str, names: &[&str]) -> Result<String, String> {
     let mut text = String::with_capacity(sql.len());
     let mut met = vec![false; names.len()];

@@ -3,13 +3,13 @@
 use pgrx::datum::IntoDatum;
 use pgrx::pg_sys;
 
-/// A value as a statement's parameter.
+/// Returns a value as a statement's parameter.
 pub(crate) fn arg(value: impl IntoDatum) -> Option<pg_sys::Datum> {
     value.into_datum()
 }
 
-/// An array parameter of elements that only travel through, nulls included; `element` is their
-/// type.
+/// Returns an array parameter of elements that are only passed on, nulls included; `element` is
+/// their type.
 pub(crate) fn array_arg(
     element: pg_sys::Oid,
     values: &[Option<pg_sys::Datum>],
@@ -43,7 +43,7 @@ pub(crate) fn array_arg(
     Some(pg_sys::Datum::from(array))
 }
 
-/// The elements of an array argument, as they were passed.
+/// Returns the elements of an array argument, as they were passed.
 pub(crate) fn array_elements(
     element: pg_sys::Oid,
     array: pg_sys::Datum,
@@ -70,7 +70,8 @@ pub(crate) fn array_elements(
     }
 }
 
-/// Size in bytes of a variable-length value, whether it is stored out of line, compressed or plain.
+/// Returns the size in bytes of a variable-length value, whether it is stored out of line,
+/// compressed or plain.
 pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {
     // SAFETY: the callers pass jsonb values only.
     unsafe { pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ }

@@ -53,7 +53,7 @@ impl<'table> Inserter<'table> {
         }
     }
 
-    /// The next row, all null; what its values point to lives until `end`.
+    /// Returns the next row, all null; what its values point to lives until `end`.
     pub(crate) fn row(&mut self) -> NewRow<'_> {
         if self.filled == ROWS_AT_ONCE {
             self.flush();
@@ -122,8 +122,8 @@ impl<'table> Inserter<'table> {
         }
     }
 
-    /// Where something is to happen that only statements do, or only the server can tell the
-    /// partition.
+    /// Writes the rows by statements: something is to happen that only they do, or only the server
+    /// can find the partition.
     fn flush_by_statements(&mut self) {
         let count = std::mem::take(&mut self.filled);
         let width = self.table.columns.len();

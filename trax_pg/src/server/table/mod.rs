@@ -100,7 +100,7 @@ impl Table {
         Self::of(relation, name, columns)
     }
 
-    /// A relation that is open, or an error when it is not as this library knows it.
+    /// Returns the table of an open relation, or an error when it is not as this library knows it.
     fn of(
         relation: pg_sys::Relation,
         name: &'static CStr,
@@ -168,8 +168,8 @@ impl Table {
         }
     }
 
-    /// The same for a table that needs a statement: the row is locked, then deleted with all that
-    /// belongs to it. No when a trigger keeps it.
+    /// Does the same for a table that needs a statement: locks the row, then deletes it with all
+    /// that belongs to it. Not deleted when a trigger keeps it.
     fn delete_by_statement(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
         let policy = if wait {
             pg_sys::LockWaitPolicy::LockWaitBlock

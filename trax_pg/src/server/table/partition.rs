@@ -11,7 +11,7 @@ use std::ffi::CStr;
 const LOOKS: usize = 5;
 
 impl Table {
-    /// The partition for rows of this time, if they can be written there directly.
+    /// Returns the partition for rows of this time, if they can be written there directly.
     pub(crate) fn partition_for(&self, time: i64) -> Option<Table> {
         if !self.is_direct {
             return None;
@@ -66,8 +66,8 @@ pub(super) fn obstacle(partition: pg_sys::Relation, columns: &[&CStr]) -> Option
     direct_write::obstacle(partition, columns)
 }
 
-/// The partition for rows of this time, the default one included; `None` where the server must
-/// decide.
+/// Returns the partition for rows of this time, the default one included; `None` where the server
+/// must decide.
 pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> {
     // SAFETY: an open relation; a range has a bound more than the ends of its partitions, and one
     // column, the time.

@@ -12,7 +12,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// A new snapshot; in REPEATABLE READ and SERIALIZABLE that of the transaction.
+    /// Takes a new snapshot; in REPEATABLE READ and SERIALIZABLE that of the transaction.
     pub(crate) fn of_transaction() -> Self {
         // SAFETY: the pushed snapshot stays active until `end`; what statements of ours have
         // written counts.
@@ -22,8 +22,8 @@ impl View {
         }
     }
 
-    /// What has committed until now, whatever the isolation level, and what this transaction has
-    /// written.
+    /// Takes a snapshot of what has committed until now, whatever the isolation level, and of what
+    /// this transaction has written.
     pub(crate) fn latest() -> Self {
         // SAFETY: as above.
         unsafe {
@@ -106,7 +106,8 @@ impl Key {
         )
     }
 
-    /// On a column whose collation is "C". A copy of the text lives in the current memory context.
+    /// Returns a key for a column whose collation is "C". A copy of the text lives in the current
+    /// memory context.
     pub(crate) fn equals_text(column: i16, value: &str) -> Self {
         let value = value.into_datum().expect("a text is not null");
         let mut key = Self::new(
@@ -154,7 +155,7 @@ impl Index {
         }
     }
 
-    /// A scan that begins with the first `Scan::seek`.
+    /// Returns a scan that begins with the first `Scan::seek`.
     pub(crate) fn scan(&self, view: &View, keys: i32) -> Scan {
         // SAFETY: table, index and snapshot are open until after `end`.
         unsafe {
@@ -221,26 +222,26 @@ impl Scan {
         }
     }
 
-    /// A value of the row that the scan shows, which lives as long as it shows it.
+    /// Returns a value of the row that the scan shows, which lives as long as it shows it.
     pub(crate) fn value(&self, column: impl Into<usize>) -> Option<pg_sys::Datum> {
         // SAFETY: the slot holds a row of the table.
         unsafe { slot_value(self.slot, column.into()) }
     }
 
-    /// A value that is passed by value, of a column that is not null.
+    /// Returns a value that is passed by value, of a column that is not null.
     pub(crate) fn number(&self, column: impl Into<usize>) -> i64 {
         self.value(column).map_or(0, |datum| datum.value() as i64)
     }
 
-    /// A value of the row that the scan shows.
+    /// Returns a value of the row that the scan shows.
     pub(crate) fn get<T: FromDatum>(&self, column: impl Into<usize>) -> Option<T> {
         let datum = self.value(column)?;
         // SAFETY: the column has the SQL type that T reads.
         unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
     }
 
-    /// Whether a transaction has the row locked, or has changed or deleted it since the snapshot:
-    /// one that has not ended, or has committed meanwhile.
+    /// Returns whether a transaction has the row locked, or has changed or deleted it since the
+    /// snapshot: one that has not ended, or has committed meanwhile.
     pub(crate) fn is_changing(&self) -> bool {
         let mut is_copy = false;
         // SAFETY: the slot holds a row of a heap in a pinned page; what is set meanwhile counts for
@@ -269,7 +270,7 @@ impl Scan {
         unsafe { (*self.slot).tts_tid }
     }
 
-    /// A copy of the row that the scan shows.
+    /// Returns a copy of the row that the scan shows.
     pub(crate) fn row(&self) -> Row {
         // SAFETY: the slot holds a row of the table; the copy lives in the current memory context.
         unsafe {
@@ -318,7 +319,7 @@ impl Row {
         (!self.nulls[column]).then_some(self.values[column])
     }
 
-    /// A value that is passed by value, of a column that is not null.
+    /// Returns a value that is passed by value, of a column that is not null.
     pub(crate) fn number(&self, column: impl Into<usize>) -> i64 {
         self.value(column).map_or(0, |datum| datum.value() as i64)
     }

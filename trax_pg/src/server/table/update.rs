@@ -122,8 +122,8 @@ impl<'table> Updater<'table> {
         }
     }
 
-    /// The same for a table that needs statements, of a row that is locked. No when a trigger keeps
-    /// it as it is.
+    /// Does the same for a table that needs statements, of a row that is locked. Not changed when a
+    /// trigger keeps it as it is.
     fn update_by_statement(
         &self,
         mut tid: pg_sys::ItemPointerData,

@@ -83,7 +83,7 @@ fn a_schedule_whose_every_time_is_excluded_has_none() {
     assert_eq!((moved.note, moved.skipped), (Some(Note::Gap), 87));
 }
 
-/// The allowed occurrences of a period, found one after the other.
+/// Returns the allowed occurrences of a period, found one after the other.
 fn iterate(
     cron: &Cron,
     from: i64,

@@ -55,7 +55,7 @@ impl Random {
             .collect()
     }
 
-    /// As many ranges as the size of a text allows.
+    /// Returns as many ranges as the size of a text allows.
     fn long_list(&mut self) -> String {
         let mut list = String::from("0-59");
         while list.len() < 230 {
@@ -64,7 +64,7 @@ impl Random {
         list + " * * * *"
     }
 
-    /// Fields that mostly make a schedule.
+    /// Returns fields that mostly make a schedule.
     fn fields(&mut self) -> String {
         const TIMES: [&str; 10] = [
             "*", "0", "5,17", "*/7", "3/11", "1-4", "20-2", "0", "13-9/3", "2",

@@ -29,7 +29,7 @@ fn text_of(seconds: i64) -> String {
         .to_string()
 }
 
-/// The next wall times after a wall time, with a mark for what the clock does.
+/// Returns the next wall times after a wall time, with a mark for what the clock does.
 fn next_in(zone: &impl Zone, text: &str, after: &str, count: usize) -> Vec<String> {
     let cron = cron(text);
     let from = match zone.instants_of(seconds(after)) {
