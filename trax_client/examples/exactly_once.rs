@@ -51,7 +51,7 @@ async fn transfer(
     Ok(Outcome::Recorded)
 }
 
-/// As if the power failed here.
+/// Ends the process as if the power failed here.
 fn break_after(step: &str, ctx: &Context<Bank>) {
     if ctx.attempt() == 1 && std::env::var("BREAK_AFTER").is_ok_and(|wanted| wanted == step) {
         std::process::abort();

@@ -39,7 +39,7 @@ pub enum SslMode {
 }
 
 impl SslMode {
-    /// As in an address.
+    /// Returns the word as in an address.
     pub fn as_str(self) -> &'static str {
         match self {
             SslMode::Disable => "disable",
@@ -205,8 +205,8 @@ impl FromStr for Address {
     }
 }
 
-/// An `@` in a password that is not written as %40 would make the rest of it part of the host's
-/// name, which errors print.
+/// Refuses an `@` in a password that is not written as %40. It would make the rest of it part of
+/// the host's name, which errors print.
 fn refuse_open_at(text: &str) -> Result<()> {
     let behind = text.split_once("://").map_or("", |(_, behind)| behind);
     let host = behind.split_once('@').map_or("", |(_, host)| host);

@@ -66,7 +66,7 @@ struct HostAddress {
     port: u16,
 }
 
-/// In the order in which they are tried.
+/// Returns the hosts in the order in which they are tried.
 fn hosts(address: &Address) -> Result<Vec<HostAddress>> {
     let (names, ips) = (address.get_hosts(), address.get_hostaddrs());
     let ports = address.get_ports();

@@ -165,7 +165,7 @@ impl Error {
     }
 }
 
-/// Whether a message names something in our schema.
+/// Returns whether a message names something in our schema.
 fn names_ours(message: &str) -> bool {
     message
         .match_indices("trax.")
@@ -247,7 +247,8 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// A handshake that was interrupted may be retried; one that was refused will be refused again.
+/// Returns the error of a handshake. One that was interrupted may be retried; one that was refused
+/// will be refused again.
 fn from_handshake(error: tokio_postgres::Error) -> Error {
     use std::error::Error as _;
     match error

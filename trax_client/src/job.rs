@@ -28,61 +28,62 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// No option set.
+    /// Returns options with none set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Not claimable before this time.
+    /// Sets the time before which the job is not claimable.
     pub fn run_at(mut self, at: SystemTime) -> Self {
         self.run_at = Some(at);
         self
     }
 
-    /// The group whose priority, switch and limit apply.
+    /// Sets the group whose priority, switch and limit apply.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group_name = Some(name.into());
         self
     }
 
-    /// 0 to 31; higher is claimed first.
+    /// Sets the priority, 0 to 31; higher is claimed first.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// How many attempts may follow the first.
+    /// Sets how many attempts may follow the first.
     pub fn max_retries(mut self, retries: i32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// How long one attempt may run.
+    /// Sets how long one attempt may run.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
         self
     }
 
-    /// While a job with this key waits or executes, enqueueing returns its id and queues nothing.
+    /// Sets a unique key: while a job with this key waits or executes, enqueueing returns its id
+    /// and queues nothing.
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
     }
 
-    /// Jobs with the same key run one at a time.
+    /// Sets a concurrency key: jobs with the same key run one at a time.
     pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
         self.concurrency_key = Some(key.into());
         self
     }
 
-    /// Trace data to pass to every attempt of the job. For a W3C trace context use
+    /// Sets trace data to pass to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: Value) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// The span that enqueues the job. With the feature `opentelemetry` it is the current one
+    /// Sets the span that enqueues the job. With the feature `opentelemetry` it is the current one
     /// unless this says otherwise.
     pub fn trace_context(self, context: &TraceContext) -> Self {
         self.trace(context.to_json())
@@ -141,7 +142,7 @@ impl<T: Serialize> NewJob<T> {
         NewJob::new(T::NAME, input).with(T::options())
     }
 
-    /// The same job with these options.
+    /// Sets the job's options.
     pub fn with(mut self, options: JobOptions) -> Self {
         self.options = options;
         self
@@ -160,43 +161,43 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// One job of any task and group, under the server's default lease.
+    /// Returns options that claim one job of any task and group, under the server's default lease.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name that the lease and the run show.
+    /// Sets the name that the lease and the run show.
     pub fn worker(mut self, name: impl Into<String>) -> Self {
         self.worker = Some(name.into());
         self
     }
 
-    /// 1 to 1000.
+    /// Sets how many jobs to claim at most, 1 to 1000.
     pub fn max_jobs(mut self, jobs: i32) -> Self {
         self.max_jobs = Some(jobs);
         self
     }
 
-    /// Only these tasks.
+    /// Claims jobs of these tasks only.
     pub fn tasks<S: Into<String>>(mut self, tasks: impl IntoIterator<Item = S>) -> Self {
         self.tasks = Some(tasks.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Only these groups.
+    /// Claims jobs of these groups only.
     pub fn groups<S: Into<String>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
         self.groups = Some(groups.into_iter().map(Into::into).collect());
         self
     }
 
-    /// How long the lease lasts without a heartbeat.
+    /// Sets how long the lease lasts without a heartbeat.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(Interval(lease));
         self
     }
 
-    /// How many of the jobs, the first ones, begin at once; the others are fetched ahead, and use
-    /// up no attempt when they are lost before the next heartbeat.
+    /// Sets how many of the jobs, the first ones, begin at once; the others are fetched ahead, and
+    /// use up no attempt when they are lost before the next heartbeat.
     pub fn places(mut self, places: i32) -> Self {
         self.places = Some(places);
         self
@@ -332,19 +333,19 @@ impl Failure {
         }
     }
 
-    /// Structured detail, stored in the run.
+    /// Sets structured detail, stored in the run.
     pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// The delay before the next attempt, instead of the job's own.
+    /// Sets the delay before the next attempt, instead of the job's own.
     pub fn retry_in(mut self, delay: Duration) -> Self {
         self.retry_in = Some(Interval(delay));
         self
     }
 
-    /// No further attempt, even if attempts are left.
+    /// Allows no further attempt, even if attempts are left.
     pub fn permanent(mut self) -> Self {
         self.permanent = Some(true);
         self

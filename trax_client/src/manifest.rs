@@ -61,7 +61,7 @@ impl Manifest {
         }
     }
 
-    /// Its unique name.
+    /// Returns its unique name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -76,61 +76,61 @@ impl Manifest {
         &self.task
     }
 
-    /// The input of every run.
+    /// Sets the input of every run.
     pub fn input<T: Serialize>(mut self, input: &T) -> Result<Self> {
         self.input = Some(Json::of(input)?);
         Ok(self)
     }
 
-    /// Five fields, or six with leading seconds.
+    /// Sets a cron expression: five fields, or six with leading seconds.
     pub fn cron(mut self, text: impl Into<String>) -> Self {
         self.cron = Some(text.into());
         self
     }
 
-    /// A fixed delay after the last success; the first run is immediate.
+    /// Sets a fixed delay after the last success; the first run is immediate.
     pub fn every(mut self, delay: Duration) -> Self {
         self.every = Some(Interval(delay));
         self
     }
 
-    /// Once, at this time.
+    /// Runs it once, at this time.
     pub fn run_at(mut self, at: SystemTime) -> Self {
         self.run_at = Some(at);
         self
     }
 
-    /// The time zone of `cron`, an IANA name.
+    /// Sets the time zone of `cron`, an IANA name.
     pub fn timezone(mut self, name: impl Into<String>) -> Self {
         self.timezone = Some(name.into());
         self
     }
 
-    /// The group whose priority, switch and limit apply.
+    /// Sets the group whose priority, switch and limit apply.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group_name = Some(name.into());
         self
     }
 
-    /// 0 to 31; higher is claimed first.
+    /// Sets the priority, 0 to 31; higher is claimed first.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// How many attempts may follow the first.
+    /// Sets how many attempts may follow the first.
     pub fn max_retries(mut self, retries: i32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// The delay before the second attempt; it grows from there.
+    /// Sets the delay before the second attempt; it grows from there.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(Interval(delay));
         self
     }
 
-    /// How long one attempt may run.
+    /// Sets how long one attempt may run.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
         self
@@ -142,7 +142,7 @@ impl Manifest {
         self
     }
 
-    /// The success of one parent is enough.
+    /// Makes the success of one parent enough.
     pub fn any_parent(mut self) -> Self {
         self.depends_mode = Some("any".to_owned());
         self
@@ -154,62 +154,62 @@ impl Manifest {
         self
     }
 
-    /// What to do about runs that are too late: `fire_once`, `fire_all` or `skip`.
+    /// Sets what to do about runs that are too late: `fire_once`, `fire_all` or `skip`.
     pub fn misfire(mut self, policy: impl Into<String>) -> Self {
         self.misfire = Some(policy.into());
         self
     }
 
-    /// How late a run must be to count as too late.
+    /// Sets how late a run must be to count as too late.
     pub fn misfire_threshold(mut self, late: Duration) -> Self {
         self.misfire_threshold = Some(Interval(late));
         self
     }
 
-    /// How many missed runs `fire_all` catches up on.
+    /// Sets how many missed runs `fire_all` catches up on.
     pub fn misfire_limit(mut self, runs: i32) -> Self {
         self.misfire_limit = Some(runs);
         self
     }
 
-    /// What to do when it is due while it runs: `queue`, `skip` or `allow`.
+    /// Sets what to do when it is due while it runs: `queue`, `skip` or `allow`.
     pub fn overlap(mut self, policy: impl Into<String>) -> Self {
         self.overlap = Some(policy.into());
         self
     }
 
-    /// How many runs may execute at once.
+    /// Sets how many runs may execute at once.
     pub fn max_concurrency(mut self, runs: i32) -> Self {
         self.max_concurrency = Some(runs);
         self
     }
 
-    /// The longest random delay of each run.
+    /// Sets the longest random delay of each run.
     pub fn variance(mut self, most: Duration) -> Self {
         self.variance = Some(Interval(most));
         self
     }
 
-    /// When it does not run: days of the week, dates, ranges, windows, in the format of
+    /// Sets when it does not run: days of the week, dates, ranges, windows, in the format of
     /// `trax.schedule`.
     pub fn exclusions(mut self, exclusions: Value) -> Self {
         self.exclusions = Some(exclusions);
         self
     }
 
-    /// Not before this time.
+    /// Sets the time before which it does not run.
     pub fn starts_at(mut self, at: SystemTime) -> Self {
         self.starts_at = Some(at);
         self
     }
 
-    /// Not after this time.
+    /// Sets the time after which it does not run.
     pub fn ends_at(mut self, at: SystemTime) -> Self {
         self.ends_at = Some(at);
         self
     }
 
-    /// Whether it runs at all.
+    /// Sets whether it runs at all.
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = Some(enabled);
         self
@@ -262,25 +262,26 @@ impl Group {
         Self::default()
     }
 
-    /// How many of its jobs may execute at once; 0 is no limit.
+    /// Sets how many of its jobs may execute at once; 0 is no limit.
     pub fn max_active_jobs(mut self, jobs: i32) -> Self {
         self.max_active_jobs = Some(jobs);
         self
     }
 
-    /// 0 to 31; takes precedence over the jobs' own, and also applies to jobs that already wait.
+    /// Sets the priority, 0 to 31; takes precedence over the jobs' own, and also applies to jobs
+    /// that already wait.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Whether its jobs may be claimed.
+    /// Sets whether its jobs may be claimed.
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = Some(enabled);
         self
     }
 
-    /// How many jobs with the same concurrency key may execute at once.
+    /// Sets how many jobs with the same concurrency key may execute at once.
     pub fn max_per_key(mut self, jobs: i32) -> Self {
         self.max_per_key = Some(jobs);
         self

@@ -62,31 +62,31 @@ impl DeadLetters {
         Self::default()
     }
 
-    /// Of this task.
+    /// Selects those of this task.
     pub fn task(mut self, name: impl Into<String>) -> Self {
         self.task = Some(name.into());
         self
     }
 
-    /// Of this manifest.
+    /// Selects those of this manifest.
     pub fn manifest(mut self, name: impl Into<String>) -> Self {
         self.manifest = Some(name.into());
         self
     }
 
-    /// Of this group.
+    /// Selects those of this group.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group_name = Some(name.into());
         self
     }
 
-    /// Of jobs that died at this time or later.
+    /// Selects those of jobs that died at this time or later.
     pub fn since(mut self, time: SystemTime) -> Self {
         self.since = Some(time);
         self
     }
 
-    /// At most this many, oldest first.
+    /// Selects at most this many, oldest first.
     pub fn max_count(mut self, count: i32) -> Self {
         self.max_count = Some(count);
         self

@@ -38,7 +38,7 @@ fn from_url(text: &str, names: &[&str]) -> (String, Parameters) {
     (rest, taken)
 }
 
-/// Bytes that are no UTF-8 name no file that anybody means.
+/// Decodes %XX. Bytes that are no UTF-8 name no file that anybody means.
 fn percent_decoded(text: &str) -> String {
     let decoded = percent_encoding::percent_decode_str(text);
     decoded.decode_utf8_lossy().into_owned()

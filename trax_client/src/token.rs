@@ -72,13 +72,14 @@ impl TokenRequest {
         }
     }
 
-    /// How many may hold the name at once (1 to 1000). The most recent call of any program counts.
+    /// Sets how many may hold the name at once (1 to 1000). The most recent call of any program
+    /// counts.
     pub fn max_holders(mut self, holders: i32) -> Self {
         self.max_holders = holders;
         self
     }
 
-    /// How long the token is held without an extension.
+    /// Sets how long the token is held without an extension.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self

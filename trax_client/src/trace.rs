@@ -86,7 +86,7 @@ impl FromStr for TraceContext {
 }
 
 impl fmt::Display for TraceContext {
-    /// The `traceparent`.
+    /// Writes the `traceparent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -97,7 +97,8 @@ impl fmt::Display for TraceContext {
 }
 
 impl TraceContext {
-    /// Of ids that another library made; flags that have no meaning yet are left out.
+    /// Returns the context of ids that another library made; flags that have no meaning yet are
+    /// left out.
     pub fn of(trace_id: u128, span_id: u64, flags: u8) -> Result<Self, MalformedTrace> {
         if trace_id == 0 || span_id == 0 {
             return malformed(TRACEPARENT, "an id of zero is invalid");
@@ -110,7 +111,7 @@ impl TraceContext {
         })
     }
 
-    /// With a `tracestate`, what vendors of tracing systems add; an empty one is none.
+    /// Adds a `tracestate`, what vendors of tracing systems add; an empty one is none.
     pub fn with_state(mut self, tracestate: &str) -> Result<Self, MalformedTrace> {
         self.state = state(tracestate)?;
         Ok(self)
@@ -146,7 +147,7 @@ impl TraceContext {
         self.state.as_deref()
     }
 
-    /// As it travels with the job.
+    /// Returns it as it travels with the job.
     pub(crate) fn to_json(&self) -> Value {
         match &self.state {
             Some(state) => json!({TRACEPARENT: self.to_string(), TRACESTATE: state}),
@@ -209,7 +210,8 @@ fn is_lower_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// `vendor` or `tenant@vendor`, by the grammar of the specification's second level.
+/// Returns whether it is `vendor` or `tenant@vendor`, by the grammar of the specification's second
+/// level.
 fn is_key(key: &str) -> bool {
     let begins = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let goes_on = |b: &u8| begins(b) || b"_-*/@".contains(b);
@@ -217,7 +219,7 @@ fn is_key(key: &str) -> bool {
     bytes.len() <= 256 && bytes.first().is_some_and(begins) && bytes.iter().all(goes_on)
 }
 
-/// The member was trimmed and split: no blank at its end, no comma.
+/// Returns whether it is a value. The member was trimmed and split: no blank at its end, no comma.
 fn is_value(value: &str) -> bool {
     let allowed = |b: u8| matches!(b, 0x20..=0x7e) && b != b'=';
     !value.is_empty() && value.len() <= 256 && value.bytes().all(allowed)

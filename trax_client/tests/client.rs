@@ -17,7 +17,7 @@ async fn database(server: &Server) -> Result<Database> {
     Ok(server.database("calls").await?)
 }
 
-/// The one value that `sql` gives, as text.
+/// Returns the one value that `sql` returns, as text.
 async fn text(db: &tokio_postgres::Client, sql: &str) -> Result<String> {
     Ok(db.query_one(sql, &[]).await?.get(0))
 }

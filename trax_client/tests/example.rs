@@ -12,7 +12,7 @@ use trax_client::{Client, NewJob};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// An example that cargo has built beside this test, with its database.
+/// Returns the command of an example that cargo has built beside this test, with its database.
 fn example(name: &str, server: &Server, database: &Database) -> Result<Command> {
     let test = std::env::current_exe()?;
     let target: PathBuf = test.ancestors().nth(2).ok_or("no target directory")?.into();

@@ -36,7 +36,7 @@ impl MakeWriter<'_> for Paper {
 }
 
 impl Paper {
-    /// The one line that holds all of these.
+    /// Returns the one line that holds all of these.
     #[track_caller]
     fn line(&self, parts: &[&str]) -> String {
         let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -59,7 +59,7 @@ impl Scene {
             .until_empty()
     }
 
-    /// The ended spans of this name, in the order of their ends.
+    /// Returns the ended spans of this name, in the order of their ends.
     fn named(&self, name: &str) -> Result<Vec<SpanData>> {
         let all = self.spans.get_finished_spans()?;
         Ok(all.into_iter().filter(|span| span.name == name).collect())
@@ -72,7 +72,7 @@ impl Scene {
     }
 }
 
-/// An attribute as text; empty when there is none.
+/// Returns an attribute as text; empty when there is none.
 fn said(span: &SpanData, key: &str) -> String {
     let found = span.attributes.iter().find(|one| one.key.as_str() == key);
     found
@@ -80,7 +80,7 @@ fn said(span: &SpanData, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// `trace span` of what a span is linked to.
+/// Returns `trace span` of what a span is linked to.
 fn links(span: &SpanData) -> Vec<String> {
     let links = span.links.iter();
     links.map(|link| name_of(&link.span_context)).collect()

@@ -77,7 +77,7 @@ impl<'a> Idle<'a> {
         Ok(idle)
     }
 
-    /// When the next job was started; returns when the worker is idle again.
+    /// Waits until the worker is idle again; returns when the next job was started.
     async fn ended(&mut self) -> Result<Instant> {
         let started = tokio::time::timeout(DEADLINE, self.started.recv()).await?;
         self.jobs += 1;
@@ -87,7 +87,7 @@ impl<'a> Idle<'a> {
         Ok(started.ok_or("the worker has ended")?)
     }
 
-    /// From before a job is enqueued to its start.
+    /// Returns the time from before a job is enqueued to its start.
     async fn delay(&mut self) -> Result<Duration> {
         let begun = Instant::now();
         Client::new(self.connection)

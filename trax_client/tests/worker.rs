@@ -53,7 +53,7 @@ async fn until(database: &Database, sql: &str) -> Result {
     Err(format!("never became true: {sql}").into())
 }
 
-/// `attempt state error` of each run of a job.
+/// Returns `attempt state error` of each run of a job.
 async fn runs(database: &Database, job: JobId) -> Result<Vec<String>> {
     let connection = database.connect().await?;
     let sql = "select attempt || ' ' || state || coalesce(' ' || error, '') from trax.run \

@@ -37,7 +37,7 @@ const CLEARED: [&str; 6] = [
 /// How long the last outcomes may take to arrive.
 const SOON: Duration = Duration::from_secs(5);
 
-/// The same payload, as text.
+/// Returns the same payload as text.
 pub(crate) fn payload(n: i64) -> String {
     format!(r#"{{"n": {n}, "to": "somebody@example.org", "text": "eighty bytes"}}"#)
 }
@@ -78,12 +78,12 @@ impl BenchDatabase {
         address::connect(&self.config).await
     }
 
-    /// Tells a person what goes on.
+    /// Shows a person what goes on.
     pub(crate) fn step(&self, step: &str) {
         self.progress.step(step);
     }
 
-    /// Floor and measurement in turn: one round of both that warms up, then those that count.
+    /// Runs floor and measurement in turn: one round of both that warms up, then those that count.
     pub(crate) async fn rounds(
         &self,
         floor: impl AsyncFn() -> Result<Sample, Failure>,
@@ -103,7 +103,7 @@ impl BenchDatabase {
         Ok(rounds)
     }
 
-    /// No job anywhere; and what was before leaves no trace in the WAL of what follows: after a
+    /// Removes all jobs, and what was before leaves no trace in the WAL of what follows: after a
     /// checkpoint every page is new, so that full page images do not fall on one round and not on
     /// the other.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
@@ -114,12 +114,12 @@ impl BenchDatabase {
         self.sql("checkpoint").await
     }
 
-    /// Statements for their effect.
+    /// Runs statements for their effect.
     pub(crate) async fn sql(&self, sql: &str) -> Result<(), Failure> {
         Ok(self.hand.batch_execute(sql).await?)
     }
 
-    /// One number.
+    /// Returns the one number that a statement returns.
     pub(crate) async fn number(&self, sql: &str) -> Result<i64, Failure> {
         Ok(self.hand.query_typed_one(sql, &[]).await?.try_get(0)?)
     }
@@ -130,7 +130,7 @@ impl BenchDatabase {
         self.load_by(jobs, LOAD_BATCH, options).await
     }
 
-    /// The same in sets of so many.
+    /// Does the same in sets of so many.
     pub(crate) async fn load_by(&self, jobs: i64, set: i64, options: &str) -> Result<(), Failure> {
         let sql = format!(
             "select count(*)
@@ -147,12 +147,12 @@ impl BenchDatabase {
         expect("jobs queued", row.try_get(0)?, jobs)
     }
 
-    /// Queued jobs become rows that autovacuum has seen, so that it does not come in the middle.
+    /// Vacuums the queued jobs, so that autovacuum does not start in the middle.
     pub(crate) async fn settle_queue(&self) -> Result<(), Failure> {
         self.sql("vacuum (analyze) trax.work_queue").await
     }
 
-    /// The same, while the last ones may still be on their way.
+    /// Does the same while the last ones may still be on their way.
     pub(crate) async fn expect_completed_soon(&self, jobs: i64) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -165,7 +165,7 @@ impl BenchDatabase {
         }
     }
 
-    /// Nothing is lost and nothing was done twice: so many jobs, each completed once.
+    /// Checks that nothing is lost and nothing was done twice: so many jobs, each completed once.
     pub(crate) async fn expect_completed(&self, jobs: i64) -> Result<(), Failure> {
         let sql = "select count(*) from trax.run where final and state = 'completed'";
         expect("runs completed", self.number(sql).await?, jobs)?;
@@ -177,7 +177,7 @@ impl BenchDatabase {
     }
 }
 
-/// A figure that counts something else than it says is none.
+/// Fails when a number is not the expected one: a figure must count what it claims to count.
 pub(crate) fn expect(what: &str, seen: i64, expected: i64) -> Result<(), Failure> {
     if seen == expected {
         return Ok(());

@@ -141,7 +141,7 @@ pub(crate) async fn firing(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure
     ])
 }
 
-/// Everything that is due is queued, in one cycle or in as many as it takes.
+/// Queues everything that is due, in one cycle or in as many as it takes.
 async fn fire(bench: &BenchDatabase, at_once: bool) -> Result<Sample, Failure> {
     bench.clear().await?;
     arm(bench, "true").await?;
@@ -196,7 +196,7 @@ async fn fire_plainly(bench: &BenchDatabase) -> Result<Sample, Failure> {
     Ok(Sample::rate(rows, cost))
 }
 
-/// One cycle that must queue so many: its time in milliseconds.
+/// Runs one cycle that must queue so many; returns its time in milliseconds.
 async fn tick(connection: &Connection, expected: i64) -> Result<f64, Failure> {
     let sent = Instant::now();
     let queued = queue_due(connection).await?;
@@ -205,7 +205,7 @@ async fn tick(connection: &Connection, expected: i64) -> Result<f64, Failure> {
     Ok(time)
 }
 
-/// One cycle: how many manifests it queued.
+/// Runs one cycle; returns how many manifests it queued.
 async fn queue_due(connection: &Connection) -> Result<i64, Failure> {
     let rows = connection
         .query_typed("select step, affected from trax.tick()", &[])
@@ -218,7 +218,7 @@ async fn queue_due(connection: &Connection) -> Result<i64, Failure> {
     Err(Failure::new("another session ran a cycle at the same time"))
 }
 
-/// As if these had been due a moment ago, and nothing of them were queued.
+/// Makes these due a moment ago, with nothing of them queued.
 async fn arm(bench: &BenchDatabase, which: &str) -> Result<(), Failure> {
     bench
         .sql(&format!(

@@ -56,7 +56,7 @@ pub(crate) async fn run_sql(bench: &BenchDatabase) -> Result<Vec<Figure>, Failur
     Ok(figure(Unit::JobsPerSecond, what, DRAIN_FLOOR, rounds))
 }
 
-/// An empty world, and then so many jobs that wait, queued as programs do it.
+/// Removes all jobs, then queues so many as programs do it.
 async fn fill(bench: &BenchDatabase) -> Result<Cost, Failure> {
     bench.clear().await?;
     let filled = enqueue::enqueue(bench, &bench.connect().await?, bench.sizes.jobs).await?;
@@ -140,7 +140,7 @@ impl Drainer {
         })
     }
 
-    /// One call: how many were completed, and how many claimed.
+    /// Makes one call; returns how many were completed, and how many claimed.
     pub(crate) async fn turn(&mut self) -> Result<(i64, i64), Failure> {
         let completed = self.ids.len() as i64;
         let rows = self

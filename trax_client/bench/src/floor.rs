@@ -132,7 +132,7 @@ async fn take_all(connection: Connection, jobs: i64, taken: Arc<AtomicI64>) -> R
     Ok(())
 }
 
-/// COPY into the table that has the shape of the work queue.
+/// Copies into the table that has the shape of the work queue.
 pub(crate) async fn copy(bench: &BenchDatabase) -> Result<Sample, Failure> {
     let jobs = bench.sizes.jobs;
     bench.clear().await?;
@@ -155,7 +155,7 @@ pub(crate) async fn copy(bench: &BenchDatabase) -> Result<Sample, Failure> {
     Ok(Sample::rate(jobs, cost))
 }
 
-/// So many rows, `QUEUE_BATCH` a statement and commit.
+/// Copies so many rows, `QUEUE_BATCH` a statement and commit.
 pub(crate) async fn copy_in(
     connection: &Connection,
     table: &str,
@@ -177,7 +177,7 @@ pub(crate) async fn copy_in(
     Ok(())
 }
 
-/// One durable row a transaction, over so many connections, for a while.
+/// Inserts one durable row a transaction, over so many connections, for a while.
 pub(crate) async fn commit(bench: &BenchDatabase, connections: i64) -> Result<Sample, Failure> {
     bench.clear().await?;
     let mut tasks = Vec::new();

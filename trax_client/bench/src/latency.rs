@@ -158,7 +158,7 @@ async fn plain_loop(bench: &BenchDatabase) -> Result<Spread, Failure> {
     spread
 }
 
-/// What a worker in any language does; ends when nobody wants to know any more.
+/// Does what a worker in any language does; ends when the receiver is gone.
 async fn wait_and_claim(
     connection: Connection,
     begun_times: UnboundedSender<Instant>,

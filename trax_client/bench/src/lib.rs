@@ -97,7 +97,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     }
 }
 
-/// All scenarios, each in a fresh database.
+/// Runs all scenarios, each in a fresh database.
 async fn play(
     server: BenchServer,
     chosen: Vec<&'static Scenario>,

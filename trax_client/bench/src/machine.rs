@@ -99,7 +99,7 @@ impl Machine {
         Ok(())
     }
 
-    /// For a person.
+    /// Returns lines for a person.
     pub(crate) fn lines(&self) -> Vec<String> {
         let gib = self.memory_bytes as f64 / f64::from(1 << 30);
         let settings: Vec<String> = self

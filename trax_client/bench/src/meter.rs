@@ -133,7 +133,8 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// See proc(5): the name in parentheses may hold anything, also blanks and parentheses.
+    /// Parses the file that proc(5) describes: the name in parentheses may hold anything, also
+    /// blanks and parentheses.
     fn parse(stat: &str) -> Option<Self> {
         let (_, rest) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -72,7 +72,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-/// All producers for a while: the transactions that were committed.
+/// Runs all producers for a while; returns how many transactions were committed.
 async fn produce(bench: &BenchDatabase, call: &str, table: &str) -> Result<Sample, Failure> {
     bench.clear().await?;
     let stop = Arc::new(AtomicBool::new(false));

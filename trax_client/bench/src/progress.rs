@@ -39,14 +39,14 @@ impl Progress {
         }
     }
 
-    /// What the scenario does now.
+    /// Shows what the scenario does now.
     pub(crate) fn step(&self, step: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}: {step}", self.scenario.get()));
         }
     }
 
-    /// The scenario is done; `print` writes its lines where the bar is not.
+    /// Ends the scenario; `print` writes its lines where the bar is not.
     pub(crate) fn end(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => {

@@ -28,7 +28,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figure(Unit::Milliseconds, what, floor, rounds))
 }
 
-/// Rows of one day, a month ago.
+/// Inserts rows of one day, a month ago.
 fn fill(table: &str, runs: i64) -> String {
     format!(
         "insert into {table} (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task,

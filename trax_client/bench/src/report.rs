@@ -49,7 +49,7 @@ impl Sample {
         }
     }
 
-    /// So many of something in a stretch: the rate, and what each cost.
+    /// Returns the rate of so many in a stretch of time, and what each cost.
     pub(crate) fn rate(count: i64, cost: Cost) -> Self {
         Self::rate_with(count, cost, cost)
     }
@@ -110,8 +110,8 @@ impl Numbers {
         }
     }
 
-    /// Of every number its median; of the ratio too, which so is one of two that were taken side by
-    /// side.
+    /// Returns the median of every number. That of the ratios is one of two numbers measured side
+    /// by side.
     fn median(rounds: &[Numbers]) -> Self {
         let of = |number: fn(&Numbers) -> Option<f64>| {
             median(rounds.iter().filter_map(number).collect())
@@ -170,7 +170,7 @@ impl Report {
         }
     }
 
-    /// What stands above the figures.
+    /// Writes what stands above the figures.
     pub(crate) fn begin(&self) {
         if !self.json {
             for line in self.machine.lines() {
@@ -200,7 +200,7 @@ impl Report {
         }
     }
 
-    /// The document, or what the lines of the table mean.
+    /// Returns the document, or what the lines of the table mean.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         if self.json {
             let text = serde_json::to_string(self).map_err(trax_client::Error::from)?;
@@ -266,7 +266,7 @@ fn columns(cells: [String; 6]) -> String {
         .to_owned()
 }
 
-/// Three digits that count, thousands apart.
+/// Returns a number with three significant digits and its thousands apart.
 fn number(value: f64) -> String {
     match value.abs() {
         ..0.0005 => "0".to_owned(),

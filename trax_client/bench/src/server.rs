@@ -24,7 +24,7 @@ pub(crate) struct BenchServer {
 }
 
 impl BenchServer {
-    /// Looks whether a bench is possible; changes nothing.
+    /// Checks whether a bench is possible; changes nothing.
     pub(crate) async fn find(mut given: Address) -> Result<Self, Failure> {
         if given.get_dbname().is_none() {
             given.dbname("postgres");
@@ -99,7 +99,7 @@ impl BenchServer {
         config
     }
 
-    /// A new database with the extension; the one before is dropped.
+    /// Makes a new database with the extension; drops the one before.
     pub(crate) async fn make_database(&self) -> Result<(), Failure> {
         self.drop_database().await?;
         let sql = format!(
@@ -115,7 +115,7 @@ impl BenchServer {
         Ok(())
     }
 
-    /// What its start costs shall not fall into a measurement.
+    /// Waits for the scheduler: what its start costs must not fall into a measurement.
     async fn await_scheduler(&self, connection: &Connection) -> Result<(), Failure> {
         let begun = Instant::now();
         let sql = "select value from trax.status() where item = 'scheduler'";
@@ -154,7 +154,7 @@ impl BenchServer {
         Ok(connection.batch_execute(&sql).await?)
     }
 
-    /// Databases that benches before this one left behind, which nobody uses.
+    /// Returns the databases that benches before this one left behind, which nobody uses.
     pub(crate) async fn left_over(&self) -> Result<Vec<String>, Failure> {
         let sql = "select d.datname::text
             from pg_catalog.pg_database d

@@ -51,7 +51,7 @@ fn window(bench: &BenchDatabase) -> u64 {
     bench.sizes.seconds.min(bench.sizes.hold)
 }
 
-/// The end of a load during all of which another session holds a snapshot, or nobody does.
+/// Returns the end of a load during all of which another session holds a snapshot, or nobody does.
 async fn load(bench: &BenchDatabase, is_held: bool) -> Result<Sample, Failure> {
     let holder = bench.connect().await?;
     let load = Load::begin(bench).await?;

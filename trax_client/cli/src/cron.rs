@@ -86,7 +86,7 @@ async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// "At 02:00 every day (Europe/Berlin)".
+/// Returns "At 02:00 every day (Europe/Berlin)".
 fn describe(expression: &str, timezone: &str) -> String {
     // The server has accepted it, and may be of another version.
     let sentence = trax_schedule::describe(expression)

@@ -50,9 +50,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// A command for sh -c, how long it may go on after SIGTERM, and when it is run again after a
-    /// temporary failure, in place of the job's own delay; what it gets of the environment; who
-    /// knows what manifests store.
+    /// Describes a command for sh -c, how long it may go on after SIGTERM, and when it is run again
+    /// after a temporary failure, in place of the job's own delay; what it gets of the environment;
+    /// who knows what manifests store.
     pub(crate) fn new(
         command: String,
         grace: Duration,
@@ -309,7 +309,7 @@ fn tail(err: &[u8]) -> &[u8] {
         .unwrap_or(tail)
 }
 
-/// Standard output as JSON, or null when it is not, or is too long.
+/// Returns standard output as JSON, or null when it is not, or is too long.
 fn output(out: &[u8]) -> Json {
     let text = std::str::from_utf8(out).ok();
     let text = text.filter(|text| text.len() <= OUTPUT_LIMIT);
@@ -317,8 +317,8 @@ fn output(out: &[u8]) -> Json {
         .unwrap_or_default()
 }
 
-/// JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a surrogate
-/// pair.
+/// Returns JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a
+/// surrogate pair.
 fn cleaned(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;

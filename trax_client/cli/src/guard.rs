@@ -121,7 +121,7 @@ impl Guard {
         }
     }
 
-    /// A program has begun; its own message may have reached the guard before this one.
+    /// Notes that a program has begun; its own message may have reached the guard before this one.
     pub(crate) fn begins(&mut self, group: i32) {
         self.send(BEGINS, group);
     }
@@ -130,13 +130,13 @@ impl Guard {
         self.send(GONE, group);
     }
 
-    /// A guard that does not accept the message is replaced before the next program.
+    /// Sends a message; a guard that does not accept it is replaced before the next program.
     fn send(&mut self, kind: u8, group: i32) {
         self.must_restart |= !try_send(&self.socket, &message(kind, group));
     }
 }
 
-/// Whether a child was stopped and does not go on.
+/// Returns whether a child was stopped and does not go on.
 fn is_stopped(child: &Child) -> bool {
     let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: writes to `seen` alone, for which all zero is a value: nothing was seen.

@@ -206,7 +206,7 @@ async fn hold(
     Ok(code)
 }
 
-/// Gives the token back. One that cannot be given back ends with its time.
+/// Releases the token; returns whether it was lost. One that cannot be released ends with its time.
 async fn is_lost_at_the_end(guard: TokenGuard) -> bool {
     match guard.release().await {
         Ok(held) => !held,
@@ -409,7 +409,7 @@ fn length(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(millis / 1000.0))
 }
 
-/// Extensions go over a network.
+/// Parses a duration of at least a second: extensions go over a network.
 fn at_least_a_second(text: &str) -> Result<Duration, String> {
     match length(text)? {
         length if length >= Duration::from_secs(1) => Ok(length),

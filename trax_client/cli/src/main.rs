@@ -142,7 +142,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Help and version are asked for; everything else is a mistake.
+/// Prints help and version when asked for; everything else is a mistake.
 fn usage(error: &clap::Error) -> ExitCode {
     // Who reads no further, as head does, has what they wanted.
     if let Err(error) = error.print()

@@ -26,7 +26,7 @@ struct Running {
 }
 
 impl Running {
-    /// It is gone; whether it was there.
+    /// Removes it; returns whether it was there.
     fn remove(&mut self, group: i32) -> bool {
         if let Some(guard) = &mut self.guard {
             guard.gone(group);
@@ -36,7 +36,8 @@ impl Running {
 }
 
 impl Groups {
-    /// What of them still runs when this process is gone may go on for the grace.
+    /// Returns an empty set. What of them still runs when this process is gone may go on for the
+    /// grace.
     pub(crate) fn new(grace: Duration) -> Self {
         let groups = HashSet::new();
         let guard = Guard::start(grace, &groups);
@@ -71,7 +72,7 @@ impl Groups {
         }
     }
 
-    /// Gives a program that is about to be started a group of its own.
+    /// Puts a program that is about to be started into its own group.
     pub(crate) fn prepare(&self, command: &mut Command) {
         command.process_group(0);
         let Running { groups, guard } = &mut *self.lock();
@@ -112,7 +113,7 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Its name, unless the program had ended before it was asked.
+    /// Returns its name, unless the program had ended before.
     pub(crate) fn id(&self) -> Option<i32> {
         self.id
     }
@@ -131,7 +132,7 @@ impl Group<'_> {
         }
     }
 
-    /// The program has ended, and what is left of its group ends now.
+    /// Ends what is left of the group after the program has ended.
     pub(crate) fn leave(mut self) {
         self.signal(libc::SIGKILL);
         if let Some(id) = self.id.take() {

@@ -5,8 +5,8 @@ pub(crate) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The same for a place where SQL reads a name out of a text, with quotes only when they make a
-/// difference there.
+/// Does the same for a place where SQL reads a name out of a text, with quotes only when they make
+/// a difference there.
 pub(crate) fn name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(plain) {

@@ -79,7 +79,7 @@ impl Session {
             .await
     }
 
-    /// The same; the hint says what is right when this is none.
+    /// Does the same; the hint says what is right when this is none.
     async fn time_or(&self, text: &str, hint: &str) -> Result<SystemTime, Failure> {
         // The zone holds for this transaction alone: behind a pooler the next one is somebody
         // else's.
@@ -108,7 +108,7 @@ impl Session {
             .await
     }
 
-    /// The same, or how long ago: '2 h', '30 min'.
+    /// Does the same, or takes how long ago: '2 h', '30 min'.
     pub(crate) async fn since(&self, text: Option<&str>) -> Result<Option<SystemTime>, Failure> {
         let Some(text) = text else { return Ok(None) };
         // '2 h ago' is a negative interval, and means the same.

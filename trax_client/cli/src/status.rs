@@ -40,7 +40,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-/// What to type, whole, under the table: in a column it would be cut.
+/// Prints what to type, whole, under the table: in a column it would be cut.
 fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
     for line in lines {
         if let Some(hint) = &line.hint {

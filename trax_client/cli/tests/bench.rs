@@ -60,7 +60,7 @@ async fn outside(server: &Server) -> Result<Client> {
     Ok(client)
 }
 
-/// The databases that a bench made and that still are.
+/// Returns the databases that a bench made and that still exist.
 async fn left(client: &Client) -> Result<Vec<String>> {
     let sql = "select datname::text from pg_database where datname like 'trax\\_bench\\_%'";
     let rows = client.query(sql, &[]).await?;
@@ -82,7 +82,7 @@ async fn busy(client: &Client, sessions: i64) -> Result {
     }
 }
 
-/// The end of a bench, which must come by itself.
+/// Waits for the end of a bench, which must come by itself.
 async fn ended(mut child: Child) -> Result<Output> {
     let begun = Instant::now();
     while child.try_wait()?.is_none() {

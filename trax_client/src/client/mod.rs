@@ -127,7 +127,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         copy.finish().await
     }
 
-    /// Like [`enqueue_all`](Self::enqueue_all), for jobs from a stream or a loop of the caller.
+    /// Queues jobs as [`enqueue_all`](Self::enqueue_all) does, for jobs from a stream or a loop of
+    /// the caller.
     pub async fn copy_in(&self) -> Result<CopyIn<'_>> {
         CopyIn::begin(self.db.client()).await
     }

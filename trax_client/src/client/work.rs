@@ -73,7 +73,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         self.heartbeat_ahead(leases, lease, &[]).await
     }
 
-    /// Like [`heartbeat`](Self::heartbeat), for a worker that fetches jobs ahead
+    /// Extends leases as [`heartbeat`](Self::heartbeat) does, for a worker that fetches jobs ahead
     /// (`ClaimOptions::places`): those in `ahead` have not begun yet.
     pub async fn heartbeat_ahead(
         &self,

@@ -73,13 +73,13 @@ pub(crate) struct Enqueueing {
 
 #[cfg(feature = "opentelemetry")]
 impl Enqueueing {
-    /// Of one job, or of a batch of so many.
+    /// Begins the span of one job, or of a batch of so many.
     pub(crate) fn of(task: &str, batch: Option<usize>) -> Self {
         let span = opentelemetry::enqueueing(task, batch);
         Enqueueing { span }
     }
 
-    /// Of any number of jobs of any tasks.
+    /// Begins the span of any number of jobs of any tasks.
     pub(crate) fn of_any() -> Self {
         let span = opentelemetry::copying();
         Enqueueing { span }

@@ -82,7 +82,7 @@ pub(super) fn outgoing(span: &Span) -> Option<Value> {
     Some(context.to_json())
 }
 
-/// The end of a call that enqueued; the id of the job if it is a single one.
+/// Records the end of a call that enqueued; the id of the job if it is a single one.
 pub(super) fn enqueued(span: &Span, result: Result<Option<i64>, &Error>) {
     match result {
         Ok(Some(id)) => span.set_attribute("messaging.message.id", id.to_string()),
@@ -98,7 +98,7 @@ pub(super) fn enqueued(span: &Span, result: Result<Option<i64>, &Error>) {
     }
 }
 
-/// What is known of an execution when it begins.
+/// Records what is known of an execution when it begins.
 pub(super) fn executing<S>(span: &Span, ctx: &Context<S>) {
     describe(span, "process", "process", Some(ctx.task()));
     span.set_attribute("messaging.message.id", ctx.job_id().to_string());
@@ -118,7 +118,8 @@ fn remote(trace: &TraceContext) -> SpanContext {
     )
 }
 
-/// The status says what became of the attempt; one that was given back or cancelled did not fail.
+/// Records what became of the attempt as the status; one that was released or cancelled did not
+/// fail.
 pub(super) fn executed(span: &Span, ended: Ended<'_>) {
     if let Some((kind, error)) = ended.failure {
         span.set_attribute("error.type", kind);

@@ -23,8 +23,8 @@ pub(super) fn execution<S>(ctx: &Context<S>) -> Span {
     )
 }
 
-/// The same with what OpenTelemetry wants to know, some of it as fields: nothing else gives its
-/// name and kind.
+/// Returns the same with what OpenTelemetry needs, some of it as fields: nothing else sets its name
+/// and kind.
 #[cfg(feature = "opentelemetry")]
 pub(super) fn execution<S>(ctx: &Context<S>) -> Span {
     let span = info_span!(

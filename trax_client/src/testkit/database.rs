@@ -13,7 +13,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -183,7 +183,7 @@ async fn complaint(db: &(impl GenericClient + Sync), asked: &Location<'_>, what:
     }
 }
 
-/// Everything that waits, for a person.
+/// Returns everything that waits, for a person.
 pub(crate) async fn waiting(db: &(impl GenericClient + Sync)) -> Result<String, Error> {
     let jobs = all(db).await?;
     if jobs.is_empty() {

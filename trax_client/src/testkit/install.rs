@@ -20,7 +20,8 @@ pub(crate) struct Install {
 }
 
 impl Install {
-    /// From `PG_CONFIG`, `pg_config` in the path, or the newest under /usr/lib/postgresql.
+    /// Finds it: from `PG_CONFIG`, `pg_config` in the path, or the newest under
+    /// /usr/lib/postgresql.
     pub(crate) fn find() -> Result<Self, Error> {
         let bindir = bindir()?;
         let version = output(Command::new(bindir.join("postgres")).arg("--version"))?;
@@ -70,7 +71,7 @@ impl Install {
         command
     }
 
-    /// A directory that only the servers' account can use.
+    /// Makes a directory that only the servers' account can use.
     pub(crate) fn make_dir(&self, path: &Path) -> Result<(), Error> {
         fs::create_dir(path).map_err(Error::of(path.display()))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
@@ -173,7 +174,7 @@ fn major(path: &Path) -> Option<(u32, PathBuf)> {
     bindir.join("initdb").exists().then_some((number, bindir))
 }
 
-/// User and group of an account in /etc/passwd.
+/// Returns user and group of an account in /etc/passwd.
 fn account(name: &str) -> Result<(u32, u32), Error> {
     let passwd = fs::read_to_string("/etc/passwd").map_err(Error::of("/etc/passwd"))?;
     passwd

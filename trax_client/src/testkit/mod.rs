@@ -66,7 +66,7 @@ impl Error {
         Error(text.into())
     }
 
-    /// `what: cause`.
+    /// Returns `what: cause`.
     pub(crate) fn of(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
         move |cause| Error(format!("{what}: {cause}"))
     }

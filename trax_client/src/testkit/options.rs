@@ -14,19 +14,19 @@ pub struct Options {
 }
 
 impl Options {
-    /// One line of the configuration.
+    /// Adds one line to the configuration.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Without fsync: for tests that do not crash the machine.
+    /// Turns fsync off: for tests that do not crash the machine.
     pub fn fast(mut self) -> Self {
         self.fast = true;
         self
     }
 
-    /// Without `shared_preload_libraries = 'trax'`.
+    /// Starts it without `shared_preload_libraries = 'trax'`.
     pub fn not_preloaded(mut self) -> Self {
         self.plain = true;
         self

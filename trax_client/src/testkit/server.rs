@@ -141,7 +141,7 @@ impl Server {
         Ok(())
     }
 
-    /// None when ready; the exit status when it ended instead.
+    /// Waits until it is ready; returns the exit status when it ended instead.
     fn wait_until_ready(&mut self, deadline: Instant) -> Result<Option<ExitStatus>, Error> {
         let pid_file = self.data_dir().join("postmaster.pid");
         loop {
@@ -197,7 +197,7 @@ impl Server {
         self.end(number)
     }
 
-    /// `kill -9` of the postmaster; its children notice and end.
+    /// Kills the postmaster with `kill -9`; its children notice and end.
     pub fn kill(&mut self) -> Result<(), Error> {
         self.end(libc::SIGKILL).map(|_| ())
     }

@@ -37,7 +37,7 @@ pub async fn pass_time<C: GenericClient + Sync>(db: &C, time: Duration) -> Resul
     Ok(())
 }
 
-/// To every worker and token of this process it is as if the machine had slept so long: their
+/// Makes every worker and token of this process believe that the machine has slept so long: their
 /// timers have stood still, and leases and tokens have gone on. The server has not noticed
 /// anything.
 pub fn machine_slept(length: Duration) {

@@ -67,8 +67,8 @@ fn versions(address: &Address) -> Result<Vec<&'static SupportedProtocolVersion>>
     Ok(allowed)
 }
 
-/// Whom to trust and how strictly; none when nothing is verified. A CA that is there counts in
-/// every mode, as libpq has it.
+/// Returns whom to trust and how strictly; none when nothing is verified. A CA that is there counts
+/// in every mode, as libpq has it.
 fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Trust>> {
     let mode = address.sslmode();
     let named = address.tls.get("sslrootcert");
@@ -210,8 +210,8 @@ fn identity(address: &Address) -> Result<Option<Identity>> {
     Ok(Some((chain, private_key(&key)?)))
 }
 
-/// A key that others than its owner could have read is refused, as libpq does; one of root's may be
-/// its group's too.
+/// Reads the key. One that others than its owner could have read is refused, as libpq does; one of
+/// root's may be its group's too.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let wrong = |cause: String| Error::Tls(format!("sslkey {}: {cause}", path.display()));
     let found = path.metadata().map_err(|error| wrong(error.to_string()))?;

@@ -175,8 +175,8 @@ fn check_time(validity: &Validity, now: UnixTime) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the certificate is that of this host: by its subjectAltName, or by its common name when
-/// that has no name of the same kind, a host's or an address.
+/// Returns whether the certificate is that of this host: by its subjectAltName, or by its common
+/// name when that has no name of the same kind, a host's or an address.
 fn check_name(cert: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), Error> {
     let by_alternative =
         ParsedCertificate::try_from(cert).and_then(|cert| verify_server_name(&cert, host));

@@ -46,7 +46,8 @@ impl Deadlines {
         }
     }
 
-    /// No handler runs any more: the rest of the grace period is not spent on a lost server.
+    /// Notes that no handler runs any more: the rest of the grace period is not spent on a lost
+    /// server.
     pub(crate) fn handlers_ended(&mut self, now: Instant) {
         if !self.ended {
             self.ended = true;

@@ -348,7 +348,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .push(UnreportedOutcome::new(job_id, token, verdict));
     }
 
-    /// The next phase of a stop has begun.
+    /// Enters the next phase of a stop.
     fn stop_further(&mut self) {
         let now = Instant::now();
         // A stop skips the pauses.

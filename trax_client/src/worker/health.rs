@@ -84,8 +84,8 @@ impl Health {
         }))
     }
 
-    /// Whether the worker's loops run. A worker whose loops stall claims and reports nothing:
-    /// restart it.
+    /// Returns whether the worker's loops run. A worker whose loops stall claims and reports
+    /// nothing: restart it.
     ///
     /// # Errors
     /// One line that says which loop has stalled, or that the worker has ended.
@@ -93,7 +93,7 @@ impl Health {
         self.facts().live(Instant::now())
     }
 
-    /// Whether the worker takes jobs.
+    /// Returns whether the worker takes jobs.
     ///
     /// # Errors
     /// One line that says why not.
@@ -130,12 +130,12 @@ impl Health {
         self.facts().of(part).at = Instant::now();
     }
 
-    /// A call begins.
+    /// Notes that a call begins.
     pub(crate) fn asking(&self, part: Part) {
         self.facts().of(part).asking = Some(Instant::now());
     }
 
-    /// A call was answered.
+    /// Notes that a call was answered.
     pub(crate) fn reached(&self, part: Part) {
         let mut facts = self.facts();
         let round = facts.of(part);
@@ -145,7 +145,7 @@ impl Health {
         }
     }
 
-    /// A call failed.
+    /// Notes that a call failed.
     pub(crate) fn troubled(&self, part: Part, error: &str) {
         let mut facts = self.facts();
         let round = facts.of(part);

@@ -114,7 +114,7 @@ impl HeldLeases {
         self.begun.notified().await;
     }
 
-    /// The leases whose handlers have begun without the server's knowledge.
+    /// Returns the leases whose handlers have begun without the server's knowledge.
     pub(crate) fn unreported(&self) -> Vec<(JobId, Token)> {
         let leases = self.lock();
         let unreported =
@@ -220,7 +220,7 @@ impl HeldLeases {
         }
     }
 
-    /// The server reported that this lease is lost.
+    /// Notes that the server reported this lease as lost.
     pub(crate) fn lost(&self, job_id: JobId, token: Token) {
         let leases = self.lock();
         if let Some(lease) = leases.get(&job_id).filter(|lease| lease.token == token) {

@@ -249,19 +249,19 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// The name in leases and runs; by default host, process and a random part.
+    /// Sets the name in leases and runs; by default host, process and a random part.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many handlers run at once (10).
+    /// Sets how many handlers run at once (10).
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.setup.concurrency = jobs.max(1);
         self
     }
 
-    /// How many jobs may wait here besides those that run (100); only short jobs reach it.
+    /// Sets how many jobs may wait here besides those that run (100); only short jobs reach it.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.setup.prefetch = jobs;
         self
@@ -284,26 +284,26 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How long a lease lasts without a heartbeat (30 s); they come every third of it.
+    /// Sets how long a lease lasts without a heartbeat (30 s); they come every third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.setup.lease = lease.max(Duration::from_millis(30));
         self
     }
 
-    /// How often to poll an empty queue (200 ms). Up to five times slower after a long idle time,
-    /// and up to 25 times while the server's notifications announce work.
+    /// Sets how often to poll an empty queue (200 ms). Up to five times slower after a long idle
+    /// time, and up to 25 times while the server's notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.setup.poll_interval = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// How long running handlers may continue after the first signal (30 s).
+    /// Sets how long running handlers may continue after the first signal (30 s).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.setup.grace = grace;
         self
     }
 
-    /// How long a handler may continue after its cancellation before it is dropped (10 s).
+    /// Sets how long a handler may continue after its cancellation before it is dropped (10 s).
     pub fn cancel_patience(mut self, patience: Duration) -> Self {
         self.setup.cancel_patience = patience;
         self
@@ -324,8 +324,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// How long a loop may stall, or the database not answer, before [`Health`] reports it (30 s).
-    /// Must be longer than handlers block their threads.
+    /// Sets how long a loop may stall, or the database not answer, before [`Health`] reports it (30
+    /// s). Must be longer than handlers block their threads.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.setup.stall_limit = limit.max(Duration::from_millis(100));
         self

@@ -82,7 +82,7 @@ impl JobError {
         }
     }
 
-    /// Not now: the job waits this long, without using up an attempt.
+    /// Puts the job off: it waits this long, without using up an attempt.
     pub fn snooze(delay: Duration) -> Self {
         JobError {
             failure: Failure::new("snoozed"),
@@ -90,8 +90,8 @@ impl JobError {
         }
     }
 
-    /// No longer worth doing, for this reason: the job ends as cancelled, neither retried nor a
-    /// dead letter.
+    /// Drops the job as no longer worth doing, for this reason: it ends as cancelled, neither
+    /// retried nor a dead letter.
     pub fn cancelled(reason: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(reason),

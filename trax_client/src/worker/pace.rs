@@ -106,14 +106,14 @@ impl Pace {
         self.wakeup.map_or(self.poll_at, |at| at.min(self.poll_at))
     }
 
-    /// A new connection: the notifications of the old one say nothing about it.
+    /// Notes a new connection: the notifications of the old one say nothing about it.
     pub(crate) fn connected(&mut self) {
         self.notifications = 0;
         self.intervals = self.intervals.min(MOST_INTERVALS);
     }
 
-    /// A notification came. When one job wakes many workers, all but one claim in vain; next time
-    /// those claim a little later, and not all at once.
+    /// Notes that a notification came. When one job wakes many workers, all but one claim in vain;
+    /// next time those claim a little later, and not all at once.
     pub(crate) fn notified(&mut self, now: Instant) {
         self.notifications = self.notifications.saturating_add(1);
         let delay = match self.vain_claims {
@@ -123,7 +123,7 @@ impl Pace {
         self.wake(now + delay);
     }
 
-    /// There is a reason to claim at `at`; a claim that is sent before then will do as well.
+    /// Notes a reason to claim at `at`; a claim that is sent before then will do as well.
     pub(crate) fn wake(&mut self, at: Instant) {
         self.wakeup = Some(self.wakeup.map_or(at, |before| before.min(at)));
     }
@@ -133,7 +133,7 @@ impl Pace {
         self.notifications >= self.needed
     }
 
-    /// A claim is being sent, together with outcomes or alone.
+    /// Notes that a claim is being sent, together with outcomes or alone.
     pub(crate) fn claim_sent(&mut self, with_outcomes: bool) {
         let woken = self.wakeup.take().is_some();
         self.cause = if woken {
@@ -145,7 +145,8 @@ impl Pace {
         };
     }
 
-    /// A job that was fetched ahead goes back unstarted: do not fetch ahead again at once.
+    /// Notes that a job that was fetched ahead goes back unstarted: do not fetch ahead again at
+    /// once.
     pub(crate) fn prefetch_in_vain(&mut self) {
         self.stalled = true;
     }
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(pace.cause, Cause::Continuing, "no poll");
     }
 
-    /// A claim of up to 1 job, sent because the poll interval was over.
+    /// Sends a claim of up to 1 job, because the poll interval was over.
     fn poll(pace: &mut Pace, got: usize, now: Instant) {
         pace.more = false;
         pace.claim_sent(false);
@@ -289,7 +290,7 @@ mod tests {
         pace.claimed(More::after(1, got), got, now);
     }
 
-    /// A notification, and a claim for it that returns nothing.
+    /// Handles a notification, and a claim for it that returns nothing.
     fn hear(pace: &mut Pace, now: Instant) {
         pace.notified(now);
         pace.claim_sent(false);

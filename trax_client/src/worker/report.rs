@@ -148,8 +148,8 @@ impl OutcomeReports<'_> {
         }
     }
 
-    /// After a call with several outcomes failed: sends them one by one, to find the one that
-    /// fails. When that is not found soon the rest is reported later.
+    /// Sends outcomes one by one after a call with several failed, to find the one that fails. When
+    /// that is not found soon the rest is reported later.
     async fn report_apart(
         &mut self,
         mut batch: Vec<UnreportedOutcome>,

@@ -27,12 +27,12 @@ impl Shutdown {
         Shutdown(Arc::new(watch::channel(Phase::Running).0))
     }
 
-    /// Stop claiming, let handlers end within the grace period: what the first signal does.
+    /// Stops claiming and lets handlers end within the grace period: what the first signal does.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Release everything at once: what the second signal does.
+    /// Releases everything at once: what the second signal does.
     pub fn release(&self) {
         self.advance(Phase::Releasing);
     }

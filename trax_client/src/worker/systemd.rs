@@ -118,7 +118,7 @@ impl Drop for Systemd {
     }
 }
 
-/// A path, or with `@` in front a name of Linux' abstract sockets.
+/// Connects to a path, or with `@` in front to a name of Linux' abstract sockets.
 fn connect(name: &str) -> io::Result<UnixDatagram> {
     let address = match name.strip_prefix('@') {
         Some(name) => abstract_address(name)?,

@@ -116,7 +116,7 @@ task_handler!(A1, A2, A3);
 task_handler!(A1, A2, A3, A4);
 task_handler!(A1, A2, A3, A4, A5);
 
-/// The result of a handler in the words of every handler.
+/// Returns the result of a handler in the form that all handlers share.
 async fn ended<R: IntoOutcome, E: Into<JobError>>(
     running: impl Future<Output = Result<R, E>>,
 ) -> HandlerResult<Outcome> {

@@ -35,7 +35,7 @@ pub fn resolve(
     })
 }
 
-/// What the url does not say comes from the PG* variables.
+/// Completes the url from the PG* variables.
 fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         let socket = Path::new(SOCKET_DIR).is_dir();
@@ -108,7 +108,7 @@ pub async fn connect(address: &Address) -> Result<Client, Failure> {
     connected.map_err(|error| unreachable(address, &error))
 }
 
-/// Says which address was tried.
+/// Returns the failure that names the address that was tried.
 pub fn unreachable(address: &Config, error: &Error) -> Failure {
     let hint = match error {
         Error::Tls(_) => {

@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// Nobody reads on: nothing to say, and nothing went wrong.
+    /// Returns the end without a message: nobody reads on, and nothing went wrong.
     pub fn silent() -> Self {
         Failure {
             message: String::new(),
@@ -50,7 +50,7 @@ impl Failure {
         self.message.is_empty()
     }
 
-    /// With another exit code.
+    /// Sets another exit code.
     pub fn code(mut self, code: u8) -> Self {
         self.code = code;
         self

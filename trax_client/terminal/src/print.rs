@@ -26,7 +26,7 @@ pub fn folded(text: &str, indent: usize) -> String {
     folded_at(text, indent, Some(WIDTH))
 }
 
-/// The same for lines of another width, or any.
+/// Does the same for lines of another width, or any.
 pub fn folded_at(text: &str, indent: usize, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     let lines: Vec<String> = text.lines().map(|line| fold(line, indent, width)).collect();

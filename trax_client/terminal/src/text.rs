@@ -83,7 +83,7 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
-/// The same as one line: nobody's text begins a line that looks like one of ours.
+/// Returns the same as one line: nobody's text begins a line that looks like one of ours.
 pub fn one_line(text: &str) -> String {
     plain(text).replace('\n', " ")
 }
@@ -114,7 +114,7 @@ fn colour_length(text: &str) -> Option<usize> {
     known.then_some(code.len() + 3)
 }
 
-/// JSON in which what steers a terminal is escaped; outside of strings JSON has none of it.
+/// Returns JSON in which what steers a terminal is escaped; outside of strings JSON has none of it.
 pub fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {

@@ -89,7 +89,7 @@ impl DeadLetter {
         })
     }
 
-    /// "waits", "requeued as 12", "acknowledged".
+    /// Returns "waits", "requeued as 12", "acknowledged".
     pub(super) fn status_cell(&self) -> Cell {
         match (self.status.as_str(), self.requeued_job_id) {
             ("awaiting_intervention", _) => Cell::new("waits", Tone::Bad),

@@ -41,7 +41,7 @@ struct Filters {
 }
 
 impl Filters {
-    /// As the statements take them: $1 task, $2 group, $3 manifest, $4 since.
+    /// Reads the filters as the statements take them: $1 task, $2 group, $3 manifest, $4 since.
     async fn read(&self, session: &Session) -> Result<Option<SystemTime>, Failure> {
         session.since(self.since.as_deref()).await
     }
@@ -55,7 +55,7 @@ impl Filters {
         ]
     }
 
-    /// "of task \"t\" in group \"g\"", for a question.
+    /// Returns "of task \"t\" in group \"g\"", for a question.
     fn text(&self) -> String {
         let parts = [
             ("of task", &self.task),

@@ -144,7 +144,7 @@ async fn chosen(
     }
 }
 
-/// All of them in one transaction, or none.
+/// Resolves all of them in one transaction, or none.
 async fn resolve(
     session: &Session,
     ids: &[i64],

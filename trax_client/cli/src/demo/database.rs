@@ -106,7 +106,8 @@ impl DemoDatabase {
     }
 }
 
-/// The address as a child's environment: a password must not be seen in a list of processes.
+/// Returns the address as a child's environment: a password must not be seen in a list of
+/// processes.
 pub(crate) fn environment(command: &mut Command, config: &Address) -> Result<(), Failure> {
     let hosts: Vec<String> = config
         .get_hosts()

@@ -108,7 +108,8 @@ async fn beat(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     Ok(Outcome::Recorded)
 }
 
-/// A completion that was not recorded must not leave its writes: the transaction rolls back.
+/// Fails when a completion was not recorded, so that the transaction rolls back and leaves no
+/// writes.
 fn lease_held(recorded: bool) -> HandlerResult<()> {
     match recorded {
         true => Ok(()),

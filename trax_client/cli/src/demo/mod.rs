@@ -67,7 +67,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     looked.and(outcome)
 }
 
-/// The whole workload; the exit code is the verdict.
+/// Runs the whole workload; returns the verdict as the exit code.
 async fn play(
     place: &DemoDatabase,
     arguments: &Arguments,
@@ -110,7 +110,7 @@ async fn play(
     })
 }
 
-/// A server that was not started with the library has no scheduler: the demo ticks itself then.
+/// Runs cycles itself when the server was not started with the library and has no scheduler.
 async fn ensure_ticking(
     connection: &Connection,
     config: &Address,
@@ -196,7 +196,7 @@ impl Fleet {
     }
 }
 
-/// `trax worker --exec`, as a user would start it.
+/// Starts `trax worker --exec` as a user would.
 fn exec_worker(config: &Address, exec: &str) -> Result<Child, Failure> {
     let program: PathBuf = std::env::current_exe()?;
     let mut command = Command::new(program);

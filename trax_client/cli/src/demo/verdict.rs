@@ -255,7 +255,7 @@ async fn tables(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failu
     Ok(lines)
 }
 
-/// The outputs against the same program run here.
+/// Compares the outputs with those of the same program run here.
 async fn digests(connection: &Connection, plan: &Plan, files: &Files) -> Result<Line, Failure> {
     let mut command = Command::new("sha256sum");
     command.args(files.paths()).stdin(Stdio::null());
@@ -284,7 +284,7 @@ async fn digests(connection: &Connection, plan: &Plan, files: &Files) -> Result<
     })
 }
 
-/// Nothing may be left over, and no invariant broken.
+/// Checks that nothing is left over, and no invariant broken.
 async fn leftovers(connection: &Connection, output: Options) -> Result<Vec<Line>, Failure> {
     let leases = connection
         .query_typed_one("select count(*) from trax.lease", &[])

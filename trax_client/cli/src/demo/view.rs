@@ -20,7 +20,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Jobs that have not ended.
+    /// Returns how many jobs have not ended.
     pub(crate) fn left(&self) -> i64 {
         self.waiting + self.running
     }

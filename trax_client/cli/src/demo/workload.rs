@@ -136,7 +136,7 @@ pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool
         && ended(CLOCK) >= plan.strikes)
 }
 
-/// No more beats: what is counted must stand still.
+/// Ends the schedules: what is counted must stand still.
 pub(crate) async fn end_schedules(connection: &Connection) -> Result<(), Failure> {
     let client = Client::new(connection);
     for (name, task) in [("pulse", PULSE), ("clock", CLOCK)] {

@@ -143,7 +143,7 @@ async fn connect(
     Err(Box::new(last.unwrap_or_else(|| silent(config))))
 }
 
-/// Its addresses; a name counts before the number that may stand beside it.
+/// Returns its addresses; a name counts before the number that may stand beside it.
 fn hosts(config: &Address) -> Vec<Host> {
     let numbers = config.get_hostaddrs().iter();
     match config.get_hosts() {
@@ -152,7 +152,7 @@ fn hosts(config: &Address) -> Vec<Host> {
     }
 }
 
-/// The same with one of its addresses alone.
+/// Returns the same with one of its addresses alone.
 fn only(config: &Address, place: usize, host: &Host) -> Address {
     let mut one = config.with_config(Config::new());
     match host {

@@ -77,7 +77,7 @@ impl Finding {
         })
     }
 
-    /// Several lines for people.
+    /// Returns several lines for people.
     fn text(&self) -> String {
         let indent = "  ";
         let folded = |label: &str, text: &str| {

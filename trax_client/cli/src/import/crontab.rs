@@ -72,7 +72,7 @@ pub(super) fn read(text: &str, form: Form) -> Vec<CrontabLine> {
     lines
 }
 
-/// `NAME = value`, either of which may stand in quotes.
+/// Returns the parts of `NAME = value`, either of which may stand in quotes.
 fn assignment(text: &str) -> Option<(String, String)> {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
     let (name, rest) = match quote {

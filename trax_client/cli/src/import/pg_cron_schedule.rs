@@ -1,6 +1,6 @@
 //! What schedules of pg_cron have beside cron.
 
-/// "30 seconds", which pg_cron knows beside cron.
+/// Reads "30 seconds", which pg_cron knows beside cron.
 pub(super) fn seconds(schedule: &str) -> Option<u32> {
     let (number, unit) = schedule.trim().split_once(char::is_whitespace)?;
     matches!(
@@ -10,7 +10,7 @@ pub(super) fn seconds(schedule: &str) -> Option<u32> {
     .then(|| number.parse().ok())?
 }
 
-/// pg_cron writes $ for the last day of a month.
+/// Translates the $ that pg_cron writes for the last day of a month.
 pub(super) fn last_day(schedule: &str) -> String {
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     let fields = fields

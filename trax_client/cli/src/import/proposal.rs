@@ -79,7 +79,7 @@ impl Proposal {
         self.manifest["name"].as_str().unwrap_or_default()
     }
 
-    /// For people, several lines.
+    /// Returns several lines for people.
     fn text(&self) -> String {
         let head = format!(
             "{}  {}",
@@ -106,7 +106,7 @@ impl Proposal {
         lines.join("\n")
     }
 
-    /// "manifest "x", cron 0 1 * * * in Europe/Berlin, task shell as root".
+    /// Returns "manifest "x", cron 0 1 * * * in Europe/Berlin, task shell as root".
     fn becomes(&self) -> String {
         let text = |name: &str| self.manifest[name].as_str().map(str::to_owned);
         let mut parts = vec![format!("manifest \"{}\"", output::plain(self.name()))];

@@ -85,7 +85,7 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
     Ok(ExitCode::from(code))
 }
 
-/// Whether the worker says that a manifest stores what is to be run.
+/// Returns whether the worker confirms that a manifest stores what is to be run.
 fn authorized() -> Result<(), Failure> {
     let source = std::env::var(stored::VARIABLE).unwrap_or_default();
     if source == Source::Manifest.name() {

@@ -127,7 +127,7 @@ impl Job {
         })
     }
 
-    /// Since when it has its state, or what it waits for.
+    /// Returns since when it has its state, or what it waits for.
     fn when(&self, now: Moment) -> String {
         match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
             (Some(at), _, _) | (None, Some(at), _) => at.relative(now),

@@ -34,7 +34,7 @@ pub(crate) fn tone(state: &str) -> Tone {
     }
 }
 
-/// No job has this id.
+/// Returns the error that no job has this id.
 fn unknown(job_id: i64) -> Failure {
     Failure::new(format!("job {job_id} does not exist"))
         .hint("ended jobs are kept for trax.run_retention; see: trax jobs list")

@@ -128,7 +128,7 @@ impl Job {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled")
     }
 
-    /// "job 7 (mail.send): in_progress, attempt 2, worker w".
+    /// Returns "job 7 (mail.send): in_progress, attempt 2, worker w".
     fn line(&self) -> String {
         let mut text = format!(
             "job {} ({}): {}",

@@ -136,7 +136,7 @@ async fn actions(
         .collect::<Result<_, _>>()?)
 }
 
-/// What would change.
+/// Shows what would change.
 fn show(actions: &[ManifestDifference]) -> Result<(), Failure> {
     let texts: Vec<String> = actions
         .iter()
@@ -149,7 +149,7 @@ fn show(actions: &[ManifestDifference]) -> Result<(), Failure> {
     say(&texts.join("\n"))
 }
 
-/// "1 created, 2 changed, 3 unchanged".
+/// Returns "1 created, 2 changed, 3 unchanged".
 fn summary(actions: &[ManifestDifference]) -> String {
     let parts: Vec<String> = ["created", "changed", "removed", "unchanged"]
         .iter()

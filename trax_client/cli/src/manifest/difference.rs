@@ -38,7 +38,7 @@ impl ManifestDifference {
         self.action != "unchanged"
     }
 
-    /// "+ manifest nightly", or "~ manifest nightly" and a line for each value.
+    /// Returns "+ manifest nightly", or "~ manifest nightly" and a line for each value.
     pub(super) fn text(&self) -> String {
         let (sign, tone) = match self.action.as_str() {
             "created" => ("+", Tone::Good),
@@ -56,7 +56,7 @@ impl ManifestDifference {
     }
 }
 
-/// `key: before -> after, key: ...`, where both are JSON.
+/// Returns `key: before -> after, key: ...`, where both are JSON.
 fn changes(detail: &str) -> Vec<ValueChange> {
     let mut changes = Vec::new();
     let mut rest = detail;

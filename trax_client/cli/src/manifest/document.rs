@@ -59,7 +59,7 @@ fn text(file: &str) -> Result<String, Failure> {
     read.map_err(|error| Failure::usage(format!("{file} cannot be read: {error}")))
 }
 
-/// By its ending; what has none is JSON when it begins like that.
+/// Parses a document by its ending; one without is JSON when it begins like that.
 fn parse(file: &str, text: &str) -> Result<Value, Failure> {
     let ending = Path::new(file)
         .extension()
@@ -88,7 +88,7 @@ fn parse(file: &str, text: &str) -> Result<Value, Failure> {
     Ok(json_of(toml::Value::Table(table)))
 }
 
-/// TOML as JSON; a date or time is its text.
+/// Returns TOML as JSON; a date or time is its text.
 fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),

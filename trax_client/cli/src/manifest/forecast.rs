@@ -112,7 +112,7 @@ impl Reason {
         })
     }
 
-    /// Whole sentences do not fit a column.
+    /// Returns a few words: whole sentences do not fit a column.
     fn text(&self, now: Moment) -> String {
         let mut facts = Facts::default();
         facts.toned("reason", &self.reason, Tone::Strong);

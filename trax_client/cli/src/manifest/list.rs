@@ -84,7 +84,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// PostgreSQL's 00:05:00 as 5 min; what has several units stays as it is.
+/// Returns PostgreSQL's 00:05:00 as 5 min; what has several units stays as it is.
 fn interval(text: &str) -> String {
     let parts: Vec<u32> = text
         .split(':')
@@ -120,7 +120,7 @@ impl Manifest {
         })
     }
 
-    /// Its schedule in few words.
+    /// Returns its schedule in few words.
     fn schedule(&self) -> String {
         if let Some(cron) = &self.cron {
             return match self.timezone.as_str() {

@@ -34,7 +34,7 @@ commands! {
     Delete(change::DeleteArguments) => change::delete,
 }
 
-/// No manifest has this name.
+/// Returns the error that no manifest has this name.
 fn unknown(name: &str) -> Failure {
     Failure::new(format!("manifest \"{name}\" does not exist"))
         .hint("see the names with: trax manifest list")

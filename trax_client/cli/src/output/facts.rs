@@ -26,21 +26,21 @@ impl Facts {
         self.facts.push((label, one_line(&text.to_string()), tone));
     }
 
-    /// Left out when there is none.
+    /// Adds a fact if there is one.
     pub(crate) fn maybe<T: std::fmt::Display>(&mut self, label: &'static str, text: Option<T>) {
         if let Some(text) = text {
             self.add(label, text);
         }
     }
 
-    /// A text of several lines under a heading of its own; long lines are folded.
+    /// Adds a text of several lines under its own heading; long lines are folded.
     pub(crate) fn block(&mut self, heading: impl Into<String>, text: &str) {
         let room = width().map(|width| width.saturating_sub(INDENT));
         let text = folded_at(&plain(text), 0, room);
         self.blocks.push((one_line(&heading.into()), text));
     }
 
-    /// A table under a heading of its own; left out when it has no row.
+    /// Adds a table under its own heading; left out when it has no row.
     pub(crate) fn rows<R: Record>(
         &mut self,
         heading: impl Into<String>,
@@ -55,7 +55,7 @@ impl Facts {
         }
     }
 
-    /// JSON, indented; null is left out.
+    /// Adds JSON, indented; null is left out.
     pub(crate) fn json(&mut self, heading: &str, json: &Json) {
         if !json.is_null() {
             // What is nested too deep to be indented stays one line.

@@ -49,7 +49,7 @@ pub(crate) trait Record: Serialize {
     /// The columns of its table, in order.
     const COLUMNS: &'static [Column];
 
-    /// Its row, a cell for each column.
+    /// Returns its row, a cell for each column.
     fn cells(&self, now: Moment) -> Vec<Cell>;
 
     /// Returns what `--quiet` prints of it: its id or name.
@@ -78,8 +78,8 @@ impl Options {
         say(&table(R::COLUMNS, &rows, self.verbose, width()))
     }
 
-    /// What `--quiet` prints: ids or names, one a line whatever they are made of, or with `--null`
-    /// as they are.
+    /// Prints what `--quiet` asks for: ids or names, one a line whatever they are made of, or with
+    /// `--null` as they are.
     pub(crate) fn keys(&self, keys: impl Iterator<Item = String>) -> Result<(), Failure> {
         if self.null {
             zero_ended(keys)
@@ -88,7 +88,7 @@ impl Options {
         }
     }
 
-    /// Tells what a command has changed: a sentence each, an object each, or nothing.
+    /// Prints what a command has changed: a sentence each, an object each, or nothing.
     pub(crate) fn changes<R: Serialize>(
         &self,
         changes: &[R],
@@ -103,8 +103,8 @@ impl Options {
         lines(changes.iter().map(sentence))
     }
 
-    /// What people read on the way to what was asked for: on standard output, which with `--json`
-    /// is the array's alone.
+    /// Prints what people read on the way to what was asked for: on standard output, which `--json`
+    /// keeps for the array alone.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         if self.quiet {
             return Ok(());
@@ -118,7 +118,7 @@ impl Options {
         Ok(())
     }
 
-    /// A line for people beside what was asked for.
+    /// Prints a line for people beside what was asked for.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
             print::log("trax", text);
@@ -126,7 +126,7 @@ impl Options {
     }
 }
 
-/// One array on one line.
+/// Prints one array on one line.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
     let json = serde_json::to_string(value).map_err(trax_client::Error::from)?;
     say(&escaped(&json))
@@ -140,7 +140,7 @@ fn lines(lines: impl Iterator<Item = String>) -> Result<(), Failure> {
     say(&lines.join("\n"))
 }
 
-/// Names as they are, for programs: a terminal gets none of it.
+/// Prints names as they are, for programs: never to a terminal.
 fn zero_ended(names: impl Iterator<Item = String>) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     if stdout.is_terminal() {

@@ -11,7 +11,7 @@ pub(crate) struct Progress(Option<ProgressBar>);
 const WORTH_A_BAR: usize = 200;
 
 impl Progress {
-    /// Work of this many pieces.
+    /// Begins to show work of this many pieces.
     pub(crate) fn new(total: usize, what: &str) -> Self {
         if total < WORTH_A_BAR || !stderr().is_terminal() {
             return Progress(None);
@@ -20,7 +20,7 @@ impl Progress {
         Progress(Some(styled(ProgressBar::new(total as u64), &template)))
     }
 
-    /// Work whose end nobody knows.
+    /// Begins to show work whose end nobody knows.
     pub(crate) fn endless(what: &str) -> Self {
         if !stderr().is_terminal() {
             return Progress(None);

@@ -35,7 +35,7 @@ impl Cell {
         Cell::new(text, Tone::Dim)
     }
 
-    /// What may be missing; a column without any text is left out.
+    /// Returns a cell that may be missing; a column without any text is left out.
     pub(crate) fn maybe<T: std::fmt::Display>(text: Option<T>) -> Self {
         Cell::plain(text.map(|text| text.to_string()).unwrap_or_default())
     }
@@ -74,12 +74,12 @@ impl Column {
         }
     }
 
-    /// Texts of any length.
+    /// Returns a column for texts of any length.
     pub(crate) const fn text(header: &'static str) -> Self {
         Column::of(header, Kind::Text)
     }
 
-    /// Short words that are no use when cut.
+    /// Keeps the column whole: short words that are of no use when cut.
     pub(crate) const fn whole(header: &'static str) -> Self {
         Column::of(header, Kind::Whole)
     }
@@ -89,15 +89,15 @@ impl Column {
         Column::of(header, Kind::Number)
     }
 
-    /// Shown with `--verbose` only.
+    /// Shows the column with `--verbose` only.
     pub(crate) const fn verbose(mut self) -> Self {
         self.only_verbose = true;
         self
     }
 }
 
-/// Rows under a header. Columns that are empty in every row are left out; texts are cut with …
-/// until every line fits `limit`, the widest column first.
+/// Returns rows under a header. Columns that are empty in every row are left out; texts are cut
+/// with … until every line fits `limit`, the widest column first.
 pub(crate) fn table(
     columns: &[Column],
     rows: &[Vec<Cell>],
@@ -151,7 +151,7 @@ fn narrow(widths: &mut [usize], kinds: &[Kind], limit: usize) {
     }
 }
 
-/// One line; what lies beyond the limit even so is cut off.
+/// Returns one line; what lies beyond the limit even so is cut off.
 fn line(cells: Vec<(&Cell, usize, Kind)>, limit: Option<usize>) -> String {
     let mut text = String::new();
     let mut at = 0;

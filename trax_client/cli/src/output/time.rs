@@ -22,7 +22,7 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// "3 min ago", "in 2 h".
+    /// Returns "3 min ago", "in 2 h".
     pub(crate) fn relative(self, now: Moment) -> String {
         let (Moment::At(at), Moment::At(now)) = (self, now) else {
             return self.edge().to_owned();
@@ -39,7 +39,7 @@ impl Moment {
         }
     }
 
-    /// "2026-11-21 02:38:47 CET", in the reader's zone.
+    /// Returns "2026-11-21 02:38:47 CET", in the reader's zone.
     pub(crate) fn local(self) -> String {
         self.within(TimeZone::system())
     }
@@ -52,7 +52,7 @@ impl Moment {
         }
     }
 
-    /// As JSON has it, without the quotes.
+    /// Returns the time as JSON has it, without the quotes.
     pub(crate) fn rfc_3339(self) -> String {
         match self {
             Moment::At(at) => at.to_string(),
@@ -99,7 +99,7 @@ impl Moment {
     }
 }
 
-/// "450 ms", "12 s", "3 min", "2 h", "5 days": two units where the first says little.
+/// Returns "450 ms", "12 s", "3 min", "2 h", "5 days": two units where the first says little.
 pub(crate) fn elapsed(length: Duration) -> String {
     let seconds = length.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

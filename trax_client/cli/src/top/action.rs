@@ -48,7 +48,7 @@ impl Action {
         }
     }
 
-    /// For the person who has to say yes.
+    /// Returns the question for the person who has to say yes.
     pub(super) fn question(&self) -> String {
         match self {
             Action::Cancel { job_id } => format!("Cancel job {job_id}?"),

@@ -140,7 +140,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// One sample.
+    /// Takes one sample.
     fn take(&mut self, name: &str, labels: &Value, value: f64) {
         let label = |name: &str| labels[name].as_str().unwrap_or_default();
         match name {
@@ -198,7 +198,7 @@ impl Snapshot {
         self.tasks.values().map(count).sum()
     }
 
-    /// Jobs of all groups.
+    /// Returns the jobs of all groups.
     pub(super) fn total(&self, count: impl Fn(&Group) -> f64) -> f64 {
         self.groups.iter().map(count).sum()
     }
@@ -310,7 +310,7 @@ impl Screenful {
         self.rate(|snapshot| snapshot.enqueued)
     }
 
-    /// Of all tasks.
+    /// Adds up the numbers of all tasks.
     pub(super) fn all(&self) -> Rates {
         let of = |count: fn(&Counts) -> f64| self.rate(|snapshot| snapshot.sum(count));
         Rates {

@@ -99,7 +99,7 @@ async fn two_looks(session: &Session, interval: Duration) -> Result<Screenful, F
     Ok(screenful)
 }
 
-/// One screen as text.
+/// Returns one screen as text.
 fn screen_text(screenful: &Screenful) -> Result<String, Failure> {
     let columns = u16::try_from(width().unwrap_or(100)).unwrap_or(100);
     let mut terminal = Terminal::new(TestBackend::new(columns, height(screenful)))?;
@@ -108,7 +108,7 @@ fn screen_text(screenful: &Screenful) -> Result<String, Failure> {
     Ok(text_of(terminal.backend()))
 }
 
-/// As many lines as the groups need.
+/// Returns as many lines as the groups need.
 fn height(screenful: &Screenful) -> u16 {
     let groups = screenful.now.groups.len().clamp(1, 100);
     u16::try_from(groups).unwrap_or(1) + screen::AROUND
@@ -127,7 +127,7 @@ fn text_of(backend: &TestBackend) -> String {
     text.join("\n").trim_end().to_owned()
 }
 
-/// Keys and resizes, read by a thread of its own: reading blocks.
+/// Returns keys and resizes, read by a separate thread: reading blocks.
 fn keys() -> UnboundedReceiver<Event> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {

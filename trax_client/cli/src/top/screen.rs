@@ -162,7 +162,7 @@ impl Screen {
     }
 }
 
-/// What is in the queue, what comes and goes, and the curve of completions.
+/// Draws what is in the queue, what comes and goes, and the curve of completions.
 fn draw_rates(frame: &mut Frame, area: Rect, screenful: &Screenful) {
     let [left, right] =
         Layout::horizontal([Constraint::Length(44), Constraint::Min(10)]).areas(area);

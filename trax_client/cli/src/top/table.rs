@@ -62,7 +62,7 @@ fn toned(text: impl ToString, colour: Color) -> (String, Style) {
     (text.to_string(), Style::new().fg(colour))
 }
 
-/// Nothing for nothing.
+/// Returns a number as text, empty for 0.
 fn count(number: f64) -> (String, Style) {
     match number {
         0.0 => text(""),
@@ -70,7 +70,7 @@ fn count(number: f64) -> (String, Style) {
     }
 }
 
-/// "950", "12.3k", "4.5M".
+/// Returns "950", "12.3k", "4.5M".
 pub(super) fn short(number: f64) -> String {
     match number {
         n if n < 10_000.0 => format!("{n:.0}"),
@@ -79,7 +79,7 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-/// "0.4", "37", "12.3k"; nothing for nothing.
+/// Returns "0.4", "37", "12.3k"; empty for 0.
 pub(super) fn rate(number: f64) -> String {
     match number {
         n if n <= 0.0 => String::new(),

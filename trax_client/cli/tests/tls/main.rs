@@ -61,7 +61,7 @@ struct Site {
 }
 
 impl Site {
-    /// None, which is said, on a server that was built without SSL.
+    /// Returns `None`, and prints so, on a server that was built without SSL.
     async fn make(access: &str) -> Result<Option<Self>> {
         let mut server = Server::options().not_preloaded().fast().start()?;
         let built = server.command("pg_config").arg("--configure").output()?;
@@ -94,7 +94,7 @@ impl Site {
         format!("host={host} port={port} user=postgres dbname=tls {more}")
     }
 
-    /// Whether the connection is encrypted, or why there is none.
+    /// Returns whether the connection is encrypted, or why there is none.
     async fn encrypted(&self, host: &str, more: &str) -> std::result::Result<bool, Error> {
         let address: Address = self.text(host, more).parse()?;
         let sql = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
@@ -234,7 +234,7 @@ async fn worker_guard_and_command_use_tls() -> Result {
     Ok(())
 }
 
-/// `trax check` of this address; what it leaves open the environment says.
+/// Runs `trax check` of this address; the environment supplies what it leaves open.
 fn status(url: &str, mode: &str) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trax"));
     command.args(["check", "--database-url", url]);

@@ -13,7 +13,7 @@ type Outcome = Option<bool>;
 const SQL: &str = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
 
 impl Site {
-    /// The certificate that the server shows from now on, and who may come in how.
+    /// Sets the certificate that the server shows from now on, and who may connect how.
     fn show(&mut self, certificate: &str, access: &str) -> Result {
         let settings =
             format!("ssl_cert_file = '{certificate}.crt'\nssl_key_file = '{certificate}.key'\n");
@@ -23,7 +23,7 @@ impl Site {
         Ok(self.server.restart()?)
     }
 
-    /// What psql does, with these variables of libpq's.
+    /// Returns what psql does with these variables of libpq's.
     fn psql(&self, address: &str, variables: &[(&str, String)]) -> Result<Outcome> {
         let mut command = self.server.command("psql");
         command.args(["-XAt", "-c", SQL, "-d", address]);
@@ -155,7 +155,7 @@ const CASES: [(&str, &str, &[&str]); 7] = [
     ),
 ];
 
-/// The variable of libpq that says what a parameter says.
+/// Returns the variable of libpq that stands for a parameter.
 fn variable(parameter: &str) -> Option<&'static str> {
     Some(match parameter {
         "sslmode" => "PGSSLMODE",
