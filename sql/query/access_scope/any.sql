@@ -1,4 +1,4 @@
--- Whether any role is limited.
+-- Returns whether any role is limited.
 select exists (
     select
     from pg_proc p

@@ -1,4 +1,4 @@
--- The task and the group of a job, wherever it is.
+-- Returns the task and the group of a job, wherever it is.
 select q.task, q.group_name
 from trax.work_queue q
 where q.job_id = $job_id

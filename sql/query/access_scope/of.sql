@@ -1,5 +1,5 @@
--- What gives a role the right to call a function, or to insert into a table: a row for each role
--- that has it and whose rights reach this one.
+-- Returns the roles through which a role may call a function, or insert into a table: a row for
+-- each role that has the right and whose rights the role has.
 select
     x.rolname::text as role,
     exists (

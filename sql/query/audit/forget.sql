@@ -1,4 +1,4 @@
--- Deletes what was done long ago.
+-- Deletes records of what was done long ago.
 delete from trax.audit a
 where a.ctid = any (array(
     select o.ctid

@@ -1,4 +1,4 @@
--- The version of the installed extension, if it is installed.
+-- Returns the version of the installed extension, if it is installed.
 select e.extversion
 from pg_catalog.pg_extension e
 where e.extname = 'trax'

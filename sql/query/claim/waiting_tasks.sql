@@ -1,4 +1,4 @@
--- Which tasks have jobs ready to be claimed, and in which group. Null groups are all.
+-- Returns which tasks have jobs ready to be claimed, and in which group. Null groups are all.
 select l.task, l.group_name
 from trax.lane l
 where $groups is null

@@ -1,7 +1,7 @@
--- Whether history that found no partition and resolved dead letters are there that have been kept
--- long enough: runs that ended, and letters that were resolved, before a time of their own. How
--- many partitions there are. The default partition is empty but for mishaps; a full one is looked
--- at once a minute.
+-- Returns whether there are runs without a partition and resolved dead letters that have been kept
+-- long enough: runs that ended, and letters that were resolved, each before its own time; and how
+-- many partitions there are. The default partition is normally empty; a full one is checked once a
+-- minute.
 select
     exists (
         select

@@ -1,4 +1,4 @@
--- Unresolved dead letters, the oldest first; null filters nothing.
+-- Returns unresolved dead letters, the oldest first; null filters nothing.
 select d.id, d.manifest_id, d.unique_key
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'

@@ -1,4 +1,4 @@
--- The dead letters of jobs.
+-- Returns the dead letters of jobs.
 select d.id
 from trax.dead_letter d
 where d.job_id = any ($job_ids)

@@ -1,7 +1,6 @@
--- The net under the outcomes: a job that failed for good and has no dead letter gets one, unless
--- its manifest had an unresolved one when it failed. Looks back over what ended since $since. The
--- offsets keep both from becoming joins, for which a plan made on empty tables would read all
--- history.
+-- Repairs what outcomes missed: writes a dead letter for each job that failed for good since $since
+-- and has none, unless its manifest had an unresolved one when it failed. The offsets keep both
+-- from becoming joins, for which a plan made on empty tables would read all history.
 insert into trax.dead_letter (
     job_id, manifest_id, attempts, priority, created_at, manifest, task, group_name, reason, last_error, input
 )

@@ -1,4 +1,4 @@
--- How many manifests are due, up to $at_most.
+-- Returns how many manifests are due, up to $at_most.
 select count(*)
 from (
     select

@@ -1,5 +1,5 @@
--- The groups that have due manifests, with their priority, how many are due, up to $at_most, and
--- since when.
+-- Returns the groups that have due manifests, with their priority, how many are due, up to
+-- $at_most, and since when.
 with recursive groups as (
     (
         select s.group_name

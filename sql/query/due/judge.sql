@@ -1,7 +1,7 @@
--- What keeps due manifests from being queued. They are locked by a statement before, so that this
--- one's snapshot sees every outcome that came before the lock; later ones wait for the cycle and
--- see how it parked them. Laterals with an offset: planned while the tables are empty, joins would
--- read all of them for each manifest.
+-- Returns what keeps due manifests from being queued. They are locked by a statement before, so
+-- that this one's snapshot sees every outcome that came before the lock; later ones wait for the
+-- cycle and see how it parked them. Laterals with an offset: planned while the tables are empty,
+-- joins would read all of them for each manifest.
 select
     s.manifest_id, s.next_run_at, s.next_scheduled_for, s.parked_due_at is not null as was_parked, s.made_up,
     case

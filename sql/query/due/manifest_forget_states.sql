@@ -1,4 +1,4 @@
--- Forgets the states of manifests that are no more.
+-- Deletes the states of manifests that no longer exist.
 delete from trax.manifest_state s
 where s.manifest_id = any ($manifest_ids)
     and not exists (

@@ -1,5 +1,5 @@
--- Queues the scheduled entries of due manifests; manifests, occurrences and lanes stand side by
--- side. Dependents get $dependent_boost on top of their priority. The unique index of scheduled
+-- Queues the scheduled entries of due manifests; manifests, occurrences and lanes are parallel
+-- arrays. Dependents get $dependent_boost on top of their priority. The unique index of scheduled
 -- entries is the guard under the cycle's lock.
 insert into trax.work_queue (
     lane_id, queued_at, run_at, scheduled_for, scheduled, manifest_id, max_retries, priority, task, group_name,

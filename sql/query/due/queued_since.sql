@@ -1,4 +1,4 @@
--- Whether the cycle has queued any manifest since $since.
+-- Returns whether the cycle has queued any manifest since $since.
 select exists (
     select
     from trax.manifest_state s

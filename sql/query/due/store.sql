@@ -1,4 +1,4 @@
--- Stores what the cycle decided for due manifests; all but $now stand side by side. $parked_due_at
+-- Stores what the cycle decided for due manifests; all but $now are parallel arrays. $parked_due_at
 -- is the occurrence to look at again, $made_up how many were made up for in a row, $failure what
 -- went wrong, $failures how often in a row by its own fault.
 update trax.manifest_state s

@@ -1,4 +1,4 @@
--- Whether anything has this group.
+-- Returns whether anything has this group.
 select
 from trax.manifest_group g
 where g.name = $group

@@ -1,4 +1,4 @@
--- Whether a group has these settings already; null keeps, a limit of 0 is none.
+-- Returns whether a group has these settings already; null keeps, a limit of 0 is none.
 select
 from trax.manifest_group g
 where g.name = $name

@@ -1,5 +1,5 @@
--- Makes these tables this server's and this database's own. Whether the zone data here is that of
--- before is not known: next runs are computed anew.
+-- Makes these tables belong to this server and this database. Next runs are computed anew, because
+-- the zone data here may be another.
 with places as (
     delete from trax.instance i
     returning

@@ -1,2 +1,2 @@
--- Takes the mark of adoption away.
+-- Removes the mark of adoption.
 delete from trax.adoption a

@@ -1,2 +1,2 @@
--- Whether this session loads a dump.
+-- Returns whether this session loads a dump.
 select trax.is_loading_dump()

@@ -1,4 +1,4 @@
--- When the reaper has to look at the first lease from $begin on.
+-- Returns when the reaper has to look at the first lease from $begin on.
 select l.reap_at
 from trax.lease l
 where l.reap_at >= $begin

@@ -1,5 +1,5 @@
 -- Sets until when leases last and when the reaper looks at them again; all but the default timeout
--- stand side by side. $ahead says whether the job has not begun; its timeout counts from when it is
+-- are parallel arrays. $ahead is whether the job has not begun; its timeout counts from when it is
 -- known that it has.
 update trax.lease l
 set extended_at = n.extended_at,

@@ -1,9 +1,8 @@
--- The net under the outcomes: of each concurrency key, or of each manifest, that has room the
--- first job of each lane goes into it. Looks at $at_most lanes, those that follow $shared and
--- $lane_id, one after the other: behind one key a million jobs may wait. Gives the jobs, and
--- beside them or alone where it stopped and at how many it looked. The reason is what jobs wait
--- for, a literal for the sake of the plan; what they share is a column; how many are allowed is an
--- expression.
+-- Repairs what outcomes missed: of each concurrency key, or each manifest, that has room, moves the
+-- first job of each lane into it. Reads $at_most lanes, those that follow $shared and $lane_id, one
+-- after the other: a million jobs may wait behind one key. Returns the jobs, and beside them or
+-- alone where it stopped and how many lanes it read. The reason is what jobs wait for, a literal
+-- for the sake of the plan; what they share is a column; how many are allowed is an expression.
 with recursive place as (
     select {from} as {shared}, $lane_id as lane_id, 0 as number
     union all

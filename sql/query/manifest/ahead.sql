@@ -1,5 +1,5 @@
--- The manifests that follow $after and are due after $now, $at_most of them, with what their next
--- run follows from.
+-- Returns the manifests that follow $after and are due after $now, $at_most of them, with what
+-- their next run is computed from.
 select
     s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at) as occurrence,
     greatest(s.last_scheduled_for, s.last_skipped_for) as last_occurrence, s.last_success_at,

@@ -1,5 +1,5 @@
--- One manifest. Laterals with an offset: planned while the tables are empty, plain joins would read
--- all of them.
+-- Returns one manifest. Laterals with an offset: planned while the tables are empty, plain joins
+-- would read all of them.
 select
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,

@@ -1,5 +1,5 @@
--- The names of the enabled manifests of a group that may be triggered; keeps their definitions as
--- they are until this transaction ends.
+-- Returns the names of the enabled manifests of a group that may be triggered; keeps their
+-- definitions as they are until this transaction ends.
 select m.name
 from trax.manifest m
 where m.group_name = $group

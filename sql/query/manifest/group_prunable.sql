@@ -1,4 +1,4 @@
--- Groups that an earlier apply created, but those that are kept.
+-- Returns groups that an earlier apply created, but those that are kept.
 select g.name
 from trax.manifest_group g
 where g.applied

@@ -1,4 +1,4 @@
--- The live jobs of a manifest.
+-- Returns the live jobs of a manifest.
 select q.job_id
 from trax.work_queue q
 where q.manifest_id = $manifest_id

@@ -1,4 +1,4 @@
--- What is parked since a time after $latest is parked since $now.
+-- Sets the time since when a manifest is parked to $now where it is after $latest.
 update trax.manifest_state s
 set parked_since = $now
 where s.ctid = any (array(

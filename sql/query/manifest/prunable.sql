@@ -1,4 +1,4 @@
--- Manifests that an earlier apply created, but those that are kept.
+-- Returns manifests that an earlier apply created, but those that are kept.
 select m.manifest_id, m.name
 from trax.manifest m
 where m.applied

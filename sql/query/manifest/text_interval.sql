@@ -1,2 +1,2 @@
--- An interval from its text.
+-- Returns an interval from its text.
 select $text::interval

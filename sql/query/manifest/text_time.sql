@@ -1,2 +1,2 @@
--- A time from its text.
+-- Returns a time from its text.
 select $text::timestamptz

@@ -1,3 +1,3 @@
--- With which zone data next runs were computed.
+-- Returns the zone data with which next runs were computed.
 select max(i.zone_data)
 from trax.instance i

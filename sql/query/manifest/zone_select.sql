@@ -1,5 +1,5 @@
--- The cron manifests in zones whose next run is to come, or has come and is not queued yet, with
--- what it follows from.
+-- Returns the cron manifests in zones whose next run is to come, or has come and is not queued yet,
+-- with what it is computed from.
 select
     s.manifest_id, s.next_scheduled_for, m.cron, m.timezone, m.starts_at, m.ends_at, m.exclusions, s.next_run_at
 from trax.manifest m

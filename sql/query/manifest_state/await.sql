@@ -1,5 +1,5 @@
 -- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. The reason
--- is no condition of the row: a cycle that is about to park it must be waited for.
+-- is no condition of the row: the statement must wait for a cycle that is about to park it.
 update trax.manifest_state s
 set
     parked_on = case

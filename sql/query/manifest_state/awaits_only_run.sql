@@ -1,4 +1,4 @@
--- A manifest that runs once and waits for the outcome of that run, with no job of it left.
+-- Returns a manifest that runs once and waits for the outcome of that run, with no job of it left.
 select s.manifest_id
 from trax.manifest_state s
 join trax.manifest m on m.manifest_id = s.manifest_id

@@ -1,4 +1,4 @@
--- A dependent that is queued has used up what satisfied it.
+-- Uses up what satisfied a dependent that is queued.
 update trax.manifest_dependency d
 set satisfied_at = null, satisfied_by_job_id = null
 where d.child_id = any ($child_ids)

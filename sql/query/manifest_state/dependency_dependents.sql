@@ -1,4 +1,4 @@
--- The names of the manifests that wait for one.
+-- Returns the names of the manifests that wait for one.
 select array(
     select m.name
     from trax.manifest_dependency d

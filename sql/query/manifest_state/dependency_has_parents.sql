@@ -1,4 +1,4 @@
--- Whether a manifest waits for others.
+-- Returns whether a manifest waits for others.
 select exists (
     select
     from trax.manifest_dependency d

@@ -1,4 +1,4 @@
--- Those of some dependents whose edges are satisfied and that run by themselves.
+-- Returns those of some dependents whose edges are satisfied and that run by themselves.
 select m.manifest_id
 from trax.manifest m
 where m.manifest_id = any ($child_ids)

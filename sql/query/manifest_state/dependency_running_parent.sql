@@ -1,4 +1,4 @@
--- Whether a declared parent of a manifest is being executed.
+-- Returns whether a declared parent of a manifest is being executed.
 select
 from trax.manifest_dependency d
 where d.child_id = $child_id

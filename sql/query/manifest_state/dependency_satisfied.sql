@@ -1,4 +1,4 @@
--- Whether the edges of a dependent are satisfied.
+-- Returns whether the edges of a dependent are satisfied.
 select
     coalesce(bool_or(d.satisfied_at is not null), false)
     and (m.depends_mode = 'any' or bool_and(d.satisfied_at is not null))

@@ -1,4 +1,4 @@
--- What the end of a job means for its manifest; all but $now stand side by side. $succeeded says
+-- Applies the end of jobs to their manifests; all but $now are parallel arrays. $succeeded is
 -- whether a job completed, $done whether the occurrence is done (completed or cancelled; false is a
 -- dead letter). One that runs once has had that run when no job of its occurrence is left: another
 -- may have been triggered by hand. Gives the manifests, and whether they have had their one run.

@@ -1,4 +1,4 @@
--- Moves next runs that nobody holds or has moved meanwhile; all but $now stand side by side. $was
+-- Moves next runs that nobody holds or has moved meanwhile; all but $now are parallel arrays. $was
 -- is the next run that was.
 update trax.manifest_state s
 set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence, decided_at = $now

@@ -1,4 +1,4 @@
--- The manifests of groups that are parked because those were disabled.
+-- Returns the manifests of groups that are parked because those were disabled.
 select s.manifest_id
 from trax.manifest_state s
 where s.group_name = any ($groups)

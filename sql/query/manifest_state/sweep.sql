@@ -1,4 +1,4 @@
--- The net under the events: looks again at manifests that have been parked since before
+-- Repairs what events missed: checks again manifests that have been parked since before
 -- $parked_before, $at_most of them.
 update trax.manifest_state s
 set

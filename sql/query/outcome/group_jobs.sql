@@ -1,4 +1,4 @@
--- The live jobs of a group.
+-- Returns the live jobs of a group.
 select q.job_id
 from trax.work_queue q
 where q.group_name = $group

@@ -1,4 +1,4 @@
--- Gives a job back without spending the attempt.
+-- Returns a job to the queue without spending the attempt.
 with released as (
     delete from trax.lease l
     where l.job_id = $job_id

@@ -1,5 +1,5 @@
--- Ends jobs that waited longer than they may, but those of a manifest that another transaction
--- holds: what their end changes there must not wait for it. They are stepped over, and hide no
+-- Ends jobs that waited longer than they may, except those of a manifest that another transaction
+-- has locked: what their end changes there must not wait for it. They are skipped, and hide no
 -- other.
 with due as materialized (
     select o.job_id

@@ -1,6 +1,6 @@
 -- Records attempts that did not complete, whose leases are locked; queues again those with a retry
--- time, buries those with a reason for a dead letter. All but $now stand side by side. An attempt
--- that did not begin is not spent. Gives what can be claimed again at once.
+-- time, writes a dead letter for those with a reason for one. All but $now are parallel arrays. An
+-- attempt that did not begin is not spent. Returns what can be claimed again at once.
 with ended as (
     delete from trax.lease l
     using unnest($job_ids, $states, $failure_kinds, $errors, $details, $retry_times, $reasons, $begun)

@@ -1,5 +1,5 @@
--- How often jobs were lost before this attempt of theirs began. Jobs and attempts stand side by
--- side.
+-- Returns how often jobs were lost before this attempt of theirs began. Jobs and attempts are
+-- parallel arrays.
 select
     h.job_id,
     (

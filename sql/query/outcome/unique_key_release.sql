@@ -1,4 +1,4 @@
--- Forgets the unique keys of jobs that ended. Keys and jobs stand side by side.
+-- Forgets the unique keys of jobs that ended. Keys and jobs are parallel arrays.
 delete from trax.unique_key k
 using unnest($keys, $job_ids) as e (key, job_id)
 where k.key = e.key

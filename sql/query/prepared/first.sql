@@ -1,5 +1,5 @@
--- A transaction of this database that was prepared before shared memory began, if there is one: a
--- crash of any process makes it anew, and the checkpointer with it.
+-- Returns a transaction of this database that was prepared before shared memory began, if there is
+-- one. A crash of any process makes both shared memory and the checkpointer anew.
 select p.gid
 from pg_catalog.pg_prepared_xacts p
 where p.database = pg_catalog.current_database()

@@ -1,4 +1,4 @@
--- Forgets what attempts said that are over. $before is a time before which the cycle's snapshot
+-- Deletes what attempts reported that are over. $before is a time before which the cycle's snapshot
 -- surely knew of the lease: a report that comes while this runs is of a lease that the snapshot may
 -- not see.
 delete from trax.progress p

@@ -1,4 +1,4 @@
--- Keeps what an attempt says, if its lease is still held; neither waits for the lease's row nor
+-- Stores what an attempt reports, if its lease is still held; neither waits for the lease's row nor
 -- locks it.
 insert into trax.progress as p (job_id, token, reported_at, progress)
 select l.job_id, l.token, $now, $progress

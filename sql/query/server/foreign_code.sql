@@ -1,8 +1,8 @@
--- The functions that are not ours and run, with the rights of our owner, when our tables are
--- written: of triggers, constraints, defaults and generated columns, indexes, rules, policies and
--- domains; and, without a function, the domains, whose owners may add constraints. Trusted when a
--- superuser or the table's owner has them. The server notes no dependency on its own functions, so
--- that it knows of none of those here.
+-- Returns the functions that are not ours and run, with the rights of our owner, when our tables
+-- are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies
+-- and domains; and, without a function, the domains, whose owners may add constraints. Trusted when
+-- a superuser or the table's owner has them. The server notes no dependency on its own functions,
+-- so that it knows of none of those here.
 with recursive family (oid) as (
     select c.oid
     from pg_class c

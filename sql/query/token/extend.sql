@@ -1,4 +1,4 @@
--- Extends a token that is held, and says whether it now ends earlier.
+-- Extends a token that is held, and returns whether it now ends earlier.
 update trax.concurrency_token t
 set expires_at = $expires_at
 from (

@@ -1,4 +1,4 @@
--- Gives a token back that is held.
+-- Releases a token that is held.
 delete from trax.concurrency_token t
 where t.name = $name
     and t.token = $token

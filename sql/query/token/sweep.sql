@@ -1,5 +1,5 @@
 -- Removes tokens that expired before $expired_before, of $at_most that follow ($name, $slot), and
--- says where it stopped.
+-- returns where it stopped.
 with looked as (
     select t.name, t.slot, t.expires_at
     from trax.concurrency_token t

@@ -1,4 +1,4 @@
--- Who stands next before a place in the queue of a name.
+-- Returns the waiter next before a place in the queue of a name.
 select w.waiter_id
 from trax.concurrency_waiter w
 where w.name = $name

@@ -1,4 +1,4 @@
--- The limit that the last call gave.
+-- Returns the limit of the last call.
 select w.max_holders
 from trax.concurrency_waiter w
 where w.waiter_id = $waiter_id

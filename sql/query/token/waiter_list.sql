@@ -1,4 +1,4 @@
--- The queue of a name.
+-- Returns the queue of a name.
 select w.waiter_id
 from trax.concurrency_waiter w
 where w.name = $name

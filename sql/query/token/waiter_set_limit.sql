@@ -1,4 +1,4 @@
--- Tells those who wait for a name the limit of the last call.
+-- Stores the limit of the last call for those who wait for a name.
 update trax.concurrency_waiter w
 set max_holders = $max_holders
 where w.ctid = any (array(

@@ -1,2 +1,2 @@
--- Tells listeners that work may exist.
+-- Notifies listeners that work may exist.
 select pg_notify('trax_work', '')

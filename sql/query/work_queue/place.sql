@@ -1,4 +1,4 @@
--- Where a job is; null when it waits for its time, or is nowhere that can be seen.
+-- Returns where a job is; null when it waits for its time, or is nowhere that can be seen.
 select coalesce(
     (
         select case when q.waits_for is null then 'ready' else 'blocked' end

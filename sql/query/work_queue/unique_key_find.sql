@@ -1,4 +1,4 @@
--- The job that keeps a unique key alive.
+-- Returns the job that keeps a unique key alive.
 select k.job_id
 from trax.unique_key k
 where k.key = $key
