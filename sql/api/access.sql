@@ -50,7 +50,7 @@ begin
 end;
 $$;
 comment on function trax.functions_of(text) is
-    'Internal. The functions that a level may call, the levels in it included; null for an unknown level. A limited producer or worker is one with a scope.';
+    'Internal. Returns the functions that a level may call, the levels in it included; null for an unknown level. A limited producer or worker is one with a scope.';
 
 create function trax.rights_of(
     level text
@@ -94,7 +94,7 @@ as $$
     group by c.relname
 $$;
 comment on function trax.rights_of(text) is
-    'Internal. The rights that a level has, as grant writes them: object, privilege and, where it is not on all of them, the columns.';
+    'Internal. Returns the rights that a level has, as grant writes them: object, privilege and, where it is not on all of them, the columns.';
 
 create function trax.grant_access(
     role regrole,
@@ -208,7 +208,7 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text, text[], text[]) is
-    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and take the tokens away; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
+    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and revoke the right to tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
 
 create function trax.revoke_access(
     role regrole
@@ -229,4 +229,4 @@ begin
 end;
 $$;
 comment on function trax.revoke_access(regrole) is
-    'Takes away all that trax.grant_access gave a role, which can then be dropped.';
+    'Revokes all that trax.grant_access granted to a role, which can then be dropped.';

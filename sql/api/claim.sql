@@ -58,7 +58,7 @@ rows 20
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete_and_claim';
 comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int) is
-    'trax.complete_many and trax.claim_next in one round trip and one commit: first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
+    'Does trax.complete_many and trax.claim_next in one round trip and one commit. Returns first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic, and it
 -- could not give up its snapshot. It takes the rights of its owner and a fixed search_path by
@@ -69,7 +69,7 @@ create procedure trax.wait_for_work(
 language c
 as 'MODULE_PATHNAME', 'trax_wait_for_work';
 comment on procedure trax.wait_for_work(interval) is
-    'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it looks twice a second.';
+    'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it checks twice a second.';
 
 create function trax.waiting_tasks(
     groups text[] default null
@@ -82,4 +82,4 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_waiting_tasks';
 comment on function trax.waiting_tasks(text[]) is
-    'The tasks that have jobs ready to be claimed, in any group or in these, as far as the caller may claim them: what a worker without a handler for one of them may warn of.';
+    'Returns the tasks that have jobs ready to be claimed, in any group or in these, as far as the caller may claim them: what a worker without a handler for one of them may warn of.';

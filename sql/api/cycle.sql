@@ -10,7 +10,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_tick';
 comment on function trax.tick() is
-    'One cycle of the manager: a row for each step with the number of rows it touched, and for cleaning up when there was something; no rows when another cycle is under way.';
+    'Runs one cycle of the manager. Returns a row for each step with the number of rows it changed, and for cleaning up when there was something to do; no rows when another cycle is running.';
 
 create function trax.pause(
     reason text default null
@@ -20,7 +20,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_pause';
 comment on function trax.pause(text) is
-    'Pauses the scheduler of this database until trax.resume(), also over restarts; a tick by hand still works, and so do claims.';
+    'Pauses the scheduler of this database until trax.resume(), across restarts too; trax.tick() and claims still work.';
 
 create function trax.resume()
 returns void
@@ -35,7 +35,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_adopt';
 comment on function trax.adopt() is
-    'Makes the jobs in a copy (a restored dump, a clone) this server''s and this database''s own, so that they run here; remembers trax.home.';
+    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home.';
 
 create function trax.adoption_changed()
 returns trigger
@@ -69,7 +69,7 @@ as $$
         and p.pronamespace = 'trax'::regnamespace
 $$;
 comment on function trax.own_triggers() is
-    'Internal. The triggers of trax, and how they are enabled: always, unless one has been disabled since these jobs were adopted.';
+    'Internal. Returns the triggers of trax, and how they are enabled: always, unless one has been disabled since these jobs were adopted.';
 
 create function trax.enable_triggers()
 returns void
@@ -91,7 +91,7 @@ begin
 end;
 $$;
 comment on function trax.enable_triggers() is
-    'Internal. Enables our triggers always, in a session that replicates too.';
+    'Internal. Enables our triggers always, also in a session that replicates.';
 
 -- What a restore writes into an adopted database makes a copy of it, before any of it can be seen.
 create trigger instance_restored

@@ -20,7 +20,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_dead_letter';
 comment on function trax.acknowledge_dead_letter(bigint, text) is
-    'Resolves a dead letter without running anything, and lets the schedule of its manifest go on; returns false when it was resolved before.';
+    'Resolves a dead letter without running anything, and lets the schedule of its manifest continue; returns false when it was resolved before.';
 
 create function trax.requeue_dead_letters(
     task text default null,

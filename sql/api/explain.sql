@@ -118,4 +118,4 @@ begin
 end;
 $$;
 comment on function trax.explain_manifest(text) is
-    'Why a manifest does or does not run now: a row for each reason, with since when it holds and what to do.';
+    'Returns why a manifest does or does not run now: a row for each reason, with since when it holds and what to do.';

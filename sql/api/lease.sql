@@ -41,7 +41,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
-    'Records how far an attempt is: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
+    'Records the progress of an attempt: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
 
 create function trax.deadline_changed_manually()
 returns trigger
@@ -78,7 +78,7 @@ begin
 end;
 $$;
 comment on function trax.deadline_moved_manually() is
-    'Internal. Makes the reaper check at a deadline that a statement of a user moves to an earlier time, and take that as final.';
+    'Internal. Makes the reaper check at a deadline that a statement of a user moves to an earlier time, and take that deadline as final.';
 create trigger lease_deadline_moved_manually
 before update of started_at, lease_expires_at, timeout_at on trax.lease
 for each row

@@ -45,7 +45,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_unschedule';
 comment on function trax.unschedule(text) is
-    'Removes a manifest and cancels its waiting jobs; running jobs go on, and history stays.';
+    'Removes a manifest and cancels its waiting jobs; running jobs continue, and history stays.';
 
 create function trax.enable_manifest(
     name text
@@ -65,7 +65,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_disable_manifest';
 comment on function trax.disable_manifest(text) is
-    'Disables a manifest; jobs that wait or run go on.';
+    'Disables a manifest; jobs that wait or run continue.';
 
 create function trax.trigger(
     name text,
@@ -128,7 +128,7 @@ begin
 end;
 $$;
 comment on function trax.runs_as_stored(bigint, uuid) is
-    'Whether a job that its caller executes is what its manifest stores now, task and input: false for a job without a manifest, one triggered with another input, and a lost lease. For workers that must do only what an administrator of trax wrote down.';
+    'Returns whether a job that its caller executes is what its manifest stores now, task and input: false for a job without a manifest, one triggered with another input, and a lost lease. For workers that must do only what an administrator of trax has stored.';
 
 create function trax.cancel_manifest(
     name text
@@ -181,7 +181,7 @@ language c stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_preview';
 comment on function trax.preview(text, timestamptz, int) is
-    'The runs of a manifest that come after a time, with the local time in its zone and whatever is unusual: an hour that the clock skips or repeats, exclusions, the variance.';
+    'Returns the runs of a manifest that come after a time, with the local time in its zone and whatever is unusual: an hour that the clock skips or repeats, exclusions, the variance.';
 
 create function trax.preview_cron(
     expression text,
@@ -198,7 +198,7 @@ language c stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_preview_cron';
 comment on function trax.preview_cron(text, text, timestamptz, int) is
-    'The times of a cron expression in a zone that come after a time, as trax.preview() shows those of a manifest; or what is wrong with it, and where.';
+    'Returns the times of a cron expression in a zone that come after a time, as trax.preview() shows those of a manifest; or what is wrong with it, and where.';
 
 create function trax.configure_group(
     name text,

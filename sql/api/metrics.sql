@@ -13,7 +13,7 @@ language c volatile
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_tallies';
 comment on function trax.tallies() is
-    'Internal. What was counted in shared memory since the server started; without preloading only the version of the library.';
+    'Internal. Returns what was counted in shared memory since the server started; without preloading only the version of the library.';
 
 create function trax.queue_depth()
 returns table (
@@ -107,7 +107,7 @@ left join probed p on p.lane_id = l.lane_id and p.state = k.state
 group by 1, 2
 $$;
 comment on function trax.queue_depth() is
-    'Internal. How many jobs wait in each group, and since when: counted in a queue of up to 1,000 pages, estimated within some ten percent in a larger one.';
+    'Internal. Returns how many jobs wait in each group, and since when: counted in a queue of up to 1,000 pages, estimated within about ten percent in a larger one.';
 
 create function trax.metrics()
 returns table (
@@ -318,4 +318,4 @@ from pg_database d
 where d.datname = current_database()
 $$;
 comment on function trax.metrics() is
-    'Numbers for monitoring, a row for each sample, named and labelled as Prometheus does; names that end in _total and the buckets of histograms count since the server started. Cheap at any length of queue and history.';
+    'Returns numbers for monitoring, a row for each sample, named and labelled as Prometheus does; names that end in _total and the buckets of histograms count since the server started. Cheap at any length of queue and history.';

@@ -6,7 +6,7 @@ language c
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_new_job_handler';
 comment on function trax.new_job_handler() is
-    'Internal. What the server calls for trax.new_job.';
+    'Internal. Handles COPY and INSERT into trax.new_job.';
 
 create foreign data wrapper trax handler trax.new_job_handler no validator;
 comment on foreign data wrapper trax is 'Internal. Makes jobs of rows.';

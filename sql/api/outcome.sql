@@ -37,7 +37,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_fail';
 comment on function trax.fail(bigint, uuid, text, jsonb, interval, boolean) is
-    'Records that an attempt failed: ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and returns ''dead''.';
+    'Records that an attempt failed. Returns ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and returns ''dead''.';
 
 create function trax.acknowledge_cancel(
     job_id bigint,
@@ -70,4 +70,4 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel';
 comment on function trax.cancel(bigint) is
-    'Cancels a job: ''cancelled'' when it waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';
+    'Cancels a job. Returns ''cancelled'' when it waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';

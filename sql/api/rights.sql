@@ -49,7 +49,7 @@ as $$
     where a.grantee <> g.owner
 $$;
 comment on function trax.granted_rights() is
-    'Internal. The rights that others than its owner have on each object of the schema trax; the grantee 0 is PUBLIC, kind and oid name the object for programs.';
+    'Internal. Returns the rights that others than its owner have on each object of the schema trax; the grantee 0 is PUBLIC, kind and oid name the object for programs.';
 
 create function trax.withdraw_rights(
     role oid default null,
@@ -78,7 +78,7 @@ begin
 end;
 $$;
 comment on function trax.withdraw_rights(oid, oid) is
-    'Internal. Takes away what one role or, without one, everybody but the owner may do with all objects of the schema trax or one relation in it.';
+    'Internal. Revokes what one role or, without one, everybody but the owner may do with all objects of the schema trax or one relation in it.';
 
 create function trax.code_of_others()
 returns table (
@@ -93,7 +93,7 @@ language c stable parallel restricted
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_code_of_others';
 comment on function trax.code_of_others() is
-    'Internal. The functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies and domains, and without a table those of event triggers; trusted when a superuser or the table''s owner has them. A domain itself has no function.';
+    'Internal. Returns the functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies and domains, and without a table those of event triggers; trusted when a superuser or the table''s owner has them. A domain itself has no function.';
 
 create function trax.require_own_code()
 returns void

@@ -32,7 +32,7 @@ from (
 ) p
 $$;
 comment on function trax.run_partitions() is
-    'Internal. The partitions of trax.run, whoever made them, with the time that each is for; the default one left out.';
+    'Internal. Returns the partitions of trax.run, whoever made them, with the time that each is for; the default one left out.';
 
 create function trax.make_run_partition(partition_name text, period tstzrange, rows_at_most int)
 returns void
@@ -101,7 +101,7 @@ begin
 end;
 $$;
 comment on function trax.make_run_partition(text, tstzrange, int) is
-    'Internal. Makes a partition of trax.run for a time that none covers; moves what the default partition holds of it, unless that is too much.';
+    'Internal. Makes a partition of trax.run for a time that none covers; moves rows of that time out of the default partition, unless they are too many.';
 
 create function trax.make_run_partitions(moment timestamptz, days_ahead int)
 returns int

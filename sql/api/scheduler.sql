@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_start_scheduler';
 
 comment on function trax.start_scheduler() is
-    'Starts the scheduler of this database: ''started'' or ''already running''.';
+    'Starts the scheduler of this database. Returns ''started'' or ''already running''.';
 
 create function trax.installed()
 returns void

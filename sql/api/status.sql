@@ -9,7 +9,7 @@ language c stable parallel restricted
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_direct_write_obstacles';
 comment on function trax.direct_write_obstacles() is
-    'Internal. The tables whose rows are written by statements, and what needs them; none as the extension makes them.';
+    'Internal. Returns the tables whose rows must be written by statements, each with the reason; none in an installation that nobody has changed.';
 
 create function trax.status()
 returns table (
@@ -155,7 +155,7 @@ select
         )
         when not f.at_home then
             'These tables are a copy: restored, or made from another database. If the jobs should run here and nowhere else, type: select trax.adopt()'
-        when f.paused_at is not null then 'To let it go on, type: select trax.resume()'
+        when f.paused_at is not null then 'To resume it, type: select trax.resume()'
         when f.scheduler_pid is not null and f.holder is not null then format(
             'It has called trax.tick() in a transaction that is still open: no other cycle runs until that ends. End it, or type: %s',
             f.release
@@ -204,7 +204,7 @@ select
     'overdue leases',
     count(*)::text,
     count(*) = 0,
-    case when count(*) > 0 then 'No cycle has looked at them: see the scheduler above.' end
+    case when count(*) > 0 then 'No cycle has processed them: see the scheduler above.' end
 from trax.lease l
 where l.lease_expires_at < clock_timestamp() - interval '10 s'
     and not exists (
@@ -259,12 +259,12 @@ select
     count(*) = 0,
     case
         when count(*) > 0 then
-            'Mend what the words name; every minute it is tried again: select * from trax.failed_step'
+            'Mend what the error names; the step is tried again every minute: select * from trax.failed_step'
     end
 from trax.failed_step f
 $$;
 comment on function trax.status() is
-    'How this database''s scheduler is: a row for each item, with whether it is as it should be and, if not, what to type. Counts of waiting jobs end at 1,000,000.';
+    'Returns the state of trax in this database: a row for each item, with whether it is as it should be and, if not, what to type. Counts of waiting jobs end at 1,000,000.';
 
 create function trax.check(
     history interval default '1 hour'
@@ -485,4 +485,4 @@ where s.role is null
     or m.role is null
 $$;
 comment on function trax.check(interval) is
-    'Verifies every invariant that SQL can see: a row for each violation, none when all is well. Of history only what ended within this time is read, with all other runs of the same jobs; null reads all of it.';
+    'Verifies every invariant that SQL can see. Returns a row for each violation, none when there is none. Of history only what ended within this time is read, with all other runs of the same jobs; null reads all of it.';

@@ -16,7 +16,7 @@ use trax_terminal::Failure;
 use trax_terminal::print::folded_at;
 
 commands! {
-    /// Say a cron expression in English and show its next times, in its zone and in yours
+    /// Describe a cron expression in English and show its next times, in its zone and in yours
     Explain(Explain) => explain,
 }
 

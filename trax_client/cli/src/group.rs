@@ -20,11 +20,11 @@ const COUNTED: i64 = 10_000;
 commands! {
     /// The groups, their settings, and what waits and runs
     List(ListArguments) => list,
-    /// GroupChange the settings of a group; what is not given stays
+    /// Change the settings of a group; what is left out stays
     Set(SetArguments) => set,
-    /// Claim nothing of groups any more until they are resumed; what runs goes on
+    /// Claim no more jobs of groups until they are resumed; running jobs continue
     Pause(Arguments) => pause,
-    /// Let paused groups go on
+    /// Resume paused groups
     Resume(Arguments) => resume,
 }
 

@@ -58,7 +58,7 @@ fn start_scheduler() -> Result<&'static str> {
         }
     }
     Err(no_worker(
-        "It was asked for and did not appear; the server log says more.",
+        "It was requested and did not start; the server log has the reason.",
     ))
 }
 

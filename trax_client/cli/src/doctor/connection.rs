@@ -343,7 +343,7 @@ async fn between(config: &Address, host: &Host, first: &Client) -> Option<Findin
     }
     let shared = shares_a_process(first, &second).await;
     let detail = if shared {
-        "A pooler is in between and gives a server process to each transaction anew: LISTEN, session settings and advisory locks of a session do not last."
+        "A pooler is in between and assigns a server process to each transaction: LISTEN, session settings and advisory locks of a session do not last."
     } else {
         "A pooler, proxy or tunnel is in between: the server sees another connection than this machine made."
     };

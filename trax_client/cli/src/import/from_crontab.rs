@@ -27,7 +27,7 @@ const FOR_CRON: [(&str, &str); 5] = [
     ),
     (
         "RANDOM_DELAY",
-        "RANDOM_DELAY is not carried over: give the manifest a variance",
+        "RANDOM_DELAY is not carried over: set the manifest's variance",
     ),
 ];
 

@@ -131,7 +131,7 @@ impl Proposal {
     }
 }
 
-/// UniqueNames that tell what they run, each given once.
+/// Makes names that describe what they run unique.
 #[derive(Default)]
 pub(super) struct UniqueNames(BTreeMap<String, usize>);
 

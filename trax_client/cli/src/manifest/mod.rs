@@ -16,13 +16,13 @@ commands! {
     List(list::Arguments) => list::run,
     /// Everything about a manifest: definition, state, next and last runs
     Show(show::Arguments) => show::run,
-    /// Make the manifests and groups of files so; shows the difference first, and asks
+    /// Create and change the manifests and groups of files; shows the difference first, and asks
     Apply(apply::Arguments) => apply::run,
     /// Show what apply would change
     Diff(apply::DiffArguments) => apply::diff,
-    /// Switch manifests on; their misfire policy says what becomes of what they missed
+    /// Enable manifests; their misfire policy decides about the runs that they missed
     Enable(change::Arguments) => change::enable,
-    /// Switch manifests off; what waits or runs goes on
+    /// Disable manifests; jobs that wait or run continue
     Disable(change::Arguments) => change::disable,
     /// Queue a job of a manifest now; prints its id
     Trigger(change::TriggerArguments) => change::trigger,
@@ -30,7 +30,7 @@ commands! {
     Preview(forecast::Arguments) => forecast::preview,
     /// Why a manifest does or does not run now
     Why(forecast::WhyArguments) => forecast::why,
-    /// Forget manifests and cancel their waiting jobs; asks
+    /// Remove manifests and cancel their waiting jobs; asks
     Delete(change::DeleteArguments) => change::delete,
 }
 

@@ -147,7 +147,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
     (
         "trax_scheduler_lag_seconds",
         Gauge,
-        "How long what the cycle should have looked at has been due.",
+        "How long the work that the cycle has not done yet has been due.",
     ),
     (
         "trax_cycle_duration_seconds",
