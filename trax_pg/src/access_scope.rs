@@ -3,7 +3,7 @@
 //! Words: a role is *limited* when `trax.grant_access` named tasks or groups; its *scope* is what
 //! it named, a row of `trax.access_scope`. The mark of a limited role is that it may execute
 //! `trax.limited_access`: it travels with dumps and renamed roles, so a role whose row is lost may
-//! do nothing, rather than everything. Holds: a right is as wide as the roles that give it. Of a
+//! do nothing, rather than everything. Holds: a right is as wide as the roles that grant it. Of a
 //! member of several, each with the right to make this call, one without a scope makes it
 //! unlimited.
 //!
@@ -46,7 +46,7 @@ const NAMES_SHOWN: usize = 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Scope(Option<Rc<[Part]>>);
 
-/// What one role gives: these tasks in these groups; `None` is all of them.
+/// What one role grants: these tasks in these groups; `None` is all of them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Part {
     role: String,
@@ -303,7 +303,7 @@ pub(crate) fn of(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
     kept.unwrap_or_else(|| {
         let changes = rights::changes();
         let scope = read(spi, user, object);
-        // What is granted on a table tells sessions nothing.
+        // A grant on a table invalidates nothing in other sessions.
         if matches!(object, Object::Function(_)) {
             keep(changes, |known| {
                 known.of.push((user, object, scope.clone()))

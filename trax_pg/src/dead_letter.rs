@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// How far back the net looks in its first cycle in a backend, in microseconds.
 const FIRST_NET_MICROS: i64 = 10 * 60 * 1_000_000;
-/// By how much it overlaps with the cycle before: an outcome commits later than its time says.
+/// By how much it overlaps with the cycle before: an outcome commits later than its recorded time.
 const NET_OVERLAP_MICROS: i64 = 10 * 1_000_000;
 /// Most resolved dead letters that one cycle forgets.
 const FORGET_AT_MOST: i64 = 1000;

@@ -178,7 +178,7 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
         .hint("List the names with: select group_name from trax.lane union select group_name from trax.manifest order by 1"))
 }
 
-/// Returns the manifests that may go on because their group has been switched on.
+/// Returns the manifests that may continue because their group has been switched on.
 pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
     let enabled: Vec<String> = groups
         .iter()
@@ -191,7 +191,7 @@ pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
     manifest_state::parked_on_groups(spi, enabled)
 }
 
-/// Lets manifests go on whose group has been switched on.
+/// Lets manifests continue whose group has been switched on.
 pub(crate) fn unpark(spi: &Spi, manifests: &[i64]) {
     if !manifests.is_empty() {
         manifest_state::unpark_of_groups(spi, manifests);

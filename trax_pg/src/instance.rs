@@ -77,7 +77,7 @@ sql_function!(
     trax_adoption_changed,
     pg_finfo_trax_adoption_changed,
     |_call| {
-        // At the commit every session hears of it, this one before its next statement.
+        // At the commit every session is notified, this one before its next statement.
         // SAFETY: an entry of the relation cache is invalidated inside a transaction.
         unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation(c"adoption")) };
         Ok(pg_sys::Datum::from(0))

@@ -1,4 +1,4 @@
-//! Progress: what an attempt says of how far it is, for others to see while it runs.
+//! Progress: what an attempt reports of how far it is, for others to see while it runs.
 //!
 //! Enters: a lease and a small document. Leaves: one row of `trax.progress` a reporting job, which
 //! `trax.job` shows while that lease is held. Holds: a job that reports nothing costs nothing; a
@@ -55,7 +55,7 @@ sql_function!(
     }
 );
 
-/// Forgets what attempts said that are over.
+/// Deletes the reports of attempts that are over.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
     spi.execute(ProgressForget {
         before: arg(now.plus(-FORGET_MICROS)),

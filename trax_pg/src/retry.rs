@@ -20,12 +20,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Returns the wait before the retry that follows a failed attempt: `delay *
-    /// backoff^(failed_attempt - 1)`, at most `max`, less up to 10 %.
+    /// Returns the wait before the retry that follows a failed attempt:
+    /// `delay * backoff^(failed_attempt - 1)`, at most `max`, less up to 10 %.
     ///
-    /// `jitter` is a random number from 0 to 1 and says how much of the 10 % is taken away. Jitter
-    /// only shortens, so that jobs which have all reached the cap still come back at different
-    /// times and none later than it.
+    /// `jitter` is a random number from 0 to 1 and decides how much of the 10 % is subtracted.
+    /// Jitter only shortens, so that jobs which have all reached the cap still come back at
+    /// different times and none later than it.
     ///
     /// ```
     /// use std::time::Duration;

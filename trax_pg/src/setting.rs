@@ -1,4 +1,4 @@
-//! Settings: every `trax.*` parameter, each with its definition and the getter that gives a real
+//! Settings: every `trax.*` parameter, each with its definition and the getter that returns a real
 //! type.
 //!
 //! All but `trax.databases` and `trax.home` may stand in the configuration file, in `alter system`

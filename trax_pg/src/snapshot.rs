@@ -1,4 +1,4 @@
-//! What a person has said of a manifest or a group, and what a change makes of it.
+//! What a person has set of a manifest or a group, and what a change makes of it.
 
 use crate::server::spi::{Rows, Spi, arg, row, statement};
 use std::collections::BTreeMap;

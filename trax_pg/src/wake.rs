@@ -1,7 +1,8 @@
-//! Wake-ups: who waits for work hears of it when the transaction that made it has committed.
+//! Wake-ups: those who wait for work are woken when the transaction that made it has committed.
 //!
-//! Words: a *bell* is the place in shared memory where one database says that something happened;
-//! it is *rung* once for a transaction, after it has committed, however many jobs it made.
+//! Words: a *bell* is the place in shared memory where one database records that something
+//! happened; it is *rung* once for a transaction, after it has committed, however many jobs it
+//! made.
 //!
 //! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work`
 //! woken at once; the scheduler woken, which sends one notification for all that rang meanwhile

@@ -383,7 +383,7 @@ pub(crate) fn lane(group: &str, task: &str) -> i64 {
             return *lane;
         }
         let bytes = [group.as_bytes(), &[0], task.as_bytes(), &[0]].concat();
-        // SAFETY: the function is strict and takes and gives bytea.
+        // SAFETY: the function is strict and takes and returns bytea.
         let hash: Option<Vec<u8>> =
             unsafe { direct_function_call(pg_sys::sha256_bytea, &[arg(bytes)]) };
         let hash = hash.expect("a hash of a value");

@@ -1,7 +1,7 @@
 //! The registry of workers: who claims, and since when.
 //!
-//! Enters: the name that a claim gives. Leaves: a row of `trax.worker`, refreshed twice a minute at
-//! most by each session. Holds: registering never makes a claim wait, and a claim that takes
+//! Enters: the name that a claim passes. Leaves: a row of `trax.worker`, refreshed twice a minute
+//! at most by each session. Holds: registering never makes a claim wait, and a claim that takes
 //! nothing registers nothing.
 
 use crate::server::backend;

@@ -9,7 +9,7 @@
 //! - [`Kind::Wraps`]: a range that wraps (`22-4`, `SAT-SUN`, `NOV-FEB`) is read here and refused
 //!   there.
 //! - [`Kind::StarInList`]: `*` among other items is read here and refused there.
-//! - [`Kind::StepFromDay`]: a step from a day of the week (`1/2`) goes on to Saturday here, to
+//! - [`Kind::StepFromDay`]: a step from a day of the week (`1/2`) continues to Saturday here, to
 //!   Sunday as 7 there.
 //! - [`Kind::StepOfOne`]: `*/1` in a day field is `*` here; there it restricts the days, to all of
 //!   them, and either field matches.

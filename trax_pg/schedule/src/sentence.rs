@@ -27,7 +27,7 @@ pub fn describe(expression: &str) -> Result<String, CronError> {
     let mut parts = vec![time];
     match day {
         Some(day) => parts.push(day),
-        // "Every 5 minutes" says it by itself.
+        // "Every 5 minutes" implies it.
         None if repeats && month.is_none() => {}
         None => parts.push("every day".to_owned()),
     }

@@ -3,7 +3,7 @@
 //! Each *pass* reads the list of databases, takes note of schedulers that ended, ends those that
 //! are no longer wanted, and starts those that are missing. A database in which a scheduler found
 //! no extension *rests*: it is not looked at again until it is poked. What the launcher knows
-//! beside shared memory is only when to try again, so a new launcher simply goes on.
+//! beside shared memory is only when to try again, so a new launcher simply continues.
 
 use super::{LAUNCHER, LIBRARY, in_transaction, receive_signals, reload_if_asked, scheduler, wait};
 use crate::memory;
@@ -27,7 +27,7 @@ const START_SPACING: Duration = Duration::from_secs(1);
 const FAILURE_DELAY: Duration = Duration::from_secs(5);
 /// A scheduler that is registered and not there after this time never comes.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long databases may be without a worker slot before the log says so.
+/// How long databases may be without a worker slot before it is logged.
 const STARVED_LIMIT: Duration = Duration::from_secs(10);
 
 /// Asks the postmaster for the launcher; for `_PG_init` while preloading.
@@ -84,7 +84,7 @@ struct Launcher {
 }
 
 /// How long this launcher has known each scheduler: by a clock that nobody sets. The time in shared
-/// memory only tells one start from the next.
+/// memory only distinguishes one start from the next.
 #[derive(Default)]
 struct Ages(HashMap<u32, (pg_sys::TimestampTz, Instant)>);
 

@@ -83,7 +83,7 @@ fn reload_if_asked() -> bool {
     }
 }
 
-/// Runs `body` in a transaction of its own, shown as `activity` while it lasts.
+/// Runs `body` in a separate transaction, shown as `activity` while it lasts.
 ///
 /// An error in `body` ends the process: the worker is restarted, with nothing half done.
 fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T) -> T {

@@ -106,7 +106,7 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     memory::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
 }
 
-/// Whether the server has said that there is no such database.
+/// Whether the server has reported that there is no such database.
 static NO_DATABASE: AtomicBool = AtomicBool::new(false);
 static mut NEXT_LOG_HOOK: pg_sys::emit_log_hook_type = None;
 
@@ -124,7 +124,7 @@ fn end_with_database() {
 
 // Without pgrx's guard: it runs inside an error report, and raises nothing itself.
 unsafe extern "C-unwind" fn look_for_no_database(report: *mut pg_sys::ErrorData) {
-    // SAFETY: the server gives a report that lives over the call; `end_with_database` has set the
+    // SAFETY: the server passes a report that lives over the call; `end_with_database` has set the
     // next hook.
     unsafe {
         let fatal = (*report).elevel == PgLogLevel::FATAL as i32;
@@ -141,7 +141,7 @@ unsafe extern "C-unwind" fn look_for_no_database(report: *mut pg_sys::ErrorData)
 #[pg_guard]
 unsafe extern "C-unwind" fn end_for_good(_code: i32, _argument: pg_sys::Datum) {
     if NO_DATABASE.load(Ordering::Relaxed) {
-        // SAFETY: inside proc_exit, which goes on with the callbacks that are left and this code.
+        // SAFETY: inside proc_exit, which continues with the callbacks that are left and this code.
         unsafe { pg_sys::proc_exit(0) };
     }
 }
@@ -234,7 +234,7 @@ fn take_lock() {
 struct Due {
     cycle: bool,
     check: bool,
-    /// Somebody made work: listeners hear of it.
+    /// Somebody made work: listeners are notified.
     notice: bool,
 }
 

@@ -63,7 +63,7 @@ fn start_scheduler() -> Result<&'static str> {
 }
 
 fn refuse_if_it_could_not_run() -> Result<()> {
-    // SAFETY: no arguments; a syscache lookup that gives null or a string.
+    // SAFETY: no arguments; a syscache lookup that returns null or a string.
     let (in_recovery, name) = unsafe {
         let name = pg_sys::get_database_name(my_database());
         let name = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());

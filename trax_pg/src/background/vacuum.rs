@@ -3,7 +3,7 @@
 //! At 60,000 jobs a second both leave a gigabyte of dead rows a minute, as often as autovacuum
 //! looks. The scheduler looks every two seconds, and starts a worker for a table of which much is
 //! dead, or when a crash has made the server forget how much. It vacuums without delays, and ends:
-//! an idle database needs no worker slot. Each table has a worker of its own: a vacuum of the queue
+//! an idle database needs no worker slot. Each table has its own worker: a vacuum of the queue
 //! takes so long at that rate that leases would grow behind it.
 //!
 //! Holds, for each table: while somebody's snapshot keeps the horizon where it was at the last
@@ -173,7 +173,7 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     memory::vacuum_leaves(database, place, my_pid());
 }
 
-/// Runs a VACUUM as a statement of its own: it begins and ends transactions.
+/// Runs a VACUUM as a separate statement: it begins and ends transactions.
 fn run(command: &CStr) {
     // SAFETY: outside a transaction; the statement lives in a context that its transactions leave
     // alone, where it also puts what must outlive them.

@@ -12,7 +12,7 @@
 //! taken and not touched when it is looked at, so a claim hides nothing from others that it does
 //! not take.
 //!
-//! Cost, as `explain (analyze, buffers)` tells it of the call with warm caches and the library
+//! Cost, as `explain (analyze, buffers)` reports it for the call with warm caches and the library
 //! preloaded: a claim of 1 job touches 9 buffers, of 100 jobs 316, with any number of lanes that
 //! wait or ever did. Without preloading each claim also reads from the index which lanes there are.
 //! Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
@@ -47,7 +47,7 @@ use std::collections::HashMap;
 const MAX_JOBS: i32 = 1000;
 /// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
 const BLOCK_AT_MOST: usize = 2000;
-/// Columns of a claimed job, as `trax.claim_next` gives them.
+/// Columns of a claimed job, as `trax.claim_next` returns them.
 const COLUMNS: usize = 11;
 
 statement!(ClaimUnpark, "claim/unpark.sql", { manifest_ids: INT8ARRAYOID });
@@ -232,7 +232,7 @@ fn claim(
     Ok(claimed)
 }
 
-/// Lets manifests go on that may overlap and waited for their entry to be claimed.
+/// Lets manifests continue that may overlap and waited for their entry to be claimed.
 fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
     let mut manifests: Vec<i64> = picked
         .iter()

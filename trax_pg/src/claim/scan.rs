@@ -467,7 +467,7 @@ impl Candidate {
     }
 }
 
-/// `BinaryHeap` gives its greatest element first: the candidate with the smallest order.
+/// `BinaryHeap` returns its greatest element first: the candidate with the smallest order.
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
         other.order.cmp(&self.order)

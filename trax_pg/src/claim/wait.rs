@@ -68,7 +68,7 @@ fn first_row(spi: &Spi) -> bool {
     if let Some(candidate) = candidate {
         queue.end(candidate);
     }
-    // One row says nothing of those before it that were not looked at.
+    // One row does not show those before it that were not read.
     queue.close(true);
     found
 }

@@ -56,7 +56,7 @@ pub(super) struct Due {
     pub(super) depends: bool,
     evaluation_failures: i32,
     run_at: Timestamp,
-    /// When it was first tried in vain, if it has not been queued since.
+    /// When it first failed to be queued, if it has not been queued since.
     failed_since: Option<Timestamp>,
     /// The occurrence that is due; earlier than `run_at` by its part of the variance.
     occurrence: Timestamp,
@@ -251,7 +251,7 @@ impl Due {
         self.failed_since
     }
 
-    /// Returns how long it has been tried in vain.
+    /// Returns how long it has failed to be queued.
     pub(super) fn failing_micros(&self, now: Timestamp) -> i64 {
         self.failed_since
             .map_or(0, |since| now.0.saturating_sub(since.0))

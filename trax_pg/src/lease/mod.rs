@@ -1,16 +1,16 @@
 //! Leases: the right of one worker to execute one attempt until a time.
 //!
-//! Enters: leases granted by a claim. Leaves: a lease extended, given back, asked to stop, or found
+//! Enters: leases granted by a claim. Leaves: a lease extended, released, asked to stop, or found
 //! overdue. Holds: only the token changes a lease; `reap_at` is never later than the first deadline
 //! that applies, so that the reaper's index probe misses nothing although a heartbeat does not
 //! touch the index; a heartbeat waits for nobody.
 //!
-//! A job *fetched ahead* is one that its worker claimed and does not begin at once: it says so with
-//! the claim (`places`), by order and at no cost, and takes it back with the first heartbeat that
-//! does not name the job as `ahead`. Lost before that it spends no attempt, but [`FREE_LOSSES`]
-//! times in a row at most, so that a job that ends its worker before any heartbeat comes to its end
-//! too. Its timeout counts from that heartbeat. A worker that says nothing of places begins
-//! everything at once.
+//! A job *fetched ahead* is one that its worker claimed and does not begin at once: it reports this
+//! with the claim (`places`), by order and at no cost, and takes it back with the first heartbeat
+//! that does not name the job as `ahead`. Lost before that it spends no attempt, but
+//! [`FREE_LOSSES`] times in a row at most, so that a job that ends its worker before any heartbeat
+//! comes to its end too. Its timeout counts from that heartbeat. A worker that names no places
+//! begins everything at once.
 
 mod heartbeat;
 mod overdue;
@@ -107,7 +107,7 @@ fn timeout_from(begin: Timestamp, timeout: Option<pg_sys::Datum>) -> Result<Time
     Ok(later(begin, timeout))
 }
 
-/// The leases that a worker says it holds: a token beside each job.
+/// The leases that a worker reports to hold: a token beside each job.
 pub(crate) struct Held {
     pub(crate) job_ids: Vec<i64>,
     pub(crate) tokens: Vec<Uuid>,

@@ -1,6 +1,6 @@
 //! The reaper: leases whose time is over.
 //!
-//! A lease that seems to have run out lasts as long as the last heartbeat says that came while
+//! A lease that seems to have run out lasts until the time of the last heartbeat that came while
 //! another transaction had its row (`trax.lease_extension`). One that nobody has extended since the
 //! cycle *came back* lasts one lease from then: while the server was down, or stood still, no
 //! worker could say that it lives. The cycle comes back with the server (one by hand too: it was
@@ -192,7 +192,7 @@ impl Term {
 }
 
 row! {
-    /// When the reaper has to do what with a lease, as its row says.
+    /// When the reaper has to do what with a lease, by its row.
     struct Deadlines {
         token: Uuid,
         extended_at: Timestamp,
@@ -202,7 +202,7 @@ row! {
     }
 }
 row! {
-    /// What heartbeats said of a lease beside its row.
+    /// What heartbeats recorded of a lease beside its row.
     struct Extended {
         job_id: i64,
         extended_at: Timestamp,
@@ -219,7 +219,7 @@ struct Met {
     timeout_at: Timestamp,
     /// Its timeout does not count: it had not begun when the row was written.
     untimed: bool,
-    /// It has not begun, whatever has been said since.
+    /// It has not begun, whatever was recorded since.
     ahead: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Finding the leases that a worker says it holds.
+//! Finding the leases that a worker reports to hold.
 
 use super::Held;
 use crate::columns::Leased;

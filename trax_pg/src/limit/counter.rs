@@ -5,7 +5,7 @@ use crate::columns::{Group, Leased};
 use crate::memory::{Floor, Known};
 use crate::server::table::{Index, Key, Row, Table, View};
 
-/// What limits and what counts towards them, open for reading. What it says is what has committed
+/// What limits and what counts towards them, open for reading. It contains what has committed
 /// until now: it holds until the transaction ends where the caller has locked what it asks about.
 pub(crate) struct Counter {
     groups: Table,

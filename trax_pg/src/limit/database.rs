@@ -7,7 +7,7 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::table::Key;
 use crate::{memory, setting, wake};
 
-/// How long what the scheduler has said of the database's limit counts, in microseconds: it says it
+/// How long the limit that the scheduler has published counts, in microseconds: it publishes it
 /// whenever it wakes, every two seconds at least.
 const SAID_MICROS: i64 = 15_000_000;
 

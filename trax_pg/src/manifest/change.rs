@@ -1,4 +1,4 @@
-//! What somebody says about a manifest, in a call of `trax.schedule` or in a document.
+//! Changes of a manifest, in a call of `trax.schedule` or in a document.
 
 use super::definition::{Definition, Written};
 use crate::columns::HIGHEST_PRIORITY;
@@ -353,6 +353,6 @@ pub(crate) fn one_of(value: Option<String>, name: &str, words: &[&str]) -> Resul
 }
 
 fn read<T: FromDatum>(datum: pg_sys::Datum) -> Option<T> {
-    // SAFETY: the declarations in sql/api give these arguments the SQL type that T reads.
+    // SAFETY: the declarations in sql/api declare these arguments with the SQL type that T reads.
     unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
 }

@@ -157,7 +157,7 @@ impl Definition {
         after
     }
 
-    /// Locks what the end of a job may change, and reads that anew: a parent that is being
+    /// Locks what the end of a job may change, and reads that again: a parent that is being
     /// completed now fires it, or is seen by us.
     pub(super) fn lock_for_outcome(&mut self, spi: &Spi) {
         if let Some(state) = manifest_state::lock_one_for_outcome(spi, self.id) {

@@ -1,9 +1,10 @@
-//! Next runs that a clock has decided which was ahead of now, left behind when it was set right.
+//! Next runs that were decided while the server's clock was ahead, and are too late since it was
+//! corrected.
 //!
-//! Enters: states whose next run is to come. Leaves: those that were decided later than now
-//! computed anew from the clock of now, and a word in the log. Holds: `decided_at` explains a time,
-//! not what it is: a next run that somebody sets by hand stays, however far ahead. What is less
-//! than [`TOLERANCE_MICROS`] further ahead than its schedule says comes by itself.
+//! Enters: states whose next run is to come. Leaves: those that were decided later than now,
+//! computed again from the clock of now, and logged. Holds: a next run is corrected because of
+//! `decided_at`, not because of its time: one that somebody sets by hand stays, however far ahead.
+//! One that is less than [`TOLERANCE_MICROS`] further ahead than its schedule has it is left alone.
 //!
 //! A sweep looks at the next [`LOOK_AT_MOST`] manifests, and at all of them when this backend sees
 //! the clock go back.

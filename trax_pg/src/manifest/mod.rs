@@ -1,6 +1,6 @@
 //! Manifests: stored definitions of what runs and when.
 //!
-//! Enters: what a person says with `trax.schedule` and its companions. Leaves: a definition, and in
+//! Enters: what a person sets with `trax.schedule` and its companions. Leaves: a definition, and in
 //! `trax.manifest_state` the time of its next run; a job when it is triggered by hand. Holds: a
 //! definition that is stored can be evaluated; what is not given keeps its value; a schedule that
 //! did not change keeps its next run. A change counts from now on: what waits or runs keeps what it
@@ -185,7 +185,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     Ok(id)
 }
 
-/// Forgets the definition and cancels what waits; what runs goes on, and history stays.
+/// Forgets the definition and cancels waiting jobs; running jobs continue, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     // What waits is locked first, as outcomes do: one that is being claimed may complete in the
     // same transaction.
@@ -252,7 +252,7 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
 
 /// Arms a manifest that has been switched on, or parks one that has been switched off. An
 /// occurrence that came meanwhile is due when it is on again, and late, as while its group was off;
-/// its misfire policy says what becomes of it.
+/// its misfire policy decides about it.
 fn turn(spi: &Spi, definition: &mut Definition, now: Timestamp) -> Result<()> {
     definition.lock_for_outcome(spi);
     if !definition.enabled {

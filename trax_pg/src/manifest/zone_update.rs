@@ -1,4 +1,4 @@
-//! The server's zone data: noticed when it is updated, and next runs computed anew.
+//! The server's zone data: detects when it is updated, and computes next runs again.
 //!
 //! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the
 //! zones it has loaded until it ends; it is *stale* when the data has changed since.
@@ -72,7 +72,7 @@ pub(crate) fn correct_before_queueing(spi: &Spi, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Computes next runs anew if they were computed with other data than there is now; returns how
+/// Computes next runs again if they were computed with other data than there is now; returns how
 /// many were corrected. A stale backend leaves it to one that is not.
 pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     zone::remember_fingerprint();
@@ -114,7 +114,7 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
             continue;
         }
         let moved = nearest(&plan, planned).or_else(|| {
-            // One that has come keeps its occurrence, and the misfire policy says what becomes of
+            // One that has come keeps its occurrence, and the misfire policy decides about
             // it.
             let next = plan.after(now).filter(|_| planned > now);
             next.map(|occurrence| occurrence.at)

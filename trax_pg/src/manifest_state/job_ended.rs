@@ -37,7 +37,7 @@ pub(crate) struct Ended {
     pub(crate) done: bool,
 }
 
-/// Lets the manifests of jobs go on that ended for good.
+/// Lets the manifests of jobs continue that ended for good.
 pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
     // Several jobs of one manifest may end together; rows are locked in ascending order.
     let mut manifests: BTreeMap<i64, (bool, bool)> = BTreeMap::new();
@@ -87,7 +87,7 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
 }
 
 /// Locks the states of manifests and of the children of those that succeeded, all in one ascending
-/// order, and gives the children. What is read afterwards is what the holders of these locks have
+/// order, and returns the children. What is read afterwards is what the holders of these locks have
 /// committed.
 fn lock_states(
     spi: &Spi,

@@ -1,8 +1,8 @@
 //! When each manifest is due next, or what it is parked on.
 //!
 //! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing.
-//! Whatever ends the reason makes it due again, and the next cycle judges it anew, so that an event
-//! need not know every reason.
+//! Whatever ends the reason makes it due again, and the next cycle judges it again, so that an
+//! event need not know every reason.
 
 pub(crate) mod dependency;
 pub(crate) mod job_ended;

@@ -5,7 +5,8 @@ use pgrx::pg_sys;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Found by the postmaster and inherited by every process; begun anew with the server.
+/// Found by the postmaster and inherited by every process; initialized again when the server
+/// starts.
 pub(super) struct Area<T: 'static> {
     name: &'static CStr,
     bytes: fn() -> usize,

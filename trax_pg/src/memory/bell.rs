@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where one database says that something happened; see `wake.rs`.
+/// Where one database records that something happened; see `wake.rs`.
 pub(crate) struct Bell {
     /// Which of the bells it is.
     number: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Bell {
     configured: AtomicU64,
     /// Somebody may have found the database's limit used up.
     full: AtomicBool,
-    /// How many jobs may run in the database, 0 for any number, and when the scheduler said so; 0
+    /// How many jobs may run in the database, 0 for any number, and when the scheduler stored it; 0
     /// is never.
     limit: AtomicI64,
     limit_said_at: AtomicI64,
@@ -48,7 +48,7 @@ pub(crate) const TOKEN_CLASSES: usize = 64;
 /// The bells, by number: a bell once given to a database stays its own until that is gone.
 pub(super) struct Bells([Bell; BELLS_AT_MOST]);
 
-// SAFETY: atomics, and a condition variable with a lock of its own.
+// SAFETY: atomics, and a condition variable with its own lock.
 unsafe impl PGRXSharedMemory for Bells {}
 
 // SAFETY: no other lock has this name.
@@ -249,7 +249,7 @@ impl Bell {
         self.tokens[class].load(Ordering::SeqCst)
     }
 
-    /// Wakes who waits for tokens of the classes in `classes`, a bit for each.
+    /// Wakes those who wait for tokens of the classes in `classes`, a bit for each.
     pub(crate) fn ring_tokens(&self, classes: u64) {
         for (class, count) in self.tokens.iter().enumerate() {
             if classes & (1 << class) != 0 {

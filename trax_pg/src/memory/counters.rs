@@ -109,7 +109,7 @@ impl TaskTally {
         self.database.load(Ordering::Relaxed) == database
     }
 
-    /// Returns the task; empty for those that have no place of their own.
+    /// Returns the task; empty for the tasks that share one place.
     pub(crate) fn task(&self) -> &[u8] {
         let length = self.length.load(Ordering::Relaxed) as usize;
         // SAFETY: written once, under the lock, before anybody can find the place.
@@ -199,7 +199,7 @@ pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
     unsafe { DATABASE.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Finds the tally of this process's database, or gives it one that is free.
+/// Finds the tally of this process's database, or assigns it one that is free.
 fn take_database() -> Option<()> {
     let tallies = TALLIES.exclusive();
     let tally = tallies.database(my_database().to_u32())?;
@@ -208,7 +208,7 @@ fn take_database() -> Option<()> {
 }
 
 /// Returns the tally of a task of this process's database, by place: its own, or that of all tasks
-/// without one. `None` when not even that can be had. Inside a transaction only.
+/// without one. `None` when not even that is available. Inside a transaction only.
 pub(crate) fn task_place(task: &str) -> Option<usize> {
     // An empty name would be that of the others.
     if !available() || task.is_empty() {

@@ -1,6 +1,6 @@
 //! Floors: where the live leases of what is limited begin.
 //!
-//! Words: a *floor* says, of one group, concurrency key, manifest or database, that no lease
+//! Words: a *floor* means, of one group, concurrency key, manifest or database, that no lease
 //! towards its limit has a smaller job. Leases that have ended leave dead entries in the index,
 //! before the live ones, for as long as a snapshot is held somewhere: a count that begins at the
 //! floor does not read them.
@@ -179,7 +179,7 @@ impl Floor {
     fn write(self, memory: &Memory, known: Known, job_id: i64) {
         let Some(voids) = known.voids else { return };
         let slot = self.slot();
-        // What it said before is gone before it says another thing.
+        // The old value is gone before the new one is stored.
         memory.check[slot].store(0, Ordering::SeqCst);
         memory.job_id[slot].store(job_id, Ordering::SeqCst);
         memory.check[slot].store(self.check(job_id, voids), Ordering::SeqCst);

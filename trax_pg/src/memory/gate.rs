@@ -1,5 +1,5 @@
-//! Gates: a *gate* says that a group was full when somebody counted under its lock, until something
-//! changes.
+//! Gates: a *gate* records that a group was full when somebody counted under its lock, until
+//! something changes.
 //!
 //! The last openings are remembered in their order, so that a session looks again at what waits
 //! behind those and not at all that waits. An opening counts before it is remembered: who looked at

@@ -78,8 +78,8 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
-    /// The processes that vacuum, by table, or 0: each says so before it connects, and leaves at
-    /// its end, whatever that is; after a crash this memory begins anew.
+    /// The processes that vacuum, by table, or 0: each registers before it connects, and leaves at
+    /// its end, whatever that is; after a crash this memory begins empty.
     vacuums: [i32; VACUUMS],
     /// The process whose statement needs the database without a scheduler, or 0.
     closed_by: i32,
@@ -418,8 +418,8 @@ pub(crate) fn set_launcher(pid: i32) {
 /// Wakes the launcher, if it runs.
 pub(crate) fn wake_launcher() {
     let launcher = BOARD.share().launcher;
-    // SAFETY: BackendPidGetProc gives null or a slot of the process array, which is never freed; a
-    // latch that meanwhile belongs to another process wakes that one once for nothing.
+    // SAFETY: BackendPidGetProc returns null or a slot of the process array, which is never freed;
+    // a latch that meanwhile belongs to another process wakes that one once for nothing.
     unsafe {
         let process = pg_sys::BackendPidGetProc(launcher);
         if !process.is_null() {
@@ -437,7 +437,7 @@ pub(crate) fn is_connected(pid: i32) -> bool {
 /// Returns whether a process is connected to this server.
 #[cfg(not(test))]
 pub(crate) fn is_connected(pid: i32) -> bool {
-    // SAFETY: takes any number; gives null or a process.
+    // SAFETY: takes any number; returns null or a process.
     unsafe { !pg_sys::BackendPidGetProc(pid).is_null() }
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
 }
 
 /// Returns those of this database that have ended. They stay until they are forgotten, so that of
-/// two sessions that look at once neither goes on before what the end changes is known.
+/// two sessions that look at once neither continues before what the end changes is known.
 pub(crate) fn ended() -> Vec<Prepared> {
     let database = my_database().to_u32();
     let known: Vec<Prepared> = write(|places| {

@@ -9,7 +9,7 @@
 //!
 //! Cost of a row, CPU of the backend in one COPY of 200,000 on a busy machine, median of three
 //! (beside COPY into a table with the columns and indexes of the work queue): text 3.1 µs (3.7),
-//! binary 3.3 µs (3.3), each with a concurrency key of its own 4.0 µs (3.5), with a unique key 9.0
+//! binary 3.3 µs (3.3), each with its own concurrency key 4.0 µs (3.5), with a unique key 9.0
 //! µs.
 
 mod wrapper;

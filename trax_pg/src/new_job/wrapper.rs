@@ -91,7 +91,7 @@ unsafe fn begin(
     statement: *mut pg_sys::ModifyTableState,
     target: *mut pg_sys::ResultRelInfo,
 ) -> Result<()> {
-    // SAFETY: the server gives a statement and an open relation; COPY has no plan. The rows are
+    // SAFETY: the server passes a statement and an open relation; COPY has no plan. The rows are
     // dropped with the memory of the statement, also after an error.
     unsafe {
         let plan = (*statement).ps.plan.cast::<pg_sys::ModifyTable>();
@@ -127,7 +127,7 @@ unsafe fn checked_as(
     statement: *mut pg_sys::ModifyTableState,
     target: *mut pg_sys::ResultRelInfo,
 ) -> pg_sys::Oid {
-    // SAFETY: the server gives a statement that begins and its target.
+    // SAFETY: the server passes a statement that begins and its target.
     unsafe {
         let state = (*statement).ps.state;
         #[cfg(feature = "pg15")]

@@ -9,7 +9,7 @@ use crate::setting;
 use pgrx::pg_sys;
 use std::time::Duration;
 
-/// What a worker says of a failed attempt.
+/// What a worker reports of a failed attempt.
 pub(super) struct Failure {
     pub(super) error: String,
     pub(super) detail: Option<pg_sys::Datum>,
@@ -44,7 +44,7 @@ impl Ending {
     }
 
     pub(super) fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
-        // A cancelled job is neither retried nor dead-lettered, whatever its worker says of the
+        // A cancelled job is neither retried nor dead-lettered, whatever its worker reports of the
         // attempt.
         if lease.cancelled {
             return Self {
@@ -102,7 +102,7 @@ impl Ending {
             .max_retries
             .unwrap_or_else(setting::default_max_retries);
         let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
-            // Its worker is gone, which says nothing against the job: it runs again at once.
+            // Its worker is gone, which is no fault of the job: it runs again at once.
             Verdict::Retry if outcome == Outcome::LeaseExpired => (Some(now), None),
             Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
             Verdict::Dead if permanent => (None, Some("failed permanently")),

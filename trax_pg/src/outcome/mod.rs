@@ -6,7 +6,7 @@
 //! attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing;
 //! all that follows from an outcome commits with it.
 //!
-//! Rows are locked in the order that `lock.rs` says.
+//! Rows are locked in the order that `lock.rs` describes.
 //!
 //! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of
 //! `lease_pkey` for each, and the rows and the one index entry of each in the partition of the day.
@@ -389,7 +389,7 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
 }
 
 /// Lets in others that were held back by a limit when jobs no longer run. Before manifests are
-/// locked: a claim is waited for whose transaction may go on to complete a job of one.
+/// locked: this waits for a claim whose transaction may then complete a job of one.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {
@@ -399,7 +399,7 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient:
     limit::free(spi, shared.into_iter(), patient);
 }
 
-/// Completes the end of jobs for good: frees their keys and lets their manifests go on.
+/// Completes the end of jobs for good: frees their keys and lets their manifests continue.
 fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
     let (keys, job_ids): (Vec<String>, Vec<i64>) = ended
         .iter()

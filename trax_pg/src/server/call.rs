@@ -13,7 +13,7 @@ use pgrx::pg_sys;
 pub(crate) const NAME_BYTES: usize = 255;
 /// Longest text of a person's own words, in bytes.
 const TEXT_BYTES: usize = 64 * 1024;
-/// Longest length of time that a call may give.
+/// Longest length of time that a call may pass.
 pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
 const USE_EXPECTED_DESC: u32 = 1;
@@ -78,8 +78,8 @@ impl Call {
 
     /// Returns the argument at `index`, from 0; `None` when it is null.
     pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
-        // SAFETY: the declarations in sql/api give `index` the SQL type that T reads; the tests
-        // call each one.
+        // SAFETY: the declarations in sql/api declare `index` with the SQL type that T reads; the
+        // tests call each one.
         unsafe { pgrx::fcinfo::pg_getarg(self.fcinfo, index) }
     }
 
@@ -210,7 +210,7 @@ impl Call {
         }
     }
 
-    /// Returns whether the call may not end its transaction: it is no CALL of its own.
+    /// Returns whether the call may not end its transaction: it is not a CALL by itself.
     pub(crate) fn is_atomic(&self) -> bool {
         // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is
         // another or null.
@@ -224,7 +224,7 @@ impl Call {
 
     /// Returns the function that is called.
     pub(crate) fn function(&self) -> pg_sys::Oid {
-        // SAFETY: a call of a SQL function says which it is.
+        // SAFETY: a call of a SQL function contains which it is.
         unsafe { (*(*self.fcinfo).flinfo).fn_oid }
     }
 
@@ -266,7 +266,7 @@ impl Call {
         value.into_datum().unwrap_or_else(|| self.null())
     }
 
-    /// Begins a result of many rows; the call then returns what [`Rows::end`] gives.
+    /// Begins a result of many rows; the call then returns what [`Rows::end`] returns.
     pub(crate) fn rows(&self) -> Rows {
         // SAFETY: the function is declared `returns table` or `returns setof`; the server refuses a
         // caller that does not accept a set.

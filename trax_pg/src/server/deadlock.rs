@@ -1,9 +1,9 @@
 //! Deadlocks: the server's log names the statements that met.
 //!
-//! The server says them in a part of its report that is for the log only. An error that passes
-//! through Rust loses this part; here it is said again, when the report of a deadlock without it is
-//! about to be written. The victim still holds its locks then, and the others are still where they
-//! met.
+//! The server reports them in a part of its message that is for the log only. An error that passes
+//! through Rust loses this part; here it is added again, when the report of a deadlock without it
+//! is about to be written. The victim still holds its locks then, and the others are still where
+//! they met.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::{CStr, c_char};
@@ -21,7 +21,7 @@ pub(crate) fn install() {
 
 // Without pgrx's guard: it runs inside an error report, and raises nothing itself.
 unsafe extern "C-unwind" fn add_statements(report: *mut pg_sys::ErrorData) {
-    // SAFETY: the server gives a report that lives over the call; `install` has set the next hook.
+    // SAFETY: the server passes a report that lives over the call; `install` has set the next hook.
     unsafe {
         let code = PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32;
         let is_deadlock = (*report).sqlerrcode == code && (*report).output_to_server;
@@ -50,7 +50,7 @@ unsafe fn with_statements(detail: &CStr) -> *mut c_char {
             continue;
         };
         text.extend_from_slice(format!("\nProcess {pid}: ").as_bytes());
-        // SAFETY: gives a text that ends with a zero, for a process that is gone too.
+        // SAFETY: returns a text that ends with a zero, also for a process that is gone.
         let statement = unsafe { CStr::from_ptr(activity(pid)) };
         text.extend_from_slice(statement.to_bytes());
     }

@@ -18,10 +18,10 @@
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
 //! | 10 | rows of `dead_letter` | unique key, then those without one by age |
 //!
-//! A claim waits for nothing but for who is reading which sections of lanes there are
-//! (`Lock::Sections`, milliseconds), who waits for nobody and gives it back at once. Its locks on
-//! groups, keys and manifests are taken if they are free and kept until it commits; [`AT_MOST`] and
-//! [`GROUPS_AT_MOST`] say how many they can be.
+//! A claim waits only for a session that is reading which sections of lanes there are
+//! (`Lock::Sections`, milliseconds); that session waits for nobody, and releases the lock at once.
+//! The locks of a claim on groups, keys and manifests are taken if they are free and kept until it
+//! commits; [`AT_MOST`] and [`GROUPS_AT_MOST`] limit how many they can be.
 //!
 //! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot
 //! reach these tags.
@@ -111,7 +111,7 @@ impl Lock<'_> {
         self.acquire(mode, Until::TransactionEnds, true)
     }
 
-    /// Takes it alone until the session ends or gives it back, whatever becomes of its
+    /// Takes it alone until the session ends or releases it, whatever becomes of its
     /// transactions; false when another has it.
     pub(crate) fn take_for_session(self) -> bool {
         self.acquire(Mode::Alone, Until::SessionEnds, true)

@@ -135,7 +135,7 @@ pub(crate) fn require(spi: &Spi) -> Result<()> {
     LOOK.set(Look::UnderWay);
     let tables = catalog::own_tables();
     let functions = catalog::functions_called(&tables);
-    // The owner of a domain can give it a constraint.
+    // The owner of a domain can add a constraint to it.
     if !functions.is_empty() || catalog::have_domains(&tables) {
         refuse_foreign(spi)?;
     }
@@ -211,7 +211,7 @@ pub(crate) fn install() {
 /// Checks a statement that may write when it has its locks: nobody can attach anything any more.
 /// Nothing in this frame needs dropping: the error of a statement jumps over it.
 unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags: i32) {
-    // SAFETY: the server gives a statement with its plan; `install` has set the next hook.
+    // SAFETY: the server passes a statement with its plan; `install` has set the next hook.
     unsafe {
         if LOOK.get() != Look::Done
             && spi::runs_statement()

@@ -1,4 +1,4 @@
-//! A procedure that waits: steps in transactions of their own, with the rights of its owner, and
+//! A procedure that waits: steps in separate transactions, with the rights of its owner, and
 //! nothing held between them.
 
 use crate::error::Result;
@@ -26,7 +26,7 @@ impl Procedure {
         self.nested
     }
 
-    /// Does one step, the first of its transaction, with a snapshot of its own, as a function with
+    /// Does one step, the first of its transaction, with its own snapshot, as a function with
     /// `security definer` and a fixed `search_path` would.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
         // Whatever the session prefers: a race over a place is no error of serialization.

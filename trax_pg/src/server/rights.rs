@@ -13,7 +13,7 @@ pub(crate) struct Caller {
     pub(crate) function: pg_sys::Oid,
 }
 
-/// Does the work of a call with the rights of the function's owner, and says who calls.
+/// Does the work of a call with the rights of the function's owner, and passes on who calls.
 ///
 /// `security definer` does the same, but does not say who calls: inside it only the session's role
 /// can be known, which is another when a view, a trigger or a function of somebody else calls us.

@@ -1,4 +1,4 @@
-//! Timing: when a manifest runs, as far as its definition says.
+//! Timing: when a manifest runs, as far as its definition determines it.
 //!
 //! Words: an *occurrence* is a time that the schedule names; *exclusions* take occurrences away
 //! (cron) or put them off (every, run_at); the *variance* delays the run of an occurrence by a
@@ -115,7 +115,7 @@ impl Timing {
         }
     }
 
-    /// Checks and parses everything; 22023 says what is wrong with it.
+    /// Checks and parses everything; 22023 reports what is wrong with it.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let kind = match (&self.cron, &self.every, self.run_at) {
             (Some(text), _, _) => Kind::Cron(parse_cron(text)?),

@@ -7,7 +7,7 @@
 //!   (`grant`).
 //! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and
 //!   grants nothing until fewer are held.
-//! - A call gets nothing that somebody who waits is to have.
+//! - A call gets nothing that is reserved for a waiter.
 //! - A token that has expired, by the server's clock, is lost: it can be neither extended nor given
 //!   back, and its place is free without a cycle. The uuid of each grant is the fence. No number
 //!   beside it: a sequence repeats after a failover. Who writes into this database calls
@@ -91,7 +91,7 @@ sql_function!(trax_acquire_token, pg_finfo_trax_acquire_token, |call| {
     Ok(rows.end())
 });
 
-/// Takes a token if one is left beside those that waiters are to have, and tells these the limit.
+/// Takes a token if one is left beside those reserved for waiters, and stores the limit for these.
 fn acquire(spi: &Spi, request: &Request) -> Option<Granted> {
     let waiting = waiter::living(spi, &request.name);
     if waiting > 0 {

@@ -276,7 +276,7 @@ const NOBODY: usize = usize::MAX;
 static LEAVING: AtomicUsize = AtomicUsize::new(NOBODY);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Makes sure that those behind hear of it when this session ends while it waits.
+/// Makes sure that those behind are woken when this session ends while it waits.
 fn leave_at_exit(class: usize) {
     LEAVING.store(class, Ordering::Relaxed);
     if !REGISTERED.swap(true, Ordering::Relaxed) {

@@ -18,7 +18,7 @@ const FORMS: &str = "Write five fields (minute, hour, day of month, month, day o
     \"30 2 * * MON-FRI\", six with seconds in front, or one of @hourly, @daily, @midnight, \
     @weekly, @monthly, @yearly and @annually.";
 
-/// What a text says, as sets of numbers.
+/// The meaning of a text, as sets of numbers.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) seconds: u64,
@@ -208,7 +208,7 @@ fn wrong_count(text: &str, words: &[Piece<'_>]) -> CronError {
     }
 }
 
-/// Returns the items of a field without rules of its own.
+/// Returns the items of a field without special rules.
 fn plain(unit: &Unit, items: &[Item]) -> Plain {
     let mut plain = Plain::default();
     for item in items {

@@ -1,7 +1,7 @@
 //! The proof of the cron rules: every instant of some years is looked at, and `Cron::next` must
 //! give just those that the rules name.
 //!
-//! Nothing here is shared with what it proves: texts are read by a matcher of its own, a few lines
+//! Nothing here is shared with what it proves: texts are read by a separate matcher, a few lines
 //! written from the rules; instants become wall times by chrono-tz, one after the other; gaps and
 //! repeats are noticed by what the clock shows, not by looking for changes of the offset.
 //!

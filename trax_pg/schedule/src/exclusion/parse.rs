@@ -67,7 +67,7 @@ fn error(path: &str, message: impl Into<String>, hint: &str) -> ExclusionError {
 impl Exclusions {
     /// Reads an object with any of `days_of_week` (0 to 7 or names), `dates` (`2026-12-25`, or
     /// `12-25` for every year), `date_ranges` (`from` and `to`, both included) and `time_windows`
-    /// (`from` included, `to` not, across midnight when `to` is earlier; `days_of_week` says on
+    /// (`from` included, `to` not, across midnight when `to` is earlier; `days_of_week` lists on
     /// which days a window begins).
     ///
     /// Refuses unknown keys, more than 1,000 dates or ranges or 100 windows, and what leaves no

@@ -243,7 +243,7 @@ struct Known {
     order: Option<ClaimOrder>,
 }
 
-/// `BinaryHeap` gives its greatest element first: the smallest order.
+/// `BinaryHeap` returns its greatest element first: the smallest order.
 type Best = std::cmp::Reverse<ClaimOrder>;
 
 impl PartialOrd for Section {

@@ -64,7 +64,7 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     Ok(rows.end())
 });
 
-/// Runs `work` and undoes what it did unless it says true, or fails.
+/// Runs `work` and undoes what it did unless it returns true, or fails.
 fn kept_if<T>(work: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
     let mut outcome = None;
     let ended = spi::isolated(|| {
@@ -193,8 +193,8 @@ fn read_group(value: &Value) -> Result<group::Settings> {
 }
 
 /// Writes the settings of the groups that do not have them, and forgets those that are gone;
-/// returns the manifests that may go on. All locks on groups come first, then the waiting jobs of
-/// manifests that are to go, then leases.
+/// returns the manifests that may continue. All locks on groups come first, then the waiting jobs
+/// of manifests that are to go, then leases.
 fn apply_groups(
     spi: &Spi,
     groups: &[group::Settings],

@@ -1,7 +1,7 @@
 //! Lanes: which of them have rows that a claim may take, and where those rows start.
 //!
 //! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready` in order
-//! of age. A section has an *entry* here while rows may wait in it. The *start* in the entry says
+//! of age. A section has an *entry* here while rows may wait in it. The *start* in the entry means
 //! that no row waits in the section before this job; if it does not hold for certain it is not
 //! *exact*. Claimed rows leave dead tuples in the index, at the beginning of the section, until a
 //! vacuum; a claim that begins at the start does not read them (0.06 µs each, all of them at every
@@ -243,7 +243,7 @@ pub(crate) fn lanes() -> Option<LanesState> {
 /// The sections that were lowered after a change.
 pub(crate) struct Lowered {
     pub(crate) rows: Vec<(Section, i64)>,
-    /// Up to which change that says what there was.
+    /// Up to which change that contains what there was.
     pub(crate) last: u64,
     /// Nothing is missing for who knew everything up to that change.
     pub(crate) whole: bool,
@@ -296,7 +296,7 @@ pub(crate) fn all() -> Option<Lowered> {
 /// which change these are all but what was lost.
 fn in_order(memory: &Memory, database: usize, change: u64) -> (Vec<(Section, i64)>, u64) {
     let shared = &memory.databases[database];
-    // What is lowered while they are read is read again by who goes on from there.
+    // What is lowered while they are read is read again by whoever continues there.
     let last = memory.read(|_| shared.changes.load(Ordering::SeqCst));
     let mut rows = Vec::new();
     let mut from = Some(0);
@@ -347,7 +347,7 @@ pub(crate) struct Finding {
 
 /// Raises starts to what has been found, and frees entries of sections without rows; of sections
 /// that have changed since `state` was read only lowers them. Returns for each finding whether it
-/// holds. `whole` says that the session knew of all rows that there were.
+/// holds. `whole` means that the session knew of all rows that there were.
 pub(crate) fn raise(state: &LanesState, findings: &[Finding], whole: bool) -> Vec<bool> {
     let Some((memory, database)) = own().filter(|_| !findings.is_empty()) else {
         return vec![false; findings.len()];

@@ -253,7 +253,7 @@ impl LaneStarts {
     }
 
     /// Returns the entries of a database among those from one on, in their order in memory, and
-    /// where to go on.
+    /// where to continue.
     pub(super) fn part(
         &self,
         database: usize,

@@ -180,7 +180,7 @@ pub(crate) fn runs_statement() -> bool {
 }
 
 fn trigger_depth() -> i32 {
-    // SAFETY: the function takes nothing and gives a number.
+    // SAFETY: the function takes nothing and returns a number.
     let depth = unsafe { pgrx::direct_function_call(pg_sys::pg_trigger_depth, &[]) };
     depth.expect("a depth is a number")
 }

@@ -147,7 +147,7 @@ pub(crate) trait Query: Sized {
 }
 
 /// Declares a statement: the struct of its arguments, its file in `sql/query`, the types of its
-/// parameters, and the row that it returns where one is read. `with` gives the texts that stand for
+/// parameters, and the row that it returns where one is read. `with` lists the texts that stand for
 /// `{name}` in a file that several statements share.
 macro_rules! statement {
     (

@@ -18,7 +18,7 @@ pub(crate) struct Inserter<'table> {
     table: &'table Table,
     state: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
-    /// A copy, which is not counted: slots need not be given back one by one, they go with the
+    /// A copy, which is not counted: slots need not be released one by one, they go with the
     /// memory context.
     shape: pg_sys::TupleDesc,
     slots: Vec<*mut pg_sys::TupleTableSlot>,

@@ -60,7 +60,7 @@ macro_rules! columns {
 pub(crate) use columns;
 
 /// Freed memory that a session keeps for its next call, in bytes. With the C library's 128 kB each
-/// call of 100 jobs takes its memory from the kernel and gives it back: brk and page faults were 5
+/// call of 100 jobs takes its memory from the kernel and returns it: brk and page faults were 5
 /// % of a drain's time.
 const MEMORY_KEPT: i32 = 4 << 20;
 
@@ -285,7 +285,7 @@ pub(crate) fn next_ids(name: &'static CStr, count: usize) -> Vec<i64> {
     let sequence = Some(pg_sys::Datum::from(relation_oid(name)));
     (0..count)
         .map(|_| {
-            // SAFETY: the function takes the oid of a sequence and never gives null.
+            // SAFETY: the function takes the oid of a sequence and never returns null.
             let id = unsafe { direct_function_call::<i64>(pg_sys::nextval_oid, &[sequence]) };
             id.expect("a sequence gives a number")
         })

@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 /// Changes rows that no other transaction has.
 pub(crate) struct Updater<'table> {
     table: &'table Table,
-    /// A copy, which is not counted: the slot of a new row need not be given back.
+    /// A copy, which is not counted: the slot of a new row need not be released.
     changed: *mut pg_sys::TupleTableSlot,
     locked: *mut pg_sys::TupleTableSlot,
     /// Rows are changed in place; else each by a statement.
