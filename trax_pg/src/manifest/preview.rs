@@ -153,8 +153,8 @@ fn push(rows: &mut Rows, plan: &Plan, run: &Occurrence) {
     rows.push(&[arg(run.at), arg(local), run.note.as_deref().and_then(arg)]);
 }
 
-/// Returns an instant in the manifest's zone, with its distance from UTC: `2026-03-29 03:00:00
-/// +02:00`.
+/// Returns an instant in the manifest's zone, with its distance from UTC:
+/// `2026-03-29 03:00:00 +02:00`.
 fn local_time(plan: &Plan, at: Timestamp) -> String {
     let micros = at.unix_micros();
     let offset = plan.zone.offset_at(micros.div_euclid(1_000_000));
