@@ -39,7 +39,7 @@ thread_local! {
 }
 static LISTEN: Once = Once::new();
 
-/// Something about a relation, or about all, has changed.
+/// Forgets what is known when a relation of it, or any, has changed.
 #[pg_guard]
 unsafe extern "C-unwind" fn relation_changed(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
     KNOWN.with_borrow_mut(|known| {
@@ -49,7 +49,7 @@ unsafe extern "C-unwind" fn relation_changed(_argument: pg_sys::Datum, relation:
     });
 }
 
-/// A schema was made, renamed or dropped.
+/// Forgets the names when a schema was made, renamed or dropped.
 #[pg_guard]
 unsafe extern "C-unwind" fn schema_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
     KNOWN.with_borrow_mut(|known| known.names.clear());
@@ -84,7 +84,7 @@ pub(super) fn relation_oid(name: &'static CStr) -> pg_sys::Oid {
     })
 }
 
-/// Whether rows of the table are written without statements, as far as is known.
+/// Returns whether rows of the table are written without statements, as far as is known.
 pub(super) fn is_direct(table: pg_sys::Oid) -> bool {
     KNOWN.with_borrow(|known| known.direct.contains(&table))
 }

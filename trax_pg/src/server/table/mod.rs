@@ -268,7 +268,7 @@ impl Taken {
     }
 }
 
-/// The first transaction whose deletes a vacuum of `trax.<name>` could not remove now.
+/// Returns the first transaction whose deletes a vacuum of `trax.<name>` could not remove now.
 pub(crate) fn horizon(name: &'static CStr) -> pg_sys::TransactionId {
     let lock = pg_sys::AccessShareLock as i32;
     // SAFETY: a relation of ours, closed before it returns.
@@ -280,7 +280,7 @@ pub(crate) fn horizon(name: &'static CStr) -> pg_sys::TransactionId {
     }
 }
 
-/// The next values of the sequence `trax.<name>`, ascending.
+/// Returns the next values of the sequence `trax.<name>`, ascending.
 pub(crate) fn next_ids(name: &'static CStr, count: usize) -> Vec<i64> {
     let sequence = Some(pg_sys::Datum::from(relation_oid(name)));
     (0..count)
