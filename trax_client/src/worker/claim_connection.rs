@@ -16,7 +16,7 @@ use super::connection::{Backoff, Connection, Notifications, answer_within, open_
 use super::event::{Event, Events};
 use super::fair_share::{ClaimRequest, FairShare};
 use super::health::{Health, Part};
-use super::pace::More;
+use super::polling::More;
 use super::report::{Answer, OutcomeReports, UnreportedOutcome};
 use super::shutdown::Shutdown;
 use crate::address::Address;

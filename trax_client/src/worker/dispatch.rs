@@ -24,7 +24,8 @@ use super::handler::attempt;
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
 use super::outcome::{JobError, Verdict, verdict_on};
-use super::pace::{More, Pace};
+use super::polling::{More, Polling};
+use super::prefetch::Prefetch;
 use super::report::{Answer, UnreportedOutcome};
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Stopped, Summary};
@@ -80,7 +81,8 @@ pub(crate) struct Dispatch<S> {
     /// An attempt ended after the current claim was sent: it may have queued jobs that the claim
     /// could not see.
     ended_since_claim: bool,
-    pace: Pace,
+    polling: Polling,
+    prefetch: Prefetch,
     summary: Summary,
 }
 
@@ -91,7 +93,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         connection: ClaimConnection,
     ) -> Self {
         let now = Instant::now();
-        let pace = Pace::new(setup.concurrency, setup.prefetch, setup.poll_interval, now);
+        let polling = Polling::new(setup.poll_interval, now);
+        let prefetch = Prefetch::new(setup.concurrency, setup.prefetch);
         Dispatch {
             held,
             events: connection.events.clone(),
@@ -111,7 +114,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             notifications: Notifications::none(),
             must_reconnect: false,
             ended_since_claim: false,
-            pace,
+            polling,
+            prefetch,
             summary: Summary::default(),
             setup,
         }
@@ -197,12 +201,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.exchange.begin(std::mem::take(&mut self.retries), 0);
             return;
         }
-        let due = now >= self.pace.next_claim() || !self.outbox.is_empty();
+        let due = now >= self.polling.next_claim() || !self.outbox.is_empty();
         let due = due && now >= self.no_claim_until;
         let full = self.retries.len() >= UNREPORTED_AT_MOST.max(2 * self.setup.concurrency);
         let claims = due && !full && self.shutdown.phase() == Phase::Running;
         let want = if claims {
-            self.pace.room(self.running.len(), self.waiting.len())
+            self.prefetch.room(self.running.len(), self.waiting.len())
         } else {
             0
         };
@@ -211,7 +215,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         self.must_reconnect = false;
         if want > 0 {
-            self.pace.claim_sent(!self.outbox.is_empty());
+            self.polling.claim_sent(!self.outbox.is_empty());
         }
         self.ended_since_claim = false;
         self.exchange.begin(std::mem::take(&mut self.outbox), want);
@@ -220,12 +224,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn take_notification(&mut self, notification: Notification) {
         let now = Instant::now();
         match notification {
-            Notification::Work => self.pace.notified(now),
+            Notification::Work => self.polling.notified(now),
             // The next exchange opens another connection, which listens from then on.
             Notification::Gone => {
                 self.health.troubled(Part::Claim, "the connection is lost");
                 self.must_reconnect = true;
-                self.pace.wake(now);
+                self.polling.wake(now);
             }
         }
     }
@@ -234,13 +238,13 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let now = Instant::now();
         if let Some(notifications) = reply.notifications {
             self.notifications = notifications;
-            self.pace.connected();
+            self.polling.connected();
         }
         self.outbox.splice(0..0, reply.unreported);
         if let Some(pause) = reply.pause_for {
             self.paused_until = now + pause;
             self.must_reconnect = true;
-            self.pace.wake(self.paused_until);
+            self.polling.wake(self.paused_until);
         }
         if !reply.retries.is_empty() {
             // In the pause the connection is free for others. What is added does not delay what
@@ -258,14 +262,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         if let Some(pause) = reply.no_claim_for {
             self.no_claim_until = now + pause;
-            self.pace.wake(self.no_claim_until);
+            self.polling.wake(self.no_claim_until);
         }
         for (job_id, token, answer) in reply.answers {
             self.held.remove(job_id, token);
             self.summary.count(answer);
         }
         if let Some(sent) = reply.sent {
-            self.pace.claimed(reply.more, reply.claimed.len(), now);
+            self.polling.claimed(reply.more, reply.claimed.len(), now);
             let empty = reply.claimed.is_empty() && reply.more == More::No;
             if empty && self.setup.until_empty && self.is_quiet() {
                 self.summary.stopped = Stopped::Empty;
@@ -320,7 +324,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             }
         };
         if let Some(Started { attempt, at }) = self.started.remove(&id) {
-            self.pace.handler_ended(at.elapsed());
+            self.prefetch.handler_ended(at.elapsed());
             self.end_attempt(&attempt, verdict);
         }
     }
@@ -378,7 +382,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
         {
             if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-                self.pace.prefetch_in_vain();
+                self.prefetch.in_vain();
                 self.end_attempt(&claimed, Verdict::Release(None));
             }
         }
@@ -411,9 +415,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if let Some(deadlines) = &self.deadlines {
             moments.extend(deadlines.next(now));
         } else if self.exchange.is_idle()
-            && self.pace.room(self.running.len(), self.waiting.len()) > 0
+            && self.prefetch.room(self.running.len(), self.waiting.len()) > 0
         {
-            let claim = self.pace.next_claim().max(self.no_claim_until);
+            let claim = self.polling.next_claim().max(self.no_claim_until);
             moments.push(claim.max(self.paused_until));
         }
         if self.exchange.is_idle() {

@@ -6,7 +6,7 @@
 //! more jobs than requested, one claim is for all of them, as without fair share, so that an idle
 //! worker sends no more claims than others.
 
-use super::pace::More;
+use super::polling::More;
 
 /// The most turns in a row that a task without jobs sits out.
 const LONGEST_PAUSE: u32 = 15;

@@ -1,9 +1,7 @@
-//! How eagerly to claim: how many jobs to hold, and when to poll an empty queue again.
+//! When to claim: with outcomes, at a notification, or when an empty queue is polled again.
 
 use std::time::{Duration, Instant};
 
-/// As many jobs are fetched ahead as handlers finish in this time, a few round trips.
-const PREFETCH_TIME: Duration = Duration::from_millis(20);
 /// After this long without a job polling slows down.
 const LONG_IDLE: Duration = Duration::from_secs(5);
 /// The most poll intervals between two polls when notifications are not relied on.
@@ -41,14 +39,8 @@ impl More {
     }
 }
 
-pub(crate) struct Pace {
-    concurrency: usize,
-    max_prefetch: usize,
+pub(crate) struct Polling {
     poll_interval: Duration,
-    /// The moving average of what a handler takes; none before the first one ended.
-    average: Option<Duration>,
-    /// Jobs were fetched ahead in vain, and no handler has ended since.
-    stalled: bool,
     idle_since: Instant,
     intervals: u32,
     /// When to claim without a notification.
@@ -77,19 +69,10 @@ enum Cause {
     Poll,
 }
 
-impl Pace {
-    pub(crate) fn new(
-        concurrency: usize,
-        max_prefetch: usize,
-        poll_interval: Duration,
-        now: Instant,
-    ) -> Self {
-        Pace {
-            concurrency,
-            max_prefetch,
+impl Polling {
+    pub(crate) fn new(poll_interval: Duration, now: Instant) -> Self {
+        Polling {
             poll_interval,
-            average: None,
-            stalled: false,
             idle_since: now,
             intervals: 1,
             poll_at: now,
@@ -145,42 +128,6 @@ impl Pace {
         };
     }
 
-    /// Notes that a job that was fetched ahead goes back unstarted: do not fetch ahead again at
-    /// once.
-    pub(crate) fn prefetch_in_vain(&mut self) {
-        self.stalled = true;
-    }
-
-    pub(crate) fn handler_ended(&mut self, took: Duration) {
-        self.stalled = false;
-        self.average = Some(match self.average {
-            Some(average) => average.mul_f64(0.9) + took.mul_f64(0.1),
-            None => took,
-        });
-    }
-
-    /// Returns how many jobs may wait here besides those that run. Long jobs are not fetched ahead:
-    /// another worker could start them.
-    pub(crate) fn prefetch(&self) -> usize {
-        match self.average {
-            _ if self.stalled => 0,
-            None => 0,
-            Some(average) => {
-                let finish = PREFETCH_TIME.as_secs_f64() / average.as_secs_f64().max(1e-6);
-                ((finish * self.concurrency as f64) as usize).min(self.max_prefetch)
-            }
-        }
-    }
-
-    /// Returns how many jobs to claim, with this many running and waiting here.
-    pub(crate) fn room(&self, running: usize, waiting: usize) -> usize {
-        let prefetch = self.prefetch();
-        if waiting > prefetch / 2 {
-            return 0;
-        }
-        (self.concurrency + prefetch).saturating_sub(running + waiting)
-    }
-
     /// Records a claim that returned `got` jobs, and whether more may wait.
     pub(crate) fn claimed(&mut self, more: More, got: usize, now: Instant) {
         self.more = more != More::No;
@@ -225,148 +172,120 @@ mod tests {
     const POLL: Duration = Duration::from_millis(200);
 
     #[test]
-    fn never_more_in_hand_than_concurrency_and_prefetch() {
-        let mut pace = Pace::new(4, 100, POLL, Instant::now());
-        assert_eq!(pace.room(0, 0), 4);
-        assert_eq!(pace.room(4, 0), 0);
-        pace.handler_ended(Duration::from_micros(10));
-        assert_eq!(pace.prefetch(), 100);
-        assert_eq!(pace.room(4, 50), 50);
-        assert_eq!(pace.room(4, 51), 0);
-    }
-
-    #[test]
-    fn long_jobs_are_not_fetched_ahead() {
-        let mut pace = Pace::new(4, 100, POLL, Instant::now());
-        pace.handler_ended(Duration::from_secs(1));
-        assert_eq!(pace.prefetch(), 0);
-    }
-
-    #[test]
-    fn nothing_is_fetched_ahead_of_handlers_that_stand_still() {
-        let mut pace = Pace::new(4, 100, POLL, Instant::now());
-        pace.handler_ended(Duration::from_micros(10));
-        pace.prefetch_in_vain();
-        assert_eq!((pace.room(4, 0), pace.room(3, 0)), (0, 1));
-        pace.handler_ended(Duration::from_micros(10));
-        assert_eq!(pace.room(4, 0), 100);
-    }
-
-    #[test]
     fn an_idle_worker_polls_slower_and_a_job_wakes_it() {
         let start = Instant::now();
-        let mut pace = Pace::new(1, 0, POLL, start);
-        pace.claimed(More::No, 0, start);
-        assert!(pace.next_claim() <= start + POLL.mul_f64(1.1));
+        let mut polling = Polling::new(POLL, start);
+        polling.claimed(More::No, 0, start);
+        assert!(polling.next_claim() <= start + POLL.mul_f64(1.1));
         let mut later = start + LONG_IDLE;
         for _ in 0..10 {
             later += Duration::from_millis(1);
-            poll(&mut pace, 0, later);
+            poll(&mut polling, 0, later);
         }
-        assert!(pace.next_claim() >= later + POLL.mul_f64(4.5));
-        poll(&mut pace, 1, later);
-        assert_eq!(pace.next_claim(), later);
+        assert!(polling.next_claim() >= later + POLL.mul_f64(4.5));
+        poll(&mut polling, 1, later);
+        assert_eq!(polling.next_claim(), later);
     }
 
     #[test]
     fn a_claim_that_returned_fewer_jobs_is_followed_by_one_with_their_outcomes_or_soon() {
         let now = Instant::now();
-        let mut pace = Pace::new(4, 0, POLL, now);
-        pace.claim_sent(false);
-        pace.claimed(More::after(4, 4), 4, now);
-        assert_eq!(pace.next_claim(), now);
-        pace.claim_sent(false);
-        pace.claimed(More::after(4, 1), 1, now);
-        assert_eq!(pace.next_claim(), now + PARTIAL_DELAY);
-        pace.claim_sent(false);
-        assert_eq!(pace.cause, Cause::Continuing, "no poll");
+        let mut polling = Polling::new(POLL, now);
+        polling.claim_sent(false);
+        polling.claimed(More::after(4, 4), 4, now);
+        assert_eq!(polling.next_claim(), now);
+        polling.claim_sent(false);
+        polling.claimed(More::after(4, 1), 1, now);
+        assert_eq!(polling.next_claim(), now + PARTIAL_DELAY);
+        polling.claim_sent(false);
+        assert_eq!(polling.cause, Cause::Continuing, "no poll");
     }
 
     /// Sends a claim of up to 1 job, because the poll interval was over.
-    fn poll(pace: &mut Pace, got: usize, now: Instant) {
-        pace.more = false;
-        pace.claim_sent(false);
-        assert_eq!(pace.cause, Cause::Poll);
-        pace.claimed(More::after(1, got), got, now);
+    fn poll(polling: &mut Polling, got: usize, now: Instant) {
+        polling.more = false;
+        polling.claim_sent(false);
+        assert_eq!(polling.cause, Cause::Poll);
+        polling.claimed(More::after(1, got), got, now);
     }
 
     /// Handles a notification, and a claim for it that returns nothing.
-    fn hear(pace: &mut Pace, now: Instant) {
-        pace.notified(now);
-        pace.claim_sent(false);
-        pace.claimed(More::No, 0, now);
+    fn hear(polling: &mut Polling, now: Instant) {
+        polling.notified(now);
+        polling.claim_sent(false);
+        polling.claimed(More::No, 0, now);
     }
 
     /// Polls an empty queue until the interval grows no more, and returns it.
-    fn settled_interval(pace: &mut Pace, now: Instant) -> Duration {
+    fn settled_interval(polling: &mut Polling, now: Instant) -> Duration {
         let later = now + LONG_IDLE + POLL;
         for _ in 0..10 {
-            poll(pace, 0, later);
+            poll(polling, 0, later);
         }
-        pace.next_claim().duration_since(later)
+        polling.next_claim().duration_since(later)
     }
 
     #[test]
     fn with_notifications_an_idle_worker_polls_every_five_seconds() {
         let now = Instant::now();
-        let mut pace = Pace::new(1, 0, POLL, now);
-        assert!(settled_interval(&mut pace, now) < POLL * 6);
-        pace.notified(now);
-        pace.claim_sent(false);
-        pace.claimed(More::No, 1, now);
-        let first = pace.next_claim().duration_since(now);
+        let mut polling = Polling::new(POLL, now);
+        assert!(settled_interval(&mut polling, now) < POLL * 6);
+        polling.notified(now);
+        polling.claim_sent(false);
+        polling.claimed(More::No, 1, now);
+        let first = polling.next_claim().duration_since(now);
         assert!(first > POLL * 4 && first < POLL * 6, "{first:?}");
-        assert!(settled_interval(&mut pace, now) > POLL * 22);
-        pace.connected();
-        assert!(settled_interval(&mut pace, now) < POLL * 6);
+        assert!(settled_interval(&mut polling, now) > POLL * 22);
+        polling.connected();
+        assert!(settled_interval(&mut polling, now) < POLL * 6);
     }
 
     #[test]
     fn work_that_only_a_poll_found_ends_the_reliance_on_notifications() {
         let now = Instant::now();
-        let mut pace = Pace::new(1, 0, POLL, now);
-        hear(&mut pace, now);
-        assert!(settled_interval(&mut pace, now) > POLL * 22);
-        poll(&mut pace, 1, now);
-        assert!(settled_interval(&mut pace, now) < POLL * 6);
-        hear(&mut pace, now);
+        let mut polling = Polling::new(POLL, now);
+        hear(&mut polling, now);
+        assert!(settled_interval(&mut polling, now) > POLL * 22);
+        poll(&mut polling, 1, now);
+        assert!(settled_interval(&mut polling, now) < POLL * 6);
+        hear(&mut polling, now);
         assert!(
-            !pace.relies_on_notifications(),
+            !polling.relies_on_notifications(),
             "one is not enough any more"
         );
-        hear(&mut pace, now);
-        assert!(pace.relies_on_notifications());
+        hear(&mut polling, now);
+        assert!(polling.relies_on_notifications());
     }
 
     #[test]
     fn a_notification_during_a_claim_asks_for_another_one() {
         let now = Instant::now();
-        let mut pace = Pace::new(1, 0, POLL, now);
-        pace.claim_sent(false);
-        pace.notified(now);
-        pace.claimed(More::No, 0, now);
-        assert_eq!(pace.next_claim(), now);
-        pace.claim_sent(false);
-        pace.claimed(More::No, 0, now);
-        assert!(pace.next_claim() > now);
+        let mut polling = Polling::new(POLL, now);
+        polling.claim_sent(false);
+        polling.notified(now);
+        polling.claimed(More::No, 0, now);
+        assert_eq!(polling.next_claim(), now);
+        polling.claim_sent(false);
+        polling.claimed(More::No, 0, now);
+        assert!(polling.next_claim() > now);
     }
 
     #[test]
     fn notifications_in_vain_are_answered_a_little_later() {
         let now = Instant::now();
-        let mut pace = Pace::new(1, 0, POLL, now);
+        let mut polling = Polling::new(POLL, now);
         let mut later = 0;
         for _ in 0..100 {
-            pace.notified(now);
-            assert!(pace.next_claim() <= now + Duration::from_millis(64));
-            later += u32::from(pace.next_claim() > now);
-            pace.claim_sent(false);
-            pace.claimed(More::No, 0, now);
+            polling.notified(now);
+            assert!(polling.next_claim() <= now + Duration::from_millis(64));
+            later += u32::from(polling.next_claim() > now);
+            polling.claim_sent(false);
+            polling.claimed(More::No, 0, now);
         }
         assert!(later > 90, "{later}");
-        pace.claim_sent(false);
-        pace.claimed(More::No, 1, now);
-        pace.notified(now);
-        assert_eq!(pace.next_claim(), now);
+        polling.claim_sent(false);
+        polling.claimed(More::No, 1, now);
+        polling.notified(now);
+        assert_eq!(polling.next_claim(), now);
     }
 }
