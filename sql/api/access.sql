@@ -172,7 +172,7 @@ begin
     end if;
     -- Under its lock nobody can attach anything to the table any more.
     lock table trax.access_scope in row exclusive mode;
-    perform trax.require_own_code();
+    perform trax.refuse_foreign_code();
     perform trax.withdraw_rights(role);
     -- Its own, and those of roles that were renamed or dropped.
     delete from trax.access_scope s

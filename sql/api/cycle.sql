@@ -85,7 +85,7 @@ begin
         where t.enabled <> 'A'
         order by t.relation::oid, t.name
     loop
-        perform trax.require_own_code();
+        perform trax.refuse_foreign_code();
         execute format('alter table %s enable always trigger %I', disabled.relation, disabled.name);
     end loop;
 end;

@@ -95,10 +95,10 @@ as 'MODULE_PATHNAME', 'trax_code_of_others';
 comment on function trax.code_of_others() is
     'Internal. Returns the functions that are not ours and run, with the rights of our owner, when our tables are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies and domains, and without a table those of event triggers; trusted when a superuser or the table''s owner has them. A domain itself has no function.';
 
-create function trax.require_own_code()
+create function trax.refuse_foreign_code()
 returns void
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'trax_require_own_code';
-comment on function trax.require_own_code() is
+as 'MODULE_PATHNAME', 'trax_refuse_foreign_code';
+comment on function trax.refuse_foreign_code() is
     'Internal. Raises an error when a function of a role that is neither a superuser nor the owner would run with the rights of the owner, when tables are written, made or dropped, or rights granted.';

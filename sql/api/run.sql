@@ -121,7 +121,7 @@ declare
     partition_name text;
     made int := 0;
 begin
-    perform trax.require_own_code();
+    perform trax.refuse_foreign_code();
     for day in select first_day + n * interval '1 day' from generate_series(0, days_ahead) n
     loop
         -- Somebody's own partition may cover the day, or a part of it. To read the bounds of one
@@ -181,7 +181,7 @@ declare
     partition_name text;
     dropped int := 0;
 begin
-    perform trax.require_own_code();
+    perform trax.refuse_foreign_code();
     -- By what they hold and not by their name: somebody may have made one. To read the bounds of
     -- one that another session drops at this moment is to wait for it.
     begin

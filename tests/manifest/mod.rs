@@ -1,8 +1,8 @@
 //! Manifests: what `trax.schedule` stores, when the first run is, and what a person does with them.
 
 mod apply;
+mod clock_correction;
 mod explain;
-mod far_ahead;
 mod preview;
 mod race;
 mod timing;

@@ -7,9 +7,9 @@
 //! once.
 
 use crate::error::{Error, Result};
-use crate::manifest::{far_ahead, zone_update};
+use crate::manifest::{clock_correction, zone_update};
 use crate::server::clock::{Timestamp, micros};
-use crate::server::own_code;
+use crate::server::foreign_code;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::{
@@ -85,7 +85,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let looked = same_day && last <= now && now < last.plus(INTERVAL_MICROS);
     if !looked {
         LAST_LOOK.store(now.0, Ordering::Relaxed);
-        let went_back = last.is_finite() && last > now.plus(far_ahead::TOLERANCE_MICROS);
+        let went_back = last.is_finite() && last > now.plus(clock_correction::TOLERANCE_MICROS);
         sweep(spi, now, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
@@ -104,7 +104,7 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
         zone_update::catch_up(spi, now)
     });
     step("next runs that lie too far ahead", &|| {
-        far_ahead::sweep(spi, now, went_back);
+        clock_correction::sweep(spi, now, went_back);
     });
     step("manifests", &|| {
         manifest_state::sweep(spi, now);
@@ -140,7 +140,7 @@ fn isolated<T>(
 ) -> Option<T> {
     let done = spi::isolated(work);
     // Somebody has just attached code of others: the next cycle refuses and says so, once.
-    if done.is_err() && own_code::require(spi).is_err() {
+    if done.is_err() && foreign_code::refuse(spi).is_err() {
         return None;
     }
     // The record itself may fail, for want of room or of a lock: that is no reason to stop either.

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::server::backend::my_database;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
-use crate::server::own_code;
+use crate::server::foreign_code;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::{setting, wake};
@@ -108,7 +108,7 @@ pub(crate) enum State {
 /// Returns the state for the scheduler, which logs once why it does nothing.
 pub(crate) fn state(spi: &Spi) -> State {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let refused = own_code::require(spi).and_then(|()| require_adopted(spi));
+    let refused = foreign_code::refuse(spi).and_then(|()| require_adopted(spi));
     if let Err(refused) = refused {
         if !SAID.swap(true, Ordering::Relaxed) {
             refused.warn();

@@ -65,7 +65,7 @@ mod error;
 pub extern "C-unwind" fn _PG_init() {
     setting::define();
     server::deadlock::install();
-    server::own_code::install();
+    server::foreign_code::install();
     server::transaction::listener(end_of_transaction::ended);
     if memory::can_be_requested() {
         memory::request();

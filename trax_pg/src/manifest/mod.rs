@@ -8,8 +8,8 @@
 
 mod apply;
 mod change;
+pub(crate) mod clock_correction;
 mod definition;
-pub(crate) mod far_ahead;
 mod preview;
 pub(crate) mod zone_update;
 

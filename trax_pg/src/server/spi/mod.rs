@@ -11,7 +11,7 @@ mod statement;
 mod value;
 
 use crate::error::{Error, Result};
-use crate::server::own_code;
+use crate::server::foreign_code;
 pub(crate) use isolated::isolated;
 use pgrx::{PgSqlErrorCode, pg_sys};
 pub(crate) use row::{Column, Expected, Row, Rows, Values, attribute, row};
@@ -30,7 +30,7 @@ pub(crate) struct Spi(PhantomData<*const ()>);
 /// others would run with the owner's rights.
 pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     connected_anyhow(|spi| {
-        own_code::require(spi)?;
+        foreign_code::refuse(spi)?;
         work(spi)
     })
 }

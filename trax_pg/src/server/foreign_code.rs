@@ -1,4 +1,5 @@
-//! Own code: that nobody else's code runs with the rights of our owner, a superuser.
+//! Foreign code: refuses to run while code of somebody else would run with the rights of our owner,
+//! a superuser.
 //!
 //! What is attached to a table (a trigger, a constraint, a default, an index, a rule, a policy)
 //! runs as whoever writes to the table, and that is our owner. Of functions that belong to a
@@ -9,8 +10,8 @@
 //! there, is changed. It looks before it does anything, and before each statement of ours that has
 //! waited for the lock of a table which has changed meanwhile.
 //!
-//! Event triggers run when a table is made or dropped, and when rights are granted: only what does
-//! that asks whose they are ([`require_for_ddl`]).
+//! Event triggers run when a table is made or dropped, and when rights are granted: only functions
+//! that do this check their owners ([`refuse_for_ddl`]).
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
@@ -37,10 +38,10 @@ statement!(ForeignCode, "server/foreign_code.sql" -> Code);
 statement!(EventTriggers, "server/event_triggers.sql" -> Code);
 
 sql_function!(
-    trax_require_own_code,
-    pg_finfo_trax_require_own_code,
+    trax_refuse_foreign_code,
+    pg_finfo_trax_refuse_foreign_code,
     |call| {
-        spi::connected(require_for_ddl)?;
+        spi::connected(refuse_for_ddl)?;
         Ok(call.null())
     }
 );
@@ -126,7 +127,7 @@ fn listen() {
 }
 
 /// Refuses when code of others would run with our owner's rights.
-pub(crate) fn require(spi: &Spi) -> Result<()> {
+pub(crate) fn refuse(spi: &Spi) -> Result<()> {
     if LOOK.get() == Look::Done {
         return Ok(());
     }
@@ -178,7 +179,7 @@ fn foreign(message: String, detail: String) -> Error {
 
 /// Refuses to make or drop tables, or to grant rights, when that would run an event trigger's
 /// function which belongs to no superuser.
-fn require_for_ddl(spi: &Spi) -> Result<()> {
+fn refuse_for_ddl(spi: &Spi) -> Result<()> {
     let first = spi.query_latest(EventTriggers).first();
     let Some(code) = first.filter(|code| !code.is_trusted) else {
         return Ok(());
@@ -227,7 +228,7 @@ unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags:
 /// Does our part before the statement. An error of ours is an error of the statement.
 #[pg_guard]
 unsafe extern "C-unwind" fn look_under_lock() {
-    if let Err(error) = spi::connected_anyhow(require) {
+    if let Err(error) = spi::connected_anyhow(refuse) {
         error.raise()
     }
 }
