@@ -169,7 +169,7 @@ select
     case
         when c.relation is null then format('%s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: history gets no new partitions, and no role other rights.',
             o.object, c.function, quote_ident(c.owner))
-        when c.function is null then format('%s is the type of a column of %s and belongs to the role %s, which could let its constraints do what it likes with the rights of the owner of trax: jobs are refused.',
+        when c.function is null then format('%s is the type of a column of %s and belongs to the role %s, whose constraints could run any code with the rights of the owner of trax: jobs are refused.',
             o.object, c.relation, quote_ident(c.owner))
         else format('%s on %s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: jobs are refused.',
             o.object, c.relation, c.function, quote_ident(c.owner))
@@ -182,7 +182,7 @@ where not c.is_trusted
 union all
 select
     'trigger_right', 'critical',
-    format('%s may create triggers on %s, and so run what it likes with the rights of the owner of trax.',
+    format('%s may create triggers on %s, and so run any code with the rights of the owner of trax.',
         case g.grantee when 0 then 'PUBLIC' else 'Role ' || quote_ident(pg_get_userbyid(g.grantee)) end, g.object),
     format('revoke trigger on %s from %s', g.object, case g.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end)
 from trax.granted_rights() g

@@ -78,7 +78,7 @@ begin
     select 'evaluation_failed', s.evaluation_error, s.evaluation_failed_since,
         case
             when s.evaluation_failures > 0 then 'Correct the definition with trax.schedule().'
-            else 'Mend what the server lacks; the next cycles try again.'
+            else 'Fix what the server lacks; the next cycles try again.'
         end
     where s.evaluation_error is not null;
     return query

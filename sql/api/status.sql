@@ -181,7 +181,7 @@ select
     true,
     case
         when count(*) > 0 then
-            'It was added to these tables and is honoured; every job costs more as long as it is there.'
+            'This was added to these tables and is respected; every job costs more as long as it exists.'
     end
 from trax.direct_write_obstacles() d
 union all
@@ -259,7 +259,7 @@ select
     count(*) = 0,
     case
         when count(*) > 0 then
-            'Mend what the error names; the step is tried again every minute: select * from trax.failed_step'
+            'Fix what the error names; the step is tried again every minute: select * from trax.failed_step'
     end
 from trax.failed_step f
 $$;

@@ -258,7 +258,7 @@ async fn trouble_of_the_server_delays_a_manifest_and_never_switches_it_off() {
         "select action from trax.explain_manifest('bad') where reason = 'evaluation_failed'";
     assert_eq!(
         s.get(action).await,
-        "Mend what the server lacks; the next cycles try again."
+        "Fix what the server lacks; the next cycles try again."
     );
     s.get("drop trigger test_refuses on trax.work_queue; update trax.manifest_state set next_run_at = now() where next_run_at is not null")
         .await;
