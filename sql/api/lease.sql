@@ -65,12 +65,12 @@ begin
         new.timeout_at := new.timeout_at - (old.started_at - new.started_at);
     end if;
     if new.lease_expires_at < old.lease_expires_at then
-        -- What was said beside it before says nothing any more.
+        -- Extensions that were recorded beside the row no longer count.
         delete from trax.lease_extension e
         where e.job_id = new.job_id;
     end if;
     if new.lease_expires_at <= clock_timestamp() and new.lease_expires_at < old.lease_expires_at then
-        -- It has no length left that a grace could give it again.
+        -- No length is left that a grace period could grant again.
         new.extended_at := new.lease_expires_at;
     end if;
     new.reap_at := least(new.reap_at, new.lease_expires_at, new.timeout_at);

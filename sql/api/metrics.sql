@@ -151,7 +151,7 @@ with clock as materialized (
     ) o (at)
     where o.at < c.now
 ), place as materialized (
-    -- Names are anybody's: a hundred groups have series of their own, those with the most jobs
+    -- Names are anybody's: a hundred groups have their own series, those with the most jobs
     -- first; the others share.
     select p.group_name, case when p.place <= 100 then p.group_name else '(others)' end as label
     from (

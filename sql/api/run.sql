@@ -51,7 +51,7 @@ begin
     from pg_class c
     join pg_tablespace t on t.oid = c.reltablespace
     where c.oid = 'trax.run'::regclass;
-    -- Attaching needs less than creating in place: writers of trax.run go on meanwhile.
+    -- Attaching needs less than creating in place: writers of trax.run continue meanwhile.
     execute format(
         'create table trax.%I (like trax.run_default including all)%s', partition_name, coalesce(in_tablespace, '')
     );
@@ -232,7 +232,7 @@ $$;
 comment on function trax.drop_run_partitions(timestamptz) is
     'Internal. Drops the partitions of trax.run that end at or before a time, and rows of that age that found no partition; returns how many partitions.';
 
--- A restore brings its partitions with it (see trax.instance for how it is told apart).
+-- A restore brings its partitions with it (see trax.instance for how it is recognized).
 select trax.make_run_partitions(clock_timestamp(), 3)
 where not trax.is_loading_dump();
 

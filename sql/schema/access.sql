@@ -1,7 +1,7 @@
 -- access: the tasks and groups that roles are limited to. What else a role may do is in the rights
 -- on our objects.
 --
--- A row says something only of a role that may execute trax.limited_access(); grant_access writes
+-- A row has a meaning only for a role that may execute trax.limited_access(); grant_access writes
 -- both.
 
 create table trax.access_scope (

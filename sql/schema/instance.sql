@@ -2,10 +2,10 @@
 --
 -- Installing writes the row of this server and database, and the mark of adoption beside it. A copy
 -- (a restored dump, a clone made from a template) brings the row of the place it came from and no
--- mark, or another place's; trax then refuses to run anything until somebody says trax.adopt(). A
--- restore is told apart by what every dump sets first (trax.is_loading_dump): it gets neither of
--- its own, so that nothing runs while its tables are still being filled, and what it writes into an
--- adopted database takes the mark away. The row that a dump brings collides with none: two rows are
+-- mark, or another place's; trax then refuses to run anything until somebody calls trax.adopt(). A
+-- restore is recognized by what every dump sets first (trax.is_loading_dump): it gets neither row
+-- nor mark, so that nothing runs while its tables are still being filled, and what it writes into
+-- an adopted database removes the mark. The row that a dump brings collides with none: two rows are
 -- a copy too. And our triggers are always enabled: one that was disabled, as pg_restore
 -- --disable-triggers does to load unseen, is enabled less than that when it is enabled again.
 

@@ -1,4 +1,4 @@
--- progress: what attempts that are being executed last said of how far they are.
+-- progress: what attempts that are being executed last reported of how far they are.
 --
 -- Beside the lease and not in it: a report neither waits for a heartbeat nor makes one wait, and
 -- leaves no dead version of a row that claims and outcomes read. A job that reports nothing has no

@@ -288,7 +288,7 @@ impl Address {
         Address { config, tls }
     }
 
-    /// Opens a new connection, driven by a task of its own until the client is dropped.
+    /// Opens a new connection, driven by a separate task until the client is dropped.
     ///
     /// Each host may take `connect_timeout` including the handshake, or 10 s. A host that does not
     /// answer delays the next by at most a quarter of a second: then both are tried.

@@ -43,7 +43,7 @@ pub(crate) async fn open(address: &Address) -> Result<Opened> {
     race(tries.collect(), stagger(limit)).await
 }
 
-/// Drives a connection in a task of its own until its client is dropped.
+/// Drives a connection in a separate task until its client is dropped.
 pub(crate) fn drive<E>(connection: impl Future<Output = Result<(), E>> + Send + 'static)
 where
     E: Send + 'static,

@@ -1,4 +1,4 @@
-//! Jobs by COPY: any number in one statement, each with options of its own, and memory for one.
+//! Jobs by COPY: any number in one statement, each with its own options, and memory for one.
 
 use std::error::Error as StdError;
 use std::pin::{Pin, pin};
@@ -40,7 +40,7 @@ pub struct CopyIn<'a> {
     writer: Pin<Box<BinaryCopyInWriter>>,
     rollback: Rollback<'a>,
     enqueueing: Enqueueing,
-    /// The trace of jobs that have none of their own.
+    /// The trace of jobs that have none.
     trace: Option<Value>,
     input: Vec<u8>,
 }

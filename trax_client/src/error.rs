@@ -66,7 +66,7 @@ pub enum Error {
     /// The server cannot be reached, or the connection broke; whether the call succeeded is
     /// unknown.
     Connection(Box<dyn std::error::Error + Send + Sync>),
-    /// The address of the database is invalid; the text says why.
+    /// The address of the database is invalid; the text has the reason.
     Address(String),
     /// The server offers no TLS, its certificate is not trusted, or a certificate of the client
     /// cannot be read.

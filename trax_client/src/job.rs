@@ -263,7 +263,7 @@ impl Claimed {
     }
 }
 
-/// What a heartbeat says about one lease.
+/// What a heartbeat returns about one lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Beat {
     /// The job.

@@ -1,5 +1,5 @@
-//! What libpq's variables may ask of a connection and this library cannot see to. To go on without
-//! it would be less than was asked for.
+//! What libpq's variables may require of a connection and this library does not implement. To
+//! continue without it would be less than was asked for.
 
 use crate::error::{Error, Result};
 

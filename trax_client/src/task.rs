@@ -30,7 +30,7 @@ pub trait Task {
     /// The name of the task, in the database.
     const NAME: &'static str;
 
-    /// Returns how its jobs are queued unless the producer says otherwise: group, priority,
+    /// Returns how its jobs are queued unless the producer overrides it: group, priority,
     /// retries, timeout.
     fn options() -> JobOptions {
         JobOptions::new()

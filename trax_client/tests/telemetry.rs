@@ -1,4 +1,4 @@
-//! What OpenTelemetry is told of jobs, read from the exporter that keeps it in memory.
+//! What is exported to OpenTelemetry about jobs, read from the exporter that keeps it in memory.
 
 use std::error::Error;
 use std::time::Duration;

@@ -26,7 +26,7 @@ async fn database(options: Options) -> Result<(Server, Database, Connection)> {
     Ok((server, database, connection))
 }
 
-/// Waits until `sql` gives true.
+/// Waits until `sql` returns true.
 async fn until(connection: &Connection, sql: &str) -> Result {
     let begun = Instant::now();
     while begun.elapsed() < DEADLINE {
@@ -38,7 +38,7 @@ async fn until(connection: &Connection, sql: &str) -> Result {
     Err(format!("never became true: {sql}").into())
 }
 
-/// A worker that has nothing to do, and says when it started a job.
+/// A worker that has nothing to do, and reports when it started a job.
 struct Idle<'a> {
     connection: &'a Connection,
     started: mpsc::UnboundedReceiver<Instant>,

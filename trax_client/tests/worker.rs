@@ -40,7 +40,7 @@ async fn finished(run: tokio::task::JoinHandle<trax_client::Result<Summary>>) ->
     Ok(tokio::time::timeout(DEADLINE, run).await???)
 }
 
-/// Waits until `sql` gives true.
+/// Waits until `sql` returns true.
 async fn until(database: &Database, sql: &str) -> Result {
     let connection = database.connect().await?;
     let begun = Instant::now();
@@ -146,7 +146,7 @@ async fn a_handler_that_blocks_the_runtime_keeps_its_lease() -> Result {
     Ok(())
 }
 
-/// Runs cycles from a runtime of its own until the only attempt is three leases old, by the
+/// Runs cycles from a separate runtime until the only attempt is three leases old, by the
 /// server's clock.
 fn tick_for_three_leases(database: &Database) -> std::result::Result<(), String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();

@@ -1,4 +1,4 @@
--- Makes these tables belong to this server and this database. Next runs are computed anew, because
+-- Makes these tables belong to this server and this database. Next runs are computed again, because
 -- the zone data here may be another.
 with places as (
     delete from trax.instance i

@@ -1,5 +1,5 @@
 -- Lets all jobs of a group into their lanes that are behind a concurrency key; claims sort them out
--- anew. One that is locked is being cancelled or let in.
+-- again. One that is locked is being cancelled or let in.
 update trax.work_queue q
 set waits_for = null
 -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it

@@ -78,7 +78,7 @@ impl BenchDatabase {
         address::connect(&self.config).await
     }
 
-    /// Shows a person what goes on.
+    /// Shows the current step to a person.
     pub(crate) fn step(&self, step: &str) {
         self.progress.step(step);
     }

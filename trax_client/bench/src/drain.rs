@@ -115,7 +115,7 @@ pub(crate) async fn drain_by_sql(bench: &BenchDatabase, jobs: i64) -> Result<Cos
     Ok(cost)
 }
 
-/// One connection that completes what it has and claims anew.
+/// One connection that completes what it has and claims again.
 pub(crate) struct Drainer {
     connection: Connection,
     statement: Statement,

@@ -52,7 +52,7 @@ async fn measure(
     Ok(Sample::rate(jobs, cost))
 }
 
-/// Queues so many jobs as a program would, and says what it cost.
+/// Queues so many jobs as a program would, and returns what it cost.
 pub(crate) async fn enqueue(
     bench: &BenchDatabase,
     connection: &Connection,

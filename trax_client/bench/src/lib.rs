@@ -3,7 +3,7 @@
 //! Words: a *scenario* is one question; a *figure* is one line of its answer; the *floor* is the
 //! least that the server could do for the same end, measured in the same run. Rounds of floor and
 //! measurement alternate, after one of each that warms up and does not count; a figure is the
-//! median of its rounds. Everything happens in a database of its own, made anew for each scenario
+//! median of its rounds. Everything happens in a separate database, made again for each scenario
 //! and dropped at the end.
 
 mod barrier;
@@ -71,7 +71,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     let report = Rc::new(RefCell::new(Report::new(machine, arguments.json)));
     report.borrow().begin();
 
-    // A task of its own: after a panic the database goes too.
+    // A separate task: after a panic the database goes too.
     let local = LocalSet::new();
     let running = local.spawn_local(play(server.clone(), chosen, sizes, Rc::clone(&report)));
     let outcome = tokio::select! {

@@ -1,4 +1,4 @@
-//! `trax cron explain`: what a cron expression says, and when it fires.
+//! `trax cron explain`: what a cron expression means, and when it fires.
 //!
 //! The server reads the expression and computes its times, so that this shows what a manifest would
 //! do. Only the sentence is made here, by the server's own parser.

@@ -1,7 +1,7 @@
 //! `trax enqueue`: queue one job, or one a line.
 //!
 //! Lines are read and parsed beside the calls that queue them, a batch ahead. Each batch is a
-//! transaction of its own: what was queued before a line that is not JSON stays queued, and its ids
+//! separate transaction: what was queued before a line that is not JSON stays queued, and its ids
 //! were printed.
 
 use std::fs::File;
@@ -123,7 +123,7 @@ async fn lines(
             continue;
         }
         let client = session.client();
-        // Not by COPY, which gives no ids.
+        // Not by COPY, which returns no ids.
         printed.add(&client.enqueue_many(task, &inputs, options).await?)?;
     }
     Ok(())
@@ -162,7 +162,7 @@ fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
     batches.blocking_send(batch).is_ok()
 }
 
-/// Returns what a line says; none for an empty one.
+/// Returns what a line contains; none for an empty one.
 fn value(number: usize, line: &str) -> Result<Option<Json>, Failure> {
     if line.trim().is_empty() {
         return Ok(None);

@@ -6,7 +6,7 @@
 //! TRAX_INPUT_FROM, `manifest` when the input is what the job's manifest stores; no credentials.
 //! Leaves: the exit code as the outcome, standard output as the output (of a failure: as its
 //! detail) when it is JSON, the tail of standard error as the error. A failing program that prints
-//! {"retry_in": SECONDS} says when to run it again, one that prints {"snooze": SECONDS} gives the
+//! {"retry_in": SECONDS} sets when to run it again, one that prints {"snooze": SECONDS} gives the
 //! attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in
 //! memory than is reported. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the
 //! grace, as a whole process group. What a program leaves running in its group ends after it in the
@@ -50,7 +50,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Describes a command for sh -c, how long it may go on after SIGTERM, and when it is run again
+    /// Describes a command for sh -c, how long it may run after SIGTERM, and when it is run again
     /// after a temporary failure, in place of the job's own delay; what it gets of the environment;
     /// who knows what manifests store.
     pub(crate) fn new(
@@ -163,7 +163,7 @@ impl Program {
         for name in self.passed.withheld() {
             command.env_remove(name);
         }
-        // Its manager hears this worker, and would take a program's word for the worker's.
+        // Its manager listens to this worker, and would take a program's messages for the worker's.
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(name);
         }

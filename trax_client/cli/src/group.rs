@@ -136,7 +136,7 @@ async fn switch(
         .iter()
         .map(|row| row.try_get(0))
         .collect::<Result<_, _>>()?;
-    // A name that was mistyped would become a group, and the other one would go on.
+    // A name that was mistyped would become a group, and the other one would continue.
     let (known, unknown): (Vec<String>, Vec<String>) = arguments
         .names
         .into_iter()

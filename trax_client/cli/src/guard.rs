@@ -136,7 +136,7 @@ impl Guard {
     }
 }
 
-/// Returns whether a child was stopped and does not go on.
+/// Returns whether a child was stopped and does not continue.
 fn is_stopped(child: &Child) -> bool {
     let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: writes to `seen` alone, for which all zero is a value: nothing was seen.

@@ -1,10 +1,10 @@
 //! `trax lock`: a program that runs while a token is held.
 //!
 //! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a
-//! process group of its own (on a terminal the one in front), and no credentials of ours. Signals
+//! separate process group (on a terminal the one in front), and no credentials of ours. Signals
 //! to `trax lock` go to that group. When the token is lost the group gets SIGTERM, and SIGKILL
 //! after the grace: somebody else may hold it now. The same ends what the program leaves running in
-//! its group, before the token is given back (at once when it is lost meanwhile), and the program
+//! its group, before the token is released (at once when it is lost meanwhile), and the program
 //! of a `trax lock` that was killed.
 
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ use trax_terminal::print;
 const LOST: u8 = 74;
 /// EX_TEMPFAIL: others held the token all the time.
 const NOT_ACQUIRED: u8 = 75;
-/// As a shell says it: found but not to be executed, not found, ended by a signal.
+/// As a shell reports it: found but not to be executed, not found, ended by a signal.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
@@ -276,7 +276,7 @@ async fn attend(
         }
     };
     drop(terminal);
-    // Nothing of it goes on without the token. What it left has the grace, unless the token is
+    // Nothing of it continues without the token. What it left has the grace, unless the token is
     // lost.
     if !lost {
         group.signal(libc::SIGTERM);

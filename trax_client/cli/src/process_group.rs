@@ -1,4 +1,4 @@
-//! Programs that run here, each in a process group of its own, so that what a program starts goes
+//! Programs that run here, each in its own process group, so that what a program starts goes
 //! with it. None outlives this process, however it ends: see `guard`.
 
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ impl Running {
 }
 
 impl Groups {
-    /// Returns an empty set. What of them still runs when this process is gone may go on for the
+    /// Returns an empty set. What of them still runs when this process is gone may continue for the
     /// grace.
     pub(crate) fn new(grace: Duration) -> Self {
         let groups = HashSet::new();

@@ -79,7 +79,7 @@ impl Session {
             .await
     }
 
-    /// Does the same; the hint says what is right when this is none.
+    /// Does the same; the hint shows the accepted forms when this is none.
     async fn time_or(&self, text: &str, hint: &str) -> Result<SystemTime, Failure> {
         // The zone holds for this transaction alone: behind a pooler the next one is somebody
         // else's.

@@ -2,7 +2,7 @@
 //! starts.
 //!
 //! Everybody who may enqueue, trigger or activate chooses an input; what a manifest stores, only
-//! who may change manifests. A program that does whatever its input says, as `trax import run`
+//! who may change manifests. A program that does whatever its input demands, as `trax import run`
 //! does, needs to know which of them it got.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `trax bench` as a shell meets it, at tiny sizes: what it says, and that it leaves nothing
+//! `trax bench` as a shell meets it, at tiny sizes: what it prints, and that it leaves nothing
 //! behind.
 
 use std::error::Error;

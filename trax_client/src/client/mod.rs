@@ -37,7 +37,7 @@ pub struct Client<'a, C> {
 }
 
 impl<'a, C: GenericClient + Sync> Client<'a, C> {
-    /// Uses this connection or transaction; opens nothing of its own.
+    /// Uses this connection or transaction; opens nothing itself.
     pub fn new(db: &'a C) -> Self {
         Client {
             db,
@@ -45,7 +45,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Limits how long claims, outcomes and progress reports, each in a transaction of its own,
+    /// Limits how long claims, outcomes and progress reports, each in a separate transaction,
     /// wait for a lock.
     pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
@@ -93,7 +93,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
     }
 
-    /// Queues any number of jobs in one statement, all or none, each with options of its own;
+    /// Queues any number of jobs in one statement, all or none, each with its own options;
     /// returns how many the server accepted. That includes jobs whose unique key is alive, which
     /// queue nothing.
     ///

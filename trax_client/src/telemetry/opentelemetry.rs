@@ -76,7 +76,7 @@ pub(super) fn outgoing(span: &Span) -> Option<Value> {
         sender.trace_flags().to_u8(),
     )
     .ok()?;
-    // A state that breaks the grammar is left out, and the rest goes on.
+    // A state that breaks the grammar is left out, and the rest is kept.
     let state = sender.trace_state().header();
     let context = context.clone().with_state(&state).unwrap_or(context);
     Some(context.to_json())

@@ -8,7 +8,7 @@ use tracing::{Instrument, debug, field, info_span};
 use super::{Ended, TARGET};
 use crate::worker::context::Context;
 
-/// Begins a trace of its own: the one that enqueued the job may have ended long ago.
+/// Begins a separate trace: the one that enqueued the job may have ended long ago.
 #[cfg(not(feature = "opentelemetry"))]
 pub(super) fn execution<S>(ctx: &Context<S>) -> Span {
     info_span!(

@@ -23,7 +23,7 @@ impl Database {
         self.config.clone()
     }
 
-    /// Returns a new connection, driven by a task of its own.
+    /// Returns a new connection, driven by a separate task.
     pub async fn connect(&self) -> Result<Client, Error> {
         let (client, connection) = self.config.connect(NoTls).await?;
         drive(connection);

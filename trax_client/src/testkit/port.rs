@@ -5,14 +5,14 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::ops::Range;
 
-/// Where to look when the kernel does not say what it gives to outgoing connections: Linux' default
-/// begins at 32768.
+/// Where to look when the kernel does not report what it assigns to outgoing connections: Linux'
+/// default begins at 32768.
 const FIRST: u16 = 10_000;
 const END: u16 = 32_768;
 
-/// Returns a port of 127.0.0.1 that nobody listens on now, and that the kernel gives to no outgoing
-/// connection: it is still there when a stopped server starts again, and when one that takes long
-/// to start comes to it.
+/// Returns a port of 127.0.0.1 that nobody listens on now, and that the kernel assigns to no
+/// outgoing connection: it is still there when a stopped server starts again, and when one that
+/// takes long to start comes to it.
 ///
 /// # Errors
 ///

@@ -30,7 +30,8 @@ pub enum Ended {
     Lost,
 }
 
-/// One attempt that [`Worker::run_one`](crate::Worker::run_one) executed. `Display` gives one line.
+/// One attempt that [`Worker::run_one`](crate::Worker::run_one) executed. `Display` writes one
+/// line.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The job.
@@ -41,9 +42,9 @@ pub struct Ran {
     pub ended: Ended,
     /// What the handler gave, of a completed one.
     pub output: Option<Json>,
-    /// What the handler said, of a failed one; a panic begins with `panicked: `.
+    /// The error of a failed one; a panic begins with `panicked: `.
     pub error: Option<String>,
-    /// What the handler said last of its progress.
+    /// The last progress that the handler reported.
     pub progress: Option<Value>,
 }
 

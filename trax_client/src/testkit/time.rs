@@ -1,4 +1,4 @@
-//! Time that passes when a test says so.
+//! Time that passes when a test advances it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const PASS: &str = "with waiting as (
 /// Lets so much time pass for what waits and what runs, and then runs one cycle: jobs that were due
 /// later are ready, as are retries, leases have expired, timeouts have come.
 ///
-/// Schedules do not move. [`Client::preview_after`] says when they run, for any time, and
+/// Schedules do not move. [`Client::preview_after`] returns when they run, for any time, and
 /// [`Client::trigger`] runs one.
 ///
 /// # Errors

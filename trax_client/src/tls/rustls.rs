@@ -128,7 +128,7 @@ fn of_file(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)>
 }
 
 /// Returns the lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A
-/// named one that cannot be read is an error; libpq goes on without it.
+/// named one that cannot be read is an error; libpq continues without it.
 fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDer<'static>>> {
     let file = address.tls.get("sslcrl").map(PathBuf::from);
     let dir = address.tls.get("sslcrldir").map(PathBuf::from);

@@ -6,8 +6,8 @@
 //! reported, the outcomes that were not, and claimed jobs.
 //!
 //! No call waits long for a lock: the server cancels it and rolls it back. A call that only the
-//! client abandons would go on waiting in the server, holding the locks of everything that it had
-//! recorded before, with others queued behind it.
+//! client abandons would continue to wait in the server, holding the locks of everything that it
+//! had recorded before, with others queued behind it.
 
 use std::future::Future;
 use std::time::Duration;

@@ -41,7 +41,7 @@ const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 /// more is claimed.
 const UNREPORTED_AT_MOST: usize = 1000;
 
-/// The longest pause before an outcome is told again in a stop, which waits ten seconds for it.
+/// The longest pause before an outcome is reported again in a stop, which waits ten seconds for it.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 struct Waiting {

@@ -43,7 +43,7 @@ pub enum Event {
     Stopping {
         /// How many handlers run.
         running: usize,
-        /// How long they may go on.
+        /// How long they may continue.
         grace: Duration,
     },
     /// Jobs of these tasks wait, and this worker has no handler for them. Reported once, at the

@@ -3,7 +3,7 @@
 //! Words: it is *live* while each of its loops (claims, heartbeats) iterates at least once within
 //! the stall limit; it is *ready* when in addition it has reached the database, no call is failing
 //! or unanswered for that long, and no stop has begun. Enters: each iteration of a loop, each
-//! success and failure of a call. Leaves: yes, or one line that says why not.
+//! success and failure of a call. Leaves: yes, or one line with the reason why not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl Health {
     /// nothing: restart it.
     ///
     /// # Errors
-    /// One line that says which loop has stalled, or that the worker has ended.
+    /// One line that names the stalled loop, or states that the worker has ended.
     pub fn live(&self) -> Result<(), String> {
         self.facts().live(Instant::now())
     }
@@ -96,7 +96,7 @@ impl Health {
     /// Returns whether the worker takes jobs.
     ///
     /// # Errors
-    /// One line that says why not.
+    /// One line with the reason why not.
     pub fn ready(&self) -> Result<(), String> {
         let facts = self.facts();
         facts.live(Instant::now())?;

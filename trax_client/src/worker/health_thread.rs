@@ -1,6 +1,6 @@
 //! The thread that reports the worker's health: to HTTP probes, and to systemd.
 //!
-//! It has a runtime of its own, because it must be able to report that the others are blocked.
+//! It has its own runtime, because it must be able to report that the others are blocked.
 
 use std::net::TcpListener;
 use std::thread::JoinHandle;

@@ -5,7 +5,7 @@
 //! reports of handlers are sent the same way, at most twice a second.
 //!
 //! A claim names no job as begun, because its answer may be lost. What begins is reported at once
-//! by a heartbeat of its own, at most every [`BEGIN_PERIOD`]; what has ended by then needs none.
+//! by a separate heartbeat, at most every [`BEGIN_PERIOD`]; what has ended by then needs none.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -1,7 +1,7 @@
 //! A worker: claims jobs, runs handlers, and reports outcomes.
 //!
 //! It has two connections: one claims and reports outcomes (`claim_connection`), one extends leases
-//! (`heartbeat`, on a thread of its own). Between them runs the loop in `dispatch`.
+//! (`heartbeat`, on its own thread). Between them runs the loop in `dispatch`.
 //!
 //! A third thread, if asked for, answers probes and notifies systemd (`health_thread`).
 
@@ -82,7 +82,7 @@ pub(crate) struct Setup<S> {
 /// A handler that misbehaves harms no other:
 /// - One that **panics** fails its attempt with the panic's text; the job is retried as after any
 ///   error.
-/// - One that **blocks its thread** keeps its lease, for heartbeats have a thread of their own, and
+/// - One that **blocks its thread** keeps its lease, for heartbeats have their own thread, and
 ///   others run on the runtime's other threads. When every thread is blocked (a runtime of one
 ///   thread has one), claims, other handlers and the end of the worker wait, and after the stall
 ///   limit [`Health`] reports it: run such code under `tokio::task::block_in_place` or
@@ -159,7 +159,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` for every job of a task without a handler of its own: claims every task.
+    /// Runs `function` for every job of a task without its own handler: claims every task.
     pub fn handle_any<T, F, Fut, R>(mut self, function: F) -> Self
     where
         T: DeserializeOwned,
@@ -311,7 +311,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is reachable
-    /// from this machine only): 200, or 503 and one line that says why not. [`Health`] describes
+    /// from this machine only): 200, or 503 and one line with the reason. [`Health`] describes
     /// what they mean.
     pub fn health_address(mut self, address: impl Into<String>) -> Self {
         self.health_options.address = Some(address.into());

@@ -243,7 +243,7 @@ impl OutcomeReports<'_> {
         error
     }
 
-    /// Turns it into a failure that says why.
+    /// Turns it into a failure with the reason.
     fn give_up(&self, outcome: &mut UnreportedOutcome, error: &Error) {
         let why = format!(
             "the {} bytes of the outcome ended the connection {BREAKS_AT_MOST} times: {error}",

@@ -102,7 +102,7 @@ pub fn describe(config: &Config) -> String {
     )
 }
 
-/// Returns a connection; the failure says which address was tried.
+/// Returns a connection; the failure names the address that was tried.
 pub async fn connect(address: &Address) -> Result<Client, Failure> {
     let connected = address.connect().await;
     connected.map_err(|error| unreachable(address, &error))

@@ -99,7 +99,7 @@ impl DemoDatabase {
             let sql = format!("drop database {} with (force)", self.database);
             connection.batch_execute(&sql).await?;
         }
-        // A server of its own stops and goes with its directory.
+        // A temporary server stops and is removed with its directory.
         tokio::task::spawn_blocking(move || drop(self))
             .await
             .map_err(|error| Failure::new(error.to_string()))

@@ -62,7 +62,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         Ok(_) => look_around(&place, keep, output).await,
         Err(_) => Ok(()),
     };
-    // Also when nobody reads what is said.
+    // Also when nobody reads the output.
     place.remove(keep).await?;
     looked.and(outcome)
 }
@@ -142,7 +142,7 @@ async fn ensure_ticking(
     })))
 }
 
-/// The demo's two workers: one in this process, one that runs a program in a process of its own.
+/// The demo's two workers: one in this process, one that runs a program in a separate process.
 struct Fleet {
     own: JoinHandle<trax_client::Result<Summary>>,
     shutdown: Shutdown,
@@ -286,7 +286,7 @@ async fn look_around(place: &DemoDatabase, keep: bool, output: Options) -> Resul
         return Ok(());
     }
     output.print("The server is removed when you press Enter or Ctrl-C.")?;
-    // A thread of its own: reading a terminal cannot be cancelled.
+    // A separate thread: reading a terminal cannot be cancelled.
     let (pressed, enter) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Connections for handlers that open transactions of their own.
+//! Connections for handlers that open transactions themselves.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};

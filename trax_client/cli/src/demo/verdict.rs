@@ -115,7 +115,7 @@ pub(crate) async fn judge(
     Ok(lines.iter().all(Line::is_right))
 }
 
-/// Returns what `trax.run` says of each task.
+/// Returns what `trax.run` contains of each task.
 async fn runs(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure> {
     use Expected::{AtLeast, Exactly};
     let parts = [

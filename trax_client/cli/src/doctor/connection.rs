@@ -50,7 +50,7 @@ impl Reached {
     }
 }
 
-/// What the server says of itself and of this connection.
+/// What the server reports of itself and of this connection.
 const FACTS: &str = "select
     pg_catalog.current_setting('server_version') as server,
     pg_catalog.current_setting('server_version_num')::int4 as server_number,
@@ -60,7 +60,7 @@ const FACTS: &str = "select
     (select a.default_version from pg_catalog.pg_available_extensions a where a.name = 'trax') as available,
     coalesce((select s.ssl from pg_catalog.pg_stat_ssl s where s.pid = pg_catalog.pg_backend_pid()), false) as encrypted";
 
-/// Connects and looks around; the finding says why that failed.
+/// Connects and collects facts; the finding has the reason if that failed.
 pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     let mut findings = Vec::new();
     let (client, host) = connect(config, &mut findings).await?;

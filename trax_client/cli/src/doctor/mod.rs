@@ -164,7 +164,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-/// Returns what the database says of itself.
+/// Returns what the database reports of itself.
 async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failure> {
     if !reached.installed {
         return Ok(Vec::new());

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CrontabLine {
     pub(super) number: usize,
@@ -20,7 +20,7 @@ pub(super) struct CrontabLine {
 pub(super) struct Job {
     /// Five fields or an @ name.
     pub(super) schedule: String,
-    /// Days of the week on which it does not run although its schedule says so.
+    /// Days of the week on which it does not run although its schedule includes them.
     pub(super) not_on: Vec<&'static str>,
     pub(super) timezone: Option<String>,
     pub(super) user: Option<String>,
@@ -50,7 +50,7 @@ const AT_NAMES: [&str; 7] = [
     "@hourly",
 ];
 
-/// Reads a crontab. What an environment line says counts for the lines after it.
+/// Reads a crontab. An environment line applies to the lines after it.
 pub(super) fn read(text: &str, form: Form) -> Vec<CrontabLine> {
     let mut environment = BTreeMap::new();
     let mut lines = Vec::new();
@@ -285,7 +285,7 @@ impl Job {
         }
         let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
         for place in [2, 4] {
-            // Every day, said at length; without a * in front it would still be a restriction.
+            // Every day, written out; without a * in front it would still be a restriction.
             let all = UNITS[place].values(&fields[place])? == UNITS[place].values("*")?;
             if all && fields[place].starts_with('*') {
                 fields[place] = "*".to_owned();

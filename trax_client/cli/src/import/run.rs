@@ -19,7 +19,7 @@ use crate::output::say;
 use crate::stored::{self, Source};
 use trax_terminal::Failure;
 
-/// EX_DATAERR, which a worker takes for a failure that no retry mends.
+/// EX_DATAERR, which a worker takes for a failure that no retry repairs.
 const DATA_ERROR: u8 = 65;
 /// EX_TEMPFAIL: try again.
 const TEMPORARY_FAILURE: u8 = 75;
@@ -92,7 +92,7 @@ fn authorized() -> Result<(), Failure> {
         return Ok(());
     }
     if source == Source::Unknown.name() {
-        // Read by the worker: the attempt is given back.
+        // Read by the worker: the attempt is released.
         say(&json!({ "snooze": ASK_AGAIN_SECONDS }).to_string())?;
         let failure =
             Failure::new("the database did not answer whether a manifest stores this input");
@@ -239,7 +239,7 @@ fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
     loop {
         let room = groups.len();
         let mut count = room as i32;
-        // SAFETY: the list has as many places as `count` says.
+        // SAFETY: the list has `count` places.
         let found = unsafe {
             libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count)
         };
@@ -248,7 +248,7 @@ fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
             groups.truncate(count);
             return groups;
         }
-        // Too few places; the server of groups says how many there are.
+        // Too few places; the server of groups reports how many there are.
         groups.resize(count.max(room * 2), group);
     }
 }

@@ -19,7 +19,7 @@ commands! {
     Cancel(cancel::Arguments) => cancel::run,
     /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now
     Retry(retry::Arguments) => retry::run,
-    /// Follow jobs until they have ended; the exit code says how
+    /// Follow jobs until they have ended; the exit code shows how
     Watch(watch::Arguments) => watch::run,
 }
 

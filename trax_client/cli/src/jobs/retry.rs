@@ -2,7 +2,7 @@
 //! fresh job.
 //!
 //! A failed job whose dead letter waits is requeued through it, which keeps every option it had and
-//! lets its manifest go on. Any other ended job is queued anew: by its manifest when that still
+//! lets its manifest continue. Any other ended job is queued again: by its manifest when that still
 //! exists, else with its task, input, group and priority, and what its dead letter knows beyond
 //! that. History keeps no more.
 

@@ -109,7 +109,7 @@ fn quoted(names: &[String]) -> String {
     names.join(", ")
 }
 
-/// Records a result. An error of one is reported, and the others go on.
+/// Records a result. An error of one is reported, and the others continue.
 fn record<'a>(
     result: trax_client::Result<()>,
     name: &'a str,

@@ -1,4 +1,4 @@
-//! What `trax.apply` says it does, as a person reads it.
+//! What `trax.apply` reports that it does, as a person reads it.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The families of samples: what each number is and says.
+//! The families of samples: what each number is and means.
 
 /// How Prometheus calls a kind of number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,7 +22,7 @@ impl Kind {
 
 use Kind::{Counter, Gauge, Histogram, Summary};
 
-/// Every family that this version of the server gives.
+/// Every family that this version of the server returns.
 pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (

@@ -1,6 +1,6 @@
 //! `trax metrics --listen`: the numbers for whoever asks by HTTP.
 //!
-//! Enters: requests for /metrics. Leaves: the numbers, asked for anew each time over one connection
+//! Enters: requests for /metrics. Leaves: the numbers, queried again each time over one connection
 //! to the database that is made again when it broke. Holds: a database that does not answer is
 //! `trax_up 0`, not a failure of this program; one request at a time reaches the database, however
 //! many scrape.

@@ -9,7 +9,7 @@ const GAP: usize = 2;
 /// A column is not made narrower than this, unless its texts are.
 const NARROWEST: usize = 8;
 
-/// Less than this of a cell at the end of a line says nothing.
+/// Less than this of a cell at the end of a line is of no use.
 const WORTH_SHOWING: usize = 4;
 
 /// A text and what it means.

@@ -6,7 +6,7 @@ use super::data::Screenful;
 use super::view::View;
 use crate::session::Session;
 
-/// Something to do, once the person has said yes.
+/// Something to do, once the person has confirmed it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     Cancel { job_id: i64 },

@@ -114,7 +114,7 @@ fn height(screenful: &Screenful) -> u16 {
     u16::try_from(groups).unwrap_or(1) + screen::AROUND
 }
 
-/// Returns what a drawn screen says.
+/// Returns the text of a drawn screen.
 fn text_of(backend: &TestBackend) -> String {
     let buffer = backend.buffer();
     let lines = buffer.content.chunks(usize::from(buffer.area.width));
