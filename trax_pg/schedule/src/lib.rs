@@ -16,6 +16,6 @@ pub use sentence::describe;
 pub use zone::{Utc, Zone};
 
 #[cfg(test)]
-mod enumerator;
+mod against_croner;
 #[cfg(test)]
-mod second_opinion;
+mod enumerator;
