@@ -24,7 +24,7 @@ comment on column trax.audit.program is 'The application_name of the session.';
 comment on column trax.audit.action is 'What was done: acknowledge, adopt, cancel, configure, disable, enable, grant, pause, requeue, resume, run_now, schedule or unschedule.';
 comment on column trax.audit.kind is 'To what: a dead_letter, group, job, manifest, role or the scheduler.';
 comment on column trax.audit.name is 'Which: its name or its id; for the scheduler the database.';
-comment on column trax.audit.note is 'The reason or the note that was given, or what changed.';
+comment on column trax.audit.note is 'The reason or note that was passed, or what changed.';
 
 select pg_catalog.pg_extension_config_dump('trax.audit', '');
 select pg_catalog.pg_extension_config_dump('trax.audit_id_seq', '');

@@ -8,9 +8,9 @@ create table trax.failed_step (
     constraint failed_step_pkey primary key (step)
 );
 
-comment on table trax.failed_step is 'Steps of the cleanup that failed when they were last tried; a row leaves when its step works again.';
-comment on column trax.failed_step.step is 'What it looks after.';
-comment on column trax.failed_step.error is 'The words of the last error.';
+comment on table trax.failed_step is 'Steps of the cleanup that failed when they were last tried; a row is removed when its step works again.';
+comment on column trax.failed_step.step is 'What it cleans up.';
+comment on column trax.failed_step.error is 'Message of the last error.';
 comment on column trax.failed_step.failed_since is 'When it first failed.';
 comment on column trax.failed_step.failed_at is 'When it last failed.';
 

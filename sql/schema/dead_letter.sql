@@ -59,7 +59,7 @@ comment on column trax.dead_letter.timeout is 'How long one attempt may run.';
 comment on column trax.dead_letter.retry_delay is 'Delay before the first retry.';
 comment on column trax.dead_letter.unique_key is 'The unique key the job had.';
 comment on column trax.dead_letter.concurrency_key is 'The concurrency key the job had.';
-comment on column trax.dead_letter.reason is 'Why it was given up.';
+comment on column trax.dead_letter.reason is 'Why it became a dead letter.';
 comment on column trax.dead_letter.last_error is 'The error of the last attempt.';
 comment on column trax.dead_letter.resolution_note is 'The note of the person who resolved it.';
 comment on column trax.dead_letter.input is 'Input of the job.';

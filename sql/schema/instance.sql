@@ -90,7 +90,7 @@ as $$
     )
 $$;
 comment on function trax.is_loading_dump() is
-    'Internal. Whether this session loads a dump: pg_dump and pg_restore set these first, pg_dump unless --enable-row-security is set, pg_restore always.';
+    'Internal. Returns whether this session loads a dump: pg_dump and pg_restore set these first, pg_dump unless --enable-row-security is set, pg_restore always.';
 
 create table trax.instance (
     system_identifier bigint not null,
@@ -124,7 +124,7 @@ select i.system_identifier, i.database_oid, nullif(pg_catalog.current_setting('t
 from trax.instance i;
 
 comment on table trax.adoption is
-    'The mark that install and trax.adopt() leave and no dump carries: without it, and with that of another place, these tables are a copy.';
+    'The mark that installation and trax.adopt() leave and no dump carries: without it, or with that of another place, these tables are a copy.';
 comment on column trax.adoption.one_row is 'There is one row at most.';
 comment on column trax.adoption.system_identifier is 'System identifier of the server that the jobs were adopted on.';
 comment on column trax.adoption.database_oid is 'Oid of the database that the jobs were adopted in.';
@@ -134,9 +134,9 @@ comment on table trax.instance is
     'Which server and database these tables belong to, and whether their scheduler is paused; one row, more or none only in a copy that has not been adopted yet.';
 comment on column trax.instance.system_identifier is 'System identifier of the server that owns the jobs (pg_control_system).';
 comment on column trax.instance.database_oid is 'Oid of the database that owns the jobs.';
-comment on column trax.instance.adopted_at is 'When this server and database took the jobs as its own.';
+comment on column trax.instance.adopted_at is 'When the jobs were adopted here.';
 comment on column trax.instance.paused_at is 'Since when the scheduler is paused by trax.pause(); null while it runs.';
-comment on column trax.instance.zone_data is 'With which zone data of the server next runs were computed.';
-comment on column trax.instance.pause_reason is 'The reason that was given for pausing the scheduler.';
+comment on column trax.instance.zone_data is 'The zone data of the server with which next runs were computed.';
+comment on column trax.instance.pause_reason is 'The reason for pausing the scheduler.';
 
 select pg_catalog.pg_extension_config_dump('trax.instance', '');

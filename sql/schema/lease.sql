@@ -62,7 +62,7 @@ comment on column trax.lease.started_at is 'When it was claimed.';
 comment on column trax.lease.extended_at is 'When its worker last extended it; the claim at first. From then to lease_expires_at is one lease; after a grace, as long as the next one would be.';
 comment on column trax.lease.lease_expires_at is 'When the lease ends unless a heartbeat extends it.';
 comment on column trax.lease.timeout_at is 'When the attempt has run too long, and once it is asked to stop, when it was asked. Does not count while it is fetched ahead.';
-comment on column trax.lease.reap_at is 'When the cycle looks at it next; never later than the first deadline that applies, but for what is overdue and cannot end yet.';
+comment on column trax.lease.reap_at is 'When the cycle checks it next; never later than the first deadline that applies, except for a lease that is overdue and cannot end yet.';
 comment on column trax.lease.queued_at is 'When the job was first queued.';
 comment on column trax.lease.run_at is 'When it became claimable.';
 comment on column trax.lease.scheduled_for is 'The occurrence of its manifest that it represents.';
@@ -101,11 +101,11 @@ create table trax.lease_extension (
 create index lease_extension_job on trax.lease_extension (job_id);
 alter table trax.lease_extension replica identity full;
 
-comment on table trax.lease_extension is 'Heartbeats of leases whose rows other transactions had; forgotten soon after they have run out.';
+comment on table trax.lease_extension is 'Heartbeats of leases whose rows other transactions had locked; removed soon after they have expired.';
 comment on column trax.lease_extension.job_id is 'The job.';
 comment on column trax.lease_extension.token is 'The lease that is extended; with another one it no longer counts.';
-comment on column trax.lease_extension.extended_at is 'When.';
-comment on column trax.lease_extension.lease_expires_at is 'Until when.';
+comment on column trax.lease_extension.extended_at is 'When the heartbeat came.';
+comment on column trax.lease_extension.lease_expires_at is 'Until when the lease is extended.';
 comment on column trax.lease_extension.ahead is 'True: it reported that the job has not begun.';
 
 select pg_catalog.pg_extension_config_dump('trax.lease', '');

@@ -58,7 +58,7 @@ create table trax.manifest (
 );
 
 comment on table trax.manifest is 'Stored definitions of jobs: what runs, when, and how failures are treated. Written by trax.schedule().';
-comment on column trax.manifest.manifest_id is 'Identity of the definition; a name scheduled anew after trax.unschedule() gets a new one.';
+comment on column trax.manifest.manifest_id is 'Identity of the definition; a name scheduled again after trax.unschedule() gets a new one.';
 comment on column trax.manifest.name is 'Unique name, 1 to 255 bytes.';
 comment on column trax.manifest.task is 'The task that runs, 1 to 255 bytes.';
 comment on column trax.manifest.input is 'Input of every run.';
@@ -137,10 +137,10 @@ comment on column trax.manifest_state.parked_due_at is 'The occurrence it was pa
 comment on column trax.manifest_state.last_scheduled_for is 'The last occurrence that became a job.';
 comment on column trax.manifest_state.last_queued_at is 'When the cycle last queued it.';
 comment on column trax.manifest_state.last_success_at is 'When one of its jobs last completed.';
-comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row, apart from those that were the server''s trouble.';
-comment on column trax.manifest_state.evaluation_failed_since is 'When it first failed of those in a row.';
+comment on column trax.manifest_state.evaluation_failures is 'Failed evaluations in a row, apart from those that the server caused.';
+comment on column trax.manifest_state.evaluation_failed_since is 'When the first of those failed.';
 comment on column trax.manifest_state.evaluation_error is 'The error of the last failed evaluation.';
-comment on column trax.manifest_state.decided_at is 'When trax decided what is to come; what a clock has decided that was ahead of now is decided anew.';
+comment on column trax.manifest_state.decided_at is 'When trax decided the next run; one that was decided while the clock was ahead is decided again.';
 
 create table trax.manifest_dependency (
     child_id bigint not null,

@@ -50,7 +50,7 @@ comment on table trax.run_default is 'Rows of trax.run for which no daily partit
 comment on column trax.run.job_id is 'The job.';
 comment on column trax.run.queued_at is 'When the job was first queued.';
 comment on column trax.run.run_at is 'When this attempt became claimable.';
-comment on column trax.run.scheduled_for is 'The occurrence of its manifest that it stood for.';
+comment on column trax.run.scheduled_for is 'The occurrence of its manifest that it was for.';
 comment on column trax.run.started_at is 'When it was claimed; null when it was cancelled or expired in the queue.';
 comment on column trax.run.finished_at is 'When its outcome was recorded.';
 comment on column trax.run.manifest_id is 'The manifest it came from.';

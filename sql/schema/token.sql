@@ -64,7 +64,7 @@ from (
     from trax.concurrency_waiter w
 ) u;
 
-comment on table trax.concurrency_token is 'The tokens that are held, a row for each: of trax.acquire_token and trax.await_token. One past expires_at is held no more.';
+comment on table trax.concurrency_token is 'The tokens that are held, a row for each: of trax.acquire_token and trax.await_token. One past expires_at is no longer held.';
 comment on column trax.concurrency_token.name is 'What is limited.';
 comment on column trax.concurrency_token.slot is 'Number of the slot, from 1; the lowest free one is taken.';
 comment on column trax.concurrency_token.max_holders is 'How many could hold the name at once when it was granted.';
@@ -72,7 +72,7 @@ comment on column trax.concurrency_token.token is 'Fencing token of this grant.'
 comment on column trax.concurrency_token.holder is 'Who holds it.';
 comment on column trax.concurrency_token.acquired_at is 'When it was granted.';
 comment on column trax.concurrency_token.expires_at is 'When it is free again unless extended.';
-comment on table trax.concurrency_waiter is 'Who waits in trax.await_token, a row for each. A row whose session no longer waits counts for nothing and is removed by whoever meets it, and by the cycle.';
+comment on table trax.concurrency_waiter is 'The calls that wait in trax.await_token, a row for each. A row whose session no longer waits does not count and is removed by the next call that finds it, or by the cycle.';
 comment on column trax.concurrency_waiter.waiter_id is 'Place in the queue: the lowest of a name is served first.';
 comment on column trax.concurrency_waiter.name is 'What is limited.';
 comment on column trax.concurrency_waiter.max_holders is 'How many may hold the name at once, as of the last call.';
@@ -81,7 +81,7 @@ comment on column trax.concurrency_waiter.pid is 'Process of the session that wa
 comment on column trax.concurrency_waiter.waiting_since is 'Since when it waits.';
 comment on view trax.concurrency_limit is 'The names that are held or waited for.';
 comment on column trax.concurrency_limit.name is 'What is limited.';
-comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as of a late call.';
+comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as of a recent call.';
 comment on column trax.concurrency_limit.held is 'How many hold it.';
 comment on column trax.concurrency_limit.waiting is 'How many wait for it.';
 

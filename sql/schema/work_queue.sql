@@ -96,7 +96,7 @@ language c immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_lane_of';
 comment on function trax.lane_of(text, text) is
-    'Internal. The lane of a group and a task: what trax.work_queue.lane_id must be for a row that is written by hand.';
+    'Internal. Returns the lane of a group and a task: what trax.work_queue.lane_id must be for a row that is written by hand.';
 
 create view trax.lane as
 with recursive found as (

@@ -12,7 +12,7 @@ create table trax.worker (
 comment on table trax.worker is 'Registry of workers.';
 comment on column trax.worker.name is 'Name of the worker, the same as in trax.lease and trax.run.';
 comment on column trax.worker.started_at is 'When it registered.';
-comment on column trax.worker.last_seen_at is 'When it was last heard of.';
+comment on column trax.worker.last_seen_at is 'When it was last seen.';
 comment on column trax.worker.info is 'What it reports about itself: host, process, version, tasks.';
 
 select pg_catalog.pg_extension_config_dump('trax.worker', '');
