@@ -39,8 +39,8 @@ pub(crate) fn listen() {
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callbacks live as long as the library, which is never unloaded.
         unsafe {
-            pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
-            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+            pg_sys::RegisterXactCallback(Some(transaction_ended), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(subtransaction_ended), std::ptr::null_mut());
         }
     }
 }
@@ -72,7 +72,7 @@ fn notify(end: End) {
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn at_end(
+unsafe extern "C-unwind" fn transaction_ended(
     event: pg_sys::XactEvent::Type,
     _argument: *mut std::ffi::c_void,
 ) {
@@ -89,7 +89,7 @@ unsafe extern "C-unwind" fn at_end(
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn at_subtransaction_end(
+unsafe extern "C-unwind" fn subtransaction_ended(
     event: pg_sys::SubXactEvent::Type,
     subtransaction: pg_sys::SubTransactionId,
     _parent: pg_sys::SubTransactionId,
