@@ -88,8 +88,9 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let is_odd = |line: &str| NEVER.iter().any(|word| line.contains(word));
     // So ends a server that cannot write its log.
     let is_borne = |line: &str| line.contains("No space left on device");
-    // A restore over a database in use locks all of it in an order of its own; REINDEX keeps writers
-    // out and then waits for who has read an index and is about to write. One of the two repeats.
+    // A restore over a database in use locks all of it in its own order; REINDEX keeps writers out
+    // and then waits for sessions that have read an index and are about to write. One of the two
+    // repeats.
     let is_administrators = |text: &str| {
         let by = |statement: &str| text.contains(statement);
         by("deadlock detected") && (by(": DROP ") || by(": reindex "))

@@ -84,7 +84,8 @@ pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Resu
     Ok(())
 }
 
-/// Returns the type of a column: one name has one type in all the tables that every job goes through.
+/// Returns the type of a column: one name has one type in all the tables that every job goes
+/// through.
 fn type_of(column: &CStr) -> pg_sys::Oid {
     match column.to_bytes() {
         b"job_id" | b"lane_id" | b"manifest_id" => pg_sys::INT8OID,
