@@ -203,7 +203,7 @@ async fn a_transaction_pooler_is_distinguished_from_a_proxy() {
     let (_, output, _) = run(&mut doctor());
     let output = output.replace("\n  ", " ");
     assert!(
-        output.contains("gives a server process to each transaction anew"),
+        output.contains("assigns a server process to each transaction"),
         "{output}"
     );
 }
