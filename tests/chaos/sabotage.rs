@@ -2,7 +2,7 @@
 //! by hand in SQL, and say nothing of a history in which nothing was broken.
 
 use crate::check::violations;
-use crate::fact::{self, Execution, Facts, Kind, Schedule, Told};
+use crate::fact::{self, Attempt, Execution, Facts, Kind, Schedule, Told};
 use crate::holder::Hold;
 use harness::session::{Session, session};
 
@@ -200,4 +200,37 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         facts.crashes.extend(retry);
     });
     assert_eq!(excused, Vec::<&str>::new(), "a crash undoes claims");
+    let lost_by = |worker: &str| {
+        named(&|facts| {
+            let first = facts.executions[0].clone();
+            let again = Execution {
+                began: first.began + 2,
+                ended: first.ended.map(|at| at + 2),
+                ..first.clone()
+            };
+            let of_it = |one: &&Attempt| (one.job, one.attempt) == (first.job, first.attempt);
+            let run = facts.attempts.iter().find(of_it).expect("it is recorded");
+            let lost = Attempt {
+                attempt: first.attempt - 1,
+                is_final: false,
+                state: "failed".to_owned(),
+                kind: Some("lease_expired".to_owned()),
+                worker: Some(worker.to_owned()),
+                started_at: None,
+                finished_at: Some(first.began + 1),
+                ..run.clone()
+            };
+            facts.executions[0].ended = Some(first.began + 1);
+            facts.executions.push(again);
+            facts.attempts.push(lost);
+        })
+    };
+    let worker = before.executions[0].worker.clone();
+    let twice = &"an attempt is executed twice";
+    let unheard = lost_by(&worker);
+    assert!(
+        !unheard.contains(twice),
+        "nobody heard that it had begun: {unheard:?}"
+    );
+    assert!(lost_by("another").contains(twice));
 }

@@ -34,8 +34,22 @@ fn was_undone(facts: &Facts, first: &Execution, second: &Execution) -> bool {
     facts.crashes.iter().any(crashed) || facts.losses.iter().any(lost)
 }
 
-/// The same attempt of a job begins again only when a crash undid its claim, or when it was given
-/// back.
+/// Whether the lease of `first` was lost before the server heard that it had begun: that spends no
+/// attempt, and its row stands under the attempt before.
+fn was_lost_unheard(facts: &Facts, first: &Execution, second: &Execution) -> bool {
+    facts.attempts.iter().any(|lost| {
+        (lost.job, lost.attempt) == (first.job, first.attempt - 1)
+            && lost.kind.as_deref() == Some("lease_expired")
+            && lost.started_at.is_none()
+            && lost.worker.as_deref() == Some(&*first.worker)
+            && lost
+                .finished_at
+                .is_some_and(|at| (first.began..=second.began).contains(&at))
+    })
+}
+
+/// The same attempt of a job begins again only when a crash undid its claim, when it was given
+/// back, or when the server never heard that it had begun.
 pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     for ((job, attempt), mut executions) in
@@ -50,6 +64,7 @@ pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
                 && in_order
                 && pair[0].nonce == pair[1].nonce
                 && !was_undone(facts, pair[0], pair[1])
+                && !was_lost_unheard(facts, pair[0], pair[1])
             {
                 let detail = format!("job {job}, attempt {attempt}: {pair:?}");
                 found.push(Violation::new("an attempt is executed twice", detail));
