@@ -105,7 +105,6 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         group_limits: limits(damage.limits),
         database_limit: DATABASE_LIMIT,
         manifest_limits: MANIFEST_LIMITS.into(),
-        places: LOGGED.into(),
         lags: damage.lags,
         steps: damage.steps,
         schedules: schedules(),
@@ -359,8 +358,10 @@ async fn revive(testbed: &Testbed, fleet: &mut Fleet) -> Result<(), String> {
             let is_new = |one: &Execution| one.worker == worker && one.began > since;
             !executions.iter().any(is_new)
         };
-        let workers = LOGGED.into_iter().map(|(worker, _)| worker);
-        let idle: Vec<_> = workers.filter(|worker| is_idle(worker)).collect();
+        let idle: Vec<_> = LOGGED
+            .into_iter()
+            .filter(|worker| is_idle(worker))
+            .collect();
         if scheduler && zoned && idle.is_empty() {
             if begun.elapsed() > LONG {
                 println!("        the last to come back: {waited}");

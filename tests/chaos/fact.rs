@@ -112,8 +112,6 @@ pub(crate) struct Facts {
     pub(crate) database_limit: i64,
     /// How many jobs of a manifest may run, where that is not one.
     pub(crate) manifest_limits: BTreeMap<&'static str, i64>,
-    /// Workers that keep a log, and how many jobs each begins at once at most.
-    pub(crate) places: Vec<(&'static str, usize)>,
     /// When a statement may have stood still between its beginning and its effect.
     pub(crate) lags: Vec<(i64, i64)>,
     /// Steps of the clock: what it showed before and after.

@@ -4,7 +4,6 @@
 use crate::fact::Execution;
 use crate::journal::executions;
 use crate::testbed::{OTHERS, POOLER, Testbed};
-use crate::worker::CONCURRENCY;
 use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,13 +12,8 @@ use std::process::Command;
 const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
 /// The worker in Python.
 const PYTHON: &str = "python";
-/// The workers whose handlers keep a log, and how many jobs each begins at once at most.
-pub(crate) const LOGGED: [(&str, usize); 4] = [
-    (RUST[0], CONCURRENCY),
-    (RUST[1], CONCURRENCY),
-    (RUST[2], CONCURRENCY),
-    (PYTHON, 1),
-];
+/// The workers whose handlers keep a log.
+pub(crate) const LOGGED: [&str; 4] = [RUST[0], RUST[1], RUST[2], PYTHON];
 
 /// One member of the fleet: its process may die, and the next one takes its name.
 struct Member {

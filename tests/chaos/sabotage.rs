@@ -38,7 +38,6 @@ async fn facts(s: &Session) -> Facts {
         }],
         is_drained: true,
         database_limit: 100,
-        places: vec![("w", 1)],
         ..Facts::default()
     };
     fact::read(s.client(), &mut facts)
@@ -179,6 +178,36 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         let again = facts.executions[0].clone();
         facts.executions.push(again);
     });
+    // The history has one occurrence of "seconds", completed.
+    let tick = before.attempts.iter().find(|one| one.task == "tick");
+    let tick = tick.expect("it ran").clone();
+    let later = |seconds: i64| Attempt {
+        job: tick.job + 1_000_000 + seconds,
+        scheduled_for: tick.scheduled_for.map(|at| at + seconds * 1_000_000),
+        queued_at: tick.queued_at + seconds * 1_000_000,
+        started_at: tick.started_at.map(|at| at + seconds * 1_000_000),
+        finished_at: tick.finished_at.map(|at| at + seconds * 1_000_000),
+        ..tick.clone()
+    };
+    for (kind, more) in [
+        // The one after two seconds is missing.
+        (Kind::All(1), vec![later(1), later(3)]),
+        (Kind::Every(60), vec![later(30)]),
+        (Kind::Once, vec![later(0)]),
+        // More than its parent, itself, had completed by then.
+        (Kind::After("seconds"), vec![]),
+    ] {
+        expect("a schedule is not kept", &|facts| {
+            facts.schedules[0].kind = kind;
+            facts.attempts.extend(more.clone());
+        });
+        // It is the schedule that is not kept, even where commits may have been lost.
+        expect("a schedule is not kept", &|facts| {
+            facts.schedules[0].kind = kind;
+            facts.attempts.extend(more.clone());
+            facts.losses.push((0, i64::MAX));
+        });
+    }
     let stolen = |facts: &mut Facts| {
         // The second attempt began while the first went on, and nothing says that its lease was
         // over.
