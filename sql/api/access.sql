@@ -18,14 +18,14 @@ as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
         'enqueue_many', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
-        'report_progress', 'waiting_tasks', 'runs_as_stored'
+        'report_progress', 'report_worker', 'waiting_tasks', 'runs_as_stored', 'get_jobs', 'await_job', 'await_jobs'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
@@ -88,7 +88,7 @@ as $$
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
-            'concurrency_waiter', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit'
+            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit'
         )
         and $1 in ('reader', 'admin')
     group by c.relname
@@ -208,7 +208,7 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text, text[], text[]) is
-    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and revoke the right to tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics), producer (enqueue, limit_queue_time, trigger, cancel, run_now, tokens), worker (claim and outcomes, enqueue, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
+    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and revoke the right to tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics, results), producer (enqueue, limit_queue_time, trigger, cancel, run_now, results, tokens), worker (claim and outcomes, enqueue, results, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
 
 create function trax.revoke_access(
     role regrole

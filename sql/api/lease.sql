@@ -43,6 +43,19 @@ as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
     'Records the progress of an attempt: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
 
+create function trax.report_worker(
+    name text,
+    period interval,
+    state text default 'running',
+    info jsonb default null
+)
+returns void
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_report_worker';
+comment on function trax.report_worker(text, interval, text, jsonb) is
+    'Registers a worker in trax.worker, whether it has claimed anything or not, and says that it lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). It is gone when it has not been heard of for two periods. info (8 KiB) is kept when it is null: host, version, tasks. Commit at once.';
+
 create function trax.deadline_changed_manually()
 returns trigger
 language c

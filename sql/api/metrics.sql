@@ -230,8 +230,8 @@ from (
 ) l
 cross join lateral (values ('trax_tokens_held', l.held), ('trax_tokens_waiting', l.waiting)) n (name, value)
 union all
-select 'trax_workers', '{}', count(*)
-from trax.worker
+select 'trax_workers', '{}', count(*) filter (where s.state <> 'gone')
+from trax.worker_state s
 union all
 select 'trax_workers_busy', '{}', count(distinct l.worker)
 from trax.lease l

@@ -330,3 +330,47 @@ comment on column trax.job.worker is 'Who executes or executed it.';
 comment on column trax.job.error is 'The error of its last attempt, if that failed.';
 comment on column trax.job.output is 'What the task returned.';
 comment on column trax.job.progress is 'While it is executed: how far it is, as last reported.';
+
+create view trax.worker_state
+as
+select
+    coalesce(w.name, l.worker) as name,
+    case
+        when w.name is null then 'working'
+        when w.last_seen_at + 2 * coalesce(w.period, interval '1 min') < clock_timestamp()
+            and (w.period is not null or not coalesce(l.is_held, false)) then 'gone'
+        when w.stopping then 'stopping'
+        when l.running > 0 then 'working'
+        else 'idle'
+    end as state,
+    coalesce(l.running, 0) as running,
+    coalesce(l.running_tasks, '{}') as running_tasks,
+    l.oldest_started_at,
+    w.started_at,
+    w.last_seen_at,
+    w.info ->> 'version' as version,
+    w.info ->> 'host' as host,
+    w.info
+from trax.worker w
+full join (
+    select
+        o.worker,
+        count(*) as running,
+        min(o.started_at) as oldest_started_at,
+        bool_or(o.lease_expires_at > clock_timestamp()) as is_held,
+        array_agg(distinct o.task order by o.task) as running_tasks
+    from trax.lease o
+    group by o.worker
+) l on l.worker = w.name;
+
+comment on view trax.worker_state is 'One row for each worker that is registered or holds a lease.';
+comment on column trax.worker_state.name is 'Name of the worker.';
+comment on column trax.worker_state.state is 'working, idle, stopping (it claims no more), or gone: not heard of for two of its reports, or, when it makes none, for two minutes without a lease.';
+comment on column trax.worker_state.running is 'How many leases it holds.';
+comment on column trax.worker_state.running_tasks is 'The tasks of these.';
+comment on column trax.worker_state.oldest_started_at is 'When the oldest of these was claimed.';
+comment on column trax.worker_state.started_at is 'When it registered.';
+comment on column trax.worker_state.last_seen_at is 'When it was last heard of.';
+comment on column trax.worker_state.version is 'Its version, as it reports it.';
+comment on column trax.worker_state.host is 'Its machine, as it reports it.';
+comment on column trax.worker_state.info is 'What it reports about itself.';

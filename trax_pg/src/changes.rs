@@ -9,6 +9,7 @@
 
 use crate::columns::HIGHEST_PRIORITY;
 use crate::memory;
+use crate::memory::CANCELS_AT_MOST;
 use crate::memory::prepared;
 use crate::memory::{Floor, Gate, Section};
 use crate::server::hash::name_hash;
@@ -16,6 +17,9 @@ use crate::server::spi::{Rows, row};
 use crate::wake;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+
+/// Beyond so many ended jobs of one transaction, all who wait for any are woken.
+const ENDED_JOBS_KEPT: usize = 10_000;
 
 #[derive(Default)]
 struct PendingChanges {
@@ -28,6 +32,11 @@ struct PendingChanges {
     taken: bool,
     /// The first job whose lease has ended: if this is undone it counts again.
     ended: Option<i64>,
+    /// Jobs that have ended for good; forgotten when there are too many to keep.
+    ended_jobs: Vec<i64>,
+    too_many_ended: bool,
+    /// Jobs whose workers are asked to stop.
+    cancel_requested: Vec<i64>,
     /// Leases were granted beside the limit of the database.
     beside_limit: bool,
     /// A statement of a user has written to the queue, to leases or to groups.
@@ -125,6 +134,31 @@ pub(crate) fn lease_ended(job_id: i64) {
     });
 }
 
+/// Jobs end for good with this transaction: whoever waits for one hears of it.
+pub(crate) fn jobs_ended(job_ids: impl Iterator<Item = i64>) {
+    record(0, |pending| {
+        if !pending.too_many_ended {
+            pending.ended_jobs.extend(job_ids);
+        }
+        if pending.ended_jobs.len() > ENDED_JOBS_KEPT {
+            pending.ended_jobs = Vec::new();
+            pending.too_many_ended = true;
+        }
+    });
+}
+
+/// The workers of jobs are asked to stop.
+pub(crate) fn cancel_requested(job_ids: impl Iterator<Item = i64>) {
+    let mut job_ids = job_ids.peekable();
+    if job_ids.peek().is_none() {
+        return;
+    }
+    record(wake::CANCELLED, |pending| {
+        let room = (CANCELS_AT_MOST + 1).saturating_sub(pending.cancel_requested.len());
+        pending.cancel_requested.extend(job_ids.take(room));
+    });
+}
+
 /// Records that this transaction grants leases while it knows of no limit of the database.
 pub(crate) fn granted_beside_limit() {
     record(0, |pending| pending.beside_limit = true);
@@ -198,6 +232,14 @@ pub(crate) fn committed() {
         bell.configure();
     }
     open_gates(&pending);
+    if let Some(bell) = memory::bell() {
+        bell.add_cancelled(&pending.cancel_requested);
+    }
+    if pending.too_many_ended || pending.manual {
+        memory::awaited::any_ended();
+    } else {
+        memory::awaited::ended(&pending.ended_jobs);
+    }
 }
 
 /// Remembers what a transaction has changed that was prepared under a name with this hash: another

@@ -21,6 +21,7 @@ mod outcome;
 
 mod dead_letter;
 
+mod await_job;
 mod lease;
 mod progress;
 mod token;

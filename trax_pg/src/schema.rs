@@ -129,9 +129,14 @@ extension_sql_file!(
     requires = ["api_scheduler"]
 );
 extension_sql_file!(
+    "../../sql/api/await_job.sql",
+    name = "api_await_job",
+    requires = ["api_run"]
+);
+extension_sql_file!(
     "../../sql/api/status.sql",
     name = "api_status",
-    requires = ["api_run"]
+    requires = ["api_await_job"]
 );
 extension_sql_file!(
     "../../sql/api/metrics.sql",

@@ -6,7 +6,8 @@
 //!
 //! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work`
 //! woken at once; the scheduler woken, which sends one notification for all that rang meanwhile
-//! (`NOTIFY` in the producing transaction would serialize the commits of the whole server). Holds:
+//! (`NOTIFY` in the producing transaction would serialize the commits of the whole server), and one
+//! that names the jobs whose workers are asked to stop. Holds:
 //! hints only. Without shared memory and in a database beyond the last bell, waiters poll.
 
 use crate::error::Error;
@@ -15,13 +16,14 @@ use crate::memory::Bell;
 use crate::server::hash::name_hash;
 use crate::server::latch;
 use crate::server::spi;
-use crate::server::spi::statement;
+use crate::server::spi::{arg, statement};
 use crate::server::transaction;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 statement!(Notify, "wake/notify.sql");
+statement!(NotifyCancelled, "wake/notify_cancelled.sql", { job_ids: TEXTOID });
 
 pub(crate) use crate::memory::WORK;
 /// Something is due, perhaps before the scheduler would wake by itself.
@@ -42,6 +44,9 @@ const STAND_BACK: Duration = Duration::from_millis(10);
 /// The longest wait of a session that was notified of work and has not tried to claim: another may
 /// look for it.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Workers are asked to stop a job.
+pub(crate) const CANCELLED: u32 = 16;
 
 /// What this transaction has marked.
 static MARKED: AtomicU32 = AtomicU32::new(0);
@@ -150,6 +155,7 @@ fn claimable_again(marked: u32) {
 
 /// Wakes everybody: what happened is not known.
 pub(crate) fn all() {
+    memory::awaited::any_ended();
     if let Some(bell) = memory::bell() {
         bell.ring(WORK | DUE);
         bell.ring_tokens(u64::MAX);
@@ -277,5 +283,22 @@ pub(crate) fn drop_snapshots() {
 /// Sends the notification for all that rang; inside a transaction of the scheduler.
 pub(crate) fn notify() {
     let sent = spi::connected_anyhow(|spi| Ok(spi.execute(Notify)));
+    assert!(sent.is_ok(), "a select without a table succeeds or raises");
+}
+
+/// Sends the notification that workers are asked to stop these jobs, or some that nobody can name;
+/// inside a transaction of the scheduler.
+pub(crate) fn notify_cancelled(job_ids: Option<&[i64]>) {
+    let names: Vec<String> = job_ids
+        .iter()
+        .copied()
+        .flatten()
+        .map(i64::to_string)
+        .collect();
+    let sent = spi::connected_anyhow(|spi| {
+        Ok(spi.execute(NotifyCancelled {
+            job_ids: arg(names.join(",")),
+        }))
+    });
     assert!(sent.is_ok(), "a select without a table succeeds or raises");
 }

@@ -1,13 +1,18 @@
 //! The registry of workers: who claims, and since when.
 //!
-//! Enters: the name that a claim passes. Leaves: a row of `trax.worker`, refreshed twice a minute
-//! at most by each session. Holds: registering never makes a claim wait, and a claim that takes
-//! nothing registers nothing.
+//! Enters: what a worker reports of itself, or the name that a claim gives. Leaves: a row of
+//! `trax.worker`, refreshed by each report, or by claims twice a minute at most by each session.
+//! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing; a
+//! report may be lost in a crash, as a heartbeat may.
 
+use crate::error::Error;
 use crate::server::backend;
+use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
+use crate::server::durability;
 use crate::server::hash::name_hash;
 use crate::server::lock::{Lock, Mode};
+use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::server::transaction;
 use pgrx::JsonB;
@@ -22,7 +27,70 @@ statement!(
     WorkerSeen, "worker_registry/seen.sql",
     { name: TEXTOID, now: TIMESTAMPTZOID, info: JSONBOID }
 );
+statement!(
+    WorkerReport, "worker_registry/report.sql",
+    {
+        name: TEXTOID,
+        now: TIMESTAMPTZOID,
+        period: INTERVALOID,
+        stopping: BOOLOID,
+        info: JSONBOID,
+    }
+);
+statement!(WorkerLeave, "worker_registry/leave.sql", { name: TEXTOID });
 statement!(WorkerForget, "worker_registry/forget.sql", { before: TIMESTAMPTZOID });
+
+/// Largest report, in bytes: it is written often and read by people.
+const INFO_BYTES: usize = 8 * 1024;
+
+sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
+    let name = call.name(0, "name")?;
+    call.positive(1, "period")?;
+    let state = call.optional::<String>(2);
+    let state = state.unwrap_or_else(|| "running".to_owned());
+    if !matches!(state.as_str(), "running" | "stopping" | "stopped") {
+        return Err(
+            Error::invalid(format!("\"{state}\" is no state of a worker"))
+                .detail("A worker is running, stopping or stopped.")
+                .hint("Specify one of these: state => 'stopping'"),
+        );
+    }
+    let info = call.datum(3);
+    let bytes = info.map_or(0, spi::value_bytes);
+    if bytes > INFO_BYTES {
+        return Err(Error::too_large("argument \"info\" is too large")
+            .detail(format!(
+                "info has {bytes} bytes; the limit is {INFO_BYTES}."
+            ))
+            .hint("Report host, version and the first of many tasks."));
+    }
+    spi::require_primary()?;
+    let untouched = durability::is_untouched();
+    spi::connected(|spi| {
+        // A claim of this worker may keep its transaction open; then it is known to live.
+        if !Lock::Worker(&name).take_if_free(Mode::Alone) {
+            return Ok(());
+        }
+        if state == "stopped" {
+            spi.execute(WorkerLeave {
+                name: arg(name.as_str()),
+            });
+            return Ok(());
+        }
+        spi.execute(WorkerReport {
+            name: arg(name.as_str()),
+            now: arg(Timestamp::now()),
+            period: call.datum(1),
+            stopping: arg(state == "stopping"),
+            info,
+        });
+        Ok(())
+    })?;
+    if untouched {
+        durability::may_be_lost();
+    }
+    Ok(call.null())
+});
 
 /// The worker that this session last noted, as a hash, and when.
 static NOTED: AtomicU64 = AtomicU64::new(0);

@@ -9,3 +9,4 @@ from (
     for update
 ) k
 where l.job_id = k.job_id
+returning l.job_id

@@ -1,6 +1,7 @@
--- Notes that a worker claims, and what is known of it. The caller holds the worker's advisory lock.
+-- Notes that a worker claims, and what is known of it unless it says that itself. The caller holds
+-- the worker's advisory lock.
 insert into trax.worker as w (name, started_at, last_seen_at, info)
 values ($name, $now, $now, $info)
 on conflict (name) do update set
     last_seen_at = $now,
-    info = $info
+    info = case when w.period is null then $info else w.info end

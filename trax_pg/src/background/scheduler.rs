@@ -236,6 +236,25 @@ struct Due {
     check: bool,
     /// Somebody made work: listeners are notified.
     notice: bool,
+    /// Workers are asked to stop: listeners hear of it.
+    cancel: bool,
+}
+
+impl Due {
+    /// Tells listeners what they wait for.
+    fn notify(&self) {
+        if self.notice {
+            wake::notify();
+        }
+        if self.cancel
+            && let Some(bell) = memory::bell()
+        {
+            let job_ids = bell.take_cancelled();
+            if job_ids.as_ref().is_none_or(|job_ids| !job_ids.is_empty()) {
+                wake::notify_cancelled(job_ids.as_deref());
+            }
+        }
+    }
 }
 
 /// What the scheduler found when it connected.
@@ -281,6 +300,7 @@ impl Connected {
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;
         let mut next_notice = next_cycle;
+        let mut next_cancel = next_cycle;
         let mut noticed = next_cycle;
         let mut rung = 0;
         let mut heard = 0;
@@ -303,8 +323,9 @@ impl Connected {
                 cycle: now >= next_cycle,
                 check: now >= next_check,
                 notice: rung & wake::WORK != 0 && now >= next_notice,
+                cancel: rung & wake::CANCELLED != 0 && now >= next_cancel,
             };
-            if due.cycle || due.check || due.notice {
+            if due.cycle || due.check || due.notice || due.cancel {
                 let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
                 let end = Instant::now();
                 if due.check {
@@ -316,6 +337,10 @@ impl Connected {
                     noticed = end;
                     next_notice = end + now.elapsed() * NOTICE_SHARE;
                 }
+                if due.cancel {
+                    rung &= !wake::CANCELLED;
+                    next_cancel = end + WAKE_SPACING;
+                }
                 if let Some(sleep) = sleep {
                     rung &= !wake::DUE;
                     self.last_cycle = end;
@@ -326,6 +351,9 @@ impl Connected {
             if rung & wake::WORK != 0 {
                 until = until.min(next_notice);
             }
+            if rung & wake::CANCELLED != 0 {
+                until = until.min(next_cancel);
+            }
             wait(until.saturating_duration_since(Instant::now()));
         }
     }
@@ -334,8 +362,8 @@ impl Connected {
     fn pass(&mut self, due: &Due) -> Option<Duration> {
         if !due.cycle && !due.check {
             // Listeners wait for it: what the last check found holds.
-            if due.notice && self.compatible && setting::enabled() {
-                wake::notify();
+            if self.compatible && setting::enabled() {
+                due.notify();
             }
             return None;
         }
@@ -355,9 +383,7 @@ impl Connected {
         if !self.is_compatible(&version) || !setting::enabled() {
             return idle;
         }
-        if due.notice {
-            wake::notify();
-        }
+        due.notify();
         if due.check {
             let looked = spi::connected_anyhow(|spi| {
                 self.vacuums.consider(spi);

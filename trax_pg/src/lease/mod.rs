@@ -16,6 +16,7 @@ mod heartbeat;
 mod overdue;
 mod walk;
 
+use crate::changes;
 use crate::columns::Leased;
 use crate::error::{Error, Result};
 use crate::metrics;
@@ -40,7 +41,7 @@ pub(crate) use walk::Walk;
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LeaseTake, "lease/take.sql", { job_id: INT8OID, token: UUIDOID } -> Locked);
-statement!(LeaseCancel, "lease/cancel.sql", { job_ids: INT8ARRAYOID });
+statement!(LeaseCancel, "lease/cancel.sql", { job_ids: INT8ARRAYOID } -> i64);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let held = Held::from_call(call)?;
@@ -174,9 +175,12 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
     .first()
 }
 
-/// Asks the workers of jobs to stop; returns how many are executed.
+/// Asks the workers of jobs to stop, who hear of it when this commits; returns how many are
+/// executed.
 pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
-    spi.execute(LeaseCancel {
+    let asked = spi.query(LeaseCancel {
         job_ids: arg(job_ids.to_vec()),
-    })
+    });
+    changes::cancel_requested(asked.iter());
+    asked.len()
 }

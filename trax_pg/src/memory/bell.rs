@@ -33,6 +33,10 @@ pub(crate) struct Bell {
     /// How often tokens of a class of names came free, or waiters of them went.
     tokens: [AtomicU64; TOKEN_CLASSES],
     token: Sleepers,
+    /// Jobs whose workers are asked to stop, since the scheduler looked, and how many; 0 is one
+    /// that is being written.
+    cancelled: [AtomicI64; CANCELS_AT_MOST],
+    cancels: AtomicU32,
     /// There may be prepared transactions from before this memory began, whose names nobody knows.
     older_prepared: AtomicBool,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Bell {
 pub(crate) const WORK: u32 = 1;
 /// How many databases can have a bell.
 pub(super) const BELLS_AT_MOST: usize = 1024;
+/// Most jobs that one notification names whose workers are asked to stop.
+pub(crate) const CANCELS_AT_MOST: usize = 32;
 /// Names of tokens share this many counts: who waits for another name of the class wakes for
 /// nothing.
 pub(crate) const TOKEN_CLASSES: usize = 64;
@@ -71,6 +77,8 @@ pub(super) fn silent_bells() -> Bells {
         work: Sleepers::none(),
         tokens: std::array::from_fn(|_| AtomicU64::new(0)),
         token: Sleepers::none(),
+        cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
+        cancels: AtomicU32::new(0),
         older_prepared: AtomicBool::new(true),
     }))
 }
@@ -152,6 +160,7 @@ impl Bell {
             .store(std::ptr::null_mut(), Ordering::Relaxed);
         self.rung.store(0, Ordering::Relaxed);
         self.full.store(false, Ordering::Relaxed);
+        self.cancels.store(0, Ordering::Relaxed);
         self.older_prepared.store(true, Ordering::Relaxed);
         self.limit.store(0, Ordering::Relaxed);
         self.limit_said_at.store(0, Ordering::Relaxed);
@@ -236,6 +245,27 @@ impl Bell {
     /// Returns what rang since the last call; for the scheduler.
     pub(crate) fn take(&self) -> u32 {
         self.rung.swap(0, Ordering::SeqCst)
+    }
+
+    /// The workers of jobs are asked to stop; ring afterwards.
+    pub(crate) fn add_cancelled(&self, job_ids: &[i64]) {
+        for &job_id in job_ids {
+            let place = self.cancels.fetch_add(1, Ordering::SeqCst) as usize;
+            if let Some(cancelled) = self.cancelled.get(place) {
+                cancelled.store(job_id, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Whose workers were asked to stop since the last call; `None` when not all are known. For the
+    /// scheduler.
+    pub(crate) fn take_cancelled(&self) -> Option<Vec<i64>> {
+        let count = self.cancels.swap(0, Ordering::SeqCst) as usize;
+        let written = self.cancelled.iter().take(count);
+        let all: Vec<i64> = written
+            .map(|job_id| job_id.swap(0, Ordering::SeqCst))
+            .collect();
+        (all.len() == count && !all.contains(&0)).then_some(all)
     }
 
     /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it

@@ -9,6 +9,7 @@
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
 mod area;
+pub(crate) mod awaited;
 mod bell;
 pub(crate) mod counters;
 mod floor;
@@ -16,7 +17,7 @@ mod gate;
 mod lane;
 pub(crate) mod prepared;
 
-pub(crate) use bell::{Bell, TOKEN_CLASSES, WORK, bell};
+pub(crate) use bell::{Bell, CANCELS_AT_MOST, TOKEN_CLASSES, WORK, bell};
 pub(crate) use floor::{Floor, Known, resume as resume_floors, suspend_all as suspend_floors};
 pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
 pub(crate) use lane::{
@@ -24,6 +25,7 @@ pub(crate) use lane::{
     lowered_since, peek, publish, raise, rescan_due, rescanned, to_sweep,
 };
 
+use awaited::{LOCK as AWAITED_LOCK, WAITS};
 use bell::{BELLS, silent_bells};
 use counters::{TALLIES, empty_tallies};
 use floor::FLOORS;
@@ -135,6 +137,8 @@ pub(crate) fn request() {
     pg_shmem_init!(LANES_LOCK = 0);
     pg_shmem_init!(PREPARED = ());
     pg_shmem_init!(PREPARED_LOCK = 0);
+    pg_shmem_init!(WAITS = ());
+    pg_shmem_init!(AWAITED_LOCK = 0);
     REQUESTED.store(true, Ordering::Relaxed);
 }
 

@@ -399,8 +399,10 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient:
     limit::free(spi, shared.into_iter(), patient);
 }
 
-/// Completes the end of jobs for good: frees their keys and lets their manifests continue.
+/// Completes the end of jobs for good: wakes whoever waits for them, frees their keys and lets
+/// their manifests continue.
 fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
+    changes::jobs_ended(ended.iter().map(|job| job.job_id));
     let (keys, job_ids): (Vec<String>, Vec<i64>) = ended
         .iter()
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))

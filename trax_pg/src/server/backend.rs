@@ -1,4 +1,4 @@
-//! Which process this is, of which database, and what its session is called.
+//! Which process this is, of which database and role, what its session is called, and its client.
 
 use pgrx::pg_sys;
 
@@ -12,6 +12,57 @@ pub(crate) fn my_pid() -> i32 {
 pub(crate) fn my_database() -> pg_sys::Oid {
     // SAFETY: a plain number.
     unsafe { pg_sys::MyDatabaseId }
+}
+
+/// The role whose rights count now.
+pub(crate) fn my_user() -> pg_sys::Oid {
+    // SAFETY: a plain number, in a session.
+    unsafe { pg_sys::GetUserId() }
+}
+
+/// The socket of this session's client, if it has one.
+pub(crate) fn client_socket() -> Option<pg_sys::pgsocket> {
+    // SAFETY: a port begins with its socket, in every version that is supported.
+    unsafe {
+        let remote = pg_sys::whereToSendOutput == pg_sys::CommandDest::DestRemote
+            && !pg_sys::MyProcPort.is_null();
+        remote.then(|| *pg_sys::MyProcPort.cast::<pg_sys::pgsocket>())
+    }
+}
+
+/// Whether the server has read more of this session's client than the message that it executes.
+pub(crate) fn client_has_sent() -> bool {
+    unsafe extern "C-unwind" {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        fn pq_buffer_has_data() -> bool;
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        fn pq_buffer_remaining_data() -> isize;
+    }
+    // SAFETY: functions of the server that look at a buffer of this process.
+    unsafe {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        return pq_buffer_has_data();
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        return pq_buffer_remaining_data() > 0;
+    }
+}
+
+/// Ends this session if nobody is at the other end: one that waits and reads nothing would not see
+/// it.
+pub(crate) fn end_if_client_is_gone() {
+    unsafe extern "C-unwind" {
+        fn pq_check_connection() -> bool;
+    }
+    // SAFETY: a function of the server that asks the socket, for a session with a client.
+    unsafe {
+        if client_socket().is_some()
+            && !pg_sys::ffi::pg_guard_ffi_boundary(|| pq_check_connection())
+        {
+            pg_sys::ClientConnectionLost = 1;
+            pg_sys::InterruptPending = 1;
+        }
+    }
+    pgrx::check_for_interrupts!();
 }
 
 /// Returns how a session is called that does not name its worker: application name and process id.

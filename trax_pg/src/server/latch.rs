@@ -1,23 +1,39 @@
 //! Waiting on this process's own latch.
 
+use super::backend::client_socket;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
 /// Waits until the latch is set, at most for `timeout`; interrupts are the caller's to answer.
 pub(crate) fn wait(timeout: Duration) {
-    let wake = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    wait_for(timeout, None);
+}
+
+/// Also until the client has sent something, or is gone; returns whether it has.
+pub(crate) fn wait_or_client(timeout: Duration) -> bool {
+    wait_for(timeout, client_socket())
+}
+
+fn wait_for(timeout: Duration, socket: Option<pg_sys::pgsocket>) -> bool {
+    let mut wake = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    if socket.is_some() {
+        wake |= pg_sys::WL_SOCKET_READABLE;
+    }
     // Rounded up, so that a wait never ends just before the time it waits for.
     let millis = timeout.as_micros().div_ceil(1_000).min(i32::MAX as u128);
-    // SAFETY: MyLatch is the latch of this process.
-    unsafe {
-        pg_sys::WaitLatch(
+    // SAFETY: MyLatch is the latch of this process; without its event the socket is not looked at.
+    let events = unsafe {
+        let events = pg_sys::WaitLatchOrSocket(
             pg_sys::MyLatch,
             wake as i32,
+            socket.unwrap_or(pg_sys::PGINVALID_SOCKET),
             millis as i64,
             pg_sys::PG_WAIT_EXTENSION,
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
-    }
+        events
+    };
+    events as u32 & pg_sys::WL_SOCKET_READABLE != 0
 }
 
 /// Waits for as long, whatever sets the latch meanwhile. An interrupt ends it with an error.

@@ -13,7 +13,7 @@ use super::grant::{Granted, Outcome, Refused, grant};
 use super::{Request, acquire};
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::server::backend::my_pid;
+use crate::server::backend::{end_if_client_is_gone, my_pid};
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::latch;
@@ -292,21 +292,4 @@ unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::D
     if class != NOBODY {
         ring(class);
     }
-}
-
-/// Ends this session if nobody is at the other end: a waiter that reads nothing would not see it.
-fn end_if_client_is_gone() {
-    unsafe extern "C-unwind" {
-        fn pq_check_connection() -> bool;
-    }
-    // SAFETY: a function of the server that asks the socket, for a session with a client.
-    unsafe {
-        let remote = pg_sys::whereToSendOutput == pg_sys::CommandDest::DestRemote
-            && !pg_sys::MyProcPort.is_null();
-        if remote && !pg_sys::ffi::pg_guard_ffi_boundary(|| pq_check_connection()) {
-            pg_sys::ClientConnectionLost = 1;
-            pg_sys::InterruptPending = 1;
-        }
-    }
-    pgrx::check_for_interrupts!();
 }

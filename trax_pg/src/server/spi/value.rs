@@ -70,6 +70,15 @@ pub(crate) fn array_elements(
     }
 }
 
+/// A copy of a variable-length value, whole, that outlives the connection and its snapshot.
+pub(crate) fn outlive(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: the callers pass text and jsonb only, while SPI is connected.
+    unsafe {
+        let whole = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
+        pg_sys::SPI_datumTransfer(pg_sys::Datum::from(whole), false, -1)
+    }
+}
+
 /// Returns the size in bytes of a variable-length value, whether it is stored out of line,
 /// compressed or plain.
 pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {

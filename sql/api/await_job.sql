@@ -1,0 +1,54 @@
+-- Results: what became of jobs, and waiting until they have ended.
+
+create function trax.get_jobs(
+    job_ids bigint[]
+)
+returns table (
+    job_id bigint,
+    state text,
+    attempt int,
+    task text,
+    manifest text,
+    group_name text,
+    priority int,
+    run_at timestamptz,
+    scheduled_for timestamptz,
+    queued_at timestamptz,
+    started_at timestamptz,
+    finished_at timestamptz,
+    worker text,
+    error text,
+    output jsonb,
+    progress jsonb
+)
+language c volatile parallel unsafe
+rows 10
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_get_jobs';
+comment on function trax.get_jobs(bigint[]) is
+    'Returns a row for each of these jobs that exists, as trax.job shows it but without its input, in no order. A role that is limited to tasks and groups is refused a job outside of them.';
+
+-- Neither security definer nor with settings of its own: either would make the call atomic, and it
+-- could not commit. It takes the rights of its owner and a fixed search_path by itself.
+create procedure trax.await_job(
+    job_id bigint,
+    timeout interval,
+    out state text,
+    out output jsonb,
+    out error text
+)
+language c
+as 'MODULE_PATHNAME', 'trax_await_job';
+comment on procedure trax.await_job(bigint, interval) is
+    'Returns when a job has ended (completed, failed for good or cancelled), at once if it has; when the time is up the state is what it is then: queued, as also between two attempts, or in_progress. Holds no snapshot and no transaction while it waits. Refused inside a transaction block.';
+
+create procedure trax.await_jobs(
+    job_ids bigint[],
+    timeout interval,
+    out ended bigint[],
+    until_message boolean default false
+)
+language c
+as 'MODULE_PATHNAME', 'trax_await_jobs';
+comment on procedure trax.await_jobs(bigint[], interval, boolean) is
+    'Returns those of the jobs (at most 65536) that have ended or do not exist, as soon as there is one; empty when the time is up, with until_message also when the client has sent its next message (with the simple query protocol; another has always sent one). A call with nearly the same jobs as the last is cheap. Refused inside a transaction block.';

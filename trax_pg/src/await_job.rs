@@ -1,0 +1,297 @@
+//! Results: what became of jobs, and waiting until they have ended (`trax.await_job`).
+//!
+//! A job has *ended* when nothing more will happen to it under its id: it completed, failed for
+//! good (which may leave a dead letter) or was cancelled; one that waits for its next attempt has
+//! not. A dead letter that is queued again is another job.
+//!
+//! Enters: jobs and a timeout. Leaves: what the tables say when one has ended. Holds:
+//! - A session says which jobs it waits for (`memory::awaited`) before it looks at the tables, and
+//!   looks again at those whose end was rung; the tables alone decide. Nothing is held meanwhile.
+//! - Beside that it looks twice a minute, one probe a job, for an end that rang no bell: a row that
+//!   was changed beside our statements. Where nobody can wake it (the library is not preloaded, a
+//!   standby, no place left) it looks twice a second.
+//! - What a session waits for it remembers from call to call, so that a call with nearly the same
+//!   jobs as the last reads those that are new or have rung, and not all.
+
+use crate::access_scope;
+use crate::error::{Error, Result};
+use crate::memory::awaited;
+use crate::server::backend::{client_has_sent, end_if_client_is_gone, my_user};
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::latch;
+use crate::server::procedure::Procedure;
+use crate::server::rights::{Caller, as_owner};
+use crate::server::spi;
+use crate::server::spi::{arg, row, statement};
+use crate::wake;
+use pgrx::pg_sys;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Most jobs of one call.
+const JOBS_AT_MOST: usize = 65_536;
+/// Most jobs that one call of `trax.await_jobs` returns.
+const ENDED_AT_MOST: usize = 1000;
+/// How long a session sleeps at most: so soon it sees that its client is gone.
+const SLEEP: Duration = Duration::from_secs(5);
+/// How often it looks at jobs whose end would wake it.
+const LOOK: Duration = Duration::from_secs(30);
+/// The same where nobody can wake it.
+const POLL: Duration = Duration::from_millis(500);
+
+thread_local! {
+    /// When this session looks at all its jobs again.
+    static LOOK_AT_ALL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+row! {
+    /// Where a job is; nulls when it does not exist.
+    struct AwaitedJob {
+        job_id: i64,
+        state: Option<String>,
+        task: Option<String>,
+        group_name: Option<String>,
+    }
+}
+row! {
+    struct AwaitedResult {
+        state: pg_sys::Datum,
+        output: Option<pg_sys::Datum>,
+        error: Option<pg_sys::Datum>,
+    }
+}
+row! {
+    /// A row of `trax.job` without the input.
+    struct ShownJob {
+        job_id: i64,
+        state: pg_sys::Datum,
+        attempt: i32,
+        task: String,
+        manifest: Option<pg_sys::Datum>,
+        group_name: String,
+        priority: i32,
+        run_at: Timestamp,
+        scheduled_for: Option<Timestamp>,
+        queued_at: Timestamp,
+        started_at: Option<Timestamp>,
+        finished_at: Option<Timestamp>,
+        worker: Option<pg_sys::Datum>,
+        error: Option<pg_sys::Datum>,
+        output: Option<pg_sys::Datum>,
+        progress: Option<pg_sys::Datum>,
+    }
+}
+statement!(Look, "await_job/look.sql", { job_ids: INT8ARRAYOID } -> AwaitedJob);
+statement!(Read, "await_job/read.sql", { job_id: INT8OID } -> AwaitedResult);
+statement!(Get, "await_job/get.sql", { job_ids: INT8ARRAYOID } -> ShownJob);
+
+sql_function!(trax_get_jobs, pg_finfo_trax_get_jobs, |call| {
+    as_owner(call, |caller| {
+        let job_ids = jobs_of(call)?;
+        let mut rows = call.rows();
+        spi::connected(|spi| {
+            let scope = access_scope::of_caller(spi, caller);
+            let get = Get {
+                job_ids: arg(job_ids),
+            };
+            for job in spi.query(get).iter() {
+                scope.require(&job.task, &job.group_name)?;
+                rows.push(&[
+                    arg(job.job_id),
+                    Some(job.state),
+                    arg(job.attempt),
+                    arg(job.task),
+                    job.manifest,
+                    arg(job.group_name),
+                    arg(job.priority),
+                    arg(job.run_at),
+                    job.scheduled_for.and_then(arg),
+                    arg(job.queued_at),
+                    job.started_at.and_then(arg),
+                    job.finished_at.and_then(arg),
+                    job.worker,
+                    job.error,
+                    job.output,
+                    job.progress,
+                ]);
+            }
+            Ok(())
+        })?;
+        Ok(rows.end())
+    })
+});
+
+sql_function!(trax_await_job, pg_finfo_trax_await_job, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    let example = "trax.await_job(7, '1 min', null, null, null)";
+    let wait = Wait::begin(call, vec![job_id], "trax.await_job()", example)?;
+    wait.until_one_has_ended(false)?;
+    awaited::forget(&[job_id]);
+    let answer = wait.procedure.step(|spi| {
+        let scope = access_scope::of_caller(spi, wait.caller);
+        scope.require_job(spi, job_id)?;
+        let read = Read {
+            job_id: arg(job_id),
+        };
+        let answer = spi.query(read).first().ok_or_else(|| unknown(job_id))?;
+        Ok([Some(answer.state), answer.output, answer.error].map(|value| value.map(spi::outlive)))
+    });
+    let mut columns = answer?;
+    Ok(call.record(&mut columns))
+});
+
+sql_function!(trax_await_jobs, pg_finfo_trax_await_jobs, |call| {
+    let job_ids = jobs_of(call)?;
+    let until_message = call.optional::<bool>(2).unwrap_or(false);
+    let example = "trax.await_jobs(array[7, 8], '1 min', null)";
+    let wait = Wait::begin(call, job_ids, "trax.await_jobs()", example)?;
+    let ended = wait.until_one_has_ended(until_message)?;
+    Ok(call.record(&mut [arg(ended)]))
+});
+
+/// 42704: a job that never was, or is forgotten.
+fn unknown(job_id: i64) -> Error {
+    Error::unknown(format!("job {job_id} does not exist"))
+        .detail("No job that waits, runs or has ended within trax.run_retention has this id.")
+        .hint("Specify the id that trax.enqueue returned.")
+}
+
+fn jobs_of(call: &Call) -> Result<Vec<i64>> {
+    let mut job_ids = call.array::<i64>(0, "job_ids")?;
+    if job_ids.len() > JOBS_AT_MOST {
+        return Err(Error::too_large("argument \"job_ids\" is too long")
+            .detail(format!(
+                "job_ids has {} elements; the limit is {JOBS_AT_MOST}.",
+                job_ids.len()
+            ))
+            .hint("Specify fewer jobs, in several calls."));
+    }
+    job_ids.sort_unstable();
+    job_ids.dedup();
+    Ok(job_ids)
+}
+
+/// One call that waits.
+struct Wait {
+    procedure: Procedure,
+    caller: Caller,
+    job_ids: Vec<i64>,
+    deadline: Instant,
+}
+
+impl Wait {
+    fn begin(call: &Call, job_ids: Vec<i64>, name: &str, example: &str) -> Result<Self> {
+        let timeout = call
+            .optional_not_negative(1, "timeout")?
+            .ok_or_else(|| Error::null_argument("timeout"))?;
+        // SAFETY: reads the state of the transaction.
+        if call.is_atomic() || unsafe { pg_sys::IsSubTransaction() } {
+            return Err(wake::in_transaction_block(name, example));
+        }
+        let wait = Self {
+            procedure: Procedure::new(call.owner()),
+            caller: Caller {
+                user: my_user(),
+                function: call.function(),
+            },
+            job_ids,
+            deadline: Instant::now() + Duration::from_micros(timeout as u64),
+        };
+        // The snapshot of the CALL is none of ours.
+        wait.procedure.commit();
+        Ok(wait)
+    }
+
+    /// Returns the jobs that have ended or do not exist as soon as there is one; none when the time
+    /// is up. An `impatient` wait ends so too when its client has sent something.
+    fn until_one_has_ended(&self, impatient: bool) -> Result<Vec<i64>> {
+        let is_impatient = impatient && !self.procedure.is_nested();
+        awaited::wait_for(&self.job_ids);
+        let has_places = awaited::has_places(&self.job_ids);
+        let mut has_heard = false;
+        loop {
+            end_if_client_is_gone();
+            let is_wakeable = has_places && is_primary();
+            let now = Instant::now();
+            let look_at_all = LOOK_AT_ALL.get().unwrap_or(now + LOOK);
+            let job_ids = if is_wakeable && now < look_at_all {
+                LOOK_AT_ALL.set(Some(look_at_all));
+                awaited::to_look_at(&self.job_ids)
+            } else {
+                // Of what was replayed until a promotion no bell was rung.
+                LOOK_AT_ALL.set(Some(if is_wakeable { now + LOOK } else { now }));
+                self.job_ids.clone()
+            };
+            let ended = self.look(job_ids)?;
+            if !ended.is_empty() || has_heard || now >= self.deadline {
+                return Ok(ended);
+            }
+            let until = if is_wakeable { now + SLEEP } else { now + POLL };
+            let until = until.min(self.deadline);
+            self.procedure
+                .rest(|| has_heard = sleep(until, is_impatient));
+        }
+    }
+
+    /// Returns those of the jobs that have ended or do not exist; refuses those that the caller may
+    /// not see.
+    fn look(&self, job_ids: Vec<i64>) -> Result<Vec<i64>> {
+        if job_ids.is_empty() {
+            return Ok(job_ids);
+        }
+        let (alive, mut ended) = self.procedure.step(|spi| {
+            let scope = access_scope::of_caller(spi, self.caller);
+            let rows = spi.query(Look {
+                job_ids: arg(job_ids),
+            });
+            let (mut alive, mut ended) = (Vec::new(), Vec::new());
+            for seen in rows.iter() {
+                if let (Some(task), Some(group)) = (&seen.task, &seen.group_name) {
+                    scope.require(task, group)?;
+                }
+                match seen.state.as_deref() {
+                    Some("queued" | "in_progress") => alive.push(seen.job_id),
+                    _ => ended.push(seen.job_id),
+                }
+            }
+            Ok((alive, ended))
+        })?;
+        self.procedure.commit();
+        awaited::looked_at(&alive);
+        // The others are looked at again by the next call.
+        ended.truncate(ENDED_AT_MOST);
+        awaited::forget(&ended);
+        Ok(ended)
+    }
+}
+
+/// Whether jobs end here: on a standby nobody would wake who waits for it.
+fn is_primary() -> bool {
+    // SAFETY: reads a flag of the server.
+    !unsafe { pg_sys::RecoveryInProgress() }
+}
+
+/// Sleeps until a job that this session waits for may have ended, or, if it is impatient, until its
+/// client has sent something; returns whether it has.
+fn sleep(until: Instant, is_impatient: bool) -> bool {
+    loop {
+        if is_impatient && client_has_sent() {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || awaited::has_rung() {
+            return false;
+        }
+        let has_heard = if is_impatient {
+            latch::wait_or_client(left)
+        } else {
+            latch::wait(left);
+            false
+        };
+        pgrx::check_for_interrupts!();
+        if has_heard {
+            return true;
+        }
+    }
+}
