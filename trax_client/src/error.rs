@@ -41,7 +41,7 @@ impl fmt::Display for Report {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// 42704: no manifest, group, dead letter or role has this name.
+    /// 42704: no manifest, group, dead letter, job or role has this name.
     UnknownManifest(Report),
     /// 22004, 22023 and the rest of class 22: an argument is missing or out of range.
     InvalidArgument(Report),
@@ -139,6 +139,16 @@ impl Error {
     /// standby.
     pub(crate) fn is_starting(&self) -> bool {
         matches!(self, Error::Connection(cause) if cause.is::<Starting>())
+    }
+
+    /// Returns the same error, for another who waits for the same.
+    pub(crate) fn again(&self) -> Self {
+        match self.report() {
+            Some(report) => {
+                Error::from_report(&SqlState::from_code(&report.sqlstate), report.clone())
+            }
+            None => Error::Setup(self.to_string()),
+        }
     }
 
     fn from_report(code: &SqlState, report: Report) -> Self {

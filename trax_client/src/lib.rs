@@ -73,6 +73,8 @@ mod health;
 pub mod http;
 mod id;
 mod job;
+mod job_result;
+mod job_waiter;
 mod json;
 mod libpq;
 mod manifest;
@@ -98,6 +100,8 @@ pub use id::{JobId, Token};
 pub use job::{
     Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob, RunNow,
 };
+pub use job_result::{Job, JobResult, JobState};
+pub use job_waiter::JobWaiter;
 pub use json::Json;
 pub use manifest::{Group, Manifest};
 pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};

@@ -66,12 +66,12 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
 }
 
 /// The middle, the 99th percentile and the longest of many times, in milliseconds.
-struct Spread([f64; 3]);
+pub(crate) struct Spread(pub(crate) [f64; 3]);
 
 impl Spread {
-    const PARTS: [&'static str; 3] = ["p50", "p99", "max"];
+    pub(crate) const PARTS: [&'static str; 3] = ["p50", "p99", "max"];
 
-    fn of(mut times: Vec<Duration>) -> Self {
+    pub(crate) fn of(mut times: Vec<Duration>) -> Self {
         times.sort();
         let at = |part: f64| {
             let rank = (times.len() as f64 * part).ceil() as usize;

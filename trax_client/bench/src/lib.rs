@@ -6,6 +6,7 @@
 //! median of its rounds. Everything happens in a separate database, made again for each scenario
 //! and dropped at the end.
 
+mod await_jobs;
 mod barrier;
 mod bench_database;
 mod claim_time;

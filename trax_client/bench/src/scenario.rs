@@ -6,8 +6,8 @@ use std::pin::Pin;
 use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
-    claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape, single,
-    snapshot,
+    await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape,
+    single, snapshot,
 };
 use trax_terminal::Failure;
 
@@ -76,6 +76,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         true,
         latency::run,
         "how soon a job begins on an idle system"
+    ),
+    scenario!(
+        "await",
+        false,
+        await_jobs::run,
+        "very many callers that wait for jobs, over one connection"
     ),
     scenario!(
         "wake",

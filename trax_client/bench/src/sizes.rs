@@ -40,7 +40,10 @@ pub(crate) struct SizeArguments {
     /// How many jobs wait, in ten groups (scrape)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(10..=100_000_000))]
     waiting: Option<i64>,
-    /// How many times to measure in one round (latency, depth, blocked, manifests, scrape)
+    /// How many callers wait, each for a job (await)
+    #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=60_000))]
+    callers: Option<i64>,
+    /// How many times to measure in one round (latency, await, depth, blocked, manifests, scrape)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     samples: Option<u32>,
 }
@@ -60,6 +63,7 @@ pub(crate) struct Sizes {
     pub(crate) finished: i64,
     pub(crate) history: i64,
     pub(crate) waiting: i64,
+    pub(crate) callers: i64,
     pub(crate) samples: u32,
 }
 
@@ -80,6 +84,7 @@ impl Sizes {
             finished: size(asked.finished, 200_000, 1_000_000),
             history: size(asked.history, 1_000_000, 10_000_000),
             waiting: size(asked.waiting, 100_000, 1_000_000),
+            callers: size(asked.callers, 10_000, 10_000),
             samples: asked.samples.unwrap_or(if all { 1000 } else { 200 }),
         }
     }

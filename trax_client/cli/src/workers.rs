@@ -18,15 +18,18 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// A worker: times are those of its last claims.
+/// A worker.
 #[derive(Debug, Serialize)]
 struct Worker {
     name: String,
+    state: String,
     started_at: Option<Moment>,
     last_seen_at: Option<Moment>,
     running: i64,
     oldest_started_at: Option<Moment>,
     tasks: Vec<String>,
+    host: Option<String>,
+    version: Option<String>,
     info: Option<Value>,
 }
 
@@ -34,11 +37,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let rows = session.rows(WORKER_LIST, &[]).await?;
     let workers: Vec<Worker> = rows.iter().map(Worker::read).collect::<Result<_, _>>()?;
-    arguments.output.list(
-        &workers,
-        session.now,
-        "no worker has claimed anything lately",
-    )?;
+    arguments
+        .output
+        .list(&workers, session.now, "no worker lives, nor did lately")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,11 +47,14 @@ impl Worker {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Worker {
             name: row.try_get("name")?,
+            state: row.try_get("state")?,
             started_at: row.try_get("started_at")?,
             last_seen_at: row.try_get("last_seen_at")?,
             running: row.try_get("running")?,
             oldest_started_at: row.try_get("oldest_started_at")?,
-            tasks: row.try_get("tasks")?,
+            tasks: row.try_get("running_tasks")?,
+            host: row.try_get("host")?,
+            version: row.try_get("version")?,
             info: row.try_get("info")?,
         })
     }
@@ -59,28 +63,35 @@ impl Worker {
 impl Record for Worker {
     const COLUMNS: &'static [Column] = &[
         Column::text("name"),
+        Column::whole("state"),
         Column::number("running"),
         Column::whole("oldest"),
         Column::text("tasks"),
-        Column::whole("last claim"),
+        Column::whole("seen"),
         Column::whole("since"),
+        Column::text("host").verbose(),
+        Column::whole("version").verbose(),
         Column::text("info").verbose(),
     ];
 
     fn cells(&self, now: Moment) -> Vec<Cell> {
         let ago = |at: Option<Moment>| at.map(|at| at.relative(now));
-        let tone = if self.running > 0 {
-            Tone::Active
-        } else {
-            Tone::Dim
+        let tone = match self.state.as_str() {
+            "working" => Tone::Active,
+            "gone" => Tone::Bad,
+            "idle" => Tone::Dim,
+            _ => Tone::Plain,
         };
         vec![
             Cell::new(&self.name, Tone::Strong),
-            Cell::new(self.running, tone),
+            Cell::new(&self.state, tone),
+            Cell::plain(self.running),
             Cell::maybe(ago(self.oldest_started_at)),
             Cell::plain(self.tasks.join(", ")),
             Cell::maybe(ago(self.last_seen_at)),
             Cell::maybe(ago(self.started_at)),
+            Cell::maybe(self.host.as_deref()),
+            Cell::maybe(self.version.as_deref()),
             Cell::maybe(self.info.as_ref()),
         ]
     }

@@ -20,6 +20,7 @@ const SCENARIOS: &[&str] = &[
     "enqueue",
     "copy",
     "latency",
+    "await",
     "wake",
     "held_snapshot",
     "depth",
@@ -31,7 +32,7 @@ const SCENARIOS: &[&str] = &[
     "scrape",
 ];
 const TINY: &str = "--rounds 1 --jobs 2000 --seconds 1 --hold 1 --deep 3000 --blocked 500 --groups 20 --manifests 300 \
-     --due 300 --finished 1000 --history 2000 --waiting 500 --samples 10";
+     --due 300 --finished 1000 --history 2000 --waiting 500 --callers 300 --samples 10";
 
 fn bench(server: &Server, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trax"));

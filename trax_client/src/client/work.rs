@@ -121,6 +121,26 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
+    /// Registers a worker, whether it has claimed anything or not, and reports that it lives; it
+    /// is gone when it is not heard of for two `period`s. [`Worker`](crate::Worker) does so by
+    /// itself.
+    pub(crate) async fn report_worker(
+        &self,
+        name: &str,
+        period: Duration,
+        state: &str,
+        info: Option<Json>,
+    ) -> Result<()> {
+        let period = Interval(period);
+        self.work("report_worker")
+            .arg("name", &name)
+            .arg("period", &period)
+            .arg("state", &state)
+            .option("info", &info)
+            .run(self.db)
+            .await
+    }
+
     /// Returns the tasks that have jobs ready to be claimed, in any group or in these.
     pub async fn waiting_tasks(&self, groups: Option<&[String]>) -> Result<Vec<String>> {
         let groups = groups.map(<[String]>::to_vec);

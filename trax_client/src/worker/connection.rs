@@ -67,7 +67,7 @@ impl Deref for Connection {
 
 /// Opens a connection, driven by its own task on the current runtime until the client is dropped.
 pub(crate) async fn open(address: &Address) -> Result<Connection> {
-    Ok(driven(address).await?.0)
+    driven(address, |_| {}).await
 }
 
 /// Opens a connection that receives notifications of work where it can: behind a transaction
@@ -76,25 +76,54 @@ pub(crate) async fn open_listening(
     address: &Address,
     limit: Duration,
 ) -> Result<(Connection, Notifications)> {
-    let (client, notifications) = driven(address).await?;
-    let listening = async { Ok(client.batch_execute("listen trax_work").await?) };
+    let (notify, notified) = watch::channel(());
+    let heard = move |_: &tokio_postgres::Notification| {
+        notify.send_replace(());
+    };
+    let client = driven(address, heard).await?;
+    listen(&client, "listen trax_work", limit).await?;
+    Ok((client, Notifications(Some(notified))))
+}
+
+/// Opens a connection that passes on the jobs whose workers are asked to stop.
+pub(crate) async fn open_hearing_cancels(
+    address: &Address,
+    limit: Duration,
+    heard: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<Connection> {
+    // A pooler may pass on what others listen for.
+    let heard = move |notification: &tokio_postgres::Notification| {
+        if notification.channel() == "trax_cancel" {
+            heard(notification.payload());
+        }
+    };
+    let client = driven(address, heard).await?;
+    listen(&client, "listen trax_cancel", limit).await?;
+    Ok(client)
+}
+
+async fn listen(client: &Connection, statement: &str, limit: Duration) -> Result<()> {
+    let listening = async { Ok(client.batch_execute(statement).await?) };
     match answer_within(limit, listening).await {
         Err(broken) if broken.blame() == Blame::Connection => Err(broken),
-        // Where LISTEN is refused claims may still work: polling finds jobs.
-        Ok(()) | Err(_) => Ok((client, notifications)),
+        // Where LISTEN is refused other calls may still work: they find the same, later.
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
-async fn driven(address: &Address) -> Result<(Connection, Notifications)> {
+/// Opens a connection; `heard` gets its notifications.
+async fn driven(
+    address: &Address,
+    heard: impl Fn(&tokio_postgres::Notification) + Send + Sync + 'static,
+) -> Result<Connection> {
     let (client, mut connection) = address.open().await?;
-    let (notify, notified) = watch::channel(());
     let (open, closed) = oneshot::channel();
     tokio::spawn(async move {
         let drive = async {
             // On an error the client sees the same on its next call.
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notification(_) = message {
-                    notify.send_replace(());
+                if let AsyncMessage::Notification(notification) = message {
+                    heard(&notification);
                 }
             }
         };
@@ -108,11 +137,10 @@ async fn driven(address: &Address) -> Result<(Connection, Notifications)> {
             }
         }
     });
-    let connection = Connection {
+    Ok(Connection {
         client,
         _open: open,
-    };
-    Ok((connection, Notifications(Some(notified))))
+    })
 }
 
 /// Returns the answer to a call if it comes within `limit`; otherwise the connection must be

@@ -1,8 +1,13 @@
 //! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
 //! the caller's runtime does not lose its lease.
 //!
-//! Every third of a lease one call extends all held leases; without any it sends nothing. Progress
-//! reports of handlers are sent the same way, at most twice a second.
+//! Every third of a lease one call extends all held leases, and another reports that the worker
+//! lives (`registration`), also while it holds none. Progress reports of handlers are sent the same
+//! way, at most twice a second.
+//!
+//! It listens for cancels: a job that is named is asked about by a heartbeat of its own, as one
+//! that begins. A connection that breaks is replaced at once while leases are held, and all of them
+//! are asked about: what was said meanwhile nobody heard.
 //!
 //! A claim names no job as begun, because its answer may be lost. What begins is reported at once
 //! by a separate heartbeat, at most every [`BEGIN_PERIOD`]; what has ended by then needs none.
@@ -15,11 +20,12 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::connection::{Backoff, Connection, answer_within, open};
+use super::connection::{Backoff, Connection, answer_within, open_hearing_cancels};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
 use super::keep_polling::keep_polling;
+use super::registration::Registration;
 use crate::address::Address;
 use crate::client::Client;
 use crate::clock::{CHECK_PERIOD, Moment};
@@ -50,6 +56,7 @@ impl Heartbeat {
         lease: Duration,
         events: Events,
         health: Health,
+        registration: Registration,
     ) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -64,6 +71,7 @@ impl Heartbeat {
             events,
             health,
             connection: None,
+            registration,
             failing: false,
         };
         let thread = std::thread::Builder::new()
@@ -74,6 +82,7 @@ impl Heartbeat {
                         () = heart.run(stopped) => {}
                         () = keep_polling(workers_runtime, &held) => {}
                     }
+                    heart.leave().await;
                 });
             })
             .map_err(|error| Error::Conversion(error.into()))?;
@@ -101,6 +110,7 @@ struct HeartbeatLoop {
     events: Events,
     health: Health,
     connection: Option<Connection>,
+    registration: Registration,
     failing: bool,
 }
 
@@ -108,7 +118,9 @@ impl HeartbeatLoop {
     async fn run(&mut self, mut stopped: watch::Receiver<bool>) {
         let period = self.lease / 3;
         let mut backoff = Backoff::new(period);
-        let mut next = Moment::now() + period;
+        // At once: a worker is known before it has claimed anything.
+        let mut next = Moment::now();
+        let mut stop_begun = self.registration.stop_begun();
         let mut next_report = Moment::now();
         let mut next_begun: Option<Moment> = None;
         let mut may_report_at = Moment::now();
@@ -134,10 +146,15 @@ impl HeartbeatLoop {
                     next_begun = Some(may_report_at.max(Moment::now()));
                 }
                 () = self.held.reported(), if !reported => reported = true,
+                Ok(()) = stop_begun.changed() => next = Moment::now(),
                 () = tokio::time::sleep(wait) => {}
             }
             let now = Moment::now();
             self.held.expire(now);
+            if self.is_deaf() && self.held.earliest_end().is_some() {
+                self.connection = None;
+                next = next.min(now);
+            }
             if next_begun.is_some_and(|at| now >= at)
                 && let Some(left) = next.after(now)
             {
@@ -163,7 +180,10 @@ impl HeartbeatLoop {
             if Moment::now() < next {
                 continue;
             }
-            health.asking(Part::Heartbeat);
+            let holds_any = held.earliest_end().is_some();
+            if holds_any {
+                health.asking(Part::Heartbeat);
+            }
             let beat = tokio::select! {
                 _ = stopped.changed() => return,
                 beat = wait_for(&health, &held, tokio::time::timeout(period, self.beat())) => beat,
@@ -175,7 +195,9 @@ impl HeartbeatLoop {
                     self.succeeded();
                     period
                 }
-                Err(error) => self.failed(&error, backoff.after(&error)),
+                Err(error) if holds_any => self.failed(&error, backoff.after(&error)),
+                // Nothing depends on it, and the claim connection says what is wrong.
+                Err(error) => backoff.after(&error),
             };
             next = Moment::now() + wait;
         }
@@ -205,10 +227,7 @@ impl HeartbeatLoop {
     }
 
     async fn send(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => open(&self.address).await?,
-        };
+        let connection = self.connected().await?;
         let client = Client::new(&*connection).lock_timeout(self.limit());
         for (job_id, token, progress) in reports {
             match client.report_progress(*job_id, *token, progress).await {
@@ -229,15 +248,24 @@ impl HeartbeatLoop {
     /// Extends every held lease.
     async fn beat(&mut self) -> Result<()> {
         let leases = self.held.snapshot();
-        self.extend(&leases).await
+        self.extend(&leases).await?;
+        let connection = self.connected().await?;
+        let reported = self.registration.report(&connection);
+        answer_within((self.lease / 3).max(SHORTEST_LIMIT), reported).await?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// The worker has ended.
+    async fn leave(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.registration.leave(&connection).await;
+        }
     }
 
     async fn extend(&mut self, leases: &[(JobId, Token)]) -> Result<()> {
         for batch in leases.chunks(BATCH) {
-            let connection = match self.connection.take() {
-                Some(connection) => connection,
-                None => open(&self.address).await?,
-            };
+            let connection = self.connected().await?;
             let sent = Moment::now();
             let client = Client::new(&*connection);
             let ahead = self.held.ahead(batch);
@@ -248,6 +276,27 @@ impl HeartbeatLoop {
             self.connection = Some(connection);
         }
         Ok(())
+    }
+
+    /// Takes the connection, or opens one.
+    async fn connected(&mut self) -> Result<Connection> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        self.registration.begin_anew();
+        let held = Arc::clone(&self.held);
+        let heard = move |payload: &str| held.hear_cancels(payload);
+        let connection = open_hearing_cancels(&self.address, self.limit(), heard).await?;
+        // What was said before it listened.
+        self.held.hear_cancels("");
+        Ok(connection)
+    }
+
+    /// Whether the connection is gone that would say what is cancelled.
+    fn is_deaf(&self) -> bool {
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| connection.is_closed())
     }
 
     /// Returns how long a call may stay unanswered: there must be time for a second one, on another

@@ -4,7 +4,7 @@
 //! measured from before the call by a clock that runs while this machine sleeps (`clock`), counts
 //! as lost: another worker may hold the job, whatever answer arrives later.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ struct Lease {
     valid_until: Moment,
     times_out_at: Option<Moment>,
     begin: Begin,
+    /// When a notification said that it may be asked to stop, until a heartbeat has asked.
+    asked_at: Option<Moment>,
     /// The handler's latest report, not yet sent to the server.
     progress: Option<Value>,
 }
@@ -64,6 +66,7 @@ impl HeldLeases {
             valid_until: sent + lease,
             times_out_at: timeout.and_then(|timeout| sent.checked_add(timeout)),
             begin: Begin::No,
+            asked_at: None,
             progress: None,
         };
         if let Some(older) = self.lock().insert(job_id, lease) {
@@ -109,16 +112,38 @@ impl HeldLeases {
             .collect()
     }
 
-    /// Returns when a handler has begun since the last call. Cancel safe.
+    /// Hears that jobs are asked to stop, as `trax_cancel` names them: "7,8"; empty is any.
+    pub(crate) fn hear_cancels(&self, payload: &str) {
+        let named: HashSet<i64> = payload
+            .split(',')
+            .filter_map(|id| id.parse().ok())
+            .collect();
+        let mut leases = self.lock();
+        let mut is_any_held = false;
+        for (job_id, lease) in leases.iter_mut() {
+            if payload.is_empty() || named.contains(&job_id.0) {
+                lease.asked_at = Some(Moment::now());
+                is_any_held = true;
+            }
+        }
+        if is_any_held {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Returns when a handler has begun since the last call, or when a job may be asked to stop.
+    /// Cancel safe.
     pub(crate) async fn begun(&self) {
         self.begun.notified().await;
     }
 
-    /// Returns the leases whose handlers have begun without the server's knowledge.
+    /// Returns the leases whose handlers have begun without the server's knowledge, and those that
+    /// may be asked to stop.
     pub(crate) fn unreported(&self) -> Vec<(JobId, Token)> {
         let leases = self.lock();
-        let unreported =
-            |(_, lease): &(&JobId, &Lease)| matches!(lease.begin, Begin::Unreported(_));
+        let unreported = |(_, lease): &(&JobId, &Lease)| {
+            matches!(lease.begin, Begin::Unreported(_)) || lease.asked_at.is_some()
+        };
         leases
             .iter()
             .filter(unreported)
@@ -164,6 +189,9 @@ impl HeldLeases {
             lease.valid_until = sent + length;
             if matches!(lease.begin, Begin::Unreported(since) if since < sent) {
                 lease.begin = Begin::Reported;
+            }
+            if lease.asked_at.is_some_and(|at| at < sent) {
+                lease.asked_at = None;
             }
             if beat.cancel_requested {
                 let late = lease.times_out_at.is_some_and(|at| Moment::now() >= at);
@@ -342,6 +370,24 @@ mod tests {
         assert_eq!(held.unreported(), leases);
         held.record_beats(&leases, &beat(true, false), after, LEASE);
         assert_eq!(held.unreported(), []);
+    }
+
+    #[test]
+    fn a_job_that_may_be_asked_to_stop_is_asked_about_until_a_later_call_is_answered() {
+        let before = Moment::now();
+        let (held, token, cancellation) = one(None, before);
+        let lease = [(JobId(1), token)];
+        held.hear_cancels("7,10");
+        assert_eq!(held.unreported(), []);
+        held.hear_cancels("7,1");
+        assert_eq!(held.unreported(), lease);
+        held.record_beats(&lease, &beat(true, false), before, LEASE);
+        assert_eq!(held.unreported(), lease, "it was sent before");
+        held.record_beats(&lease, &beat(true, true), before + LEASE, LEASE);
+        assert_eq!(held.unreported(), []);
+        assert_eq!(cancellation.reason(), Some(Reason::Cancelled));
+        held.hear_cancels("");
+        assert_eq!(held.unreported(), lease, "any");
     }
 
     #[test]

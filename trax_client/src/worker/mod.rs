@@ -26,6 +26,7 @@ mod middleware;
 mod outcome;
 mod polling;
 mod prefetch;
+mod registration;
 mod report;
 mod shutdown;
 mod summary;
@@ -58,6 +59,7 @@ use self::health_thread::{HealthOptions, HealthThread};
 use self::heartbeat::Heartbeat;
 use self::held_leases::HeldLeases;
 use self::middleware::layer;
+use self::registration::{Registration, host};
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
@@ -393,20 +395,28 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let health_thread = HealthThread::start(health_options, &health, &shutdown, &events)?;
         let address = hardened(address, &name, setup.lease);
         let held = Arc::new(HeldLeases::default());
+        // The answer may be lost: the heartbeat reports what has begun.
+        let mut options = ClaimOptions::new()
+            .worker(name.clone())
+            .lease(setup.lease)
+            .places(0);
+        options.tasks = setup.handlers.tasks();
+        options.groups = groups;
+        let registration = Registration::new(
+            name,
+            &options,
+            setup.lease,
+            setup.concurrency,
+            shutdown.clone(),
+        );
         let heartbeat = Heartbeat::start(
             address.clone(),
             Arc::clone(&held),
             setup.lease,
             events.clone(),
             health.clone(),
+            registration,
         )?;
-        // The answer may be lost: the heartbeat reports what has begun.
-        let mut options = ClaimOptions::new()
-            .worker(name)
-            .lease(setup.lease)
-            .places(0);
-        options.tasks = setup.handlers.tasks();
-        options.groups = groups;
         let connection = ClaimConnection {
             address,
             fair_share: FairShare::new(take_turns, options.tasks.as_deref()),
@@ -443,13 +453,9 @@ fn check<S: Send + Sync + 'static>(handlers: &Handlers<S>, schedules: &[Manifest
 }
 
 fn default_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .unwrap_or_else(|| "host".to_owned());
     format!(
         "{}:{}:{:08x}",
-        host.trim(),
+        host(),
         std::process::id(),
         rand::random::<u32>()
     )

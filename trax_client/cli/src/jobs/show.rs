@@ -44,6 +44,7 @@ pub(super) struct Job {
     worker: Option<String>,
     error: Option<String>,
     output: Option<Json>,
+    progress: Option<Json>,
     unique_key: Option<String>,
     concurrency_key: Option<String>,
     max_retries: Option<i32>,
@@ -122,6 +123,7 @@ impl Job {
             worker: row.try_get("worker")?,
             error: row.try_get("error")?,
             output: row.try_get("output")?,
+            progress: row.try_get("progress")?,
             unique_key: row.try_get("unique_key")?,
             concurrency_key: row.try_get("concurrency_key")?,
             max_retries: row.try_get("max_retries")?,
@@ -160,6 +162,9 @@ impl Job {
         facts.maybe("worker", self.worker.as_deref());
         facts.maybe("dead letter", self.dead_letter_text());
         facts.json("input", &self.input);
+        if let Some(progress) = &self.progress {
+            facts.json("progress", progress);
+        }
         if let Some(output) = &self.output {
             facts.json("output", output);
         }

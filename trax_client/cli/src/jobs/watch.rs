@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -14,9 +15,8 @@ use crate::session::Session;
 use trax_terminal::{FAILED, Failure, TIMEOUT};
 
 const JOB_STATE: &str = include_str!("../query/job_state.sql");
-/// How often the server is asked at first, and at most after a while.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
-const LAST_LOOK: Duration = Duration::from_secs(1);
+/// The end of a job is heard of at once; how often it is looked how far the others are.
+const LOOK: Duration = Duration::from_secs(2);
 
 const CANCELLED: u8 = 4;
 
@@ -48,6 +48,7 @@ struct Job {
     run_at: Moment,
     worker: Option<String>,
     error: Option<String>,
+    progress: Option<Value>,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -61,7 +62,6 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let begun = Instant::now();
     let mut known = BTreeMap::new();
-    let mut pause = FIRST_LOOK;
     loop {
         let jobs = look(&session, &arguments.ids).await?;
         for job in jobs {
@@ -70,13 +70,14 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
                     say(&job.line())?;
                 }
                 known.insert(job.job_id, job);
-                pause = FIRST_LOOK;
             }
         }
         if let Some(id) = arguments.ids.iter().find(|id| !known.contains_key(id)) {
             return Err(unknown(*id));
         }
-        let live = known.values().filter(|job| !job.has_ended()).count();
+        let left = known.values().filter(|job| !job.has_ended());
+        let left: Vec<i64> = left.map(|job| job.job_id).collect();
+        let live = left.len();
         let late = limit.is_some_and(|limit| begun.elapsed() >= limit);
         if live == 0 || late {
             if arguments.output.json {
@@ -89,9 +90,16 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
                 Err(Failure::new(text).code(TIMEOUT))
             };
         }
-        let left = limit.map_or(pause, |limit| limit.saturating_sub(begun.elapsed()));
-        tokio::time::sleep(pause.min(left)).await;
-        pause = (pause * 3 / 2).min(LAST_LOOK);
+        let time = limit.map_or(LOOK, |limit| {
+            limit.saturating_sub(begun.elapsed()).min(LOOK)
+        });
+        let time = format!("{} ms", time.as_millis());
+        session
+            .rows(
+                "call trax.await_jobs($1, cast($2 as text)::interval, null)",
+                &[(&left, Type::INT8_ARRAY), (&time, Type::TEXT)],
+            )
+            .await?;
     }
 }
 
@@ -121,6 +129,7 @@ impl Job {
             run_at: row.try_get("run_at")?,
             worker: row.try_get("worker")?,
             error: row.try_get("error")?,
+            progress: row.try_get("progress")?,
         })
     }
 
@@ -144,6 +153,9 @@ impl Job {
         }
         if let Some(worker) = &self.worker {
             text.push_str(&format!(", worker {}", plain(worker)));
+        }
+        if let Some(progress) = &self.progress {
+            text.push_str(&format!(", at {}", plain(&progress.to_string())));
         }
         if let Some(error) = &self.error {
             text.push_str(&format!(": {}", plain(&error.replace('\n', " "))));

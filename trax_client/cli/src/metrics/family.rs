@@ -127,7 +127,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
     (
         "trax_workers",
         Gauge,
-        "Workers that claimed something in the last ten minutes.",
+        "Workers that live: they report, or claimed something in the last two minutes.",
     ),
     (
         "trax_workers_busy",

@@ -16,6 +16,7 @@ select
     j.worker,
     j.error,
     j.output,
+    j.progress,
     q.waits_for,
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,

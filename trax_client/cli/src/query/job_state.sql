@@ -6,7 +6,8 @@ select
     j.task,
     j.run_at,
     j.worker,
-    j.error
+    j.error,
+    j.progress
 from trax.job j
 where j.job_id = any ($1)
 order by j.job_id

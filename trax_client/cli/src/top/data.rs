@@ -52,12 +52,14 @@ pub(super) struct Job {
     pub(super) attempt: i32,
     pub(super) seconds: f64,
     pub(super) stopping: bool,
+    pub(super) progress: Option<Value>,
 }
 
 /// Somebody who claims.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Worker {
     pub(super) name: String,
+    pub(super) state: String,
     pub(super) running: i64,
     pub(super) seen_seconds: f64,
 }
@@ -93,13 +95,11 @@ pub(super) struct Snapshot {
 }
 
 const RUNNING: &str = "select l.job_id, l.task, l.group_name, l.worker, l.attempt, \
-    extract(epoch from pg_catalog.clock_timestamp() - l.started_at)::float8, l.cancel_requested \
-    from trax.lease l order by l.started_at, l.job_id limit 100";
-const WORKERS: &str = "select coalesce(w.name, l.worker), coalesce(l.jobs, 0), \
-    coalesce(extract(epoch from pg_catalog.clock_timestamp() - w.last_seen_at)::float8, 0) \
-    from trax.worker w \
-    full join (select l.worker, count(*) as jobs from trax.lease l group by l.worker) l on l.worker = w.name \
-    order by 2 desc, 1 limit 100";
+    extract(epoch from pg_catalog.clock_timestamp() - l.started_at)::float8, l.cancel_requested, p.progress \
+    from trax.lease l left join trax.progress p on p.job_id = l.job_id and p.reported_at >= l.started_at order by l.started_at, l.job_id limit 100";
+const WORKERS: &str = "select s.name, s.running, \
+    coalesce(extract(epoch from pg_catalog.clock_timestamp() - s.last_seen_at)::float8, 0), s.state \
+    from trax.worker_state s order by s.state = 'gone', s.running desc, s.name limit 100";
 const DEAD: &str = "select d.id, d.task, extract(epoch from pg_catalog.clock_timestamp() - d.created_at)::float8, \
     d.attempts, coalesce(d.last_error, d.reason) \
     from trax.dead_letter d where d.status = 'awaiting_intervention' order by d.id desc limit 100";
@@ -224,6 +224,7 @@ impl Job {
             attempt: row.try_get(4)?,
             seconds: row.try_get(5)?,
             stopping: row.try_get(6)?,
+            progress: row.try_get(7)?,
         })
     }
 }
@@ -232,6 +233,7 @@ impl Worker {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Worker {
             name: row.try_get(0)?,
+            state: row.try_get(3)?,
             running: row.try_get(1)?,
             seen_seconds: row.try_get(2)?,
         })
@@ -394,6 +396,7 @@ pub(super) mod tests {
             attempt: 1,
             seconds,
             stopping: job_id == 12,
+            progress: (job_id == 11).then(|| json!({"done": 0.5})),
         };
         Snapshot {
             at,
@@ -410,6 +413,7 @@ pub(super) mod tests {
             running: vec![job(11, 90.0), job(12, 5.0)],
             workers: vec![Worker {
                 name: "worker-1".to_owned(),
+                state: "working".to_owned(),
                 running: 2,
                 seen_seconds: 3.0,
             }],
@@ -428,24 +432,13 @@ pub(super) mod tests {
         let begin = Instant::now();
         let mut first = snapshot(begin);
         let mut second = snapshot(begin + Duration::from_secs(2));
+        let report = json!({"task": "report.build"});
         for (snapshot, times) in [(&mut first, 1.0), (&mut second, 2.0)] {
             for (name, labels, value) in [
                 ("trax_enqueued_total", json!({}), 100.0),
-                (
-                    "trax_completions_total",
-                    json!({"task": "report.build"}),
-                    60.0,
-                ),
-                (
-                    "trax_run_seconds_count",
-                    json!({"task": "report.build"}),
-                    60.0,
-                ),
-                (
-                    "trax_run_seconds_sum",
-                    json!({"task": "report.build"}),
-                    30.0,
-                ),
+                ("trax_completions_total", report.clone(), 60.0),
+                ("trax_run_seconds_count", report.clone(), 60.0),
+                ("trax_run_seconds_sum", report.clone(), 30.0),
                 (
                     "trax_failures_total",
                     json!({"task": "mail.send", "kind": "error"}),

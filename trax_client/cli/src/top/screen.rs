@@ -78,7 +78,8 @@ impl Screen {
             1.0 => Span::from("1 dead letter").red(),
             n => Span::from(format!("{} dead letters", short(n))).red(),
         };
-        let workers = match now.workers.len() {
+        let living = now.workers.iter().filter(|worker| worker.state != "gone");
+        let workers = match living.count() {
             1 => "1 worker".to_owned(),
             n => format!("{n} workers"),
         };
@@ -134,7 +135,7 @@ impl Screen {
                 View::Groups => "nothing has been enqueued",
                 View::Running => "nothing runs",
                 View::Tasks => "nothing has run since the server started",
-                View::Workers => "nobody has claimed anything lately",
+                View::Workers => "no worker lives, nor did lately",
                 View::Dead => "no job waits for a person",
             };
             frame.render_widget(Paragraph::new(text).dim(), below);
@@ -250,7 +251,7 @@ mod tests {
                 View::Tasks,
                 vec!["report.build", "30", "500 ms", "mail.send"],
             ),
-            (View::Workers, vec!["worker-1", "2", "3.0 s ago"]),
+            (View::Workers, vec!["worker-1", "working", "2", "3.0 s ago"]),
             (
                 View::Dead,
                 vec!["4", "mail.send", "2 h ago", "no such", "mailbox"],

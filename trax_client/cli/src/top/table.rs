@@ -159,9 +159,10 @@ fn running(screenful: &Screenful, width: u16) -> List<'static> {
             text(&job.worker),
             text(job.attempt),
             text(seconds(job.seconds)),
-            match job.stopping {
-                true => toned("stopping", Color::Yellow),
-                false => text(""),
+            match (job.stopping, &job.progress) {
+                (true, _) => toned("stopping", Color::Yellow),
+                (false, Some(progress)) => text(progress),
+                (false, None) => text(""),
             },
         ]
     });
@@ -172,7 +173,7 @@ fn running(screenful: &Screenful, width: u16) -> List<'static> {
         ("worker", NAME, false),
         ("try", Constraint::Length(3), true),
         ("for", Constraint::Length(9), true),
-        ("", Constraint::Length(8), false),
+        ("progress", Constraint::Length(12), false),
     ];
     list(&columns, rows.collect(), width)
 }
@@ -204,14 +205,19 @@ fn workers(screenful: &Screenful, width: u16) -> List<'static> {
     let rows = screenful.now.workers.iter().map(|worker| {
         vec![
             text(&worker.name),
+            match worker.state.as_str() {
+                "gone" => toned("gone", Color::Red),
+                state => text(state),
+            },
             count(worker.running as f64),
             text(format!("{} ago", seconds(worker.seen_seconds))),
         ]
     });
     let columns = [
         ("worker", NAME, false),
+        ("", Constraint::Length(8), false),
         ("running", NUMBER, true),
-        ("noted", Constraint::Length(14), true),
+        ("seen", Constraint::Length(14), true),
     ];
     list(&columns, rows.collect(), width)
 }

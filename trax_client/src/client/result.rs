@@ -1,0 +1,56 @@
+//! What became of jobs.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio_postgres::GenericClient;
+
+use super::Client;
+use crate::error::{Error, Result};
+use crate::id::JobId;
+use crate::job_result::{Job, JobResult};
+use crate::sql::{Call, Interval};
+
+impl<C: GenericClient + Sync> Client<'_, C> {
+    /// Returns a job, wherever it is; `None` when there is none, or it ended longer ago than
+    /// `trax.run_retention`.
+    pub async fn job(&self, job_id: JobId) -> Result<Option<Job>> {
+        Ok(self.jobs(&[job_id]).await?.pop())
+    }
+
+    /// Returns those of the jobs that exist, in no order.
+    pub async fn jobs(&self, job_ids: &[JobId]) -> Result<Vec<Job>> {
+        let ids: Vec<i64> = job_ids.iter().map(|job_id| job_id.0).collect();
+        let rows = Call::new("get_jobs")
+            .arg("job_ids", &ids)
+            .rows(self.db(), Job::COLUMNS)
+            .await?;
+        rows.iter().map(Job::from_row).collect()
+    }
+
+    /// Waits until a job has ended, at most for `timeout`, and returns its output as the type that
+    /// its handler returns.
+    ///
+    /// Every other call on the connection waits for it: for many jobs at once there is
+    /// [`JobWaiter`](crate::JobWaiter).
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`] (42704) when there is no such job, [`Error::WrongState`] inside a
+    /// transaction.
+    pub async fn await_job<T: DeserializeOwned>(
+        &self,
+        job_id: JobId,
+        timeout: Duration,
+    ) -> Result<JobResult<T>> {
+        let timeout = Interval(timeout);
+        let rows = Call::new("await_job")
+            .arg("job_id", &job_id.0)
+            .arg("timeout", &timeout)
+            .procedure_with_results(self.db(), JobResult::<T>::COLUMNS)
+            .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Error::Conversion("no row".into()))?;
+        JobResult::from_row(row)
+    }
+}

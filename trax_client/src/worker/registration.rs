@@ -1,0 +1,127 @@
+//! What a worker reports of itself: that it lives, whether it stops, and what it is.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::connection::{Connection, answer_within};
+use super::shutdown::{Phase, Shutdown};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::Result;
+use crate::job::ClaimOptions;
+use crate::json::Json;
+
+/// The shortest time from one report to the next.
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+/// How long the last report may take.
+const LAST_LIMIT: Duration = Duration::from_millis(500);
+/// The most text of the names of tasks in a report.
+const TASKS_BYTES: usize = 4096;
+
+/// The place of one worker in `trax.worker`.
+pub(crate) struct Registration {
+    name: String,
+    period: Duration,
+    info: Json,
+    shutdown: Shutdown,
+    /// The last report, and what it said.
+    reported: Option<(Moment, &'static str)>,
+    /// The server refuses reports: it is older, or its owner gives this role no right to them.
+    refused: bool,
+}
+
+impl Registration {
+    pub(crate) fn new(
+        name: String,
+        options: &ClaimOptions,
+        lease: Duration,
+        concurrency: usize,
+        shutdown: Shutdown,
+    ) -> Self {
+        let mut room = TASKS_BYTES;
+        let fits = |name: &&String| {
+            let left = room.checked_sub(name.len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let tasks = options.tasks.as_ref();
+        let tasks: Option<Vec<&String>> = tasks.map(|all| all.iter().take_while(fits).collect());
+        let info = json!({
+            "host": host(),
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "tasks": tasks,
+            "groups": options.groups.as_ref().filter(|names| names.len() <= 10),
+            "concurrency": concurrency,
+        });
+        Registration {
+            name,
+            period: (lease / 3).max(SHORTEST_PERIOD),
+            info: info.into(),
+            shutdown,
+            reported: None,
+            refused: false,
+        }
+    }
+
+    /// Changes when the worker begins to stop.
+    pub(crate) fn stop_begun(&self) -> watch::Receiver<Phase> {
+        self.shutdown.subscribe()
+    }
+
+    fn state(&self) -> &'static str {
+        match self.shutdown.phase() {
+            Phase::Running => "running",
+            Phase::Draining | Phase::Releasing => "stopping",
+        }
+    }
+
+    /// Reports, if it is time.
+    pub(crate) async fn report(&mut self, connection: &Connection) -> Result<()> {
+        let (now, state) = (Moment::now(), self.state());
+        // A heartbeat may come a little early.
+        let is_fresh = self.reported.is_some_and(|(at, said)| {
+            said == state && (at + self.period * 3 / 4).after(now).is_some()
+        });
+        if self.refused || is_fresh {
+            return Ok(());
+        }
+        let first = self.reported.is_none();
+        let info = first.then(|| self.info.clone());
+        let client = Client::new(&**connection);
+        match client
+            .report_worker(&self.name, self.period, state, info)
+            .await
+        {
+            Ok(()) => self.reported = Some((now, state)),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => self.refused = true,
+        }
+        Ok(())
+    }
+
+    /// A connection is lost, perhaps with the server and what it had not yet written.
+    pub(crate) fn begin_anew(&mut self) {
+        self.reported = None;
+    }
+
+    /// Reports that the worker has ended. If that fails it is soon seen to be gone.
+    pub(crate) async fn leave(&self, connection: &Connection) {
+        if self.reported.is_some() {
+            let client = Client::new(&**connection);
+            let left = client.report_worker(&self.name, self.period, "stopped", None);
+            answer_within(LAST_LIMIT, left).await.ok();
+        }
+    }
+}
+
+/// The name of this machine.
+pub(crate) fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .unwrap_or_else(|| "host".to_owned());
+    name.trim().to_owned()
+}
