@@ -3,6 +3,7 @@
 
 mod access_scope;
 mod audit;
+mod await_job;
 mod background;
 mod claim;
 mod cleanup;

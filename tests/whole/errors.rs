@@ -367,7 +367,7 @@ fn sample(argument: &str) -> &'static str {
     match argument {
         "task" | "error" | "holder" => "'a'",
         "max_holders" => "1",
-        "ttl" => "'1 s'",
+        "ttl" | "period" => "'1 s'",
         "progress" => "'0.5'",
         "inputs" => "array['1']::jsonb[]",
         "name" => "'m'",

@@ -8,6 +8,10 @@ use std::collections::BTreeSet;
 const CONTRACT: &[&str] = &[
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
     "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
+    "await_job(IN job_id bigint, IN timeout interval, OUT state text, OUT output jsonb, OUT error text) returns nothing",
+    "await_jobs(IN job_ids bigint[], IN timeout interval, OUT ended bigint[], IN until_message boolean default false) returns nothing",
+    "get_jobs(job_ids bigint[]) returns table(job_id bigint, state text, attempt int, task text, manifest text, group_name text, priority int, run_at timestamptz, scheduled_for timestamptz, queued_at timestamptz, started_at timestamptz, finished_at timestamptz, worker text, error text, output jsonb, progress jsonb)",
+    "report_worker(name text, period interval, state text default 'running'::text, info jsonb default null) returns void",
     "extend_token(name text, token uuid, ttl interval) returns boolean",
     "release_token(name text, token uuid) returns boolean",
     "trigger_group(group_name text) returns bigint",
@@ -289,17 +293,17 @@ async fn every_security_definer_has_a_fixed_search_path() {
                where p.pronamespace = 'trax'::regnamespace
                    and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)";
     // They must be able to end their transaction, which neither kind may: one reads no table, the
-    // other takes both on for each of its steps.
+    // others take both on for each of their steps.
     assert_eq!(
         s.get(&format!("{sql} order by 1")).await,
-        "await_token\nwait_for_work"
+        "await_job\nawait_jobs\nawait_token\nwait_for_work"
     );
     let not_definer = "select p.proname from pg_proc p
                        where p.pronamespace = 'trax'::regnamespace
                            and not p.prosecdef
-                           and p.proname not in ('await_token', 'wait_for_work',
+                           and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work',
                                -- They must know who calls, and then take their owner's rights.
-                               'activate', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many',
+                               'activate', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many', 'get_jobs',
                                'limit_queue_time', 'run_now', 'trigger', 'waiting_tasks')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
     assert_eq!(s.get(not_definer).await, "");

@@ -1,5 +1,6 @@
 //! The Rust worker: handlers, panics, leases, cancels, signals and broken connections.
 
+mod cancel;
 mod connection;
 mod fault;
 mod fetch;
@@ -11,6 +12,7 @@ mod lease;
 mod middleware;
 mod pooler;
 mod reach;
+mod registry;
 mod siege;
 mod signal;
 mod task;

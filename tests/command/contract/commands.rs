@@ -143,7 +143,7 @@ const JOB: &str = "attempt error finished_at group_name job_id manifest priority
     started_at state task waits_for worker";
 const WHOLE_JOB: &str = "attempt attempts cancel_requested concurrency_key dead_letter_id dead_letter_reason \
     dead_letter_status error finished_at group_name input job_id lease_expires_at manifest max_retries output priority \
-    queued_at requeued_job_id run_at scheduled_for started_at state task timeout_at unique_key waits_for worker";
+    progress queued_at requeued_job_id run_at scheduled_for started_at state task timeout_at unique_key waits_for worker";
 const DEAD_LETTER: &str = "attempts created_at group_name id job_id last_error manifest reason requeued_job_id \
     resolution_note resolved_at status task";
 const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name id input job_id last_error manifest \
@@ -235,7 +235,7 @@ const COMMANDS: [Contract; 43] = [
         .prepared("select job_id from (select trax.enqueue('t')) n (job_id), lateral trax.cancel(job_id)")
         .code(4)
         .shows("cancelled")
-        .json("attempt error job_id run_at state task worker")
+        .json("attempt error job_id progress run_at state task worker")
         .wrong(&["", "1 --timeout -1"]),
     of("dead list", "--limit 3")
         .prepared(A_DEAD_LETTER)
@@ -336,8 +336,8 @@ const COMMANDS: [Contract; 43] = [
         .wrong(&[""]),
     of("workers", "")
         .prepared("select trax.enqueue('t'); select from trax.claim_next(worker => 'w', tasks => '{t}')")
-        .shows("LAST CLAIM")
-        .json("info last_seen_at name oldest_started_at running started_at tasks")
+        .shows("working")
+        .json("host info last_seen_at name oldest_started_at running started_at state tasks version")
         .quiet(Quiet::Words)
         .wrong(&["more"]),
     of("pause", "--reason why").shows("paused").json("scheduler").wrong(&["more"]),

@@ -9,11 +9,11 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest";
-const PRODUCER: &str = "enqueue enqueue_many limit_queue_time trigger cancel run_now acquire_token await_token extend_token release_token";
+const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest get_jobs await_job await_jobs";
+const PRODUCER: &str = "enqueue enqueue_many limit_queue_time trigger cancel run_now get_jobs await_job await_jobs acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
-    report_progress waiting_tasks runs_as_stored";
+    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
@@ -39,6 +39,16 @@ const CALLS: &[(&str, &str)] = &[
         "limit_queue_time",
         "select trax.limit_queue_time({job}, '1 h')",
     ),
+    ("get_jobs", "select * from trax.get_jobs(array[{job}])"),
+    (
+        "await_job",
+        "call trax.await_job({job}, '1 ms', null, null, null)",
+    ),
+    (
+        "await_jobs",
+        "call trax.await_jobs(array[{job}], '1 ms', null)",
+    ),
+    ("report_worker", "select trax.report_worker('w', '10 s')"),
     ("waiting_tasks", "select * from trax.waiting_tasks()"),
     ("claim_next", "select * from trax.claim_next()"),
     (
@@ -204,8 +214,10 @@ async fn assert_level(level: &str) {
             (Err(refusal), true) if function == "activate" && refusal.code == "55000" => {}
             // Refused inside a transaction block, which this test is in.
             (Err(refusal), true)
-                if matches!(function, "wait_for_work" | "await_token")
-                    && refusal.code == "25001" => {}
+                if matches!(
+                    function,
+                    "wait_for_work" | "await_token" | "await_job" | "await_jobs"
+                ) && refusal.code == "25001" => {}
             // The shared server leaves its databases out of trax.databases.
             (Err(refusal), true) if function == "start_scheduler" && refusal.code == "55000" => {}
             (seen, may) => panic!("{call}\n  as {level:?}, which may: {may}, gave {seen:?}"),

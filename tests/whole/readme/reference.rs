@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 const CONTRACT: [(&str, &str); 7] = [
     (
         "Produce",
-        "enqueue enqueue_many limit_queue_time run_now cancel",
+        "enqueue enqueue_many limit_queue_time run_now cancel await_job await_jobs get_jobs",
     ),
     (
         "Manifests",
@@ -22,7 +22,7 @@ const CONTRACT: [(&str, &str); 7] = [
     (
         "Work",
         "claim_next heartbeat complete complete_many complete_and_claim fail release acknowledge_cancel cancel_own \
-         report_progress wait_for_work waiting_tasks runs_as_stored",
+         report_progress report_worker wait_for_work waiting_tasks runs_as_stored",
     ),
     (
         "Dead letters",

@@ -1,0 +1,201 @@
+//! Who is alive: workers as `trax.worker_state` shows them.
+
+use super::{enqueue, start, worker};
+use harness::process::{Process, send_signal, trax_binary};
+use harness::scheduler::{connect, execute, value};
+use harness::session::session;
+use harness::{PATIENCE, database, eventually, shared_server};
+use std::process::Command;
+use tokio_postgres::Client;
+use trax_client::Context;
+
+async fn state_is(client: &Client, name: &str, wanted: &str) {
+    let sql = format!(
+        "select coalesce((select state from trax.worker_state where name = '{name}'), 'unknown')"
+    );
+    eventually(
+        &format!("{name} {wanted}"),
+        PATIENCE,
+        async || match value::<String>(client, &sql).await {
+            state if state == wanted => Ok(()),
+            state => Err(state),
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_seen_before_it_has_claimed_anything_and_until_it_stops() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let begun = std::sync::Arc::new(tokio::sync::Notify::new());
+    let (say, go_on) = (
+        begun.clone(),
+        std::sync::Arc::new(tokio::sync::Notify::new()),
+    );
+    let wait = go_on.clone();
+    let running = worker(&database)
+        .name("w")
+        .handle("t", move |(): (), _: Context| {
+            let (say, wait) = (say.clone(), wait.clone());
+            async move {
+                say.notify_one();
+                wait.notified().await;
+                Ok(())
+            }
+        });
+    let running = start(running);
+    state_is(&client, "w", "idle").await;
+    let said = "select concat_ws(' ', version = (select extversion from pg_extension where extname = 'trax'),
+            host <> '', info -> 'tasks', info -> 'concurrency', running_tasks)
+        from trax.worker_state";
+    assert_eq!(value::<String>(&client, said).await, "t t [\"t\"] 10 {}");
+    enqueue(&client, "t", ()).await;
+    begun.notified().await;
+    state_is(&client, "w", "working").await;
+    assert_eq!(value::<String>(&client, said).await, "t t [\"t\"] 10 {t}");
+    running.shutdown.drain();
+    state_is(&client, "w", "stopping").await;
+    go_on.notify_one();
+    running.drain().await;
+    state_is(&client, "w", "unknown").await;
+}
+
+#[tokio::test]
+async fn who_is_not_heard_of_for_two_reports_is_gone_and_not_counted() {
+    let (_db, s) = session().await;
+    let seen = "select string_agg(name || ' ' || state, ', ' order by name) from trax.worker_state";
+    let living = "select value::int from trax.metrics() where name = 'trax_workers'";
+    s.get(
+        "select trax.report_worker('a', '10 s', info => '{\"host\": \"h\"}'), trax.report_worker('b', '1 h')",
+    )
+    .await;
+    s.get("update trax.worker set last_seen_at = now() - interval '19 s'")
+        .await;
+    assert_eq!(s.get(seen).await, "a idle, b idle");
+    assert_eq!(s.number(living).await, 2);
+    s.get("update trax.worker set last_seen_at = now() - interval '21 s'")
+        .await;
+    assert_eq!(s.get(seen).await, "a gone, b idle");
+    assert_eq!(s.number(living).await, 1);
+    s.get("select trax.report_worker('a', '10 s', 'stopping')")
+        .await;
+    assert_eq!(s.get(seen).await, "a stopping, b idle");
+    assert_eq!(
+        s.get("select host from trax.worker_state where name = 'a'")
+            .await,
+        "h"
+    );
+    // A claim says nothing of one that reports by itself.
+    s.enqueue("'t'").await;
+    s.claim_one("worker => 'b'").await;
+    assert_eq!(
+        s.get("select info from trax.worker where name = 'b'").await,
+        "{}"
+    );
+    assert_eq!(s.get(seen).await, "a stopping, b working");
+    s.get("select trax.report_worker('a', '10 s', 'stopped')")
+        .await;
+    assert_eq!(s.get(seen).await, "b working");
+    for (call, code) in [
+        ("trax.report_worker('', '1 s')", "22023"),
+        ("trax.report_worker('a', '0')", "22023"),
+        ("trax.report_worker('a', null)", "22004"),
+        ("trax.report_worker('a', '1 s', 'asleep')", "22023"),
+        (
+            "trax.report_worker('a', '1 s', info => to_jsonb(repeat('x', 9000)))",
+            "54000",
+        ),
+    ] {
+        let refusal = s.refusal(&format!("select {call}")).await;
+        assert_eq!(refusal.code, code, "{call}: {refusal}");
+        assert!(
+            !refusal.detail.is_empty() && !refusal.hint.is_empty(),
+            "{call}: {refusal}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_report_is_known_by_its_claims_and_leases() {
+    let (_db, s) = session().await;
+    let state = "select state from trax.worker_state where name = 'w'";
+    s.enqueue("'t'").await;
+    let job = s.claim_one("worker => 'w'").await;
+    assert_eq!(s.get(state).await, "working");
+    s.get("update trax.worker set last_seen_at = now() - interval '1 h'")
+        .await;
+    assert_eq!(s.get(state).await, "working", "its lease lives");
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    assert_eq!(s.get(state).await, "gone");
+    s.get("update trax.worker set last_seen_at = now() - interval '1 min'")
+        .await;
+    assert_eq!(s.get(state).await, "idle");
+}
+
+#[tokio::test]
+async fn reports_of_a_thousand_workers_leave_their_rows_where_they_are() {
+    let (db, s) = session().await;
+    s.get("select trax.report_worker('w' || n, '1 h') from generate_series(1, 1000) n")
+        .await;
+    let size = "select pg_relation_size('trax.worker') / 8192";
+    let first = s.number(size).await;
+    for _ in 0..20 {
+        s.get("select trax.report_worker('w' || n, '1 h') from generate_series(1, 1000) n")
+            .await;
+    }
+    let (hot, all) = {
+        s.get("select pg_stat_force_next_flush()").await;
+        let counts = s
+            .get("select n_tup_hot_upd, n_tup_upd from pg_stat_user_tables where relid = 'trax.worker'::regclass")
+            .await;
+        let (hot, all) = counts.split_once('|').expect("two columns");
+        (
+            hot.parse::<i64>().expect("a number"),
+            all.parse::<i64>().expect("a number"),
+        )
+    };
+    assert!(hot * 10 > all * 8, "{hot} of {all}");
+    let last = s.number(size).await;
+    assert!(last <= 6 * first, "{first} {last}");
+    drop(db);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_killed_is_gone_within_two_reports() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let mut command = Command::new(trax_binary());
+    let address = format!(
+        "host={} port={} user=postgres dbname={}",
+        shared_server().socket_dir().display(),
+        shared_server().port(),
+        database.name()
+    );
+    command.args(["--database-url", &address]);
+    command.args(["worker", "--lease", "3", "--exec", "cat"]);
+    let worker = Process::start(command);
+    let state = "select string_agg(state, ',') from trax.worker_state";
+    let becomes = async |wanted: &str| {
+        eventually(wanted, PATIENCE, async || {
+            match value::<Option<String>>(&client, state).await {
+                Some(state) if state == wanted => Ok(()),
+                state => Err(format!("{state:?}")),
+            }
+        })
+        .await;
+    };
+    becomes("idle").await;
+    send_signal("KILL", worker.id());
+    becomes("gone").await;
+    let since =
+        "select extract(epoch from clock_timestamp() - last_seen_at)::float8 from trax.worker";
+    let since = value::<f64>(&client, since).await;
+    assert!(since > 2.0, "{since}");
+    execute(
+        &client,
+        "select trax.report_worker(name, '1 s', 'stopped') from trax.worker",
+    )
+    .await;
+    assert_eq!(value::<Option<String>>(&client, state).await, None);
+}
