@@ -202,8 +202,9 @@ async fn no_way_of_loading_a_dump_leaves_a_database_adopted() {
         (BEFORE_DATA[1], &["--data-only", "--disable-triggers"]),
         (BEFORE_DATA[0], &["--data-only", "--enable-row-security"]),
         (BEFORE_DATA[1], &["--data-only", "--enable-row-security"]),
+        // Not one transaction: until the first of them commits, nothing shows that it is a load.
         (
-            BEFORE_DATA[1],
+            &format!("{}; select trax.pause('a load')", BEFORE_DATA[1]),
             &[
                 "--data-only",
                 "--disable-triggers",
@@ -252,7 +253,7 @@ async fn no_way_of_loading_a_dump_leaves_a_database_adopted() {
             "{options:?}"
         );
         the_scheduler_waits_for_adopt(&client).await;
-        execute(&client, "select trax.adopt()").await;
+        execute(&client, "select trax.adopt(); select trax.resume()").await;
         a_cycle_runs(&client, PATIENCE).await;
         status_becomes(&client, "scheduler", "running", PATIENCE).await;
     }
