@@ -17,7 +17,8 @@ use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(5);
+/// So long nothing happens between two jobs: each finds a call that sleeps.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Jobs that one call completes at the end.
 const BATCH: usize = 100;
 
@@ -138,7 +139,9 @@ async fn awaited(bench: &BenchDatabase, memory: &mut String) -> Result<(Spread, 
     let held = executing(bench).await?;
     let connection = bench.connect().await?;
     let before = resident("self");
-    let waiter = JobWaiter::new(bench.config());
+    let mut address = bench.config();
+    address.application_name("trax job waiter");
+    let waiter = JobWaiter::new(address);
     let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel();
     let callers = held.iter().map(|&(id, _)| {
         let (waiter, answers) = (waiter.clone(), answers.clone());
@@ -155,12 +158,15 @@ async fn awaited(bench: &BenchDatabase, memory: &mut String) -> Result<(Spread, 
     });
     let callers: Vec<_> = callers.collect();
     let pid = asleep(bench).await?;
-    *memory = format!(
-        "{} connection, {} KiB of the client's process and {} of its backend",
-        bench.number(CONNECTIONS).await?,
-        resident("self") - before,
-        resident(&pid.to_string()),
-    );
+    // Of the first round: later ones find memory that is free again.
+    if memory.is_empty() {
+        *memory = format!(
+            "{} connection, {} KiB of the client's process and {} of its backend",
+            bench.number(CONNECTIONS).await?,
+            resident("self") - before,
+            resident(&pid.to_string()),
+        );
+    }
     let samples = bench.sizes.samples as usize;
     let mut times = Vec::new();
     let mut jobs = held.into_iter();
