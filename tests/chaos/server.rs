@@ -114,6 +114,8 @@ impl Striker<'_> {
         let mut restore = server.command("pg_restore");
         restore.args(["--clean", "--if-exists", "--single-transaction"]);
         restore.arg("--dbname=chaos");
+        // A prepared transaction that waits for its end would keep it for ever.
+        restore.env("PGOPTIONS", "-c lock_timeout=20s");
         for command in [dump.arg(&file), restore.arg(&file)] {
             let output = block_in_place(|| command.output()).map_err(told)?;
             if !output.status.success() {
