@@ -87,7 +87,8 @@ as $$
     where c.relnamespace = 'trax'::regnamespace
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
-            'dead_letter', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit', 'concurrency_token',
+            'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit',
+            'concurrency_token',
             'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit'
         )
         and $1 in ('reader', 'admin')

@@ -19,14 +19,16 @@ returns table (
     scheduled_for timestamptz,
     lease_expires_at timestamptz,
     timeout interval,
-    trace jsonb
+    trace jsonb,
+    max_attempts int,
+    queued_at timestamptz
 )
 language c volatile parallel unsafe
 rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
 comment on function trax.claim_next(text, int, text[], text[], interval, int) is
-    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, only so many begin at once and the others are fetched ahead: if lost before a heartbeat reports that they began, they use up no attempt, at most three times in a row. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
+    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each; an attempt that equals max_attempts is the last. With places, only so many begin at once and the others are fetched ahead: if lost before a heartbeat reports that they began, they use up no attempt, at most three times in a row. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],
@@ -51,7 +53,9 @@ returns table (
     scheduled_for timestamptz,
     lease_expires_at timestamptz,
     timeout interval,
-    trace jsonb
+    trace jsonb,
+    max_attempts int,
+    queued_at timestamptz
 )
 language c volatile parallel unsafe
 rows 20

@@ -107,7 +107,19 @@ with clock as materialized (
     select s.item, s.value, s.hint
     from trax.status() s
     where not s.healthy
+), stopped as materialized (
+    select t.*, row_number() over (order by t.stopped_at, t.dead_letter_id) as place, count(*) over () as schedules
+    from trax.stopped_schedule t
 )
+select
+    'schedule_stopped', 'critical',
+    format('Schedule "%s" is stopped: job %s failed for good at %s (%s%s), and its dead letter %s waits for a person.%s',
+        t.manifest, t.job_id, date_trunc('second', t.stopped_at), t.reason, ': ' || left(t.last_error, 200), t.dead_letter_id,
+        case when t.place = 10 and t.schedules > 10 then format(' Another %s schedules are stopped: select * from trax.stopped_schedule', t.schedules - 10) end),
+    format('select trax.requeue_dead_letter(%1$s); or, without another run: select trax.acknowledge_dead_letter(%1$s)', t.dead_letter_id)
+from stopped t
+where t.place <= 10
+union all
 select
     case
         when u.item = 'library' then 'library_not_preloaded'
@@ -125,6 +137,7 @@ select
     format('%s: %s', u.item, u.value),
     u.hint
 from unhealthy u
+where u.item <> 'stopped schedules'
 union all
 select
     'too_few_worker_processes', 'critical',

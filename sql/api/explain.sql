@@ -50,7 +50,8 @@ begin
         d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
     from trax.dead_letter d
     where d.manifest_id = m.manifest_id
-        and d.status = 'awaiting_intervention';
+        and d.status = 'awaiting_intervention'
+        and m.on_dead_letter = 'stop';
     return query
     select 'queued',
         case

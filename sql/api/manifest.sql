@@ -25,7 +25,8 @@ create function trax.schedule(
     exclusions jsonb default null,
     starts_at timestamptz default null,
     ends_at timestamptz default null,
-    enabled boolean default null
+    enabled boolean default null,
+    on_dead_letter text default null
 )
 returns bigint
 language c volatile parallel unsafe security definer
@@ -33,7 +34,7 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_schedule';
 comment on function trax.schedule(
     text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval,
-    text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean
+    text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean, text
 ) is
     'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
 

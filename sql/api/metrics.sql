@@ -166,6 +166,19 @@ with clock as materialized (
         group by 1
     ) p
 )
+select 'trax_schedules_stopped', '{}'::jsonb, count(*)::double precision
+from (select from trax.stopped_schedule limit 100000) t
+union all
+-- Names are anybody's: the hundred that have been stopped longest.
+select 'trax_schedule_stopped_seconds', jsonb_build_object('name', t.manifest), greatest(extract(epoch from c.now - t.stopped_at), 0)
+from clock c
+cross join (
+    select t.manifest, t.stopped_at
+    from trax.stopped_schedule t
+    order by t.stopped_at, t.dead_letter_id
+    limit 100
+) t
+union all
 select t.name, t.labels, t.value
 from trax.tallies() t
 union all

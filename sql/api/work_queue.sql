@@ -13,14 +13,16 @@ create function trax.enqueue(
     timeout interval default null,
     unique_key text default null,
     concurrency_key text default null,
-    trace jsonb default null
+    trace jsonb default null,
+    retry_delay interval default null,
+    unique_for interval default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
-comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb) is
-    'Queues one job and returns its id. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing.';
+comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval) is
+    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended.';
 
 create function trax.enqueue_many(
     task text,
@@ -32,13 +34,15 @@ create function trax.enqueue_many(
     timeout interval default null,
     unique_key text default null,
     concurrency_key text default null,
-    trace jsonb default null
+    trace jsonb default null,
+    retry_delay interval default null,
+    unique_for interval default null
 )
 returns setof bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval) is
     'Queues one job for each input and returns their ids in the order of the inputs.';
 
 create function trax.run_now(

@@ -44,7 +44,7 @@ create index dead_letter_resolved on trax.dead_letter (resolved_at) where resolv
 comment on table trax.dead_letter is 'Jobs that failed for good and wait for a person.';
 comment on column trax.dead_letter.id is 'Identity of the dead letter.';
 comment on column trax.dead_letter.job_id is 'The job that failed.';
-comment on column trax.dead_letter.manifest_id is 'The manifest it came from; parked while this is unresolved.';
+comment on column trax.dead_letter.manifest_id is 'The manifest it came from; while this is unresolved its schedule is stopped, unless on_dead_letter is continue.';
 comment on column trax.dead_letter.status is 'awaiting_intervention, requeued or acknowledged.';
 comment on column trax.dead_letter.attempts is 'How many attempts it had.';
 comment on column trax.dead_letter.max_retries is 'The retries it was allowed; null takes trax.default_max_retries.';
@@ -64,6 +64,28 @@ comment on column trax.dead_letter.last_error is 'The error of the last attempt.
 comment on column trax.dead_letter.resolution_note is 'The note of the person who resolved it.';
 comment on column trax.dead_letter.input is 'Input of the job.';
 comment on column trax.dead_letter.trace is 'Trace context of the job.';
+
+-- One that runs once and has had that run has nothing to come that could be stopped.
+create view trax.stopped_schedule as
+select
+    m.name as manifest, d.id as dead_letter_id, d.job_id, d.created_at as stopped_at, d.reason, d.last_error
+from trax.dead_letter d
+join trax.manifest m on m.manifest_id = d.manifest_id
+join trax.manifest_state s on s.manifest_id = d.manifest_id
+where d.status = 'awaiting_intervention'
+    and m.on_dead_letter = 'stop'
+    and m.enabled
+    and not m.dormant
+    and pg_catalog.num_nonnulls(m.cron, m.every, m.run_at, m.depends_mode) = 1
+    and s.parked_on is distinct from 'ended'
+    and (m.run_at is null or s.parked_on is distinct from 'outcome');
+comment on view trax.stopped_schedule is 'The enabled schedules that queue nothing until a dead letter is resolved.';
+comment on column trax.stopped_schedule.manifest is 'Name of the manifest.';
+comment on column trax.stopped_schedule.dead_letter_id is 'What it waits for: trax.requeue_dead_letter() or trax.acknowledge_dead_letter() of this id lets it go on.';
+comment on column trax.stopped_schedule.job_id is 'The job that failed.';
+comment on column trax.stopped_schedule.stopped_at is 'When that failed for good.';
+comment on column trax.stopped_schedule.reason is 'Why it was given up.';
+comment on column trax.stopped_schedule.last_error is 'The error of its last attempt.';
 
 select pg_catalog.pg_extension_config_dump('trax.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('trax.dead_letter_id_seq', '');

@@ -26,6 +26,7 @@ create table trax.manifest (
     exclusions jsonb,
     starts_at timestamptz,
     ends_at timestamptz,
+    on_dead_letter text not null default 'stop',
     enabled boolean not null default true,
     disabled_reason text,
     applied boolean not null default false,
@@ -51,6 +52,7 @@ create table trax.manifest (
     ),
     constraint manifest_misfire_limit_positive check (misfire_limit > 0),
     constraint manifest_overlap_known check (overlap in ('queue', 'skip', 'allow')),
+    constraint manifest_on_dead_letter_known check (on_dead_letter in ('stop', 'continue')),
     constraint manifest_max_concurrency_positive check (max_concurrency > 0),
     constraint manifest_variance_range check (variance >= interval '0' and variance <= interval '3660 days'),
     constraint manifest_dormant_depends check (not dormant or depends_mode is not null),
@@ -82,6 +84,7 @@ comment on column trax.manifest.variance is 'Longest random delay added to each 
 comment on column trax.manifest.exclusions is 'Days and times at which it does not run, in its zone: an object with any of days_of_week (["SAT", 0]), dates (["2026-12-25", "12-26"]), date_ranges ([{"from": "2026-12-24", "to": "2027-01-01"}]) and time_windows ([{"from": "22:00", "to": "06:00", "days_of_week": ["FRI"]}]).';
 comment on column trax.manifest.starts_at is 'No run before this time.';
 comment on column trax.manifest.ends_at is 'No run from this time on.';
+comment on column trax.manifest.on_dead_letter is 'What an unresolved dead letter means for its schedule: stop (it is parked until a person resolves that) or continue (the next run comes as if the failed one had ended well).';
 comment on column trax.manifest.enabled is 'False: it is never due.';
 comment on column trax.manifest.disabled_reason is 'Why it is disabled, when trax did it by itself.';
 comment on column trax.manifest.applied is 'True: created by trax.apply(), which may prune it.';

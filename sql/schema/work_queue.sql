@@ -77,12 +77,18 @@ comment on column trax.work_queue.trace is 'Trace context of whoever enqueued it
 create table trax.unique_key (
     key text collate "C" not null,
     job_id bigint not null,
-    constraint unique_key_pkey primary key (key)
+    ended boolean not null default false,
+    alive_until timestamptz,
+    constraint unique_key_pkey primary key (key),
+    constraint unique_key_of_ended_job_has_time check (not ended or alive_until is not null)
 );
+create index unique_key_ended on trax.unique_key (alive_until) where ended;
 
-comment on table trax.unique_key is 'The unique keys of jobs that wait or run.';
+comment on table trax.unique_key is 'The unique keys of jobs that wait or run, and those that stay alive after them for their time (unique_for).';
 comment on column trax.unique_key.key is 'The key.';
-comment on column trax.unique_key.job_id is 'The job that keeps it alive.';
+comment on column trax.unique_key.job_id is 'The job that keeps it alive, or kept it.';
+comment on column trax.unique_key.ended is 'True: that job has ended, and the key is free from alive_until on.';
+comment on column trax.unique_key.alive_until is 'Alive until this time at least; null is no longer than its job.';
 
 -- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities
 -- and switches of groups choose lanes and never touch a waiting row. A lane is written nowhere: it

@@ -54,8 +54,8 @@ async fn a_character_that_cannot_be_stored_costs_a_program_neither_its_output_no
 const MANY_ENDS: &str = r#"
 input=$(cat)
 case $TRAX_TASK in
-    good) printf '{"input": %s, "job": %s, "attempt": %s, "deadline": %s}' \
-        "$input" "$TRAX_JOB_ID" "$TRAX_ATTEMPT" "$((TRAX_DEADLINE > 1700000000))" ;;
+    good) printf '{"input": %s, "job": %s, "attempt": %s, "of": %s, "deadline": %s}' \
+        "$input" "$TRAX_JOB_ID" "$TRAX_ATTEMPT" "$TRAX_MAX_ATTEMPTS" "$((TRAX_DEADLINE > TRAX_QUEUED_AT && TRAX_QUEUED_AT > 1700000000))" ;;
     plain) echo "not JSON" ;;
     later) echo "not now" >&2; exit 75 ;;
     never) echo "what is $input" >&2; exit 65 ;;
@@ -90,8 +90,8 @@ async fn the_exit_code_of_the_program_is_the_outcome() {
     );
     assert_eq!(output["input"], serde_json::json!({"n": 1}));
     assert_eq!(
-        (&output["attempt"], &output["deadline"]),
-        (&1.into(), &1.into())
+        (&output["attempt"], &output["of"], &output["deadline"]),
+        (&1.into(), &2.into(), &1.into())
     );
     assert!(
         value::<bool>(

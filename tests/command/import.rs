@@ -248,11 +248,11 @@ async fn what_cannot_be_carried_over_is_said_and_the_rest_is_made() {
     assert_eq!(code, Some(64), "cannot ask for confirmation: {errors}");
     let (code, _, errors) = run(trax(&database, &make).arg("--yes"));
     assert_eq!(code, Some(0), "{errors}");
-    let made = "select string_agg(concat_ws(' ', name, cron, timezone, misfire, max_retries, timeout), '; ' order by name)
+    let made = "select string_agg(concat_ws(' ', name, cron, timezone, misfire, on_dead_letter, max_retries, timeout), '; ' order by name)
         from trax.manifest";
     assert_eq!(
         value::<String>(&client, made).await,
-        "mixed:backup-all 0 3 * * * Asia/Tokyo skip 0 24:00:00; mixed:backup-all-2 0 4 * * * Asia/Tokyo skip 0 24:00:00"
+        "mixed:backup-all 0 3 * * * Asia/Tokyo skip continue 0 24:00:00; mixed:backup-all-2 0 4 * * * Asia/Tokyo skip continue 0 24:00:00"
     );
     let (code, output, _) = run(trax(&database, &make).args(["--yes", "--quiet"]));
     assert_eq!(

@@ -228,7 +228,33 @@ async fn list_says_when_each_runs_and_how_it_stands() {
     assert_eq!(
         names(&listed[0]).join(" "),
         "cron depends_mode depends_on dormant enabled evaluation_error every group_name last_queued_at \
-         last_success_at name next_run_at parked_on run_at task timezone"
+         last_success_at name next_run_at on_dead_letter parked_on run_at stopped_by task timezone"
+    );
+}
+
+#[tokio::test]
+async fn list_begins_with_what_a_dead_letter_stops() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('a', 'a', cron => '0 4 * * *'), trax.schedule('z', 'z', cron => '0 4 * * *')")
+        .await;
+    s.get("select trax.trigger('z')").await;
+    let job = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        job.key()
+    ))
+    .await;
+    let id = s.number("select id from trax.dead_letter").await;
+    let text = said(&db, &["manifest", "list"]);
+    let first = text.lines().nth(1).expect("a row below the head");
+    assert!(
+        first.starts_with('z') && first.contains(&format!("stopped by dead letter {id}")),
+        "{text}"
+    );
+    let listed = objects(&db, &["manifest", "list"]);
+    assert_eq!(
+        (&listed[0]["stopped_by"], &listed[1]["stopped_by"]),
+        (&json!(id), &json!(null))
     );
 }
 

@@ -56,6 +56,9 @@ async fn lived_in() -> trax_client::testkit::Database {
         select trax.complete(job_id, token) from trax.claim_next();
         select trax.fail(job_id, token, 'no') from trax.claim_next();
         select trax.complete(7, gen_random_uuid());
+        select trax.schedule('m', 'c', cron => '@daily', max_retries => 0);
+        select trax.trigger('m');
+        select trax.fail(job_id, token, 'no') from trax.claim_next(tasks => '{c}');
         select * from trax.tick()"#,
     )
     .await;
@@ -83,7 +86,7 @@ async fn prometheus_understands_every_line() {
     assert!(
         samples
             .iter()
-            .any(|s| s["name"] == "trax_dead_letters" && s["value"] == 1.0)
+            .any(|s| s["name"] == "trax_dead_letters" && s["value"] == 2.0)
     );
 }
 

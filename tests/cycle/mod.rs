@@ -336,7 +336,7 @@ async fn status_says_what_to_type() {
     s.get("select trax.schedule('m', 'a', every => '1 h'); update trax.manifest_state set next_run_at = now() - interval '1 min'").await;
     let counts = "select item, value, healthy from trax.status()
                   where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated', 'rows of the hot tables',
-                      'cleanup steps that fail') order by item";
+                      'cleanup steps that fail', 'stopped schedules') order by item";
     let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
     assert_eq!(s.get(counts).await, expected);
     assert_eq!(s.number(unhealthy).await, 0);
@@ -344,7 +344,7 @@ async fn status_says_what_to_type() {
 
 /// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an
 /// executing job 2, a completed job 3, a job 4 that failed for good, and the manifest `m`.
-const BREAKAGES: [(&str, &str); 18] = [
+const BREAKAGES: [(&str, &str); 19] = [
     (
         "a job is in one place",
         "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input)
@@ -381,6 +381,11 @@ const BREAKAGES: [(&str, &str); 18] = [
     ("a manifest has a state", "delete from trax.manifest_state"),
     ("a state has a manifest", "delete from trax.manifest"),
     ("an enabled schedule is due or parked", "update trax.manifest_state set next_run_at = null"),
+    (
+        "a schedule that continues waits for no dead letter",
+        "update trax.manifest set on_dead_letter = 'continue';
+         update trax.manifest_state set next_run_at = null, parked_on = 'dead_letter'",
+    ),
     ("a manifest that awaits an outcome has a job", "update trax.manifest_state set next_run_at = null, parked_on = 'outcome'"),
 ];
 

@@ -3,6 +3,7 @@
 mod exclusion;
 mod guard;
 mod misfire;
+mod on_dead_letter;
 mod overlap;
 mod share;
 mod variance;

@@ -11,7 +11,7 @@ use trax_client::{Client, JobOptions, NewJob};
 /// Every column of a waiting job that a row of `trax.new_job` decides.
 const QUEUED: &str =
     "select task, input, run_at - queued_at, waits_for, group_name, priority, max_retries, timeout,
-        unique_key, concurrency_key, trace
+        unique_key, concurrency_key, trace, retry_delay
     from trax.work_queue
     order by job_id";
 
@@ -31,7 +31,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let (db, s) = session().await;
     s.get(
         "select trax.enqueue('a', '{\"n\": 1}'), trax.enqueue('b'), trax.enqueue('a', '[2]', priority => 31);
-         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}')",
+         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h')",
     )
     .await;
     let enqueued = s.get(QUEUED).await;
@@ -40,7 +40,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let rows = "task,input,priority\na,\"{\"\"n\"\": 1}\",\nb,,0\na,[2],31\n";
     let table = ("trax.new_job (task, input, priority)", "csv header");
     assert_eq!(copy_by_psql(&db, rows, table), "COPY 3\n");
-    let whole = "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\n";
+    let whole = "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\t00:00:07\t01:00:00\n";
     let said = copy_by_psql(&db, whole, ("trax.new_job", ""));
     assert_eq!(said, "COPY 1\n");
     assert_eq!(s.get(QUEUED).await, enqueued);
@@ -59,7 +59,8 @@ async fn the_client_copies_every_option_and_a_job_without_any() {
         .timeout(Duration::from_secs(90))
         .unique_key("u")
         .concurrency_key("k")
-        .trace(5.into());
+        .trace(5.into())
+        .retry_delay(Duration::from_secs(7));
     let (whole, bare) = (NewJob::new("c", "é"), NewJob::new("a", "é"));
     let copied = Client::new(s.client())
         .enqueue_all([whole.with(options), bare])
@@ -68,7 +69,8 @@ async fn the_client_copies_every_option_and_a_job_without_any() {
     let sql = QUEUED.replace("run_at - queued_at", "run_at > now() + interval '50 min'");
     assert_eq!(
         s.get(&sql).await,
-        "c|\"é\"|t|time|g|7|2|00:01:30|u|k|5\na|\"é\"|f||default|0||||| ".trim_end_matches(' ')
+        "c|\"é\"|t|time|g|7|2|00:01:30|u|k|5|00:00:07\na|\"é\"|f||default|0|||||| "
+            .trim_end_matches(' ')
     );
 }
 
@@ -104,13 +106,13 @@ async fn a_hundred_thousand_jobs_of_one_copy_are_claimed_in_order_and_not_before
 /// a Gray code.
 const KINDS: &str = "'t' || (g & 1), to_jsonb(n), case when g & 2 > 0 then timestamptz '2099-01-01Z' end,
     'g' || (g >> 2 & 1), g >> 3 & 1, nullif(g >> 4 & 1, 0), case when g & 32 > 0 then interval '90 s' end,
-    'k' || (g >> 6 & 1), case when g & 128 > 0 then to_jsonb('x'::text) end";
+    'k' || (g >> 6 & 1), case when g & 128 > 0 then to_jsonb('x'::text) end,
+    case when g & 256 > 0 then interval '7 s' end";
 
 #[tokio::test]
 async fn rows_that_differ_in_one_column_keep_their_order_and_their_own_options() {
     let (_db, s) = session().await;
-    let columns =
-        "task, input, run_at, group_name, priority, max_retries, timeout, concurrency_key, trace";
+    let columns = "task, input, run_at, group_name, priority, max_retries, timeout, concurrency_key, trace, retry_delay";
     s.get(&format!(
         "insert into trax.new_job ({columns})
          select {KINDS} from (select n, n # (n >> 1) as g from generate_series(0, 2999) n) n"
@@ -208,7 +210,7 @@ async fn a_key_whose_job_is_being_completed_is_alive_and_nobody_waits() {
 }
 
 /// The values of the last of 1,500 rows, the code, and what the message says beside the row.
-const MISTAKES: [(&str, &str, &str); 11] = [
+const MISTAKES: [(&str, &str, &str); 14] = [
     ("(task) values (null)", "22004", "task"),
     ("(input) values ('1')", "22004", "task"),
     ("(task) values ('')", "22023", "task"),
@@ -220,6 +222,21 @@ const MISTAKES: [(&str, &str, &str); 11] = [
         "max_retries",
     ),
     ("(task, timeout) values ('t', '0')", "22023", "timeout"),
+    (
+        "(task, unique_for) values ('t', '1 h')",
+        "22023",
+        "unique_for",
+    ),
+    (
+        "(task, unique_key, unique_for) values ('t', 'k', '0')",
+        "22023",
+        "unique_for",
+    ),
+    (
+        "(task, retry_delay) values ('t', '-1 s')",
+        "22023",
+        "retry_delay",
+    ),
     ("(task, run_at) values ('t', 'infinity')", "22023", "run_at"),
     ("(task, unique_key) values ('t', '')", "22023", "unique_key"),
     (

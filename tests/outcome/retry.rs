@@ -39,6 +39,54 @@ async fn a_failure_is_recorded_and_retried() {
 }
 
 #[tokio::test]
+async fn a_job_has_its_own_delay_and_knows_its_last_attempt() {
+    let (_db, s) = session().await;
+    s.get("set trax.retry_backoff = 2; set trax.default_max_retries = 2")
+        .await;
+    let queued = "'a', retry_delay => '40 s'";
+    s.enqueue(queued).await;
+    s.enqueue(&format!("{queued}, max_retries => 1, group_name => 'b'"))
+        .await;
+    for (group, attempts) in [("default", 3), ("b", 2)] {
+        for attempt in 1..=attempts {
+            let waits = format!("from trax.work_queue where group_name = '{group}'");
+            let queued_at = s.get(&format!("select queued_at {waits}")).await;
+            let claim = format!(
+                "select attempt, max_attempts, queued_at from trax.claim_next(groups => '{{{group}}}')"
+            );
+            assert_eq!(
+                s.get(&claim).await,
+                format!("{attempt}|{attempts}|{queued_at}")
+            );
+            let end = if attempt == attempts {
+                "dead"
+            } else {
+                "retrying"
+            };
+            let fail = "select trax.fail(job_id, token, 'no') from trax.lease";
+            assert_eq!(s.get(fail).await, end);
+            if attempt < attempts {
+                let delay: f64 = s
+                    .get(&format!(
+                        "select extract(epoch from max(q.run_at) - max(r.finished_at))
+                         from trax.work_queue q join trax.run r using (job_id) where q.group_name = '{group}'"
+                    ))
+                    .await
+                    .parse()
+                    .expect("a number");
+                let expected = 40.0 * f64::from(1 << (attempt - 1));
+                assert!(
+                    delay <= expected && delay >= expected * 0.9,
+                    "{delay} is not within a tenth below {expected}"
+                );
+                promote(&s).await;
+            }
+        }
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn retries_wait_longer_each_time_up_to_the_cap() {
     let (_db, s) = session().await;
     s.get("set trax.retry_delay = '100 s'; set trax.retry_backoff = 3; set trax.retry_delay_max = '500 s'").await;

@@ -1,5 +1,7 @@
 //! Producing jobs: ids, unique keys, delays, priorities, and what a rollback leaves.
 
+mod unique_for;
+
 use harness::scheduler::{scheduler_of, scheduling};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
@@ -36,13 +38,13 @@ async fn every_option_of_enqueue_reaches_the_lease() {
     let (_db, s) = session().await;
     s.enqueue(
         "'a', '[1]', group_name => 'g', priority => 31, max_retries => 9, timeout => '90 s',
-         unique_key => 'u', concurrency_key => 'c', trace => '{\"id\": 5}'",
+         unique_key => 'u', concurrency_key => 'c', trace => '{\"id\": 5}', retry_delay => '7 s'",
     )
     .await;
-    let claimed = "select attempt, task, input, group_name, timeout, trace from trax.claim_next()";
-    assert_eq!(s.get(claimed).await, "1|a|[1]|g|00:01:30|{\"id\": 5}");
-    let lease = "select priority, max_retries, unique_key, concurrency_key, timeout_at - started_at from trax.lease";
-    assert_eq!(s.get(lease).await, "31|9|u|c|00:01:30");
+    let claimed = "select attempt, max_attempts, task, input, group_name, timeout, trace from trax.claim_next()";
+    assert_eq!(s.get(claimed).await, "1|10|a|[1]|g|00:01:30|{\"id\": 5}");
+    let lease = "select priority, max_retries, unique_key, concurrency_key, timeout_at - started_at, retry_delay from trax.lease";
+    assert_eq!(s.get(lease).await, "31|9|u|c|00:01:30|00:00:07");
 }
 
 #[tokio::test]
@@ -84,15 +86,16 @@ async fn enqueue_many_gives_its_options_to_every_job() {
     let (_db, s) = session().await;
     s.get(
         "select * from trax.enqueue_many('a', array['1', '2']::jsonb[], group_name => 'g', priority => 3,
-             max_retries => 0, timeout => '1 h', concurrency_key => 'c', trace => '7', run_at => '2099-01-01Z')",
+             max_retries => 0, timeout => '1 h', concurrency_key => 'c', trace => '7', run_at => '2099-01-01Z',
+             retry_delay => '7 s')",
     )
     .await;
-    let sql = "select distinct group_name, priority, max_retries, timeout, concurrency_key, trace, waits_for,
+    let sql = "select distinct group_name, priority, max_retries, timeout, concurrency_key, trace, retry_delay, waits_for,
                    run_at at time zone 'UTC'
                from trax.work_queue";
     assert_eq!(
         s.get(sql).await,
-        "g|3|0|01:00:00|c|7|time|2099-01-01 00:00:00"
+        "g|3|0|01:00:00|c|7|00:00:07|time|2099-01-01 00:00:00"
     );
 }
 

@@ -25,7 +25,7 @@ use harness::{PATIENCE, database, eventually};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::Database;
 use trax_client::{
@@ -193,6 +193,32 @@ async fn a_typed_handler_gets_its_input_and_its_output_is_kept() {
         "job {foreign} was not touched"
     );
     assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+/// Fails until its last attempt, and tells which that is and since when the job has been queued.
+async fn until_the_last(_: u32, ctx: Context) -> HandlerResult<(i32, u64)> {
+    if ctx.attempt() < ctx.max_attempts() {
+        return Err(JobError::new("there is another"));
+    }
+    let queued_at = ctx.queued_at().duration_since(SystemTime::UNIX_EPOCH);
+    let queued_at = queued_at.map_err(|_| JobError::new("before 1970"))?;
+    Ok((ctx.max_attempts(), queued_at.as_secs()))
+}
+
+#[tokio::test]
+async fn a_handler_knows_its_last_attempt_and_retries_come_after_the_jobs_own_delay() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let options = JobOptions::new().max_retries(2).retry_delay(Duration::ZERO);
+    let job = NewJob::new("t", 1).with(options);
+    let job_id = Trax::new(&client).enqueue(&job).await.expect("it is good");
+    let summary = run(worker(&database).handle("t", until_the_last)).await;
+    assert_eq!((summary.completed, summary.retrying), (1, 2));
+    let sql = format!(
+        "select output ->> 0 = '3' and (output ->> 1)::int8 = floor(extract(epoch from queued_at))
+         from trax.run where final and job_id = {job_id}"
+    );
+    assert!(value::<bool>(&client, &sql).await);
 }
 
 async fn careless(input: u32, _: Context) -> HandlerResult<u32> {

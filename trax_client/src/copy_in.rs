@@ -16,10 +16,10 @@ use crate::job::NewJob;
 use crate::telemetry::Enqueueing;
 
 const COPY: &str = "copy trax.new_job (task, input, run_at, group_name, priority, max_retries, timeout, \
-     unique_key, concurrency_key, trace) from stdin (format binary)";
+     unique_key, concurrency_key, trace, retry_delay, unique_for) from stdin (format binary)";
 
 /// The types of the columns that [`COPY`] names.
-const TYPES: [Type; 10] = [
+const TYPES: [Type; 12] = [
     Type::TEXT,
     Type::JSONB,
     Type::TIMESTAMPTZ,
@@ -30,6 +30,8 @@ const TYPES: [Type; 10] = [
     Type::TEXT,
     Type::TEXT,
     Type::JSONB,
+    Type::INTERVAL,
+    Type::INTERVAL,
 ];
 
 /// A running COPY into the queue, of [`Client::copy_in`](crate::Client::copy_in).
@@ -93,6 +95,8 @@ impl<'a> CopyIn<'a> {
             &options.unique_key,
             &options.concurrency_key,
             &options.trace.as_ref().or(self.trace.as_ref()),
+            &options.retry_delay,
+            &options.unique_for,
         ];
         Ok(self.writer.as_mut().write(&row).await?)
     }

@@ -25,6 +25,8 @@ pub struct JobOptions {
     pub(crate) unique_key: Option<String>,
     pub(crate) concurrency_key: Option<String>,
     pub(crate) trace: Option<Value>,
+    pub(crate) retry_delay: Option<Interval>,
+    pub(crate) unique_for: Option<Interval>,
 }
 
 impl JobOptions {
@@ -57,6 +59,12 @@ impl JobOptions {
         self
     }
 
+    /// Sets the delay before the second attempt; it grows from there.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = Some(Interval(delay));
+        self
+    }
+
     /// Sets how long one attempt may run.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
@@ -67,6 +75,13 @@ impl JobOptions {
     /// and queues nothing.
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Sets how long the unique key stays alive at least, counted from when the job is queued and
+    /// also when the job has ended: once an hour, and safe to repeat after a lost connection.
+    pub fn unique_for(mut self, time: Duration) -> Self {
+        self.unique_for = Some(Interval(time));
         self
     }
 
@@ -99,6 +114,8 @@ impl JobOptions {
             .option("unique_key", &self.unique_key)
             .option("concurrency_key", &self.concurrency_key)
             .option("trace", trace)
+            .option("retry_delay", &self.retry_delay)
+            .option("unique_for", &self.unique_for)
     }
 }
 
@@ -211,6 +228,11 @@ pub struct Claimed {
     pub job_id: JobId,
     /// 1 for the first attempt.
     pub attempt: i32,
+    /// How many attempts the job has; this one is the last when [`attempt`](Self::attempt) equals
+    /// it.
+    pub max_attempts: i32,
+    /// When the job was first queued, by the server's clock.
+    pub queued_at: SystemTime,
     /// What every outcome of this attempt must carry.
     pub token: Token,
     /// The name of the code to run.
@@ -236,13 +258,15 @@ pub struct Claimed {
 impl Claimed {
     pub(crate) const COLUMNS: &'static str = "job_id, attempt, token, task, input, manifest, \
          group_name, scheduled_for, lease_expires_at, timeout, trace, \
-         pg_catalog.clock_timestamp() + timeout as deadline";
+         max_attempts, queued_at, pg_catalog.clock_timestamp() + timeout as deadline";
 
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
         let trace: Option<Json> = row.try_get("trace")?;
         Ok(Claimed {
             job_id: JobId(row.try_get("job_id")?),
             attempt: row.try_get("attempt")?,
+            max_attempts: row.try_get("max_attempts")?,
+            queued_at: row.try_get("queued_at")?,
             token: Token(row.try_get("token")?),
             task: row.try_get("task")?,
             input: row.try_get("input")?,

@@ -49,6 +49,7 @@ pub struct Manifest {
     starts_at: Option<SystemTime>,
     ends_at: Option<SystemTime>,
     enabled: Option<bool>,
+    on_dead_letter: Option<String>,
 }
 
 impl Manifest {
@@ -215,6 +216,12 @@ impl Manifest {
         self
     }
 
+    /// What an unresolved dead letter means for the schedule: `stop` or `continue`.
+    pub fn on_dead_letter(mut self, policy: impl Into<String>) -> Self {
+        self.on_dead_letter = Some(policy.into());
+        self
+    }
+
     pub(crate) async fn store<C: GenericClient + Sync>(&self, db: &C) -> Result<i64> {
         Call::new("schedule")
             .arg("name", &self.name)
@@ -242,6 +249,7 @@ impl Manifest {
             .option("starts_at", &self.starts_at)
             .option("ends_at", &self.ends_at)
             .option("enabled", &self.enabled)
+            .option("on_dead_letter", &self.on_dead_letter)
             .value(db)
             .await
     }

@@ -1,5 +1,5 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, workers
-//! that are gone, expired tokens forgotten.
+//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, unique keys
+//! that are over, workers that are gone, expired tokens forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row
 //! too, is left for the next cycle. A *step* that fails undoes only itself and stops no other:
@@ -13,7 +13,8 @@ use crate::server::foreign_code;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::{
-    audit, dead_letter, lease, limit, manifest_state, progress, setting, token, worker_registry,
+    audit, dead_letter, lease, limit, manifest_state, progress, setting, token, unique_key,
+    worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -25,6 +26,7 @@ row! {
     struct Looked {
         has_old_runs: bool,
         has_old_letters: bool,
+        has_keys: bool,
         partitions: i64,
     }
 }
@@ -37,7 +39,7 @@ row! {
 }
 statement!(
     CleanupLook, "cleanup/look.sql",
-    { runs_before: TIMESTAMPTZOID, letters_before: TIMESTAMPTZOID } -> Looked
+    { runs_before: TIMESTAMPTZOID, letters_before: TIMESTAMPTZOID, now: TIMESTAMPTZOID } -> Looked
 );
 statement!(
     CleanupPartitions, "cleanup/partitions.sql",
@@ -176,8 +178,8 @@ fn log_failure(step: &str, error: &Error) {
     pgrx::warning!("trax: a step of the cleanup failed ({step}): {message}");
 }
 
-/// Removes history and resolved dead letters whose retention is over. Partitions are checked again
-/// only when their number or their retention has changed.
+/// Removes history, resolved dead letters and unique keys whose time is over. Partitions are
+/// checked again only when their number or their retention has changed.
 fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     let retention = micros(setting::run_retention());
     let runs_before = now.plus(-retention);
@@ -185,10 +187,12 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     let look = CleanupLook {
         runs_before: arg(runs_before),
         letters_before: arg(letters_before),
+        now: arg(now),
     };
     let Looked {
         has_old_runs,
         has_old_letters,
+        has_keys,
         partitions,
     } = spi.query(look).one();
     let mut cleaned = Cleaned::default();
@@ -197,6 +201,11 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
             Ok(dead_letter::forget_resolved(spi, letters_before) as i64)
         })
         .unwrap_or_default();
+    }
+    if has_keys || everything {
+        isolated(spi, now, everything, "unique keys that are over", || {
+            Ok(unique_key::forget_over(spi, now))
+        });
     }
     let others = PARTITIONS.load(Ordering::Relaxed) != partitions
         || RETENTION.load(Ordering::Relaxed) != retention;

@@ -10,9 +10,7 @@ use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::manifest_state;
-use crate::manifest_state::ParkedOn;
 use crate::manifest_state::job_ended;
-use crate::manifest_state::job_ended::Ended;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
@@ -243,6 +241,8 @@ fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
         timeout: letter.timeout,
         retry_delay: letter.retry_delay,
         unique_key: letter.unique_key,
+        unique_for: None,
+        replaces: Some(letter.job_id),
         concurrency_key: letter.concurrency_key,
         trace: letter.trace,
         manifest: letter.manifest_id.zip(letter.manifest),
@@ -257,18 +257,7 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
     }
     resolution.store(spi, "acknowledge", "acknowledged", None);
     if let Some(manifest_id) = letter.manifest_id {
-        manifest_state::unpark(spi, manifest_id, ParkedOn::DeadLetter);
-        // One that runs once and still waits for that run's outcome has now had it.
-        let ended = Ended {
-            job_id: letter.job_id,
-            manifest_id: Some(manifest_id),
-            unique_key: None,
-            succeeded: false,
-            done: true,
-        };
-        if manifest_state::awaits_only_run(spi, manifest_id) {
-            job_ended::let_manifests_go_on(spi, &[ended], resolution.now);
-        }
+        job_ended::let_manifest_go_on(spi, manifest_id, resolution.now);
     }
     Ok(true)
 }

@@ -31,6 +31,8 @@ mod limit;
 
 mod work_queue;
 
+mod unique_key;
+
 mod manifest_state;
 mod worker_registry;
 

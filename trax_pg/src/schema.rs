@@ -139,9 +139,14 @@ extension_sql_file!(
     requires = ["api_await_job"]
 );
 extension_sql_file!(
+    "../../sql/api/check.sql",
+    name = "api_check",
+    requires = ["api_status"]
+);
+extension_sql_file!(
     "../../sql/api/metrics.sql",
     name = "api_metrics",
-    requires = ["api_status"]
+    requires = ["api_check"]
 );
 extension_sql_file!(
     "../../sql/api/explain.sql",

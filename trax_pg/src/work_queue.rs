@@ -20,10 +20,12 @@ use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, array_arg, array_elements, statement, value_bytes};
+use crate::server::spi::{Spi, arg, array_elements, statement, value_bytes};
 use crate::server::table;
 use crate::server::table::{Inserter, Table};
 use crate::setting;
+use crate::unique_key;
+use crate::unique_key::Wanted;
 use crate::{changes, wake};
 use pgrx::{direct_function_call, pg_sys};
 use std::cell::RefCell;
@@ -47,12 +49,6 @@ statement!(
 );
 statement!(QueuePlace, "work_queue/place.sql", { job_id: INT8OID } -> Option<String>);
 statement!(QueueNextDue, "work_queue/next_due.sql" -> Option<Timestamp>);
-statement!(UniqueKeyTake, "work_queue/unique_key_take.sql", { key: TEXTOID, job_id: INT8OID });
-statement!(
-    UniqueKeyTakeMany, "work_queue/unique_key_take_many.sql",
-    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID } -> i64
-);
-statement!(UniqueKeyFind, "work_queue/unique_key_find.sql", { key: TEXTOID } -> i64);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
     as_owner(call, |caller| {
@@ -143,6 +139,10 @@ pub(crate) struct NewJob {
     pub(crate) timeout: Option<pg_sys::Datum>,
     pub(crate) retry_delay: Option<pg_sys::Datum>,
     pub(crate) unique_key: Option<String>,
+    /// How long that stays alive at least, in microseconds.
+    pub(crate) unique_for: Option<i64>,
+    /// The ended job in whose place it comes: the key goes over to it.
+    pub(crate) replaces: Option<i64>,
     pub(crate) concurrency_key: Option<String>,
     pub(crate) trace: Option<pg_sys::Datum>,
     /// The manifest's id and name.
@@ -161,6 +161,16 @@ impl NewJob {
                 .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
         }
         call.optional_positive(6, "timeout")?;
+        call.optional_not_negative(10, "retry_delay")?;
+        let unique_key = call.optional_name(7, "unique_key")?;
+        let unique_for = call.optional_positive(11, "unique_for")?;
+        if unique_for.is_some() && unique_key.is_none() {
+            return Err(Error::invalid("argument \"unique_for\" needs a unique key")
+                .detail("The argument unique_key is null or left out.")
+                .hint(
+                    "Name the key, for example: unique_key => 'report 7', unique_for => '1 hour'",
+                ));
+        }
         let trace = call.datum(9);
         if let Some(trace) = trace {
             check_size("trace", trace)?;
@@ -177,12 +187,19 @@ impl NewJob {
             now,
             max_retries: call.optional_within(5, "max_retries", 0, i32::MAX - 1)?,
             timeout: call.datum(6),
-            retry_delay: None,
-            unique_key: call.optional_name(7, "unique_key")?,
+            retry_delay: call.datum(10),
+            unique_key,
+            unique_for,
+            replaces: None,
             concurrency_key: call.optional_name(8, "concurrency_key")?,
             trace,
             manifest: None,
         })
+    }
+
+    /// Until when its unique key stays alive at least.
+    fn alive_until(&self) -> Option<Timestamp> {
+        self.unique_for.map(|micros| self.now.plus(micros))
     }
 }
 
@@ -213,26 +230,40 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
 
 /// Returns the job that has the unique key, which is a new one when no other has it. A key found
 /// alive ends the loop; so does a key that we take. Between the two another transaction may take
-/// the key or release it, and we look again. What has committed counts, also where the
-/// transaction's snapshot is older: the job of a key may have ended since.
+/// the key or release it, and we look again.
 fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
     loop {
-        if let Some(job_id) = spi.query_latest(UniqueKeyFind { key: arg(key) }).first() {
-            return job_id;
+        let found = unique_key::find(spi, key, job.now);
+        let replaced = found
+            .as_ref()
+            .filter(|found| found.ended && !found.is_over)
+            .map(|found| found.job_id)
+            .filter(|&ended| job.replaces == Some(ended));
+        match found {
+            Some(found) if found.is_over => {
+                unique_key::free_over(spi, &[key], job.now);
+            }
+            Some(found) if replaced.is_none() => return found.job_id,
+            _ => {}
         }
         let id = insert(job, input)[0];
-        if spi
-            .change_latest(UniqueKeyTake {
-                key: arg(key),
-                job_id: arg(id),
-            })
-            .len()
-            == 1
-        {
+        let taken = match replaced {
+            Some(ended) => unique_key::pass_on(spi, key, ended, id),
+            None => unique_key::take(spi, wanted(job, key, id)),
+        };
+        if taken {
             return id;
         }
         changes::taken();
         spi.execute(QueueRemove { job_id: arg(id) });
+    }
+}
+
+fn wanted<'a>(job: &NewJob, key: &'a str, job_id: i64) -> Wanted<'a> {
+    Wanted {
+        key,
+        job_id,
+        alive_until: job.alive_until(),
     }
 }
 
@@ -279,19 +310,15 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
 
 /// Returns the jobs that now have the unique keys that they want.
 fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
-    let (keys, ids): (Vec<_>, Vec<_>) = jobs
-        .iter()
-        .filter_map(|(alike, own)| Some((alike.job.unique_key.as_deref()?, own[0])))
-        .map(|(key, id)| (arg(key), arg(id)))
-        .unzip();
-    if keys.is_empty() {
-        return HashSet::new();
-    }
-    let taken = spi.change_latest(UniqueKeyTakeMany {
-        keys: array_arg(pg_sys::TEXTOID, &keys),
-        job_ids: array_arg(pg_sys::INT8OID, &ids),
+    let keyed = jobs.iter().filter_map(|(alike, own)| {
+        let key = alike.job.unique_key.as_deref()?;
+        Some((alike.job.now, wanted(&alike.job, key, own[0])))
     });
-    taken.iter().collect()
+    let (times, keys): (Vec<Timestamp>, Vec<Wanted>) = keyed.unzip();
+    match times.last() {
+        Some(&now) => unique_key::take_each(spi, &keys, now),
+        None => HashSet::new(),
+    }
 }
 
 fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {

@@ -1,7 +1,7 @@
 -- Returns whether there are runs without a partition and resolved dead letters that have been kept
--- long enough: runs that ended, and letters that were resolved, each before its own time; and how
--- many partitions there are. The default partition is normally empty; a full one is checked once a
--- minute.
+-- long enough: runs that ended, and letters that were resolved, each before its own time; whether
+-- there are unique keys that are over; and how many partitions there are. The default partition is
+-- normally empty; a full one is checked once a minute.
 select
     exists (
         select
@@ -17,6 +17,12 @@ select
         from trax.dead_letter d
         where d.resolved_at < $letters_before
     ) as has_old_letters,
+    exists (
+        select
+        from trax.unique_key k
+        where k.ended
+            and k.alive_until <= $now
+    ) as has_keys,
     (
         select count(*)
         from pg_inherits i

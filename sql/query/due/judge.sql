@@ -8,7 +8,7 @@ select
         when not m.enabled then 'disabled'
         when not coalesce((select g.enabled from trax.manifest_group g where g.name = m.group_name), true)
             then 'group_disabled'
-        when exists (
+        when m.on_dead_letter = 'stop' and exists (
             select
             from trax.dead_letter d
             where d.manifest_id = s.manifest_id
@@ -45,7 +45,8 @@ cross join lateral (
 cross join lateral (
     select
         f.enabled, f.group_name, f.max_concurrency, f.overlap, f.cron, f.every, f.run_at, f.depends_mode, f.timezone,
-        f.starts_at, f.ends_at, f.misfire, f.misfire_threshold, f.misfire_limit, f.variance, f.exclusions, f.task
+        f.starts_at, f.ends_at, f.misfire, f.misfire_threshold, f.misfire_limit, f.variance, f.exclusions, f.task,
+        f.on_dead_letter
     from trax.manifest f
     where f.manifest_id = d.manifest_id
     offset 0

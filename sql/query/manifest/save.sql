@@ -3,14 +3,14 @@
 insert into trax.manifest as m (
     name, task, input, group_name, cron, every, run_at, timezone, priority, max_retries, retry_delay, timeout,
     starts_at, ends_at, enabled, created_at, updated_at, depends_mode, dormant, misfire, misfire_threshold,
-    misfire_limit, overlap, max_concurrency, variance, exclusions, applied
+    misfire_limit, overlap, max_concurrency, variance, exclusions, applied, on_dead_letter
 )
 values (
     $name, $task, coalesce($input, '{}'), coalesce($group, 'default'), $cron, $every, $run_at,
     coalesce($timezone, 'UTC'), coalesce($priority, 0), $max_retries, $retry_delay, $timeout, $starts_at, $ends_at,
     coalesce($enabled, true), $now, $now, $depends_mode, coalesce($dormant, false), coalesce($misfire, 'fire_once'),
     coalesce($misfire_threshold, '60 s'), coalesce($misfire_limit, 10), coalesce($overlap, 'queue'),
-    coalesce($max_concurrency, 1), $variance, $exclusions, $applied
+    coalesce($max_concurrency, 1), $variance, $exclusions, $applied, coalesce($on_dead_letter, 'stop')
 )
 on conflict (name) do update set
     task = excluded.task,
@@ -41,10 +41,14 @@ on conflict (name) do update set
     end,
     variance = case when $replace then $variance else coalesce($variance, m.variance) end,
     exclusions = case when $replace then $exclusions else coalesce($exclusions, m.exclusions) end,
+    on_dead_letter = case
+        when $replace then excluded.on_dead_letter
+        else coalesce($on_dead_letter, m.on_dead_letter)
+    end,
     enabled = coalesce($enabled, m.enabled),
     disabled_reason = case when coalesce($enabled, m.enabled) then null else m.disabled_reason end,
     updated_at = $now
 returning
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
-    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions
+    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter

@@ -1,5 +1,6 @@
--- Keeps a manifest parked whose dead letter was requeued until that job has its outcome. The reason
--- is no condition of the row: the statement must wait for a cycle that is about to park it.
+-- Keeps a manifest parked whose dead letter was requeued until that job has its outcome; one that
+-- dead letters do not stop continues. The reason is no condition of the row: the statement must
+-- wait for a cycle that is about to park it.
 update trax.manifest_state s
 set
     parked_on = case
@@ -20,3 +21,4 @@ set
 from trax.manifest m
 where s.manifest_id = $manifest_id
     and m.manifest_id = s.manifest_id
+    and m.on_dead_letter = 'stop'

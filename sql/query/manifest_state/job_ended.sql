@@ -1,7 +1,8 @@
 -- Applies the end of jobs to their manifests; all but $now are parallel arrays. $succeeded is
 -- whether a job completed, $done whether the occurrence is done (completed or cancelled; false is a
--- dead letter). One that runs once has had that run when no job of its occurrence is left: another
--- may have been triggered by hand. Gives the manifests, and whether they have had their one run.
+-- dead letter, with which it is done for a manifest that continues). One that runs once has had
+-- that run when no job of its occurrence is left: another may have been triggered by hand. Gives
+-- the manifests, and whether they have had their one run.
 update trax.manifest_state s
 set
     last_success_at = case when o.succeeded then $now else s.last_success_at end,
@@ -28,7 +29,7 @@ cross join lateral (
     select
         case
             when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then null
-            when m.every is not null and m.max_concurrency = 1 and o.done
+            when m.every is not null and m.max_concurrency = 1 and (o.done or m.on_dead_letter = 'continue')
                 then timezone('UTC', timezone('UTC', $now) + m.every)
             when m.every is not null and t.parked_on = 'outcome' then $now
             when t.parked_on in ('queued', 'executing') then t.parked_due_at
@@ -38,7 +39,7 @@ cross join lateral (
             when t.parked_on in ('disabled', 'group_disabled', 'dead_letter', 'ended') then t.parked_on
             when m.every is not null then null
             when t.parked_on = 'outcome' then case
-                when o.done
+                when (o.done or m.on_dead_letter = 'continue')
                     and not exists (
                         select
                         from trax.work_queue q

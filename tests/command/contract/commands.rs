@@ -149,11 +149,11 @@ const DEAD_LETTER: &str = "attempts created_at group_name id job_id last_error m
 const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name id input job_id last_error manifest \
     max_retries priority reason requeued_job_id resolution_note resolved_at status task unique_key";
 const MANIFEST: &str = "cron depends_mode depends_on dormant enabled evaluation_error every group_name \
-    last_queued_at last_success_at name next_run_at parked_on run_at task timezone";
+    last_queued_at last_success_at name next_run_at on_dead_letter parked_on run_at stopped_by task timezone";
 const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depends_mode depends_on disabled_reason dormant enabled \
     ends_at evaluation_error evaluation_failed_since evaluation_failures every exclusions group_name input last_queued_at \
     last_scheduled_for last_skipped_for last_success_at made_up manifest_id max_concurrency max_retries misfire \
-    misfire_limit misfire_threshold name next_run_at next_scheduled_for overlap parked_due_at parked_on parked_since \
+    misfire_limit misfire_threshold name next_run_at next_scheduled_for on_dead_letter overlap parked_due_at parked_on parked_since \
     priority retry_delay run_at skipped starts_at task timeout timezone updated_at variance";
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
@@ -172,7 +172,7 @@ const COMMANDS: [Contract; 43] = [
     of("enqueue", "t {\"n\":1}")
         .json("job_id")
         .quiet(Quiet::Words)
-        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --priority high"]),
+        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high"]),
     of("status", "")
         .code(2)
         .shows("scheduler")
@@ -183,7 +183,8 @@ const COMMANDS: [Contract; 43] = [
     of("top", "--once --interval 0.5")
         .shows("GROUP")
         .json("claims_per_second completions_per_second counted database dead dead_letters enqueued_per_second \
-            failures_per_second groups running scheduler_lag_seconds scheduler_paused scheduler_running tasks version workers")
+            failures_per_second groups running scheduler_lag_seconds scheduler_paused scheduler_running stopped_schedules tasks \
+            version workers")
         .quiet(Quiet::Refused)
         .wrong(&["", "--interval 0", "--interval soon"]),
     of("doctor", "")

@@ -12,7 +12,7 @@ const DOCUMENT: &str = r#"{
         {"name": "daily", "task": "build", "cron": "0 2 * * *", "timezone": "Europe/Berlin", "group_name": "reports",
          "input": {"kind": "daily", "big": 123456789012345678901234567890, "exact": 1.10}, "priority": 3, "max_retries": 1,
          "retry_delay": "90 s", "timeout": "10 min", "misfire": "skip", "misfire_threshold": "5 min", "misfire_limit": 2,
-         "overlap": "skip", "variance": "1 min", "exclusions": {"days_of_week": ["SUN"]},
+         "overlap": "skip", "variance": "1 min", "on_dead_letter": "continue", "exclusions": {"days_of_week": ["SUN"]},
          "starts_at": "2020-01-01 00:00+00", "ends_at": "2090-01-01 00:00+00"},
         {"name": "weekly", "task": "build", "every": "7 days", "max_concurrency": 3},
         {"name": "once", "task": "build", "run_at": "2089-01-01 00:00+00", "enabled": false},
@@ -43,11 +43,11 @@ async fn a_document_creates_what_it_says() {
          created|manifest|once\ncreated|manifest|asleep\ncreated|manifest|by-hand"
     );
     let daily = "select task, cron, timezone, group_name, priority, max_retries, retry_delay, timeout, misfire, misfire_threshold,
-        misfire_limit, overlap, variance, exclusions, starts_at at time zone 'UTC', ends_at at time zone 'UTC', enabled, applied
+        misfire_limit, overlap, variance, on_dead_letter, exclusions, starts_at at time zone 'UTC', ends_at at time zone 'UTC', enabled, applied
         from trax.manifest where name = 'daily'";
     assert_eq!(
         s.get(daily).await,
-        "build|0 2 * * *|Europe/Berlin|reports|3|1|00:01:30|00:10:00|skip|00:05:00|2|skip|00:01:00|\
+        "build|0 2 * * *|Europe/Berlin|reports|3|1|00:01:30|00:10:00|skip|00:05:00|2|skip|00:01:00|continue|\
          {\"days_of_week\": [\"SUN\"]}|2020-01-01 00:00:00|2090-01-01 00:00:00|t|t"
     );
     let group = "select priority, max_active_jobs, max_per_key, enabled from trax.manifest_group";
@@ -157,10 +157,10 @@ async fn what_a_document_leaves_out_has_its_default() {
     apply(&s, DOCUMENT, "").await;
     manifests(&s, r#"{"name": "daily", "task": "build"}"#, "").await;
     let daily = "select cron, timezone, group_name, priority, max_retries, retry_delay, timeout, misfire, misfire_threshold,
-        misfire_limit, overlap, variance, exclusions, starts_at, ends_at, input from trax.manifest where name = 'daily'";
+        misfire_limit, overlap, variance, on_dead_letter, exclusions, starts_at, ends_at, input from trax.manifest where name = 'daily'";
     assert_eq!(
         s.get(daily).await,
-        "|UTC|default|0||||fire_once|00:01:00|10|queue|||||{}"
+        "|UTC|default|0||||fire_once|00:01:00|10|queue||stop||||{}"
     );
     manifests(
         &s,

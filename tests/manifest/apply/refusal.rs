@@ -25,7 +25,7 @@ const DOCUMENTS: [&str; 17] = [
 ];
 
 /// Members with which a manifest is wrong.
-const MEMBERS: [&str; 34] = [
+const MEMBERS: [&str; 36] = [
     r#""task": "a", "colour": 1"#,
     r#""task": 5"#,
     r#""task": """#,
@@ -57,6 +57,8 @@ const MEMBERS: [&str; 34] = [
     r#""task": "a", "misfire": "often""#,
     r#""task": "a", "misfire_limit": 0"#,
     r#""task": "a", "overlap": "often""#,
+    r#""task": "a", "on_dead_letter": "wait""#,
+    r#""task": "a", "on_dead_letter": true"#,
     r#""task": "a", "variance": "20 years""#,
     r#""task": "a", "cron": "* * * * *", "exclusions": {"holidays": []}"#,
     r#""task": "a", "enabled": 1"#,

@@ -92,6 +92,46 @@ async fn a_paused_scheduler_and_a_copy_are_distinguished() {
     is_sound(&s).await;
 }
 
+#[tokio::test]
+async fn a_stopped_schedule_comes_first_by_its_name_and_goes_on_when_what_is_told_was_typed() {
+    let s = sound().await;
+    s.get("select trax.schedule('nightly', 't', cron => '@daily'); select trax.trigger('nightly')")
+        .await;
+    let job = s.claim_one("").await;
+    let failed = format!("select trax.fail({}, 'no', permanent => true)", job.key());
+    assert_eq!(s.get(&failed).await, "dead");
+    let first = "select cause, severity from trax.diagnose() limit 1";
+    assert_eq!(s.get(first).await, "schedule_stopped|critical");
+    let said = details(&s, "schedule_stopped").await;
+    assert!(
+        said.starts_with("Schedule \"nightly\" ") && said.contains(": no)"),
+        "{said}"
+    );
+    assert!(
+        fix(&s, "schedule_stopped")
+            .await
+            .starts_with("select trax.requeue_dead_letter(")
+    );
+    let status = s
+        .get("select item, value, healthy, hint from trax.status() limit 1")
+        .await;
+    assert!(
+        status.starts_with("stopped schedules|1: \"nightly\" by dead letter ")
+            && status.contains("|f|")
+            && status.contains("trax.requeue_dead_letter("),
+        "{status}"
+    );
+    let metric = "select name, labels, value >= 0 from trax.metrics() limit 2";
+    assert_eq!(
+        s.get(metric).await,
+        "trax_schedules_stopped|{}|t\ntrax_schedule_stopped_seconds|{\"name\": \"nightly\"}|t"
+    );
+    s.get("select trax.acknowledge_dead_letter(id) from trax.dead_letter")
+        .await;
+    assert_eq!(details(&s, "schedule_stopped").await, "");
+    is_sound(&s).await;
+}
+
 /// Another session of the same database.
 async fn beside(s: &Session) -> Session {
     Session::of(&live_server().existing(&s.get("select current_database()").await)).await

@@ -52,12 +52,18 @@ pub(crate) struct Arguments {
     /// Attempts after the first
     #[arg(long, value_name = "N")]
     max_retries: Option<i32>,
+    /// The delay before the first retry; it grows from there
+    #[arg(long, value_name = "SECONDS")]
+    retry_delay: Option<f64>,
     /// How long one attempt may run
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
     /// While a job with this key is alive, print its id and queue nothing
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
+    /// The key stays alive at least this long, also when its job has ended
+    #[arg(long, value_name = "SECONDS", requires = "unique_key")]
+    unique_for: Option<f64>,
     /// Jobs with the same key run one at a time
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
@@ -267,9 +273,10 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     if let Some(text) = &arguments.run_at {
         options = options.run_at(session.time(text).await?);
     }
-    if let Some(seconds) = arguments.timeout {
-        let timeout = Duration::try_from_secs_f64(seconds)
-            .map_err(|error| Failure::usage(format!("--timeout: {error}")))?;
+    if let Some(delay) = length("--retry-delay", arguments.retry_delay)? {
+        options = options.retry_delay(delay);
+    }
+    if let Some(timeout) = length("--timeout", arguments.timeout)? {
         options = options.timeout(timeout);
     }
     if let Some(group) = &arguments.group {
@@ -284,6 +291,9 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     if let Some(key) = &arguments.unique_key {
         options = options.unique_key(key);
     }
+    if let Some(time) = length("--unique-for", arguments.unique_for)? {
+        options = options.unique_for(time);
+    }
     if let Some(key) = &arguments.concurrency_key {
         options = options.concurrency_key(key);
     }
@@ -291,6 +301,12 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
         Some(trace) => options.trace_context(&trace),
         None => options,
     })
+}
+
+/// Returns a length of time that an option names in seconds.
+fn length(option: &str, seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    let length = seconds.map(Duration::try_from_secs_f64).transpose();
+    length.map_err(|error| Failure::usage(format!("{option}: {error}")))
 }
 
 /// Returns the span that this command runs in, as OpenTelemetry puts it into the environment. A

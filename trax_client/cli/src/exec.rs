@@ -1,9 +1,10 @@
 //! Running a program as a handler.
 //!
-//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP
-//! and, when they are known, TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since
-//! 1970) in the environment, with the TRACEPARENT and TRACESTATE of whoever enqueued it, and
-//! TRAX_INPUT_FROM, `manifest` when the input is what the job's manifest stores; no credentials.
+//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_MAX_ATTEMPTS,
+//! TRAX_TASK, TRAX_GROUP, TRAX_QUEUED_AT and, when they are known, TRAX_MANIFEST,
+//! TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times in seconds since 1970) in the environment, with the
+//! TRACEPARENT and TRACESTATE of whoever enqueued it, and TRAX_INPUT_FROM, `manifest` when the
+//! input is what the job's manifest stores; no credentials.
 //! Leaves: the exit code as the outcome, standard output as the output (of a failure: as its
 //! detail) when it is JSON, the tail of standard error as the error. A failing program that prints
 //! {"retry_in": SECONDS} sets when to run it again, one that prints {"snooze": SECONDS} gives the
@@ -158,6 +159,7 @@ impl Program {
         self.running.prepare(&mut command);
         command.env("TRAX_JOB_ID", ctx.job_id().to_string());
         command.env("TRAX_ATTEMPT", ctx.attempt().to_string());
+        command.env("TRAX_MAX_ATTEMPTS", ctx.max_attempts().to_string());
         command.env("TRAX_TASK", ctx.task());
         command.env(stored::VARIABLE, source.name());
         for name in self.passed.withheld() {
@@ -178,6 +180,7 @@ impl Program {
             ("TRACEPARENT", trace.map(|trace| trace.traceparent())),
             ("TRAX_GROUP", ctx.group().map(str::to_owned)),
             ("TRAX_MANIFEST", ctx.manifest().map(str::to_owned)),
+            ("TRAX_QUEUED_AT", since_1970(Some(ctx.queued_at()))),
             ("TRAX_SCHEDULED_FOR", since_1970(ctx.scheduled_for())),
             ("TRAX_DEADLINE", since_1970(ctx.deadline())),
         ];

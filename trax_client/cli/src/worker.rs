@@ -18,9 +18,10 @@ use trax_terminal::print;
 /// What `exec` does, for who writes the program.
 const PROTOCOL: &str = "\
 The program gets the input as JSON on standard input, and in its environment
-TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_TASK, TRAX_GROUP and, when they are known,
-TRAX_MANIFEST, TRAX_SCHEDULED_FOR and TRAX_DEADLINE (seconds since 1970), also
-the TRACEPARENT and TRACESTATE that trax enqueue had in its environment.
+TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_MAX_ATTEMPTS (equal in the last attempt),
+TRAX_TASK, TRAX_GROUP, TRAX_QUEUED_AT and, when they are known, TRAX_MANIFEST,
+TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times are seconds since 1970), also the
+TRACEPARENT and TRACESTATE that trax enqueue had in its environment.
 TRAX_INPUT_FROM is manifest if the input is the one that the job's manifest
 stores now, job if it was given with the job, and unknown if the database did
 not answer. The passwords of this worker are withheld (see --pass-env).

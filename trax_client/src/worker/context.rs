@@ -73,6 +73,17 @@ impl<S> Context<S> {
         self.attempt.attempt
     }
 
+    /// Returns how many attempts the job has; this one is the last when
+    /// [`attempt`](Self::attempt) equals it.
+    pub fn max_attempts(&self) -> i32 {
+        self.attempt.max_attempts
+    }
+
+    /// Returns when the job was first queued, by the server's clock.
+    pub fn queued_at(&self) -> SystemTime {
+        self.attempt.queued_at
+    }
+
     /// Returns the name of the task.
     pub fn task(&self) -> &str {
         &self.attempt.task

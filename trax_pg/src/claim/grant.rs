@@ -39,6 +39,7 @@ pub(super) fn grant(
     mut push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
 ) -> Result<()> {
     let default_timeout = arg(interval(micros(setting::default_timeout()))?);
+    let default_retries = setting::default_max_retries();
     let expires_at = now.plus(request.lease_micros);
     let worker = arg(request.worker.as_str());
     let tokens = random_uuids(picked.len());
@@ -49,6 +50,8 @@ pub(super) fn grant(
         let timeout = waiting.value(Waiting::Timeout).or(default_timeout);
         let timeout_at = later(now, timeout);
         let attempt = arg(waiting.number(Waiting::Attempts) as i32 + 1);
+        let retries = waiting.get(Waiting::MaxRetries);
+        let max_attempts = retries.unwrap_or(default_retries).saturating_add(1);
         let token = Some(pg_sys::Datum::from(token.as_ptr()));
         let mut lease = leases.row();
         for (to, from) in SAME {
@@ -81,6 +84,8 @@ pub(super) fn grant(
             arg(expires_at),
             timeout,
             waiting.value(Waiting::Trace),
+            arg(max_attempts),
+            waiting.value(Waiting::QueuedAt),
         ]);
     }
     leases.end();

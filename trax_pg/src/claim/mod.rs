@@ -48,7 +48,7 @@ const MAX_JOBS: i32 = 1000;
 /// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
 const BLOCK_AT_MOST: usize = 2000;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
-const COLUMNS: usize = 11;
+const COLUMNS: usize = 13;
 
 statement!(ClaimUnpark, "claim/unpark.sql", { manifest_ids: INT8ARRAYOID });
 row! {

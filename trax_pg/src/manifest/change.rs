@@ -43,8 +43,12 @@ statement!(
         variance: INTERVALOID,
         exclusions: JSONBOID,
         applied: BOOLOID,
+        on_dead_letter: TEXTOID,
     } -> Written
 );
+
+/// What an unresolved dead letter means for a schedule.
+pub(super) const ON_DEAD_LETTER: [&str; 2] = ["stop", "continue"];
 
 /// `None` keeps what is stored; with `replace` it takes the default, `enabled` excepted.
 pub(crate) struct Change {
@@ -73,6 +77,7 @@ pub(crate) struct Change {
     pub(crate) starts_at: Option<Timestamp>,
     pub(crate) ends_at: Option<Timestamp>,
     pub(crate) enabled: Option<bool>,
+    pub(crate) on_dead_letter: Option<String>,
     pub(crate) replace: bool,
     /// It comes from `trax.apply`, which may prune what it created.
     pub(crate) applied: bool,
@@ -118,6 +123,7 @@ impl Change {
             starts_at: call.optional(22),
             ends_at: call.optional(23),
             enabled: call.optional(24),
+            on_dead_letter: one_of(call.optional(25), "on_dead_letter", &ON_DEAD_LETTER)?,
             replace: false,
             applied: false,
             now: Timestamp::now(),
@@ -317,6 +323,7 @@ impl Change {
             variance: self.variance,
             exclusions: self.exclusions,
             applied: arg(self.applied),
+            on_dead_letter: text(&self.on_dead_letter),
         });
         Definition::written(&self.name, rows.one(), before, self.parents())
     }

@@ -41,6 +41,7 @@ row! {
         max_concurrency: i32,
         variance: Option<Interval>,
         exclusions: Option<pg_sys::Datum>,
+        on_dead_letter: String,
     }
 }
 row! {
@@ -94,6 +95,8 @@ pub(crate) struct Definition {
     pub(super) dormant: bool,
     overlap: String,
     max_concurrency: i32,
+    /// An unresolved dead letter does not stop its schedule.
+    pub(super) continues: bool,
     pub(crate) last_success_at: Option<Timestamp>,
     /// The last occurrence that became a job.
     last_scheduled_for: Option<Timestamp>,
@@ -128,6 +131,7 @@ impl Definition {
             dormant: row.dormant,
             overlap: row.overlap,
             max_concurrency: row.max_concurrency,
+            continues: row.on_dead_letter == "continue",
             disabled_reason: row.disabled_reason,
             last_success_at: None,
             last_scheduled_for: None,
@@ -207,6 +211,8 @@ impl Definition {
             timeout: defaults.timeout,
             retry_delay: defaults.retry_delay,
             unique_key: None,
+            unique_for: None,
+            replaces: None,
             concurrency_key: None,
             trace: None,
             manifest: Some((self.id, self.name)),

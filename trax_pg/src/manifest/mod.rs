@@ -21,6 +21,7 @@ use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::manifest_state;
 use crate::manifest_state::dependency;
+use crate::manifest_state::job_ended;
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
@@ -150,6 +151,7 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     }
     let mut after = change.save(spi, before.as_ref());
     let id = after.id;
+    let continued = before.as_ref().is_some_and(|before| before.continues);
     let has_edges = before
         .as_ref()
         .is_some_and(|before| !before.parents.is_empty());
@@ -179,6 +181,9 @@ fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
     manifest_state::regroup(spi, id, &after.group);
     // It may have moved to a group that is enabled; the next cycle looks.
     manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
+    if after.continues && !continued {
+        job_ended::let_manifest_go_on(spi, id, change.now);
+    }
     if change.max_concurrency.is_some() {
         limit::unblock_manifest(spi, id);
     }

@@ -1,6 +1,7 @@
 //! What the end of jobs means to their manifests: the next run, and the runs of those that depend
 //! on them.
 
+use crate::manifest_state::ParkedOn;
 use crate::manifest_state::dependency;
 use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -37,6 +38,16 @@ pub(crate) struct Ended {
     pub(crate) done: bool,
 }
 
+/// Lets a manifest continue that no dead letter stops any more. One that runs once and still waits
+/// for that run's outcome has now had it.
+pub(crate) fn let_manifest_go_on(spi: &Spi, manifest_id: i64, now: Timestamp) {
+    manifest_state::unpark(spi, manifest_id, ParkedOn::DeadLetter);
+    if manifest_state::awaits_only_run(spi, manifest_id) {
+        let done = BTreeMap::from([(manifest_id, (false, true))]);
+        settle(spi, &done, &[], now);
+    }
+}
+
 /// Lets the manifests of jobs continue that ended for good.
 pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
     // Several jobs of one manifest may end together; rows are locked in ascending order.
@@ -57,10 +68,21 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
         .filter(|job| job.succeeded)
         .filter_map(|job| Some((job.manifest_id?, job.job_id)))
         .collect();
+    settle(spi, &manifests, &succeeded, now);
+}
+
+/// Lets manifests go on, with whether a job of theirs completed and an occurrence is done; the jobs
+/// that succeeded stand beside their manifests.
+fn settle(
+    spi: &Spi,
+    manifests: &BTreeMap<i64, (bool, bool)>,
+    succeeded: &[(i64, i64)],
+    now: Timestamp,
+) {
     let ids: Vec<i64> = manifests.keys().copied().collect();
     // A definition is locked before its state, here as when it is changed.
     manifest_state::lock_definitions(spi, ids.clone());
-    let children = lock_states(spi, &manifests, &succeeded);
+    let children = lock_states(spi, manifests, succeeded);
     let completed: Vec<bool> = manifests
         .values()
         .map(|&(completed, _)| completed)
@@ -83,7 +105,7 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
             now: arg(now),
         });
     }
-    dependency::satisfy(spi, &succeeded, &children, now);
+    dependency::satisfy(spi, succeeded, &children, now);
 }
 
 /// Locks the states of manifests and of the children of those that succeeded, all in one ascending

@@ -44,7 +44,7 @@ enum Passed {
 }
 
 /// The columns: those of `trax.new_job` and the arguments of `trax.enqueue`, in their order.
-const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 10] = [
+const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 12] = [
     (c"task", pg_sys::TEXTOID, Passed::Varying),
     (c"input", pg_sys::JSONBOID, Passed::Varying),
     (c"run_at", pg_sys::TIMESTAMPTZOID, Passed::ByValue),
@@ -59,6 +59,16 @@ const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 10] = [
     (c"unique_key", pg_sys::TEXTOID, Passed::Varying),
     (c"concurrency_key", pg_sys::TEXTOID, Passed::Varying),
     (c"trace", pg_sys::JSONBOID, Passed::Varying),
+    (
+        c"retry_delay",
+        pg_sys::INTERVALOID,
+        Passed::Fixed(size_of::<pg_sys::Interval>()),
+    ),
+    (
+        c"unique_for",
+        pg_sys::INTERVALOID,
+        Passed::Fixed(size_of::<pg_sys::Interval>()),
+    ),
 ];
 
 type Values = [Option<pg_sys::Datum>; COLUMNS.len()];

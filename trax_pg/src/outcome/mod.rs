@@ -32,7 +32,7 @@ use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
-use crate::{changes, wake, work_queue};
+use crate::{changes, unique_key, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 use ending::{Ending, Failure};
 use pgrx::{Uuid, pg_sys};
@@ -70,10 +70,6 @@ statement!(
 statement!(
     RunExpireQueued, "outcome/run_expire_queued.sql",
     { now: TIMESTAMPTZOID, at_most: INT8OID } -> GivenUp
-);
-statement!(
-    UniqueKeyRelease, "outcome/unique_key_release.sql",
-    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID }
 );
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
@@ -407,11 +403,6 @@ fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
         .iter()
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))
         .unzip();
-    if !keys.is_empty() {
-        spi.execute(UniqueKeyRelease {
-            keys: arg(keys),
-            job_ids: arg(job_ids),
-        });
-    }
+    unique_key::release(spi, keys, job_ids, now);
     job_ended::let_manifests_go_on(spi, &ended, now);
 }

@@ -171,6 +171,7 @@ pub(super) fn manifest(how: &ImportOptions, name: &str, input: Value) -> Value {
         "task": how.task,
         "input": input,
         "misfire": "skip",
+        "on_dead_letter": "continue",
         "max_retries": 0,
         "timeout": "24 h",
     });

@@ -52,6 +52,8 @@ struct Manifest {
     enabled: bool,
     next_run_at: Option<Moment>,
     parked_on: Option<String>,
+    on_dead_letter: String,
+    stopped_by: Option<i64>,
     last_queued_at: Option<Moment>,
     last_success_at: Option<Moment>,
     evaluation_error: Option<String>,
@@ -114,6 +116,8 @@ impl Manifest {
             enabled: row.try_get("enabled")?,
             next_run_at: row.try_get("next_run_at")?,
             parked_on: row.try_get("parked_on")?,
+            on_dead_letter: row.try_get("on_dead_letter")?,
+            stopped_by: row.try_get("stopped_by")?,
             last_queued_at: row.try_get("last_queued_at")?,
             last_success_at: row.try_get("last_success_at")?,
             evaluation_error: row.try_get("evaluation_error")?,
@@ -149,6 +153,9 @@ impl Manifest {
         if self.evaluation_error.is_some() {
             return Cell::new("cannot be evaluated", Tone::Bad);
         }
+        if let Some(id) = self.stopped_by {
+            return Cell::new(format!("stopped by dead letter {id}"), Tone::Bad);
+        }
         match (self.enabled, self.parked_on.as_deref()) {
             (false, _) => Cell::dim("disabled"),
             (true, None) => Cell::new("enabled", Tone::Good),
@@ -178,7 +185,7 @@ impl Record for Manifest {
         vec![
             Cell::new(&self.name, Tone::Strong),
             Cell::plain(self.schedule()),
-            Cell::maybe(ago(self.next_run_at)),
+            Cell::maybe(ago(self.next_run_at.filter(|_| self.stopped_by.is_none()))),
             Cell::maybe(ago(self.last_success_at)),
             self.status(),
             Cell::plain(&self.task),

@@ -26,7 +26,7 @@ const TIMES: [(&str, &str); 9] = [
     ("created", "created_at"),
     ("changed", "updated_at"),
 ];
-const TEXTS: [(&str, &str); 19] = [
+const TEXTS: [(&str, &str); 20] = [
     ("task", "task"),
     ("group", "group_name"),
     ("cron", "cron"),
@@ -42,6 +42,7 @@ const TEXTS: [(&str, &str); 19] = [
     ("misfire", "misfire"),
     ("misfire after", "misfire_threshold"),
     ("misfire limit", "misfire_limit"),
+    ("on dead letter", "on_dead_letter"),
     ("variance", "variance"),
     ("parked on", "parked_on"),
     ("disabled because", "disabled_reason"),

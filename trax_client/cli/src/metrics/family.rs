@@ -23,12 +23,22 @@ impl Kind {
 use Kind::{Counter, Gauge, Histogram, Summary};
 
 /// Every family that this version of the server returns.
-pub(super) const FAMILIES: [(&str, Kind, &str); 44] = [
+pub(super) const FAMILIES: [(&str, Kind, &str); 46] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (
         "trax_scrape_duration_seconds",
         Gauge,
         "How long the database took to answer.",
+    ),
+    (
+        "trax_schedules_stopped",
+        Gauge,
+        "Schedules that queue nothing until a dead letter is resolved, 100,000 at most.",
+    ),
+    (
+        "trax_schedule_stopped_seconds",
+        Gauge,
+        "How long a schedule has been stopped by a dead letter; those stopped longest, a hundred at most.",
     ),
     ("trax_info", Gauge, "Version of the installed extension."),
     (

@@ -1,4 +1,5 @@
--- Queues an ended job anew and gives the new one. $1 the job.
+-- Queues an ended job anew and returns the new one. A unique key that the job itself still keeps
+-- alive (unique_for) stays with it. $1 the job.
 select
     case
         when m.name is not null then trax.trigger(name => m.name, input => r.input)
@@ -9,7 +10,16 @@ select
             priority => r.priority,
             max_retries => d.max_retries,
             timeout => d.timeout,
-            unique_key => d.unique_key,
+            retry_delay => d.retry_delay,
+            unique_key => case
+                when not exists (
+                    select
+                    from trax.unique_key k
+                    where k.key = d.unique_key
+                        and k.job_id = d.job_id
+                )
+                    then d.unique_key
+            end,
             concurrency_key => d.concurrency_key,
             trace => d.trace
         )

@@ -1,5 +1,5 @@
--- Manifests in the order of their names. $1 task, $2 group, $3 a part of the name, $4 whether
--- enabled, $5 at most.
+-- Manifests in the order of their names, those first that a dead letter stops. $1 task, $2 group,
+-- $3 a part of the name, $4 whether enabled, $5 at most.
 select
     m.name,
     m.task,
@@ -20,14 +20,17 @@ select
     m.enabled,
     s.next_run_at,
     s.parked_on,
+    m.on_dead_letter,
+    t.dead_letter_id as stopped_by,
     s.last_queued_at,
     s.last_success_at,
     s.evaluation_error
 from trax.manifest m
 left join trax.manifest_state s on s.manifest_id = m.manifest_id
+left join trax.stopped_schedule t on t.manifest = m.name
 where ($1::text is null or m.task = $1)
     and ($2::text is null or m.group_name = $2)
     and ($3::text is null or position($3 in m.name) > 0)
     and ($4::boolean is null or m.enabled = $4)
-order by m.name
+order by t.manifest is null, m.name
 limit $5

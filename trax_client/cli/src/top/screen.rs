@@ -78,6 +78,11 @@ impl Screen {
             1.0 => Span::from("1 dead letter").red(),
             n => Span::from(format!("{} dead letters", short(n))).red(),
         };
+        let stopped = match now.stopped {
+            0.0 => None,
+            1.0 => Some("1 schedule is stopped   ".to_owned()),
+            n => Some(format!("{} schedules are stopped   ", short(n))),
+        };
         let living = now.workers.iter().filter(|worker| worker.state != "gone");
         let workers = match living.count() {
             1 => "1 worker".to_owned(),
@@ -86,6 +91,7 @@ impl Screen {
         let gap = || Span::from("   ");
         let name = format!("trax {} ", now.version);
         let line = Line::from(vec![
+            Span::from(stopped.unwrap_or_default()).red().bold(),
             Span::from(name).bold(),
             Span::from(plain(&now.database)),
             gap(),
@@ -254,7 +260,7 @@ mod tests {
             (View::Workers, vec!["worker-1", "working", "2", "3.0 s ago"]),
             (
                 View::Dead,
-                vec!["4", "mail.send", "2 h ago", "no such", "mailbox"],
+                vec!["4", "mail.send", "nightly", "2 h ago", "no such"],
             ),
         ];
         for width in [80, 160] {
@@ -267,6 +273,7 @@ mod tests {
                 for word in words {
                     assert!(text.contains(word), "{width} {word}:\n{text}");
                 }
+                assert!(text.starts_with("1 schedule is stopped"), "{text}");
                 assert!(text.contains("scheduler runs"), "{text}");
                 assert!(text.contains("done 30/s"), "{text}");
                 assert!(!text.contains('\u{1b}'), "{text}");

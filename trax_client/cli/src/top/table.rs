@@ -227,6 +227,7 @@ fn dead(screenful: &Screenful, width: u16) -> List<'static> {
         vec![
             text(dead.id),
             text(&dead.task),
+            toned(dead.stops.as_deref().unwrap_or_default(), Color::Red),
             text(dead.attempts),
             text(format!("{} ago", seconds(dead.seconds))),
             toned(&dead.error, Color::Red),
@@ -235,6 +236,7 @@ fn dead(screenful: &Screenful, width: u16) -> List<'static> {
     let columns = [
         ("id", Constraint::Length(8), true),
         ("task", Constraint::Max(18), false),
+        ("stops", Constraint::Max(14), false),
         ("tries", Constraint::Length(5), true),
         ("died", Constraint::Length(11), true),
         ("error", Constraint::Min(16), false),

@@ -9,7 +9,7 @@
 mod object;
 mod order;
 
-use super::change::{Change, one_of};
+use super::change::{Change, ON_DEAD_LETTER, one_of};
 use super::{lock_waiting, remove, schedule};
 use crate::audit;
 use crate::audit::Kind;
@@ -334,7 +334,7 @@ struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     fn read(value: &'a Value) -> Result<Self> {
-        const KEYS: [&str; 25] = [
+        const KEYS: [&str; 26] = [
             "name",
             "task",
             "input",
@@ -360,6 +360,7 @@ impl<'a> Entry<'a> {
             "starts_at",
             "ends_at",
             "enabled",
+            "on_dead_letter",
         ];
         let object = Object::new(value, "a manifest", &KEYS)?;
         let name = object
@@ -417,6 +418,11 @@ impl<'a> Entry<'a> {
             starts_at: object.time(spi, "starts_at")?,
             ends_at: object.time(spi, "ends_at")?,
             enabled: object.boolean("enabled")?,
+            on_dead_letter: one_of(
+                object.text("on_dead_letter")?,
+                "on_dead_letter",
+                &ON_DEAD_LETTER,
+            )?,
             replace: true,
             applied: true,
             now,

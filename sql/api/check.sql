@@ -1,0 +1,230 @@
+-- Invariants.
+
+create function trax.check(
+    history interval default '1 hour'
+)
+returns table (
+    rule text,
+    detail text
+)
+language sql stable parallel restricted security definer
+set search_path = pg_catalog, pg_temp
+-- Plans that do not depend on statistics: what lives is looked up, and history is read once.
+set jit = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set work_mem = '64MB'
+as $$
+with since as materialized (
+    select coalesce(clock_timestamp() - $1, '-infinity') as moment
+), several as materialized (
+    -- Jobs that may have more than one run: those with two of this time, and those that were there
+    -- before it. The sum keeps an index that is in this order from being walked, with a visit to a
+    -- page for each of its rows.
+    select r.job_id + 0 as job_id
+    from trax.run r
+    where r.finished_at >= (select s.moment from since s)
+    group by 1
+    having count(*) > 1
+        or min(r.queued_at) < (select s.moment from since s)
+), run_of_several as materialized (
+    select r.job_id, r.attempt, r.final, r.started_at is not null as started
+    from several s
+    join trax.run r on r.job_id = s.job_id
+)
+select 'a job is in one place', format('job %s waits and is executed', q.job_id)
+from trax.work_queue q
+join trax.lease l on l.job_id = q.job_id
+union all
+select 'a job is in one place', format('job %s waits and has ended', q.job_id)
+from trax.work_queue q
+where exists (
+    select
+    from trax.run r
+    where r.job_id = q.job_id
+        and r.final
+)
+union all
+select 'a job is in one place', format('job %s is executed and has ended', l.job_id)
+from trax.lease l
+where exists (
+    select
+    from trax.run r
+    where r.job_id = l.job_id
+        and r.final
+)
+union all
+select 'a job ends once', format('job %s has %s final runs', r.job_id, count(*))
+from run_of_several r
+where r.final
+group by r.job_id
+having count(*) > 1
+union all
+select 'an attempt ends once', format('attempt %s of job %s has %s runs', r.attempt, r.job_id, count(*))
+from run_of_several r
+where r.started
+group by r.job_id, r.attempt
+having count(*) > 1
+union all
+select 'an attempt ends after it began', format('attempt %s of job %s', r.attempt, r.job_id)
+from trax.run r
+where r.finished_at >= (select s.moment from since s)
+    and r.finished_at < r.started_at
+union all
+select 'a waiting job is in its lane', format('job %s is in lane %s', q.job_id, q.lane_id)
+from trax.work_queue q
+where q.lane_id <> trax.lane_of(q.group_name, q.task)
+union all
+select 'a job is not claimable before its time', format('job %s is due at %s', q.job_id, q.run_at)
+from trax.work_queue q
+where q.waits_for is null
+    and q.run_at > clock_timestamp() + interval '1 min'
+union all
+select 'the reaper looks in time', format('lease of job %s: looks at %s, ends at %s', l.job_id, l.reap_at, l.lease_expires_at)
+from trax.lease l
+-- What cannot end yet is put off by ten seconds at most.
+where l.reap_at > greatest(l.lease_expires_at, clock_timestamp() + interval '11 s')
+union all
+select 'a unique key has a live job', format('key "%s" of job %s', k.key, k.job_id)
+from trax.unique_key k
+where not k.ended
+    and not exists (
+        select
+        from trax.work_queue q
+        where q.job_id = k.job_id
+            and q.unique_key = k.key
+    )
+    and not exists (
+        select
+        from trax.lease l
+        where l.job_id = k.job_id
+            and l.unique_key = k.key
+    )
+union all
+select 'a live job keeps its unique key', format('key "%s" of job %s', j.unique_key, j.job_id)
+from (
+    select q.job_id, q.unique_key
+    from trax.work_queue q
+    where q.unique_key is not null
+    union all
+    select l.job_id, l.unique_key
+    from trax.lease l
+    where l.unique_key is not null
+) j
+where not exists (
+    select
+    from trax.unique_key k
+    where k.key = j.unique_key
+        and k.job_id = j.job_id
+        and not k.ended
+)
+union all
+select 'a manifest has a state', format('manifest "%s"', m.name)
+from trax.manifest m
+where not exists (
+    select
+    from trax.manifest_state s
+    where s.manifest_id = m.manifest_id
+)
+union all
+select 'a state has a manifest', format('manifest %s', s.manifest_id)
+from trax.manifest_state s
+where not exists (
+    select
+    from trax.manifest m
+    where m.manifest_id = s.manifest_id
+)
+union all
+select 'an enabled schedule is due or parked', format('manifest "%s"', m.name)
+from trax.manifest m
+join trax.manifest_state s on s.manifest_id = m.manifest_id
+where m.enabled
+    and num_nonnulls(m.cron, m.every, m.run_at) = 1
+    and s.next_run_at is null
+    and s.parked_on is null
+union all
+select 'a manifest that awaits an outcome has a job', format('manifest "%s"', m.name)
+from trax.manifest m
+join trax.manifest_state s on s.manifest_id = m.manifest_id
+where s.parked_on in ('outcome', 'executing', 'queued')
+    and not exists (
+        select
+        from trax.work_queue q
+        where q.manifest_id = m.manifest_id
+    )
+    and not exists (
+        select
+        from trax.lease l
+        where l.manifest_id = m.manifest_id
+    )
+    and not exists (
+        select
+        from trax.dead_letter d
+        where d.manifest_id = m.manifest_id
+            and d.status = 'awaiting_intervention'
+    )
+union all
+select 'a schedule that continues waits for no dead letter', format('manifest "%s"', m.name)
+from trax.manifest m
+join trax.manifest_state s on s.manifest_id = m.manifest_id
+where m.on_dead_letter = 'continue'
+    and s.parked_on = 'dead_letter'
+union all
+select 'a grant has a token of its own', format('%s', string_agg(format('slot %s of "%s"', t.slot, t.name), ', ' order by t.name, t.slot))
+from trax.concurrency_token t
+group by t.token
+having count(*) > 1
+union all
+select 'a job that failed for good has a dead letter', format('job %s', r.job_id)
+from trax.run r
+where r.final
+    and r.state = 'failed'
+    and r.manifest_id is null
+    and r.finished_at > clock_timestamp() - least(
+        interval '1 day',
+        current_setting('trax.dead_letter_retention', true)::interval
+    )
+    and not exists (
+        select
+        from trax.dead_letter d
+        where d.job_id = r.job_id
+    )
+union all
+select
+    'a right is of a level',
+    format(
+        '%s has %s%s on %s%s',
+        case g.grantee when 0 then 'PUBLIC' else format('role "%s"', pg_get_userbyid(g.grantee)) end,
+        g.privilege, coalesce(' (' || g.column_name || ')', ''), g.object,
+        case when g.grantable then ' and may grant it' else '' end
+    )
+from trax.granted_rights() g
+where g.grantee = 0
+    or g.grantable
+    or not exists (
+        select
+        from unnest(array['admin', 'limited producer']) l (level)
+        cross join trax.rights_of(l.level) r
+        where r.object = g.object
+            and r.privilege = g.privilege
+    )
+union all
+select
+    'a limited role has its scope',
+    case
+        when s.role is null then format('role "%s" is limited, and has no row in trax.access_scope: it may do nothing', m.role)
+        else format('trax.access_scope has a row for "%s", and no role of this name is limited', s.role)
+    end
+from (
+    select pg_get_userbyid(g.grantee)::text as role
+    from trax.granted_rights() g
+    where g.kind = 'routine'
+        and g.oid = 'trax.limited_access'::regproc
+) m
+full join trax.access_scope s on s.role = m.role
+where s.role is null
+    or m.role is null
+$$;
+comment on function trax.check(interval) is
+    'Verifies every invariant that SQL can see. Returns a row for each violation, none when there is none. Of history only what ended within this time is read, with all other runs of the same jobs; null reads all of it.';

@@ -1,5 +1,0 @@
--- Forgets the unique keys of jobs that ended. Keys and jobs are parallel arrays.
-delete from trax.unique_key k
-using unnest($keys, $job_ids) as e (key, job_id)
-where k.key = e.key
-    and k.job_id = e.job_id

@@ -1,4 +1,0 @@
--- Returns the job that keeps a unique key alive.
-select k.job_id
-from trax.unique_key k
-where k.key = $key

@@ -1,0 +1,164 @@
+//! Unique keys: while one is alive, another job with it is not queued.
+//!
+//! Words: a key is *alive* while its job waits or executes and, with a time of its own
+//! (`unique_for`), until `alive_until`. It is *over* when neither holds any more.
+//!
+//! Enters: a key that a new job wants; the end of a job that has one. Leaves: the one row of the
+//! key. Holds: a live job with a key has its row, which is not `ended`; of an ended job only the
+//! time is left, and the row stays until that is over. A row that is over is nobody's: whoever
+//! wants the key takes it at once, and the cleanup forgets the others, by an index that has nothing
+//! but the rows of ended jobs.
+
+use crate::server::clock::Timestamp;
+use crate::server::spi::{Spi, arg, array_arg, row, statement};
+use pgrx::pg_sys;
+use std::collections::HashSet;
+
+/// Most keys that one cycle forgets.
+const FORGET_AT_MOST: i64 = 10_000;
+
+row! {
+    /// The row of a key.
+    pub(crate) struct Found {
+        job_id: i64,
+        ended: bool,
+        is_over: bool,
+    }
+}
+statement!(UniqueKeyFind, "unique_key/find.sql", { key: TEXTOID, now: TIMESTAMPTZOID } -> Found);
+statement!(
+    UniqueKeyTake, "unique_key/take.sql",
+    { key: TEXTOID, job_id: INT8OID, alive_until: TIMESTAMPTZOID }
+);
+statement!(
+    UniqueKeyTakeEach, "unique_key/take_each.sql",
+    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID, alive_until: TIMESTAMPTZARRAYOID } -> i64
+);
+statement!(UniqueKeyFree, "unique_key/free.sql", { keys: TEXTARRAYOID, now: TIMESTAMPTZOID });
+statement!(
+    UniqueKeyPassOn, "unique_key/pass_on.sql",
+    { key: TEXTOID, job_id: INT8OID, ended_job_id: INT8OID }
+);
+statement!(
+    UniqueKeyRelease, "unique_key/release.sql",
+    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID }
+);
+statement!(
+    UniqueKeyKeep, "unique_key/keep.sql",
+    { keys: TEXTARRAYOID, job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID }
+);
+statement!(
+    UniqueKeyForget, "unique_key/forget.sql",
+    { now: TIMESTAMPTZOID, at_most: INT8OID }
+);
+
+/// A key that a new job wants.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) job_id: i64,
+    pub(crate) alive_until: Option<Timestamp>,
+}
+
+/// Returns the row of a key. What has committed counts, also where the transaction's snapshot is
+/// older: the job of a key may have ended since.
+pub(crate) fn find(spi: &Spi, key: &str, now: Timestamp) -> Option<Found> {
+    spi.query_latest(UniqueKeyFind {
+        key: arg(key),
+        now: arg(now),
+    })
+    .first()
+}
+
+/// Takes a key that is nobody's; false when another has it.
+pub(crate) fn take(spi: &Spi, wanted: Wanted) -> bool {
+    spi.change_latest(UniqueKeyTake {
+        key: arg(wanted.key),
+        job_id: arg(wanted.job_id),
+        alive_until: wanted.alive_until.and_then(arg),
+    })
+    .len()
+        == 1
+}
+
+/// Takes the keys that are nobody's, each for the first job that wants it; returns the jobs that
+/// have one now.
+pub(crate) fn take_each(spi: &Spi, wanted: &[Wanted], now: Timestamp) -> HashSet<i64> {
+    let mut taken = take_free(spi, wanted);
+    let left: Vec<Wanted> = wanted
+        .iter()
+        .filter(|wanted| !taken.contains(&wanted.job_id))
+        .copied()
+        .collect();
+    let keys: Vec<&str> = left.iter().map(|wanted| wanted.key).collect();
+    if !left.is_empty() {
+        free_over(spi, &keys, now);
+        taken.extend(take_free(spi, &left));
+    }
+    taken
+}
+
+fn take_free(spi: &Spi, wanted: &[Wanted]) -> HashSet<i64> {
+    let column = |value: fn(&Wanted) -> Option<pg_sys::Datum>, element| {
+        array_arg(element, &wanted.iter().map(value).collect::<Vec<_>>())
+    };
+    let taken = spi.change_latest(UniqueKeyTakeEach {
+        keys: column(|wanted| arg(wanted.key), pg_sys::TEXTOID),
+        job_ids: column(|wanted| arg(wanted.job_id), pg_sys::INT8OID),
+        alive_until: column(
+            |wanted| wanted.alive_until.and_then(arg),
+            pg_sys::TIMESTAMPTZOID,
+        ),
+    });
+    taken.iter().collect()
+}
+
+/// Forgets those of some keys that are over; waits for whoever takes or forgets one.
+pub(crate) fn free_over(spi: &Spi, keys: &[&str], now: Timestamp) {
+    let keys: Vec<Option<pg_sys::Datum>> = keys.iter().map(|&key| arg(key)).collect();
+    spi.change_latest(UniqueKeyFree {
+        keys: array_arg(pg_sys::TEXTOID, &keys),
+        now: arg(now),
+    });
+}
+
+/// Gives the key of a job that has ended to the one in its place; false when it is another's
+/// meanwhile.
+pub(crate) fn pass_on(spi: &Spi, key: &str, ended_job_id: i64, job_id: i64) -> bool {
+    spi.change_latest(UniqueKeyPassOn {
+        key: arg(key),
+        job_id: arg(job_id),
+        ended_job_id: arg(ended_job_id),
+    })
+    .len()
+        == 1
+}
+
+/// Releases the keys of jobs that have ended; keys and jobs are parallel arrays. Those with time
+/// left stay alive for it.
+pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Timestamp) {
+    if keys.is_empty() {
+        return;
+    }
+    let count = keys.len();
+    let released = spi.execute(UniqueKeyRelease {
+        keys: arg(keys.clone()),
+        job_ids: arg(job_ids.clone()),
+        now: arg(now),
+    });
+    if released < count {
+        spi.execute(UniqueKeyKeep {
+            keys: arg(keys),
+            job_ids: arg(job_ids),
+            now: arg(now),
+        });
+    }
+}
+
+/// Forgets keys that are over; returns how many.
+pub(crate) fn forget_over(spi: &Spi, now: Timestamp) -> usize {
+    spi.execute(UniqueKeyForget {
+        now: arg(now),
+        at_most: arg(FORGET_AT_MOST),
+    })
+}
