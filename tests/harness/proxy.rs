@@ -17,12 +17,14 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// In place of which message a connection is cut, once.
+/// In place of which message a connection is cut.
 enum Cut {
     /// So many are left until then.
     At(AtomicI64),
     /// The first one from the server with these bytes.
     Answer(Vec<u8>, AtomicBool),
+    /// Each one from a client that is longer than this.
+    Longer(usize, AtomicBool),
 }
 
 impl Cut {
@@ -33,6 +35,11 @@ impl Cut {
                 from_server
                     && message.windows(text.len()).any(|part| part == text)
                     && !done.swap(true, Ordering::SeqCst)
+            }
+            Cut::Longer(length, done) => {
+                let strikes = !from_server && message.len() > *length;
+                done.fetch_or(strikes, Ordering::SeqCst);
+                strikes
             }
         }
     }
@@ -49,6 +56,13 @@ impl Proxy {
     /// server sends a short answer after its commit.
     pub async fn before_answer(server_port: u16, text: &str) -> Self {
         let cut = Cut::Answer(text.into(), AtomicBool::new(false));
+        Self::cutting(server_port, cut).await
+    }
+
+    /// Cuts every connection on which a client sends a message of more bytes, without a word, as a
+    /// server does that takes none of that length.
+    pub async fn before_longer(server_port: u16, length: usize) -> Self {
+        let cut = Cut::Longer(length, AtomicBool::new(false));
         Self::cutting(server_port, cut).await
     }
 
@@ -71,7 +85,7 @@ impl Proxy {
     pub fn has_cut(&self) -> bool {
         match &*self.cut {
             Cut::At(left) => left.load(Ordering::SeqCst) <= 0,
-            Cut::Answer(_, done) => done.load(Ordering::SeqCst),
+            Cut::Answer(_, done) | Cut::Longer(_, done) => done.load(Ordering::SeqCst),
         }
     }
 }

@@ -2,8 +2,9 @@
 //! again until it is kept.
 
 use super::{enqueue, run, runs, start, worker, worker_at};
+use harness::proxy::Proxy;
 use harness::scheduler::{connect, execute, value};
-use harness::{PATIENCE, database, eventually};
+use harness::{PATIENCE, database, eventually, shared_server};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_postgres::Client;
@@ -200,14 +201,13 @@ async fn a_full_disk_or_memory_costs_no_finished_work() {
 async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_up_no_other() {
     let database = database().await;
     let client = connect(&database).await;
-    let end = "create function public.too_much() returns trigger language plpgsql as $$ begin
-            if length(new.output::text) > 1000 or length(new.error) > 1000 then
-                perform pg_terminate_backend(pg_backend_pid());
-            end if;
-            return new;
-        end $$;
-        create trigger too_much before insert on trax.run for each row execute function public.too_much()";
-    execute(&client, end).await;
+    let proxy = Proxy::before_longer(shared_server().port(), 4500).await;
+    let mut through = tokio_postgres::Config::new();
+    through
+        .host("127.0.0.1")
+        .port(proxy.port())
+        .user("postgres")
+        .dbname(database.name());
     let mut jobs = Vec::new();
     for size in [10, 5000, 20, 6000, 30] {
         jobs.push(enqueue(&client, "t", size).await);
@@ -218,7 +218,8 @@ async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_
             size => HandlerResult::Ok("x".repeat(size)),
         }
     };
-    let summary = run(worker(&database).handle("t", work)).await;
+    let summary = run(worker_at(through).handle("t", work)).await;
+    assert!(proxy.has_cut());
     assert_eq!(
         (summary.completed, summary.retrying, summary.dead),
         (3, 1, 1),
@@ -233,4 +234,26 @@ async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_
     let times = "select max(finished_at) filter (where state = 'completed')
             < min(finished_at) filter (where state = 'failed') from trax.run";
     assert!(value::<bool>(&client, times).await, "the others came first");
+}
+
+/// An administrator, a failover, a pooler: whoever ends sessions at such a moment says so, and the
+/// outcome is not to blame.
+#[tokio::test]
+async fn sessions_that_are_terminated_at_each_outcome_cost_no_finished_work() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let end = "create sequence public.told;
+        create function public.terminate() returns trigger language plpgsql as $$ begin
+            if nextval('public.told') <= 8 then
+                perform pg_terminate_backend(pg_backend_pid());
+            end if;
+            return new;
+        end $$;
+        create trigger terminate before insert on trax.run for each row execute function public.terminate()";
+    execute(&client, end).await;
+    let (running, open) = begun(&client, worker(&database), 1).await;
+    open.send_replace(true);
+    kept(&client, running, 1).await;
+    let told = "select last_value from public.told";
+    assert_eq!(value::<i64>(&client, told).await, 9);
 }

@@ -135,6 +135,13 @@ impl Error {
         matches!(self, Error::Connection(cause) if cause.is::<Unanswered>())
     }
 
+    /// Returns whether the message that was sent may have ended the connection: it closed without a
+    /// word, or the server could not read it. What it says of itself is its own trouble.
+    pub(crate) fn may_be_of_the_message(&self) -> bool {
+        matches!(self, Error::Connection(cause)
+            if cause.is::<tokio_postgres::Error>() || cause.is::<Unreadable>())
+    }
+
     /// Returns whether a server answered that may soon accept calls: one that is starting, or a
     /// standby.
     pub(crate) fn is_starting(&self) -> bool {
@@ -164,6 +171,7 @@ impl Error {
             "42P01" if names_ours(&report.message) => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
             "57P03" | "25006" => Error::Connection(Box::new(Starting(report.message))),
+            "08P01" => Error::Connection(Box::new(Unreadable(report.message))),
             code if code.starts_with("22") => Error::InvalidArgument(report),
             code => match blame(code) {
                 Blame::Connection => Error::Connection(report.message.into()),
@@ -223,6 +231,18 @@ impl fmt::Display for Starting {
 }
 
 impl std::error::Error for Starting {}
+
+/// The message of a server that could not read ours.
+#[derive(Debug)]
+struct Unreadable(String);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreadable {}
 
 #[derive(Debug)]
 struct Unanswered(Duration);
@@ -327,6 +347,17 @@ mod tests {
             hint: None,
         };
         Error::from_report(&SqlState::from_code(code), report)
+    }
+
+    #[test]
+    fn only_an_unreadable_message_may_be_at_fault_for_an_end_with_a_sqlstate() {
+        assert!(sorted("08P01").may_be_of_the_message());
+        for code in [
+            "57P01", "57P02", "57P03", "57P05", "25006", "08006", "53300", "57014",
+        ] {
+            assert!(!sorted(code).may_be_of_the_message(), "{code}");
+        }
+        assert!(!Error::unanswered(Duration::from_secs(1)).may_be_of_the_message());
     }
 
     #[test]

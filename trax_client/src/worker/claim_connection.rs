@@ -394,6 +394,11 @@ impl<'a> BoundedCalls<'a> {
         Client::new(&**self.connection).lock_timeout(self.lock_timeout)
     }
 
+    /// Returns whether this error of a call may come from what it sent.
+    pub(crate) fn may_be_of_the_message(&self, error: &Error) -> bool {
+        error.may_be_of_the_message() && !self.connection.was_ended()
+    }
+
     pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         answer_within(self.limit, call).await
     }

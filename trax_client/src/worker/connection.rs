@@ -2,11 +2,14 @@
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::error::DbError;
 use tokio_postgres::{AsyncMessage, Client, Config};
 
 use crate::address::Address;
@@ -54,7 +57,17 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
 /// A client whose connection closes when it is dropped, even while a call is unanswered.
 pub(crate) struct Connection {
     client: Client,
+    /// The server said that it ends the session, and not as the answer to a call.
+    ended: Arc<AtomicBool>,
     _open: oneshot::Sender<()>,
+}
+
+impl Connection {
+    /// Returns whether the server said that it ends the session, other than as the answer to a
+    /// call: after the crash of another session in a notice, to an idle one in an error.
+    pub(crate) fn was_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
 }
 
 impl Deref for Connection {
@@ -118,12 +131,22 @@ async fn driven(
 ) -> Result<Connection> {
     let (client, mut connection) = address.open().await?;
     let (open, closed) = oneshot::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let was_ended = Arc::clone(&ended);
     tokio::spawn(async move {
         let drive = async {
-            // On an error the client sees the same on its next call.
-            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notification(notification) = message {
-                    heard(&notification);
+            // On an error the client's next call finds the connection closed.
+            while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(notification)) => heard(&notification),
+                    Ok(AsyncMessage::Notice(notice)) if ends(&notice) => {
+                        was_ended.store(true, Ordering::SeqCst);
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        was_ended.fetch_or(error.as_db_error().is_some(), Ordering::SeqCst);
+                        break;
+                    }
                 }
             }
         };
@@ -139,8 +162,14 @@ async fn driven(
     });
     Ok(Connection {
         client,
+        ended,
         _open: open,
     })
+}
+
+/// Returns whether a notice announces the end of the session.
+fn ends(notice: &DbError) -> bool {
+    notice.code().code().starts_with("57P")
 }
 
 /// Returns the answer to a call if it comes within `limit`; otherwise the connection must be

@@ -5,7 +5,7 @@
 //! room for it, and when no answer came; if it had been recorded already, the answer is then "lost"
 //! and nothing changes. To find which outcome fails, those refused together are sent one by one,
 //! and fewer at a time after the connection broke or no answer came. An outcome that repeatedly
-//! breaks the connection on its own is recorded as failed.
+//! breaks the connection on its own, without a word from the server, is recorded as failed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -25,8 +25,7 @@ use crate::json::Json;
 const BATCH_BYTES: usize = 4 << 20;
 /// After the server had no time for this many outcomes of an exchange, the rest is reported later.
 const FAILURES_AT_MOST: usize = 2;
-/// How often one outcome alone may end the connection, or if it is large stay unanswered, before it
-/// is recorded as failed.
+/// How often in a row one outcome alone may break the connection before it is recorded as failed.
 const BREAKS_AT_MOST: u32 = 5;
 
 /// An ended attempt that the server does not know of yet.
@@ -37,7 +36,7 @@ pub(crate) struct UnreportedOutcome {
     pub(crate) verdict: Verdict,
     /// It was sent before without success: it is now sent by itself, with a short lock timeout.
     pub(super) again: bool,
-    /// How often the connection ended while it was sent by itself.
+    /// How often in a row the connection broke while it was sent by itself, and it may be why.
     breaks: u32,
 }
 
@@ -209,6 +208,8 @@ impl OutcomeReports<'_> {
                 Err(self.connection_broke(vec![outcome], error))
             }
             Err(error) => {
+                // The server read it.
+                outcome.breaks = 0;
                 outcome.again = true;
                 self.reply.retries.push(outcome);
                 *self.last_error = Some(error);
@@ -227,7 +228,7 @@ impl OutcomeReports<'_> {
         }
         batch.iter_mut().for_each(|outcome| outcome.again = true);
         if let [outcome] = &mut batch[..]
-            && (!unanswered || outcome.size() > BATCH_BYTES)
+            && self.calls.may_be_of_the_message(&error)
         {
             outcome.breaks += 1;
             if outcome.breaks == BREAKS_AT_MOST {
