@@ -1,8 +1,9 @@
 //! Hostile text in every field that a stranger can fill, and every command's output: nothing of it
 //! begins a line, and nothing of it steers a terminal.
 
+use super::contract::every_command;
 use super::trax;
-use harness::process::run;
+use harness::process::{Scratch, run};
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
@@ -52,6 +53,12 @@ async fn fill(s: &Session) {
         ),
         format!("select trax.trigger({evil})"),
         format!("select slot from trax.acquire_token({evil}, {evil}, 1, '1 hour')"),
+        "create schema cron".to_owned(),
+        "create table cron.job (jobid bigint, schedule text, command text, database text, username text, active boolean,
+            jobname text)"
+            .to_owned(),
+        format!("insert into cron.job values (1, '0 3 * * *', {evil}, {evil}, {evil}, true, {evil})"),
+        format!("insert into cron.job values (2, {evil}, {evil}, {evil}, {evil}, true, {evil})"),
         format!("select trax.pause({evil})"),
     ];
     for statement in all {
@@ -83,70 +90,145 @@ fn harmless(db: &Database, arguments: &[&str]) -> String {
     printed
 }
 
+/// What shows the text, run with each way to print; `%` is a directory with files.
+const LISTS: [&[&str]; 18] = [
+    &["jobs", "list"],
+    &["jobs", "show", "1", "2", "3", "4", "5"],
+    &["jobs", "watch", "1", "2", "3", "4", "5", "--timeout", "0.1"],
+    &["dead", "list", "--status", "any"],
+    &["dead", "show", "1", "2"],
+    &["manifest", "list"],
+    &["manifest", "show", EVIL],
+    &["manifest", "why", EVIL],
+    &["manifest", "preview", EVIL],
+    &["manifest", "diff", "%/manifest.toml"],
+    &["import", "pg_cron"],
+    &["group", "list"],
+    &["workers"],
+    &["status"],
+    &["check"],
+    &["doctor", "--patience", "1 us"],
+    &["metrics"],
+    &["import", "crontab", "%/crontab"],
+];
+
+/// What is run once, in this order, after the lists.
+const ONCE: [&[&str]; 28] = [
+    &["top", "--once"],
+    &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
+    &["manifest", "disable", EVIL],
+    &["manifest", "enable", EVIL],
+    &["manifest", "trigger", EVIL],
+    &["group", "pause", EVIL],
+    &["group", "resume", EVIL],
+    &["group", "set", EVIL, "--priority", "3"],
+    &["jobs", "retry", "2"],
+    &["jobs", "cancel", "5"],
+    &["dead", "requeue", "1", "--note", EVIL],
+    &["dead", "ack", "2", "--note", EVIL],
+    &["enqueue", EVIL, "{}"],
+    &["lock", EVIL, "--no-wait", "--", "true"],
+    &["lock", "free", "--verbose", "--holder", EVIL, "--", "true"],
+    &["pause", "--reason", EVIL],
+    &["resume"],
+    &["grant", EVIL, "reader"],
+    &["cron", "explain", EVIL],
+    &["cron", "explain", "@daily", "--timezone", EVIL],
+    &["import", "crontab", EVIL],
+    &[
+        "import", "pg_cron", "--task", EVIL, "--group", EVIL, "--apply", "--yes",
+    ],
+    &["manifest", "apply", "%/manifest.toml", "--yes"],
+    // The log of a worker, of jobs that end well and badly, and what their programs print.
+    &[
+        "worker",
+        "--exec",
+        "cat",
+        "--until-empty",
+        "--verbose",
+        "--name",
+        EVIL,
+    ],
+    &[
+        "worker",
+        "--exec",
+        "cat >&2; exit 1",
+        "--until-empty",
+        "--verbose",
+        "--name",
+        EVIL,
+    ],
+    &[
+        "worker",
+        "--exec",
+        "printf '\\033[2J\\ntrax: job 99' >&2; exit 65",
+        "--until-empty",
+        "--verbose",
+        "--name",
+        EVIL,
+    ],
+    &[
+        "worker",
+        "--exec",
+        "cat",
+        "--until-empty",
+        "--task",
+        EVIL,
+        "--name",
+        EVIL,
+    ],
+    &["manifest", "delete", EVIL, "--yes"],
+];
+
+/// These show no text of others: they ask no database, or make one of their own. What `import run`
+/// passes on is what its program prints, to the worker.
+const OTHERS: [&str; 5] = ["demo", "bench", "import run", "completions", "man"];
+
+#[test]
+fn every_command_has_an_entry() {
+    let has_entry = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let runs = LISTS.iter().chain(&ONCE);
+        OTHERS.contains(&words.join(" ").as_str())
+            || runs.copied().any(|run| run.starts_with(&words))
+    };
+    let mut missing = every_command();
+    missing.retain(|words| !has_entry(words));
+    assert_eq!(missing, Vec::<Vec<String>>::new());
+}
+
 #[tokio::test]
 async fn no_text_of_others_steers_a_terminal_or_begins_a_line() {
     let (db, s) = session().await;
     fill(&s).await;
-    let lists: [&[&str]; 14] = [
-        &["jobs", "list"],
-        &["jobs", "show", "1", "2", "3", "4", "5"],
-        &["dead", "list", "--status", "any"],
-        &["dead", "show", "1", "2"],
-        &["manifest", "list"],
-        &["manifest", "show", EVIL],
-        &["manifest", "why", EVIL],
-        &["manifest", "preview", EVIL],
-        &["group", "list"],
-        &["workers"],
-        &["status"],
-        &["check"],
-        &["doctor", "--patience", "1 us"],
-        &["metrics"],
-    ];
+    let files = Scratch::new("hostile");
+    let name = serde_json::to_string(EVIL).expect("a text");
+    let manifest = format!(
+        "[[manifests]]\nname = {name}\ntask = {name}\ncron = \"0 6 * * *\"\ninput = {{ a = {name} }}\n"
+    );
+    let line = EVIL.replace('\n', " ");
+    for (name, text) in [
+        ("manifest.toml", manifest),
+        ("crontab", format!("0 3 * * * {line}\n{line}\n")),
+    ] {
+        std::fs::write(files.path().join(name), text).expect("a file can be written");
+    }
+    let path = files.path().display().to_string();
     let mut seen = 0;
-    for list in lists {
+    for list in LISTS {
+        let list: Vec<String> = list.iter().map(|word| word.replace('%', &path)).collect();
         for option in [None, Some("--quiet"), Some("--json"), Some("--verbose")] {
-            let arguments: Vec<&str> = list.iter().copied().chain(option).collect();
+            let arguments: Vec<&str> = list.iter().map(String::as_str).chain(option).collect();
             let printed = harmless(&db, &arguments);
             seen += usize::from(printed.contains("job 99 completed by root"));
         }
     }
     // The text does reach them: a list that shows nothing of it would prove nothing.
-    assert!(seen >= 30, "{seen} outputs show the text");
-    harmless(&db, &["top", "--once"]);
-    harmless(&db, &["manifest", "show", "no such\u{1b}[2J\nmanifest"]);
-    harmless(&db, &["manifest", "disable", EVIL]);
-    harmless(&db, &["manifest", "enable", EVIL]);
-    harmless(&db, &["manifest", "trigger", EVIL]);
-    harmless(&db, &["group", "pause", EVIL]);
-    harmless(&db, &["group", "resume", EVIL]);
-    harmless(&db, &["group", "set", EVIL, "--priority", "3"]);
-    harmless(&db, &["dead", "requeue", "1", "--note", EVIL]);
-    harmless(&db, &["enqueue", EVIL, "{}"]);
-    harmless(&db, &["lock", EVIL, "--no-wait", "--", "true"]);
-    harmless(
-        &db,
-        &["lock", "free", "--verbose", "--holder", EVIL, "--", "true"],
-    );
-    harmless(&db, &["resume"]);
-    // The log of a worker, of jobs that end well and badly, and what their programs print.
-    for program in [
-        "cat",
-        "cat >&2; exit 1",
-        "printf '\\033[2J\\ntrax: job 99' >&2; exit 65",
-    ] {
-        let worker = [
-            "worker",
-            "--exec",
-            program,
-            "--until-empty",
-            "--verbose",
-            "--name",
-            EVIL,
-        ];
-        harmless(&db, &worker);
+    assert!(seen >= 38, "{seen} outputs show the text");
+    for once in ONCE {
+        let once: Vec<String> = once.iter().map(|word| word.replace('%', &path)).collect();
+        harmless(&db, &once.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    harmless(&db, &["manifest", "delete", EVIL, "--yes"]);
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ impl fmt::Display for Event {
             }
             Event::Unhandled { tasks } => {
                 write!(f, "jobs are waiting for which this worker has no handler: ")?;
-                write!(f, "{}", tasks.join(", "))
+                f.write_str(&one_line(&tasks.join(", ")))
             }
             Event::Serving { address } => write!(f, "serving http://{address}/livez and /readyz"),
             Event::Unwatched { error } => write!(f, "health: {}", brief(error)),
@@ -144,10 +144,22 @@ impl fmt::Display for Event {
 const HEAD: usize = 80;
 const TAIL: usize = 240;
 
+/// Returns a text of others as one line, without what would steer a terminal.
+fn one_line(text: &str) -> String {
+    let harmless = |c: char| match c {
+        '\n' | '\t' => ' ',
+        c if c.is_control() => '·',
+        '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}' => '·',
+        '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' => '·',
+        c => c,
+    };
+    text.chars().map(harmless).collect()
+}
+
 /// Returns an error as one short line: line breaks become blanks, the middle of a long one is left
 /// out.
 pub(crate) fn brief(error: &str) -> String {
-    let line = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = one_line(&error.split_whitespace().collect::<Vec<_>>().join(" "));
     let length = line.chars().count();
     if length <= HEAD + TAIL {
         return line;
@@ -221,6 +233,22 @@ fn log(event: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_text_of_others_begins_a_line_of_an_event_or_steers_a_terminal() {
+        let evil = "x\ntrax: job 99\r\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{8}y".to_owned();
+        let error = evil.clone();
+        let events = [
+            Event::Unhandled { tasks: vec![evil] },
+            Event::Unwatched { error },
+        ];
+        for event in events {
+            let said = event.to_string();
+            let steers = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{202e}');
+            assert!(said.contains("x trax: job 99"), "{said}");
+            assert!(!said.contains(steers), "{said:?}");
+        }
+    }
 
     #[test]
     fn an_event_is_one_line_with_both_ends_of_its_error() {

@@ -7,7 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 
-use crate::output::{self, Consent, Moment, Options, Tone, confirmed, paint, say, width};
+use crate::output::{
+    self, Consent, Moment, Options, Tone, confirmed, one_line, paint, plain, say, width,
+};
 use crate::session::Session;
 use trax_terminal::print;
 use trax_terminal::{FAILED, Failure};
@@ -81,14 +83,13 @@ impl Proposal {
 
     /// Returns several lines for people.
     fn text(&self) -> String {
-        let head = format!(
-            "{}  {}",
-            paint(&self.source, Tone::Strong),
-            output::plain(&self.line)
-        );
-        let mut lines = vec![print::folded_at(&head, 4, width())];
+        // No line of it stands where one of ours may.
+        let line = plain(&self.line).replace('\n', "\n        ");
+        let source = paint(&one_line(&self.source), Tone::Strong);
+        let mut lines = vec![print::folded_at(&format!("{source}  {line}"), 8, width())];
         let mut add = |tone: Tone, label: &str, text: &str| {
-            let line = print::folded_at(&format!("    {label}{text}"), 4 + label.len(), width());
+            let text = format!("    {label}{}", one_line(text));
+            let line = print::folded_at(&text, 4 + label.len(), width());
             lines.push(paint(&line, tone));
         };
         if let Some(reason) = &self.left_out {
@@ -109,7 +110,7 @@ impl Proposal {
     /// Returns "manifest "x", cron 0 1 * * * in Europe/Berlin, task shell as root".
     fn becomes(&self) -> String {
         let text = |name: &str| self.manifest[name].as_str().map(str::to_owned);
-        let mut parts = vec![format!("manifest \"{}\"", output::plain(self.name()))];
+        let mut parts = vec![format!("manifest \"{}\"", self.name())];
         if let Some(cron) = text("cron") {
             let zone = text("timezone").unwrap_or_else(|| "UTC".to_owned());
             parts.push(format!("cron {cron} in {zone}"));
@@ -283,6 +284,29 @@ async fn apply(session: &Session, document: &Value) -> Result<(), trax_client::E
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_line_of_a_command_can_be_taken_for_one_of_ours() {
+        let command = "0 3 * * * a\n    becomes: b\ncron.job:2  c\u{1b}[2J";
+        let manifest =
+            json!({"name": "m\ntrax: n", "task": "t", "input": {"user": "u\n    note: v"}});
+        let mut proposal = Proposal::of("cron.job:1".to_owned(), command.to_owned(), manifest);
+        proposal.notes.push("as \"x\n    becomes: y\"".to_owned());
+        let text = proposal.text();
+        let starts: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.starts_with("        "))
+            .map(|line| line.trim_start().split(' ').next().unwrap_or_default())
+            .collect();
+        assert_eq!(
+            starts,
+            ["cron.job:1", "becomes:", "next:", "note:"],
+            "{text}"
+        );
+        assert!(!text.contains("\u{1b}[2J"), "{text}");
+        let left_out = Proposal::left_out("a".to_owned(), "b".to_owned(), "c\ntrax: d".to_owned());
+        assert_eq!(left_out.text().lines().count(), 2);
+    }
 
     #[test]
     fn names_say_which_command_and_are_given_once() {

@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::{tone, unknown};
-use crate::output::{Moment, Options, json, paint, plain, say};
+use crate::output::{Moment, Options, json, one_line, paint, say};
 use crate::session::Session;
 use trax_terminal::{FAILED, Failure, TIMEOUT};
 
@@ -142,7 +142,7 @@ impl Job {
         let mut text = format!(
             "job {} ({}): {}",
             self.job_id,
-            plain(&self.task),
+            one_line(&self.task),
             paint(&self.state, tone(&self.state))
         );
         if self.attempt > 0 {
@@ -152,13 +152,13 @@ impl Job {
             text.push_str(&format!(", again at {}", self.run_at.local()));
         }
         if let Some(worker) = &self.worker {
-            text.push_str(&format!(", worker {}", plain(worker)));
+            text.push_str(&format!(", worker {}", one_line(worker)));
         }
         if let Some(progress) = &self.progress {
-            text.push_str(&format!(", at {}", plain(&progress.to_string())));
+            text.push_str(&format!(", at {}", one_line(&progress.to_string())));
         }
         if let Some(error) = &self.error {
-            text.push_str(&format!(": {}", plain(&error.replace('\n', " "))));
+            text.push_str(&format!(": {}", one_line(error)));
         }
         text
     }

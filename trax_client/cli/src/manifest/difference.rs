@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use crate::output::{Tone, paint, plain};
+use crate::output::{Tone, one_line, paint};
 
 /// One group or manifest and what becomes of it.
 #[derive(Debug, Serialize)]
@@ -46,11 +46,11 @@ impl ManifestDifference {
             "removed" => ("-", Tone::Bad),
             _ => (" ", Tone::Plain),
         };
-        let name = plain(&self.name);
+        let name = one_line(&self.name);
         let mut lines = vec![paint(&format!("{sign} {} {name}", self.kind), tone)];
         for change in &self.changes {
             let text = format!("    {}: {} -> {}", change.key, change.before, change.after);
-            lines.push(plain(&text));
+            lines.push(one_line(&text));
         }
         lines.join("\n")
     }
