@@ -3,7 +3,7 @@
 
 use crate::fact::Execution;
 use crate::journal::executions;
-use crate::testbed::{OTHERS, POOLER, Testbed};
+use crate::testbed::{DATABASE, OTHERS, POOLER, Testbed};
 use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,10 +103,14 @@ impl Fleet {
         };
         members.push(Member::new("exec".to_owned(), Box::new(exec), None));
         let script = root().join("trax_client/examples/psql/worker.sh");
+        let port = testbed.route(OTHERS, "worker").get_ports()[0];
         let psql = move || {
             let mut command = tied(&script);
             command
-                .env("DATABASE_URL", &url)
+                .env("PGHOST", "127.0.0.1")
+                .env("PGPORT", port.to_string())
+                .env("PGUSER", "worker")
+                .env("PGDATABASE", DATABASE)
                 .env("LEASE", "6")
                 .env("PGCONNECT_TIMEOUT", "5");
             command

@@ -58,7 +58,8 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
         json(&value::<String>(&client, input).await),
         serde_json::json!({
             "command": format!(
-                "psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=\" $STATEMENT\" --host='{}' --port={} --username='postgres'",
+                "printf '%s\\n' '\\getenv s STATEMENT' \"select :'s' \\gexec\" | \
+                 psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host='{}' --port={} --username='postgres'",
                 shared_server().socket_dir().display(),
                 shared_server().port()
             ),

@@ -75,7 +75,8 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     // What pg_cron itself has, written as the manifests should be.
     let wanted = format!(
         "select concat_ws('|', 'pg_cron:' || replace(coalesce(jobname, 'select-1'), ' ', '-'), schedule, 'GMT',
-            active, 'psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=\" $STATEMENT\" --host=''{}'' --port={}' ||
+            active, $$printf '%s\\n' '\\getenv s STATEMENT' \"select :'s' \\gexec\" | $$ ||
+            'psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host=''{}'' --port={}' ||
             ' --username=''' || username || '''', database, command)
         from cron.job order by 1",
         server.socket_dir().display(),

@@ -39,15 +39,22 @@ fn worker(script: &str, database: &Database, lease: &str) -> Process {
         _ => Command::new("bash"),
     };
     let server = live_server();
-    let url = format!(
-        "postgresql://postgres@127.0.0.1:{}/{}",
-        server.port(),
-        database.name()
-    );
+    let port = server.port().to_string();
+    // What each takes; that of psql is psql's own.
+    match script {
+        PSQL => command
+            .env("PGHOST", "127.0.0.1")
+            .env("PGPORT", port)
+            .env("PGUSER", "postgres")
+            .env("PGDATABASE", database.name()),
+        _ => command.env(
+            "DATABASE_URL",
+            format!("postgresql://postgres@127.0.0.1:{port}/{}", database.name()),
+        ),
+    };
     command
         .arg(path)
         .env("NODE_PATH", languages.join("node/node_modules"))
-        .env("DATABASE_URL", url)
         .env("LEASE", lease);
     Process::start(command)
 }
@@ -168,6 +175,15 @@ async fn what_a_killed_worker_leaves_behind_is_done_once_by_one_of_another_langu
         "failed lease_expired, completed"
     );
     assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[test]
+fn no_example_of_psql_has_a_secret_among_its_arguments() {
+    let path = root().join("trax_client/examples").join(PSQL);
+    let script = std::fs::read_to_string(path).expect("the example is there");
+    for secret in ["DATABASE_URL", "-v token", "-v o=", "-v e=", "-d "] {
+        assert!(!script.contains(secret), "{secret}");
+    }
 }
 
 /// Its heartbeats come from a process of their own, which a kill of the worker does not reach.

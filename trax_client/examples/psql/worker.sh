@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A trax worker with psql alone; DATABASE_URL names the database. SIGTERM: finish the job in hand; twice: give it back.
+# A trax worker with psql 15 alone, and its PGHOST, PGDATABASE... SIGTERM: finish the job in hand; twice: give it back.
 set -uo pipefail
 LEASE=${LEASE:-30} # seconds
 NAME=$(hostname):$$
@@ -9,8 +9,11 @@ signals=0 child=
 trap 'rm -f "$said"' EXIT
 trap 'signals=$((signals + 1)); echo "stopping, signal $signals" >&2; [ "$signals" -gt 1 ] && [ -n "$child" ] && kill "$child" 2>/dev/null' TERM INT
 
-# Values go in as variables, which psql quotes; statements come on standard input.
-sql() { psql -XqAt -F ' ' -v ON_ERROR_STOP=1 -v worker="$NAME" -v task="$TASK" -v lease="$LEASE" "$@" "$DATABASE_URL"; }
+# Statements come on standard input, values as variables, which psql quotes; all users can see arguments: no token there.
+sql() {
+    TOKEN=${token-} SAID=${output-} psql -XqAt -F ' ' -v ON_ERROR_STOP=1 -v worker="$NAME" -v task="$TASK" -v lease="$LEASE" \
+        -v id="${id-}" -c '\getenv token TOKEN' -c '\getenv said SAID' -f -
+}
 
 count_words() { # input on standard input, output on standard output; ended by TERM
     local input seconds
@@ -25,7 +28,7 @@ heartbeat() { # three times a lease: ends the task when the job was cancelled or
     while sleep "$(awk "BEGIN { print $LEASE / 3 }")"; do
         # The worker was killed: the next attempt may begin.
         if [ "$(ps -o ppid= -p "$me")" -ne $$ ]; then kill "$1" 2>/dev/null; return; fi
-        answer=$(sql -v id="$id" -v token="$token" <<<"select held and not cancel_requested
+        answer=$(sql <<<"select held and not cancel_requested
             from trax.heartbeat(array[:id], array[:'token'::uuid], make_interval(secs => :lease))") && last=$SECONDS
         # Nobody answers: the lease is ours until it has run out.
         if [ "$answer" = f ] || [ $((SECONDS - last)) -gt "${LEASE%.*}" ]; then kill "$1" 2>/dev/null; return; fi
@@ -42,9 +45,9 @@ work() {
     read -rd '' output <"$said"
     case $status in
         # release also acknowledges a cancel; after a lost lease each of these changes nothing
-        0) sql -v id="$id" -v token="$token" -v o="$output" <<<"select trax.complete(:id, :'token', :'o')" ;;
-        143) sql -v id="$id" -v token="$token" <<<"select trax.release(:id, :'token')" ;;
-        *) sql -v id="$id" -v token="$token" -v e="exit code $status: $output" <<<"select trax.fail(:id, :'token', :'e')" ;;
+        0) sql <<<"select trax.complete(:id, :'token', :'said')" ;;
+        143) sql <<<"select trax.release(:id, :'token')" ;;
+        *) output="exit code $status: $output"; sql <<<"select trax.fail(:id, :'token', :'said')" ;;
     esac >/dev/null
     kill "$heart" 2>/dev/null
 }

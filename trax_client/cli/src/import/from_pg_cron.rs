@@ -24,11 +24,10 @@ pub(crate) struct Arguments {
     how: ImportOptions,
 }
 
-/// The statement and the name of the database are somebody else's. With a blank in front psql takes
-/// the text of --command for SQL, whatever it begins with, and never for one of its own commands;
-/// it replaces no variables in it. PGDATABASE is the name of a database, where --dbname may be a
-/// whole address.
-const PSQL: &str = r#"psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --command=" $STATEMENT""#;
+/// The statement is somebody else's, and may hold a secret: it stands in no list of arguments. psql
+/// sends what \gexec was given as it is, as SQL: it is never one of its own commands. PGDATABASE is
+/// the name of a database, where --dbname may be a whole address.
+const PSQL: &str = r#"printf '%s\n' '\getenv s STATEMENT' "select :'s' \gexec" | psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1"#;
 
 /// Columns that came with later versions are asked for as JSON.
 const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.command::text as command, \
