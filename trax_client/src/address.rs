@@ -210,10 +210,13 @@ impl FromStr for Address {
 fn refuse_open_at(text: &str) -> Result<()> {
     let behind = text.split_once("://").map_or("", |(_, behind)| behind);
     let host = behind.split_once('@').map_or("", |(_, host)| host);
-    let host = host.split(['/', '?']).next().unwrap_or_default();
-    if host.contains('@') {
+    // Behind a / too: it may be one in the password.
+    let place = host.split('?').next().unwrap_or_default();
+    if place.contains('@') {
         return Err(Error::Address(
-            "there is an @ in the user name or password; write it as %40".to_owned(),
+            "there is an @ in the user name, the password or the name of the database; write it as %40, and a / in \
+             a password as %2F"
+                .to_owned(),
         ));
     }
     Ok(())
@@ -427,10 +430,13 @@ mod tests {
             "postgres://u:s3cret@s3cret@h/d",
             "postgresql://u:s3@cret@h",
             "postgres://u:s3@cret@h?sslmode=require",
+            "postgres://u:s3@cre/t@h/d",
+            "postgres://u:s3@cre/t@h/d?sslmode=require",
+            "postgres://u:cret@cre/t/x@h",
         ] {
             let error = text.parse::<Address>().map(drop);
             let said = error.expect_err("it is refused").to_string();
-            assert!(said.contains("%40") && !said.contains("cret"), "{said}");
+            assert!(said.contains("%40") && !said.contains("cre"), "{said}");
         }
         let error = "host=h password=my s3cret=1".parse::<Address>().map(drop);
         let said = error.expect_err("it is refused").to_string();
