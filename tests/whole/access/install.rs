@@ -138,6 +138,31 @@ async fn a_schema_that_others_may_fill_is_refused() {
 }
 
 #[tokio::test]
+async fn a_schema_of_a_role_that_is_no_superuser_is_refused() {
+    let name = "test_schema_of_another";
+    let db = shared_server()
+        .plain_database(name)
+        .await
+        .expect("a database is made");
+    let s = Session::of(&db).await;
+    s.get(&format!(
+        "create role {name} login; create schema trax authorization {name}; revoke create on schema trax from {name}"
+    ))
+    .await;
+    let refusal = s.refusal("create extension trax").await;
+    assert_eq!(refusal.code, "42501", "{refusal}");
+    assert!(
+        refusal
+            .message
+            .contains("belongs to a role that is not a superuser"),
+        "{refusal}"
+    );
+    assert!(!refusal.hint.is_empty(), "{refusal}");
+    s.get("drop schema trax; create extension trax").await;
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_level_goes_down_as_well_as_up_and_away() {
     let (db, s) = session().await;
     let role = format!("{}_changing", db.name());
