@@ -278,7 +278,7 @@ select
     count(*) = 0,
     case
         when count(*) > 0 then
-            'Fix what the error names; the step is tried again every minute: select * from trax.failed_step'
+            'Fix what the error names; the step is tried again by itself: select * from trax.failed_step'
     end
 from trax.failed_step f
 $$;

@@ -1,6 +1,7 @@
 //! The cycle: its lock, its steps, cleanup, pause and adoption, and the rules of `trax.check()`.
 
 mod open;
+mod steps;
 
 use harness::session::{Session, session};
 use std::collections::BTreeSet;

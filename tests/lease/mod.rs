@@ -2,6 +2,7 @@
 
 mod ahead;
 mod beside;
+mod clock_correction;
 mod grace;
 mod race;
 

@@ -2,16 +2,13 @@
 //! that are over, workers that are gone, expired tokens forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row
-//! too, is left for the next cycle. A *step* that fails undoes only itself and stops no other:
-//! `trax.failed_step` has its words until it works again, for `trax.status()`, and the log has them
-//! once.
+//! too, is left for the next cycle; what fails is a step of its own (`step.rs`).
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::manifest::{clock_correction, zone_update};
-use crate::server::clock::{Timestamp, micros};
-use crate::server::foreign_code;
-use crate::server::spi;
+use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::step::isolated;
 use crate::{
     audit, dead_letter, lease, limit, manifest_state, progress, setting, token, unique_key,
     worker_registry,
@@ -45,12 +42,6 @@ statement!(
     CleanupPartitions, "cleanup/partitions.sql",
     { now: TIMESTAMPTZOID, keep_since: TIMESTAMPTZOID } -> Partitions
 );
-
-statement!(
-    StepFailed, "cleanup/step_failed.sql",
-    { step: TEXTOID, error: TEXTOID, now: TIMESTAMPTZOID }
-);
-statement!(StepWorks, "cleanup/step_works.sql", { step: TEXTOID });
 
 /// When this backend last looked after everything: a hint that spares the catalog lookups of most
 /// cycles.
@@ -87,7 +78,7 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
     let looked = same_day && last <= now && now < last.plus(INTERVAL_MICROS);
     if !looked {
         LAST_LOOK.store(now.0, Ordering::Relaxed);
-        let went_back = last.is_finite() && last > now.plus(clock_correction::TOLERANCE_MICROS);
+        let went_back = last.is_finite() && last > now.plus(TOLERANCE_MICROS);
         sweep(spi, now, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
@@ -107,6 +98,9 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     });
     step("next runs that lie too far ahead", &|| {
         clock_correction::sweep(spi, now, went_back);
+    });
+    step("leases that lie too far ahead", &|| {
+        lease::put_back(spi, now, went_back);
     });
     step("manifests", &|| {
         manifest_state::sweep(spi, now);
@@ -129,53 +123,6 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     step("tokens", &|| {
         token::sweep(spi, now);
     });
-}
-
-/// Runs a step so that its failure undoes only its own changes; `None` when it failed. One that
-/// `says` so clears what was noted of an earlier failure.
-fn isolated<T>(
-    spi: &Spi,
-    now: Timestamp,
-    says: bool,
-    step: &'static str,
-    work: impl FnOnce() -> Result<T>,
-) -> Option<T> {
-    let done = spi::isolated(work);
-    // Somebody has just attached code of others: the next cycle refuses and says so, once.
-    if done.is_err() && foreign_code::refuse(spi).is_err() {
-        return None;
-    }
-    // The record itself may fail, for want of room or of a lock: that is no reason to stop either.
-    let noted = spi::isolated(|| {
-        match &done {
-            Ok(_) if says => {
-                spi.execute(StepWorks { step: arg(step) });
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let failed = StepFailed {
-                    step: arg(step),
-                    error: arg(error.message()),
-                    now: arg(now),
-                };
-                if spi.execute(failed) > 0 {
-                    log_failure(step, error);
-                }
-            }
-        }
-        Ok(())
-    });
-    if noted.is_err()
-        && let Err(error) = &done
-    {
-        log_failure(step, error);
-    }
-    done.ok()
-}
-
-fn log_failure(step: &str, error: &Error) {
-    let message = error.message();
-    pgrx::warning!("trax: a step of the cleanup failed ({step}): {message}");
 }
 
 /// Removes history, resolved dead letters and unique keys whose time is over. Partitions are

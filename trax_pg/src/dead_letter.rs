@@ -285,7 +285,7 @@ pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
         })
         .len()
     };
-    let last = Timestamp(LAST_NET.swap(now.0, Ordering::Relaxed));
+    let last = Timestamp(LAST_NET.load(Ordering::Relaxed));
     let since = if last.is_finite() && last <= now {
         last.plus(-NET_OVERLAP_MICROS)
     } else {
@@ -294,11 +294,13 @@ pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     // A dead letter that was resolved and forgotten is not missed: its run is older than the
     // retention.
     let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
-    at_once
-        + spi.execute(DeadLetterReap {
-            since: arg(since),
-            now: arg(now),
-        })
+    let missed = spi.execute(DeadLetterReap {
+        since: arg(since),
+        now: arg(now),
+    });
+    // Last: what failed is looked at again.
+    LAST_NET.store(now.0, Ordering::Relaxed);
+    at_once + missed
 }
 
 /// Deletes dead letters that were resolved before `before`; returns how many.

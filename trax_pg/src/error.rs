@@ -75,6 +75,11 @@ impl Error {
             || CLASSES.iter().any(|&of| class(of) == class(self.code))
     }
 
+    /// Returns whether it is 40001: the transaction is to be repeated.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE
+    }
+
     /// Returns 40001: a row that the transaction's snapshot shows is another by now.
     pub(crate) fn changed_since_snapshot() -> Self {
         Self::new(

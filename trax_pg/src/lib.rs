@@ -48,6 +48,7 @@ mod changes;
 mod direct_write;
 mod metrics;
 mod snapshot;
+mod step;
 mod wake;
 
 pub mod retry;

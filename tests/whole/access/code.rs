@@ -266,7 +266,7 @@ async fn a_cleanup_that_meets_code_of_others_stops_without_a_word_for_each_step(
     let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
     let said: Vec<&str> = log
         .lines()
-        .filter(|line| line.contains("a step of the cleanup failed") && line.contains(&role))
+        .filter(|line| line.contains("a step of the cycle failed") && line.contains(&role))
         .collect();
     assert!(said.is_empty(), "{said:#?}");
     let refusal = victim.attempt("select * from trax.tick()").await;

@@ -11,6 +11,7 @@
 //! walked, and each row is read, locked and changed, HOT where its page has room. One statement
 //! that joins and updates took 8,300, and waited.
 
+use super::clock_correction::is_ahead;
 use super::{Held, Walk, timeout_from};
 use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
@@ -49,7 +50,14 @@ pub(super) fn extend(
             let job_id = held.job_ids[*place];
             if !beats.contains_key(&job_id) && walk.finds(held, *place, later) {
                 let scan = walk.scan();
-                let expires_at = until.max(Timestamp(scan.number(Leased::LeaseExpiresAt)));
+                let stored = Timestamp(scan.number(Leased::LeaseExpiresAt));
+                let last = Timestamp(scan.number(Leased::ExtendedAt));
+                // Stays as it is until it is put back.
+                let (extended_at, expires_at) = if is_ahead(last, stored, now) {
+                    (last, stored)
+                } else {
+                    (now, until.max(stored))
+                };
                 let was_ahead = scan.get(Leased::Ahead) == Some(true);
                 let is_ahead = was_ahead && ahead.contains(&job_id);
                 let timeout_at = if was_ahead && !is_ahead {
@@ -58,7 +66,7 @@ pub(super) fn extend(
                     Timestamp(scan.number(Leased::TimeoutAt))
                 };
                 let changes = [
-                    (Leased::ExtendedAt, arg(now)),
+                    (Leased::ExtendedAt, arg(extended_at)),
                     (Leased::LeaseExpiresAt, arg(expires_at)),
                     (Leased::TimeoutAt, arg(timeout_at)),
                     (Leased::Ahead, arg(is_ahead)),

@@ -12,6 +12,7 @@
 //! comes to its end too. Its timeout counts from that heartbeat. A worker that names no places
 //! begins everything at once.
 
+mod clock_correction;
 mod heartbeat;
 mod overdue;
 mod walk;
@@ -28,6 +29,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Table;
 use crate::{setting, wake};
+pub(crate) use clock_correction::put_back;
 pub(crate) use overdue::{
     Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };

@@ -169,7 +169,8 @@ pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool
     }
 }
 
-/// Lets the next jobs in behind what earlier cycles of this backend have left.
+/// Lets the next jobs in behind what earlier cycles of this backend have left. If that fails they
+/// are let in by the sweep of the minute.
 pub(crate) fn free_left(spi: &Spi) {
     let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
     let ended = left

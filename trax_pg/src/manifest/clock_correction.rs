@@ -11,7 +11,7 @@
 
 use crate::manifest::zone_update;
 use crate::manifest_state::{Move, move_next_runs};
-use crate::server::clock::Timestamp;
+use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
 use crate::server::random::random;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::timing;
@@ -22,8 +22,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Manifests that one sweep looks at.
 const LOOK_AT_MOST: i64 = 1000;
-/// One hour, in microseconds: so far the clock may be wrong without harm.
-pub(crate) const TOLERANCE_MICROS: i64 = 60 * 60 * 1_000_000;
 
 /// Where the last sweep of this backend stopped.
 static REACHED: AtomicI64 = AtomicI64::new(i64::MIN);

@@ -56,7 +56,7 @@ sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
             metrics::stale(Stale::CancelOwn, 1);
             return Ok(false);
         };
-        end(spi, vec![Ending::cancelled(lease, reason)], now, true);
+        end(spi, &[Ending::cancelled(lease, reason)], now, true);
         Ok(true)
     })?;
     Ok(call.value(held))
@@ -112,7 +112,7 @@ pub(crate) fn acknowledge_cancel(
         (false, true) => Ending::overdue(lease, Overdue::TimedOut, now),
         (false, false) => return false,
     };
-    end(spi, vec![ending], now, true);
+    end(spi, &[ending], now, true);
     true
 }
 

@@ -18,7 +18,7 @@ mod release;
 
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
-use crate::error::{Result, cut};
+use crate::error::{Error, Result, cut};
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
 use crate::limit;
@@ -40,6 +40,8 @@ use std::collections::HashSet;
 
 /// How often one cycle looks at most for leases behind those that cannot end now.
 const LOOKS_AT_MOST: usize = 10;
+/// Most leases whose end cannot be recorded that one look finds out; the others come after them.
+const BAD_AT_MOST: usize = 32;
 /// Most queued jobs that one cycle ends because they waited too long.
 pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
@@ -118,7 +120,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         } else {
             "dead"
         };
-        end(spi, vec![ending], now, true);
+        end(spi, &[ending], now, true);
         Ok(outcome)
     })?;
     Ok(call.value(outcome))
@@ -185,6 +187,7 @@ pub(crate) fn complete(
 }
 
 /// What a reaping did.
+#[derive(Default)]
 pub(crate) struct Reaped {
     pub(crate) count: usize,
     /// The jobs whose attempts are spent.
@@ -194,24 +197,32 @@ pub(crate) struct Reaped {
 }
 
 /// Takes overdue leases away: their attempts have failed. Looks again at once when those that
-/// cannot end now may have hidden others.
-pub(crate) fn reap_expired_leases(spi: &Spi, now: Timestamp, from: ReapFrom) -> Reaped {
-    let mut reaped = Reaped {
-        count: 0,
-        spent: Vec::new(),
-        more: false,
-    };
+/// cannot end now may have hidden others. Returns an error beside it when the end of some could not
+/// be recorded.
+pub(crate) fn reap_expired_leases(
+    spi: &Spi,
+    now: Timestamp,
+    from: ReapFrom,
+) -> Result<(Reaped, Option<Error>)> {
+    let mut reaped = Reaped::default();
+    let mut failure = None;
     for _ in 0..LOOKS_AT_MOST {
-        let put_off = reap(spi, now, from, &mut reaped);
+        let put_off = reap(spi, now, from, &mut reaped, &mut failure)?;
         if !reaped.more || put_off == 0 {
             break;
         }
     }
-    reaped
+    Ok((reaped, failure))
 }
 
 /// Runs the reaper once; returns how many were put off.
-fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize {
+fn reap(
+    spi: &Spi,
+    now: Timestamp,
+    from: ReapFrom,
+    reaped: &mut Reaped,
+    failure: &mut Option<Error>,
+) -> Result<usize> {
     let lease::Look { overdue, full } = lease::take_overdue(spi, now, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
     // waits for a later one.
@@ -228,16 +239,59 @@ fn reap(spi: &Spi, now: Timestamp, from: ReapFrom, reaped: &mut Reaped) -> usize
         lease::put_off(spi, job_ids, now);
     }
     let overdue = spend_what_is_lost_too_often(spi, overdue);
-    let endings: Vec<Ending> = overdue
+    let mut endings: Vec<Ending> = overdue
         .into_iter()
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
-    reaped.count += endings.len();
+    endings.sort_by_key(|ending| ending.lease.job_id);
     reaped.more = full;
-    let spent = endings.iter().filter(|ending| ending.reason.is_some());
-    reaped.spent.extend(spent.map(|ending| ending.lease.job_id));
-    end(spi, endings, now, false);
-    waiting.len()
+    let mut bad = Vec::new();
+    end_overdue(spi, &endings, now, reaped, &mut bad)?;
+    let put_off = waiting.len() + bad.len();
+    if !bad.is_empty() {
+        // So that they hide no other; they are tried again.
+        let job_ids = bad.iter().map(|(job_id, _)| *job_id).collect();
+        lease::put_off(spi, job_ids, now);
+        *failure = bad.pop().map(|(_, error)| error);
+    }
+    Ok(put_off)
+}
+
+/// Ends overdue leases together, and if that fails each half of them by itself, so that a bad row
+/// fails alone; adds these to `bad`. Trouble of the server is that of all.
+fn end_overdue(
+    spi: &Spi,
+    endings: &[Ending],
+    now: Timestamp,
+    reaped: &mut Reaped,
+    bad: &mut Vec<(i64, Error)>,
+) -> Result<()> {
+    if endings.is_empty() {
+        return Ok(());
+    }
+    if bad.len() >= BAD_AT_MOST {
+        reaped.more = true;
+        return Ok(());
+    }
+    let done = spi::isolated(|| {
+        end(spi, endings, now, false);
+        Ok(())
+    });
+    match done {
+        Ok(()) => {
+            reaped.count += endings.len();
+            let spent = endings.iter().filter(|ending| ending.reason.is_some());
+            reaped.spent.extend(spent.map(|ending| ending.lease.job_id));
+        }
+        Err(error) if error.is_of_the_server() => return Err(error),
+        Err(error) if endings.len() == 1 => bad.push((endings[0].lease.job_id, error)),
+        Err(_) => {
+            let (first, second) = endings.split_at(endings.len() / 2);
+            end_overdue(spi, first, now, reaped, bad)?;
+            end_overdue(spi, second, now, reaped, bad)?;
+        }
+    }
+    Ok(())
 }
 
 /// Counts a job as begun that was fetched ahead and lost so often in a row: it may be what ends its
@@ -316,12 +370,9 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
     count
 }
 
-/// Records attempts that did not complete and all that follows from them.
-fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
-    if endings.is_empty() {
-        return;
-    }
-    endings.sort_by_key(|ending| ending.lease.job_id);
+/// Records attempts that did not complete, in the order of their jobs, and all that follows from
+/// them.
+fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
     let column = |value: fn(&Ending) -> Option<pg_sys::Datum>, element| {
         array_arg(element, &endings.iter().map(value).collect::<Vec<_>>())
     };
@@ -370,12 +421,12 @@ fn end(spi: &Spi, mut endings: Vec<Ending>, now: Timestamp, patient: bool) {
         .filter_map(|ending| ending.lease.limited_group.clone())
         .collect();
     let ended = endings
-        .into_iter()
+        .iter()
         .filter(|ending| ending.retry_at.is_none())
         .map(|ending| Ended {
             job_id: ending.lease.job_id,
             manifest_id: ending.lease.manifest_id,
-            unique_key: ending.lease.unique_key,
+            unique_key: ending.lease.unique_key.clone(),
             succeeded: false,
             done: ending.outcome == Outcome::Cancelled,
         })

@@ -1,12 +1,20 @@
 //! Work whose failure undoes its own changes only.
 
 use crate::error::{Error, Result};
-use pgrx::pg_sys::panic::CaughtError;
+use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 
+/// How work ends that did not succeed.
+enum Ended {
+    Failed(Error),
+    /// A cancel or a shutdown.
+    Interrupted(CaughtError),
+}
+
 /// Runs `work` so that its failure undoes only its own changes, and returns that failure. A cancel
-/// or a shutdown is not caught.
+/// or a shutdown goes on to the caller, outside of the subtransaction: a session would be left in
+/// it.
 pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as
     // the server's own languages do.
@@ -15,8 +23,14 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         let owner = pg_sys::CurrentResourceOwner;
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::CurrentMemoryContext = context;
-        let outcome = PgTryBuilder::new(AssertUnwindSafe(work))
-            .catch_others(|caught| Err(caught_error(caught)))
+        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| work().map_err(Ended::Failed)))
+            .catch_others(|caught| {
+                Err(if is_interrupt(&caught) {
+                    Ended::Interrupted(caught)
+                } else {
+                    Ended::Failed(caught_error(caught))
+                })
+            })
             .execute();
         if outcome.is_ok() {
             pg_sys::ReleaseCurrentSubTransaction();
@@ -25,21 +39,33 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         }
         pg_sys::CurrentMemoryContext = context;
         pg_sys::CurrentResourceOwner = owner;
-        outcome
+        match outcome {
+            Ok(done) => Ok(done),
+            Err(Ended::Failed(error)) => Err(error),
+            Err(Ended::Interrupted(caught)) => caught.rethrow(),
+        }
     }
 }
 
-pub(super) fn caught_error(caught: CaughtError) -> Error {
-    let report = match &caught {
+fn report(caught: &CaughtError) -> &ErrorReportWithLevel {
+    match caught {
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report,
         CaughtError::RustPanic { ereport, .. } => ereport,
-    };
-    if matches!(
-        report.sql_error_code(),
+    }
+}
+
+fn is_interrupt(caught: &CaughtError) -> bool {
+    matches!(
+        report(caught).sql_error_code(),
         PgSqlErrorCode::ERRCODE_QUERY_CANCELED | PgSqlErrorCode::ERRCODE_ADMIN_SHUTDOWN
-    ) {
+    )
+}
+
+pub(super) fn caught_error(caught: CaughtError) -> Error {
+    if is_interrupt(&caught) {
         caught.rethrow()
     }
+    let report = report(&caught);
     let mut error = Error::new(report.sql_error_code(), report.message());
     if let Some(detail) = report.detail() {
         error = error.detail(detail);

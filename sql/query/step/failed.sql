@@ -1,4 +1,4 @@
--- Notes that a step of the cleanup failed; returns a row when that is new.
+-- Notes that a step of the cycle failed; returns a row when that is new.
 with known as materialized (
     select f.error
     from trax.failed_step f

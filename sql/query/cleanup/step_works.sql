@@ -1,3 +1,0 @@
--- Notes that a step of the cleanup works again.
-delete from trax.failed_step f
-where f.step = $step
