@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 enum Ended {
     Failed(Error),
     /// A cancel or a shutdown.
-    Interrupted(CaughtError),
+    Interrupted(Box<CaughtError>),
 }
 
 /// Runs `work` so that its failure undoes only its own changes, and returns that failure. A cancel
@@ -26,7 +26,7 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = PgTryBuilder::new(AssertUnwindSafe(|| work().map_err(Ended::Failed)))
             .catch_others(|caught| {
                 Err(if is_interrupt(&caught) {
-                    Ended::Interrupted(caught)
+                    Ended::Interrupted(Box::new(caught))
                 } else {
                     Ended::Failed(caught_error(caught))
                 })
