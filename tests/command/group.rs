@@ -69,15 +69,16 @@ async fn workers_shows_who_executes_what() {
     let workers = objects(&db, &["workers"]);
     assert_eq!(
         names(&workers[0]).join(" "),
-        "info last_seen_at name oldest_started_at running started_at tasks"
+        "host info last_seen_at name oldest_started_at running started_at state tasks version"
     );
     assert_eq!(
         (
             &workers[0]["name"],
+            &workers[0]["state"],
             &workers[0]["running"],
             &workers[0]["tasks"]
         ),
-        (&json!("ada"), &json!(1), &json!(["t"]))
+        (&json!("ada"), &json!("working"), &json!(1), &json!(["t"]))
     );
     assert!(said(&db, &["workers"]).contains("ada"));
     assert_eq!(said(&db, &["workers", "-q"]), "ada\n");

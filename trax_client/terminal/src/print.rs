@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use console::measure_text_width;
+
 use crate::text::one_line;
 
 /// How wide a line for people is at most.
@@ -38,7 +40,7 @@ fn fold(line: &str, indent: usize, width: usize) -> String {
     let mut column = 0;
     // Blanks stay with the word before them, so that a line's own indent and columns are kept.
     for word in line.split_inclusive(' ') {
-        let length = word.trim_end().chars().count();
+        let length = measure_text_width(word.trim_end());
         if column > indent && column + length > width {
             folded.truncate(folded.trim_end().len());
             folded.push('\n');
@@ -46,7 +48,7 @@ fn fold(line: &str, indent: usize, width: usize) -> String {
             column = indent;
         }
         folded.push_str(word);
-        column += word.chars().count();
+        column += measure_text_width(word);
     }
     folded
 }
@@ -54,6 +56,16 @@ fn fold(line: &str, indent: usize, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_of_two_columns_count_as_two() {
+        let text = "日本語 ".repeat(20);
+        let lines: Vec<String> = folded(&text, 2).lines().map(str::to_owned).collect();
+        assert!(lines.len() > 1);
+        for line in lines {
+            assert!(measure_text_width(&line) <= WIDTH, "{line}");
+        }
+    }
 
     #[test]
     fn a_long_line_goes_on_under_its_beginning() {
