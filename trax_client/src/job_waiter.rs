@@ -26,7 +26,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// From one call to the next there is so much time for each job of it, and at most this.
 const PACE: Duration = Duration::from_micros(2);
 const LONGEST_PACE: Duration = Duration::from_millis(50);
-/// Most jobs of one call.
+/// Most jobs of one call; more take turns, from call to call.
 const BATCH: usize = 65_536;
 /// How long the connection is kept while nobody waits.
 const IDLE: Duration = Duration::from_secs(60);
@@ -37,7 +37,10 @@ const IDLE: Duration = Duration::from_secs(60);
 /// first call.
 ///
 /// ```no_run
-/// # async fn example(db: &tokio_postgres::Client, address: trax_client::Address) -> trax_client::Result<()> {
+/// # async fn example(
+/// #     db: &tokio_postgres::Client,
+/// #     address: trax_client::Address,
+/// # ) -> trax_client::Result<()> {
 /// use std::time::Duration;
 /// use trax_client::{Client, JobResult, JobWaiter, NewJob};
 ///
@@ -78,6 +81,7 @@ impl JobWaiter {
             callers: HashMap::new(),
             new: HashSet::new(),
             connection: None,
+            turn: 0,
         };
         tokio::spawn(waiting.run());
         JobWaiter { requests }
@@ -122,6 +126,8 @@ struct Waiting {
     /// Jobs that no call has been accepted with.
     new: HashSet<i64>,
     connection: Option<Connection>,
+    /// How many jobs the calls have named while there were more than one may name.
+    turn: usize,
 }
 
 impl Waiting {
@@ -201,7 +207,6 @@ impl Waiting {
         let mut call = self.call();
         let mut answer = Box::pin(asked(&connection, call.clone()));
         let ended = loop {
-            let pace = (PACE * u32::try_from(call.len()).unwrap_or(u32::MAX)).min(LONGEST_PACE);
             let request = tokio::select! {
                 biased;
                 ended = &mut answer => break ended?,
@@ -213,7 +218,7 @@ impl Waiting {
             // Others come with it.
             tokio::select! {
                 ended = &mut answer => break ended?,
-                () = sleep_until(sent + pace) => {}
+                () = sleep_until(sent + pace(&call)) => {}
             }
             while let Ok(request) = self.incoming.try_recv() {
                 self.add(request);
@@ -242,16 +247,15 @@ impl Waiting {
         if !ended.is_empty() {
             self.answer(&connection, &ended).await?;
         }
-        let pace = (PACE * u32::try_from(call.len()).unwrap_or(u32::MAX)).min(LONGEST_PACE);
-        sleep_until(sent + pace).await;
+        sleep_until(sent + pace(&call)).await;
         drop(answer);
         self.connection = Some(connection);
         Ok(())
     }
 
-    /// The jobs of the next call.
-    fn call(&self) -> Vec<i64> {
-        self.callers.keys().copied().take(BATCH).collect()
+    /// Returns the jobs of the next call.
+    fn call(&mut self) -> Vec<i64> {
+        in_turn(self.callers.keys().copied(), BATCH, &mut self.turn)
     }
 
     fn accepted(&mut self, call: &[i64]) {
@@ -282,8 +286,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// After the server refused a call: answers whoever waits for the job that it refuses; all, if
-    /// it is none of the new ones.
+    /// Answers whoever waits for the job that the server refused a call for; all, if it is none of
+    /// the new ones.
     async fn refuse(&mut self, error: &Error) {
         let mut refused = Vec::new();
         if let Ok(connection) = open(&self.address).await {
@@ -310,6 +314,25 @@ impl Waiting {
     }
 }
 
+/// Returns all jobs, or the next `at_most` of them by `turn`, which it advances.
+fn in_turn(
+    jobs: impl ExactSizeIterator<Item = i64> + Clone,
+    at_most: usize,
+    turn: &mut usize,
+) -> Vec<i64> {
+    if jobs.len() <= at_most {
+        return jobs.collect();
+    }
+    let begin = *turn % jobs.len();
+    *turn = begin + at_most;
+    jobs.cycle().skip(begin).take(at_most).collect()
+}
+
+/// Returns how long after a call with these jobs the next may be sent.
+fn pace(call: &[i64]) -> Duration {
+    (PACE * u32::try_from(call.len()).unwrap_or(u32::MAX)).min(LONGEST_PACE)
+}
+
 /// Sends one call, by the protocol in which nothing follows a message, and returns the jobs that
 /// have ended.
 async fn asked(connection: &Connection, job_ids: Vec<i64>) -> Result<Vec<i64>> {
@@ -332,7 +355,7 @@ async fn asked(connection: &Connection, job_ids: Vec<i64>) -> Result<Vec<i64>> {
     Ok(ended)
 }
 
-/// The error of the server for a job that it does not know.
+/// Returns the error of the server for a job that it does not know.
 fn unknown(job_id: i64) -> Error {
     Error::UnknownManifest(Report {
         sqlstate: "42704".to_owned(),
@@ -340,4 +363,26 @@ fn unknown(job_id: i64) -> Error {
         detail: None,
         hint: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_turn;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn more_jobs_than_a_call_may_name_take_turns() {
+        let jobs: Vec<i64> = (0..10).collect();
+        let mut turn = 0;
+        let mut next = || in_turn(jobs.iter().copied(), 4, &mut turn);
+        assert_eq!(next(), [0, 1, 2, 3]);
+        assert_eq!(next(), [4, 5, 6, 7]);
+        assert_eq!(next(), [8, 9, 0, 1]);
+        let named: BTreeSet<i64> = (0..3).flat_map(|_| next()).collect();
+        assert_eq!(named.len(), 10);
+        assert_eq!(
+            in_turn(jobs[..4].iter().copied(), 4, &mut turn),
+            [0, 1, 2, 3]
+        );
+    }
 }
