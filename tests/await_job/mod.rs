@@ -2,11 +2,11 @@
 
 mod waiter;
 
+use harness::PATIENCE;
 use harness::prompt::takes_less_than;
 use harness::scheduler::{new_name, scheduling};
 use harness::session::{Refusal, Session, session};
 use harness::standby::Standby;
-use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use trax_client::testkit::{Database, Server};
@@ -31,24 +31,8 @@ impl Waiting {
         waiting
     }
 
-    /// Waits until it sleeps, and checks that it holds nothing.
     async fn asleep(&self, s: &Session) {
-        let sql = format!(
-            "select query like '%call trax.await_job%' and state = 'active' and wait_event = 'Extension',
-                 backend_xmin is null and backend_xid is null, to_json(a)
-             from pg_stat_activity a where pid = {}",
-            self.1
-        );
-        eventually("a sleep that holds nothing", PATIENCE, async || {
-            s.get("select pg_stat_clear_snapshot()").await;
-            let seen = s.get(&sql).await;
-            if seen.starts_with("t|t|") {
-                Ok(())
-            } else {
-                Err(seen)
-            }
-        })
-        .await;
+        s.sees_asleep_in("await_job", self.1).await;
     }
 
     async fn result(self) -> (Session, Result<String, Refusal>) {

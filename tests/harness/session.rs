@@ -220,6 +220,28 @@ impl Session {
         .await;
     }
 
+    /// Waits until the backend `pid` sleeps in `trax.<procedure>` and holds nothing: no snapshot, no
+    /// id, and no transaction either, unless it is a procedure of its own that called.
+    pub async fn sees_asleep_in(&self, procedure: &str, pid: i32) {
+        let sql = format!(
+            "select query like '%call trax.{procedure}%' and state = 'active' and wait_event = 'Extension',
+                 backend_xmin is null and backend_xid is null
+                     and (xact_start is null or query not like 'call trax.%'), to_json(a)
+             from pg_stat_activity a where pid = {pid}"
+        );
+        eventually("a sleep that holds nothing", PATIENCE, || async {
+            // In a transaction the first look would be seen again and again.
+            self.get("select pg_stat_clear_snapshot()").await;
+            let seen = self.get(&sql).await;
+            if seen.starts_with("t|t|") {
+                Ok(())
+            } else {
+                Err(seen)
+            }
+        })
+        .await;
+    }
+
     /// Everything that is stored in the tables of trax, as one text: the same before and after
     /// means that no row changed.
     pub async fn everything(&self) -> String {

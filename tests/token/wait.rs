@@ -25,7 +25,7 @@ impl Waiting {
         let waiter = Session::of(db).await;
         let pid = waiter.pid();
         let task = waiter.spawn(call);
-        asleep(s, pid).await;
+        s.sees_asleep_in("await_token", pid).await;
         let queue = "select count(*) from trax.concurrency_waiter";
         assert_eq!(s.number(queue).await, before + 1);
         Waiting { pid, task }
@@ -37,26 +37,6 @@ impl Waiting {
         let text = result.unwrap_or_else(|refusal| panic!("refused: {refusal}"));
         (session, Grant::read(&text))
     }
-}
-
-/// Waits until a session sleeps in `trax.await_token`, and checks that it holds nothing.
-async fn asleep(s: &Session, pid: i32) {
-    let sql = format!(
-        "select query like 'call trax.await_token%' and state = 'active' and wait_event = 'Extension',
-             backend_xmin is null and backend_xid is null and xact_start is null, to_json(a)
-         from pg_stat_activity a where pid = {pid}"
-    );
-    eventually("a sleep without a transaction", PATIENCE, async || {
-        // In a transaction the first look would be seen again and again.
-        s.get("select pg_stat_clear_snapshot()").await;
-        let seen = s.get(&sql).await;
-        if seen.starts_with("t|t|") {
-            Ok(())
-        } else {
-            Err(seen)
-        }
-    })
-    .await;
 }
 
 async fn five_waiters(db: &Database, s: &Session) -> Vec<Waiting> {
@@ -195,7 +175,7 @@ async fn a_larger_limit_serves_those_who_wait_and_a_smaller_one_makes_them_wait(
     assert_eq!(take(&s, "n", 1).await, None, "this shrinks it to one");
     release(&s, "n", &first).await;
     release(&one, "n", &one_has.expect("granted")).await;
-    asleep(&s, three.pid).await;
+    s.sees_asleep_in("await_token", three.pid).await;
     assert_eq!(
         s.number("select count(*) from trax.concurrency_token")
             .await,
@@ -285,7 +265,7 @@ async fn a_waiter_whose_client_is_gone_ends_and_the_next_is_served() {
     let pid: i32 = row.expect("a backend has a process").get(0);
     let call = wait_for("n", 1, "10 min");
     let wait = tokio::spawn(async move { client.simple_query(&call).await });
-    asleep(&s, pid).await;
+    s.sees_asleep_in("await_token", pid).await;
     let next = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 1).await;
     // The socket closes as that of a killed client.
     socket.abort();

@@ -3,6 +3,7 @@
 
 use harness::session::{Session, session};
 use harness::shared_server;
+use trax_client::testkit::Database;
 
 /// What these roles may do in the schema, as `role: right on object`.
 async fn rights(s: &Session, role: &str) -> String {
@@ -26,14 +27,20 @@ async fn rights(s: &Session, role: &str) -> String {
     .await
 }
 
-#[tokio::test]
-async fn default_privileges_give_no_right_at_the_install_nor_later() {
-    let name = "test_default_privileges";
+/// A database without the extension, and a session in it.
+async fn plain_session(name: &str) -> (Database, Session) {
     let db = shared_server()
         .plain_database(name)
         .await
         .expect("a database is made");
     let s = Session::of(&db).await;
+    (db, s)
+}
+
+#[tokio::test]
+async fn default_privileges_give_no_right_at_the_install_nor_later() {
+    let name = "test_default_privileges";
+    let (db, s) = plain_session(name).await;
     s.get(&format!(
         "create role {name}_app login; create role {name}_plain login;
          alter default privileges grant all on tables to {name}_app, public;
@@ -92,11 +99,7 @@ async fn check_names_rights_that_no_level_gives() {
 #[tokio::test]
 async fn a_schema_that_others_may_fill_is_refused() {
     let name = "test_schema_of_others";
-    let db = shared_server()
-        .plain_database(name)
-        .await
-        .expect("a database is made");
-    let s = Session::of(&db).await;
+    let (_db, s) = plain_session(name).await;
     s.get(&format!("create role {name} login; create schema trax"))
         .await;
     for (before, code, word, after) in [
@@ -140,11 +143,7 @@ async fn a_schema_that_others_may_fill_is_refused() {
 #[tokio::test]
 async fn a_schema_of_a_role_that_is_no_superuser_is_refused() {
     let name = "test_schema_of_another";
-    let db = shared_server()
-        .plain_database(name)
-        .await
-        .expect("a database is made");
-    let s = Session::of(&db).await;
+    let (_db, s) = plain_session(name).await;
     s.get(&format!(
         "create role {name} login; create schema trax authorization {name}; revoke create on schema trax from {name}"
     ))

@@ -28,7 +28,7 @@ use chrono_tz::Tz;
 use croner::parser::{CronParser, Seconds};
 
 use super::exclusion::tests::Random;
-use super::zone::tests::Named;
+use super::zone::tests::{Named, ZONES};
 use super::{Cron, Note, Occurrence, Zone};
 
 /// Why the two differ.
@@ -45,21 +45,6 @@ enum Kind {
     Gap,
     ExtraAtGap,
 }
-
-const ZONES: [&str; 12] = [
-    "Europe/Berlin",
-    "Australia/Lord_Howe",
-    "Africa/Casablanca",
-    "America/Santiago",
-    "Pacific/Apia",
-    "Asia/Kolkata",
-    "America/New_York",
-    "America/St_Johns",
-    "Africa/Cairo",
-    "Pacific/Chatham",
-    "Asia/Tehran",
-    "UTC",
-];
 
 const NAMES: [&str; 7] = ["SUN", "mon", "TUE", "WED", "THU", "FRI", "SAT"];
 

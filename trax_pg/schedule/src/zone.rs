@@ -138,6 +138,22 @@ pub(crate) mod tests {
     use super::*;
     use chrono::{Offset, TimeZone};
 
+    /// Zones that differ in what their clocks do.
+    pub(crate) const ZONES: [&str; 12] = [
+        "Europe/Berlin",
+        "Australia/Lord_Howe",
+        "Africa/Casablanca",
+        "America/Santiago",
+        "Pacific/Apia",
+        "Asia/Kolkata",
+        "America/New_York",
+        "America/St_Johns",
+        "Africa/Cairo",
+        "Pacific/Chatham",
+        "Asia/Tehran",
+        "UTC",
+    ];
+
     /// A zone of the IANA data that chrono-tz carries.
     pub(crate) struct Named(pub(crate) chrono_tz::Tz);
 

@@ -18,25 +18,9 @@ use chrono_tz::Tz;
 
 use self::texts::{FEATURES, TEXTS};
 use super::Cron;
-use super::zone::tests::Named;
+use super::zone::tests::{Named, ZONES};
 
 const MICROS: i64 = 1_000_000;
-
-/// The normal run takes the first six.
-const ZONES: [&str; 12] = [
-    "Europe/Berlin",
-    "Australia/Lord_Howe",
-    "Africa/Casablanca",
-    "America/Santiago",
-    "Pacific/Apia",
-    "Asia/Kolkata",
-    "America/New_York",
-    "America/St_Johns",
-    "Africa/Cairo",
-    "Pacific/Chatham",
-    "Asia/Tehran",
-    "UTC",
-];
 
 /// Returns the n-th of 49 texts. Two of its fields determine row and column, 7 being a prime: so
 /// any two fields take all 49 combinations.
@@ -347,6 +331,7 @@ fn extent() -> Extent {
             .map(|text| (*text).to_owned())
             .chain(pairs)
             .collect(),
+        // The normal run takes the first six.
         zones: if whole { &ZONES } else { &ZONES[..6] },
         whole,
     }
