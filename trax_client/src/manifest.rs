@@ -216,7 +216,7 @@ impl Manifest {
         self
     }
 
-    /// What an unresolved dead letter means for the schedule: `stop` or `continue`.
+    /// Sets what an unresolved dead letter means for the schedule: `stop` or `continue`.
     pub fn on_dead_letter(mut self, policy: impl Into<String>) -> Self {
         self.on_dead_letter = Some(policy.into());
         self

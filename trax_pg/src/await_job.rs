@@ -150,7 +150,7 @@ sql_function!(trax_await_jobs, pg_finfo_trax_await_jobs, |call| {
     Ok(call.record(&mut [arg(ended)]))
 });
 
-/// 42704: a job that never was, or is forgotten.
+/// Returns 42704: a job that never was, or is forgotten.
 fn unknown(job_id: i64) -> Error {
     Error::unknown(format!("job {job_id} does not exist"))
         .detail("No job that waits, runs or has ended within trax.run_retention has this id.")
@@ -266,7 +266,7 @@ impl Wait {
     }
 }
 
-/// Whether jobs end here: on a standby nobody would wake who waits for it.
+/// Returns whether jobs end here: on a standby nobody would wake a session that waits for one.
 fn is_primary() -> bool {
     // SAFETY: reads a flag of the server.
     !unsafe { pg_sys::RecoveryInProgress() }

@@ -134,7 +134,7 @@ pub(crate) fn lease_ended(job_id: i64) {
     });
 }
 
-/// Jobs end for good with this transaction: whoever waits for one hears of it.
+/// Notes jobs that end for good with this transaction: whoever waits for one is woken.
 pub(crate) fn jobs_ended(job_ids: impl Iterator<Item = i64>) {
     record(0, |pending| {
         if !pending.too_many_ended {
@@ -147,7 +147,7 @@ pub(crate) fn jobs_ended(job_ids: impl Iterator<Item = i64>) {
     });
 }
 
-/// The workers of jobs are asked to stop.
+/// Notes jobs whose workers are asked to stop.
 pub(crate) fn cancel_requested(job_ids: impl Iterator<Item = i64>) {
     let mut job_ids = job_ids.peekable();
     if job_ids.peek().is_none() {

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// How long a failure of a step that every cycle runs is shown at least, and how often a backend
-/// says that such a one works: what failed may rest meanwhile.
+/// records that such a step works: what failed may be put off meanwhile.
 const SHOWN_MICROS: i64 = 30 * 1_000_000;
 
 statement!(
@@ -26,21 +26,21 @@ statement!(
 );
 
 thread_local! {
-    /// When this backend last said of a step that it works.
-    static SAID: RefCell<HashMap<&'static str, Timestamp>> = RefCell::default();
+    /// When this backend last recorded that a step works.
+    static RECORDED: RefCell<HashMap<&'static str, Timestamp>> = RefCell::default();
 }
 
-/// Runs a step so that its failure undoes only its own changes; `None` when it failed. One that
-/// `says` so clears what was noted of an earlier failure.
+/// Runs a step so that its failure undoes only its own changes; `None` when it failed. A
+/// success clears what was noted of an earlier failure if it `clears`.
 pub(crate) fn isolated<T>(
     spi: &Spi,
     now: Timestamp,
-    says: bool,
+    clears: bool,
     step: &'static str,
     work: impl FnOnce() -> Result<T>,
 ) -> Option<T> {
     let done = spi::isolated(work);
-    note(spi, now, step, done.as_ref().err(), says.then_some(now));
+    note(spi, now, step, done.as_ref().err(), clears.then_some(now));
     done.ok()
 }
 
@@ -59,25 +59,25 @@ pub(crate) fn of_every_cycle<T>(
         Err(error) if foreign_code::refuse(spi).is_err() => return Err(error),
         Err(error) => (None, Some(error)),
     };
-    let says = failure.is_none() && is_to_say(step, now);
+    let clears = failure.is_none() && is_to_record(step, now);
     let shown_until = now.plus(-SHOWN_MICROS);
     note(
         spi,
         now,
         step,
         failure.as_ref(),
-        says.then_some(shown_until),
+        clears.then_some(shown_until),
     );
     Ok((done, failure.is_some()))
 }
 
-fn is_to_say(step: &'static str, now: Timestamp) -> bool {
-    SAID.with_borrow_mut(|said| {
+fn is_to_record(step: &'static str, now: Timestamp) -> bool {
+    RECORDED.with_borrow_mut(|recorded| {
         let is_fresh = |at: &Timestamp| *at <= now && now < at.plus(SHOWN_MICROS);
-        if said.get(step).is_some_and(is_fresh) {
+        if recorded.get(step).is_some_and(is_fresh) {
             return false;
         }
-        said.insert(step, now);
+        recorded.insert(step, now);
         true
     })
 }

@@ -141,17 +141,9 @@ pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Time
         return;
     }
     let count = keys.len();
-    let released = spi.execute(UniqueKeyRelease {
-        keys: arg(keys.clone()),
-        job_ids: arg(job_ids.clone()),
-        now: arg(now),
-    });
-    if released < count {
-        spi.execute(UniqueKeyKeep {
-            keys: arg(keys),
-            job_ids: arg(job_ids),
-            now: arg(now),
-        });
+    let (keys, job_ids, now) = (arg(keys), arg(job_ids), arg(now));
+    if spi.execute(UniqueKeyRelease { keys, job_ids, now }) < count {
+        spi.execute(UniqueKeyKeep { keys, job_ids, now });
     }
 }
 

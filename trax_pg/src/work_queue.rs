@@ -197,7 +197,7 @@ impl NewJob {
         })
     }
 
-    /// Until when its unique key stays alive at least.
+    /// Returns until when its unique key stays alive at least.
     fn alive_until(&self) -> Option<Timestamp> {
         self.unique_for.map(|micros| self.now.plus(micros))
     }

@@ -82,7 +82,7 @@ fn rounds_of(rounds: &[[(Spread, f64); 2]], of: impl Fn(&(Spread, f64)) -> f64) 
     rounds.collect()
 }
 
-/// Jobs that are being executed, with what completes them.
+/// Returns jobs that are being executed, with what completes them.
 async fn executing(bench: &BenchDatabase) -> Result<Vec<(i64, Uuid)>, Failure> {
     bench.clear().await?;
     bench.load(bench.sizes.callers, "").await?;

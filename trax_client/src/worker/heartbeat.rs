@@ -256,7 +256,7 @@ impl HeartbeatLoop {
         Ok(())
     }
 
-    /// The worker has ended.
+    /// Reports that the worker has ended.
     async fn leave(&mut self) {
         if let Some(connection) = self.connection.take() {
             self.registration.leave(&connection).await;
@@ -292,7 +292,7 @@ impl HeartbeatLoop {
         Ok(connection)
     }
 
-    /// Whether the connection is gone that would say what is cancelled.
+    /// Returns whether the connection is gone on which cancels are announced.
     fn is_deaf(&self) -> bool {
         self.connection
             .as_ref()

@@ -29,7 +29,7 @@ pub(crate) enum More {
 }
 
 impl More {
-    /// After a claim that requested `jobs` and returned `got`.
+    /// Returns what is known after a claim that requested `jobs` and returned `got`.
     pub(crate) fn after(jobs: usize, got: usize) -> Self {
         match got {
             0 => More::No,

@@ -102,7 +102,8 @@ impl Registration {
         Ok(())
     }
 
-    /// A connection is lost, perhaps with the server and what it had not yet written.
+    /// Lets the next report be of everything: a connection is lost, perhaps with what the server had
+    /// not yet written.
     pub(crate) fn begin_anew(&mut self) {
         self.reported = None;
     }
@@ -117,7 +118,7 @@ impl Registration {
     }
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()

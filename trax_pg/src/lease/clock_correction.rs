@@ -21,7 +21,11 @@ statement!(
 statement!(LeaseExtensionPutBack, "lease/extension_put_back.sql", { latest: TIMESTAMPTZOID });
 
 /// Returns whether a clock ahead of now has extended a lease.
-pub(super) fn is_ahead(extended_at: Timestamp, expires_at: Timestamp, now: Timestamp) -> bool {
+pub(super) fn is_of_wrong_clock(
+    extended_at: Timestamp,
+    expires_at: Timestamp,
+    now: Timestamp,
+) -> bool {
     let ahead = extended_at.0.saturating_sub(now.plus(TOLERANCE_MICROS).0);
     ahead > 0 && ahead > expires_at.0.saturating_sub(extended_at.0)
 }
@@ -48,13 +52,13 @@ pub(crate) fn put_back(spi: &Spi, now: Timestamp, everything: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{TOLERANCE_MICROS, Timestamp, is_ahead};
+    use super::{TOLERANCE_MICROS, Timestamp, is_of_wrong_clock};
 
     #[test]
     fn a_lease_is_ahead_that_neither_its_length_nor_the_tolerance_explains() {
         let hour = TOLERANCE_MICROS;
         let ahead = |extended_at, expires_at| {
-            is_ahead(Timestamp(extended_at), Timestamp(expires_at), Timestamp(0))
+            is_of_wrong_clock(Timestamp(extended_at), Timestamp(expires_at), Timestamp(0))
         };
         assert!(!ahead(-hour, 5 * hour));
         assert!(!ahead(hour, hour + 30));

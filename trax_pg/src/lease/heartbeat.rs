@@ -11,7 +11,7 @@
 //! walked, and each row is read, locked and changed, HOT where its page has room. One statement
 //! that joins and updates took 8,300, and waited.
 
-use super::clock_correction::is_ahead;
+use super::clock_correction::is_of_wrong_clock;
 use super::{Held, Walk, timeout_from};
 use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
@@ -53,7 +53,7 @@ pub(super) fn extend(
                 let stored = Timestamp(scan.number(Leased::LeaseExpiresAt));
                 let last = Timestamp(scan.number(Leased::ExtendedAt));
                 // Stays as it is until it is put back.
-                let (extended_at, expires_at) = if is_ahead(last, stored, now) {
+                let (extended_at, expires_at) = if is_of_wrong_clock(last, stored, now) {
                     (last, stored)
                 } else {
                     (now, until.max(stored))

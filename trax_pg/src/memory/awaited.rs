@@ -155,19 +155,19 @@ fn together(work: impl FnOnce(&Waits, u32)) {
     }
 }
 
-/// These jobs have ended; after the commit.
+/// Rings for jobs that have ended; after the commit.
 pub(crate) fn ended(job_ids: &[i64]) {
     if !job_ids.is_empty() {
         together(|waits, database| job_ids.iter().for_each(|id| waits.ring(database, *id)));
     }
 }
 
-/// Any job may have ended.
+/// Rings for all jobs: any may have ended.
 pub(crate) fn any_ended() {
     together(Waits::ring_all);
 }
 
-/// This session waits for exactly these jobs from now on.
+/// Makes these, and no others, the jobs that this session waits for.
 pub(crate) fn wait_for(job_ids: &[i64]) {
     if !available() {
         return;
@@ -206,7 +206,7 @@ pub(crate) fn wait_for(job_ids: &[i64]) {
     });
 }
 
-/// This session no longer waits for these jobs.
+/// Drops the waits of this session for these jobs.
 pub(crate) fn forget(job_ids: &[i64]) {
     MINE.with_borrow_mut(|mine| {
         let known = job_ids.iter().filter_map(|id| mine.remove(id));
@@ -217,8 +217,8 @@ pub(crate) fn forget(job_ids: &[i64]) {
     });
 }
 
-/// Which of the jobs are to be looked at: those that have rung, or were never looked at, and those
-/// that have no place.
+/// Returns which of the jobs are to be looked at: those that have rung, or were never looked at, and
+/// those that have no place.
 pub(crate) fn to_look_at(job_ids: &[i64]) -> Vec<i64> {
     MINE.with_borrow_mut(|mine| {
         let waits = WAITS.get();
@@ -236,7 +236,7 @@ pub(crate) fn to_look_at(job_ids: &[i64]) -> Vec<i64> {
     })
 }
 
-/// This session has looked at these jobs, and they have not ended.
+/// Notes that this session has looked at these jobs, and they have not ended.
 pub(crate) fn looked_at(job_ids: &[i64]) {
     MINE.with_borrow_mut(|mine| {
         for id in job_ids {
@@ -247,7 +247,7 @@ pub(crate) fn looked_at(job_ids: &[i64]) {
     });
 }
 
-/// Whether a wait of this session has rung.
+/// Returns whether a wait of this session has rung.
 pub(crate) fn has_rung() -> bool {
     let Some(waits) = WAITS.get() else {
         return false;
@@ -258,7 +258,7 @@ pub(crate) fn has_rung() -> bool {
     })
 }
 
-/// Whether each of the jobs has a place, so that its end wakes this session.
+/// Returns whether each of the jobs has a place, so that its end wakes this session.
 pub(crate) fn has_places(job_ids: &[i64]) -> bool {
     MINE.with_borrow(|mine| job_ids.iter().all(|id| mine.contains_key(id)))
 }

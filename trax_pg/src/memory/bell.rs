@@ -247,7 +247,7 @@ impl Bell {
         self.rung.swap(0, Ordering::SeqCst)
     }
 
-    /// The workers of jobs are asked to stop; ring afterwards.
+    /// Adds jobs whose workers are asked to stop; ring afterwards.
     pub(crate) fn add_cancelled(&self, job_ids: &[i64]) {
         for &job_id in job_ids {
             let place = self.cancels.fetch_add(1, Ordering::SeqCst) as usize;
@@ -257,8 +257,8 @@ impl Bell {
         }
     }
 
-    /// Whose workers were asked to stop since the last call; `None` when not all are known. For the
-    /// scheduler.
+    /// Takes the jobs whose workers were asked to stop since the last call; `None` when not all are
+    /// known. For the scheduler.
     pub(crate) fn take_cancelled(&self) -> Option<Vec<i64>> {
         let count = self.cancels.swap(0, Ordering::SeqCst) as usize;
         let written = self.cancelled.iter().take(count);

@@ -14,13 +14,13 @@ pub(crate) fn my_database() -> pg_sys::Oid {
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// The role whose rights count now.
+/// Returns the role whose rights count now.
 pub(crate) fn my_user() -> pg_sys::Oid {
     // SAFETY: a plain number, in a session.
     unsafe { pg_sys::GetUserId() }
 }
 
-/// The socket of this session's client, if it has one.
+/// Returns the socket of this session's client, if it has one.
 pub(crate) fn client_socket() -> Option<pg_sys::pgsocket> {
     // SAFETY: a port begins with its socket, in every version that is supported.
     unsafe {
@@ -30,7 +30,8 @@ pub(crate) fn client_socket() -> Option<pg_sys::pgsocket> {
     }
 }
 
-/// Whether the server has read more of this session's client than the message that it executes.
+/// Returns whether the server has read more of this session's client than the message that it
+/// executes.
 pub(crate) fn client_has_sent() -> bool {
     unsafe extern "C-unwind" {
         #[cfg(any(feature = "pg15", feature = "pg16"))]

@@ -9,7 +9,7 @@ pub(crate) fn wait(timeout: Duration) {
     wait_for(timeout, None);
 }
 
-/// Also until the client has sent something, or is gone; returns whether it has.
+/// Waits also until the client has sent something, or is gone; returns whether it has.
 pub(crate) fn wait_or_client(timeout: Duration) -> bool {
     wait_for(timeout, client_socket())
 }

@@ -70,7 +70,7 @@ pub(crate) fn array_elements(
     }
 }
 
-/// A copy of a variable-length value, whole, that outlives the connection and its snapshot.
+/// Returns a copy of a variable-length value, whole, that outlives the connection and its snapshot.
 pub(crate) fn outlive(datum: pg_sys::Datum) -> pg_sys::Datum {
     // SAFETY: the callers pass text and jsonb only, while SPI is connected.
     unsafe {
