@@ -220,8 +220,8 @@ impl Session {
         .await;
     }
 
-    /// Waits until the backend `pid` sleeps in `trax.<procedure>` and holds nothing: no snapshot, no
-    /// id, and no transaction either, unless it is a procedure of its own that called.
+    /// Waits until the backend `pid` sleeps in `trax.<procedure>` and holds nothing: no snapshot,
+    /// no id, and no transaction either, unless it is a procedure of its own that called.
     pub async fn sees_asleep_in(&self, procedure: &str, pid: i32) {
         let sql = format!(
             "select query like '%call trax.{procedure}%' and state = 'active' and wait_event = 'Extension',

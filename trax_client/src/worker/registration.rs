@@ -102,8 +102,8 @@ impl Registration {
         Ok(())
     }
 
-    /// Lets the next report be of everything: a connection is lost, perhaps with what the server had
-    /// not yet written.
+    /// Lets the next report be of everything: a connection is lost, perhaps with what the server
+    /// had not yet written.
     pub(crate) fn begin_anew(&mut self) {
         self.reported = None;
     }

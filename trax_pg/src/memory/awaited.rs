@@ -217,8 +217,8 @@ pub(crate) fn forget(job_ids: &[i64]) {
     });
 }
 
-/// Returns which of the jobs are to be looked at: those that have rung, or were never looked at, and
-/// those that have no place.
+/// Returns which of the jobs are to be looked at: those that have rung, or were never looked at,
+/// and those that have no place.
 pub(crate) fn to_look_at(job_ids: &[i64]) -> Vec<i64> {
     MINE.with_borrow_mut(|mine| {
         let waits = WAITS.get();
