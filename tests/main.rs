@@ -8,6 +8,7 @@ mod background;
 mod claim;
 mod cleanup;
 mod command;
+mod conformance;
 mod cycle;
 mod dead_letter;
 mod direct_write;

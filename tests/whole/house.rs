@@ -11,7 +11,15 @@ use std::path::{Path, PathBuf};
 /// Imports of the extension that run up, each with its reason. Make it shorter.
 const UP: [(&str, &str); 0] = [];
 /// Folders of tests beside those of the stages.
-const OTHER_TESTS: [&str; 6] = ["chaos", "command", "harness", "testkit", "whole", "worker"];
+const OTHER_TESTS: [&str; 7] = [
+    "chaos",
+    "command",
+    "conformance",
+    "harness",
+    "testkit",
+    "whole",
+    "worker",
+];
 /// The longest file, in lines.
 const LONGEST_FILE: usize = 500;
 /// The widest line of a comment, in columns.

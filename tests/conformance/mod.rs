@@ -1,0 +1,101 @@
+//! The conformance suite: scenarios that drive any worker program, given as a command line, against
+//! a real server, and judge it by the tables and by the log of its handlers. README.md beside this
+//! file says what such a program does; docs/protocol.md how to run the suite against another one.
+//!
+//! Words: a *program* is a worker under test, a *scenario* something that each must do, a *trial*
+//! one program in one scenario. The *verdict* on a trial is a value: the suite is tested itself, by
+//! programs with a fault (`fault`).
+
+mod log;
+mod program;
+mod scenario;
+mod trial;
+
+use harness::scheduler::scheduling;
+use program::Program;
+use scenario::Scenario;
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+use trax_client::testkit::Server;
+use trial::{Trial, Verdict};
+
+/// A server of the suite, with the role that the workers have.
+fn server() -> Server {
+    let options = scheduling().setting("max_connections", "400");
+    let server = options.start().expect("a server starts");
+    let mut psql = server.command("psql");
+    psql.args(["-qXc", "create role conformance login", "postgres"]);
+    harness::process::run_quietly(&mut psql);
+    server
+}
+
+fn shared_server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(server)
+}
+
+/// Plays one scenario with one program, on a thread of its own.
+fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build();
+        runtime.expect("a runtime starts").block_on(async {
+            let mut own = (scenario == Scenario::Restart).then(server);
+            let on = own.as_ref().unwrap_or_else(|| shared_server());
+            let mut trial = Trial::new(program, on).await;
+            let verdict = scenario.play(&mut trial, own.as_mut()).await;
+            let verdict = verdict.map_err(|wrong| format!("{scenario:?}: {wrong}{}", trial.said()));
+            trial
+                .end(own.as_ref().unwrap_or_else(|| shared_server()))
+                .await;
+            verdict
+        })
+    })
+}
+
+/// The verdict of a trial.
+fn verdict(trial: JoinHandle<Verdict>) -> Verdict {
+    match trial.join() {
+        Ok(verdict) => verdict,
+        // It is no verdict on the program when the suite itself fails.
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Plays all scenarios at once, or the one that CONFORMANCE_SCENARIO names.
+fn conforms(program: Program) {
+    let only = std::env::var("CONFORMANCE_SCENARIO").ok();
+    let chosen = |scenario: &Scenario| {
+        let name = format!("{scenario:?}");
+        only.as_ref().is_none_or(|only| *only == name)
+    };
+    let trials: Vec<_> = Scenario::ALL
+        .into_iter()
+        .filter(chosen)
+        .map(|scenario| judge(program.clone(), scenario))
+        .collect();
+    assert!(!trials.is_empty(), "no scenario has the name {only:?}");
+    let wrong: Vec<String> = trials
+        .into_iter()
+        .filter_map(|trial| verdict(trial).err())
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn the_worker_in_rust_conforms() {
+    conforms(program::rust());
+}
+
+#[test]
+fn the_command_conforms() {
+    conforms(program::exec());
+}
+
+/// Any other: docs/protocol.md says how to name it.
+#[test]
+fn the_named_worker_conforms() {
+    if let Some(program) = program::named() {
+        conforms(program);
+    }
+}

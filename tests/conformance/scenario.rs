@@ -1,0 +1,439 @@
+//! What a worker must do, a scenario for each.
+
+use super::log::most_at_once;
+use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
+use harness::PATIENCE;
+use harness::scheduler::{connect, scheduler_of};
+use std::time::Duration;
+use trax_client::testkit::{Server, Stop};
+
+/// Longer than any scenario.
+const FOREVER: u32 = 300_000;
+/// How long a busy machine may need for what a worker does at once.
+const SOON: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Scenario {
+    /// Jobs are claimed, one transaction each, and their output is recorded.
+    Claims,
+    /// As many at once as it was told to, never more.
+    Concurrency,
+    /// A job that takes two leases keeps its own.
+    Heartbeats,
+    /// A handler whose lease is lost is stopped.
+    LostLease,
+    /// An outcome of a lost lease is not recorded, although another attempt is on its way.
+    StaleToken,
+    /// A cancel stops the handler.
+    Cancel,
+    /// Errors, retries with a delay, failures for good.
+    Failures,
+    /// A job is put off without using up an attempt.
+    Snooze,
+    /// An output that the server refuses fails its attempt.
+    TooLarge,
+    /// Inputs that cannot be decoded fail, and nothing else.
+    Poison,
+    /// The server stops and comes back: outcomes are told again, work goes on.
+    Restart,
+    /// SIGTERM: jobs in hand end within the grace.
+    StopFinishes,
+    /// SIGTERM: what does not end within the grace goes back.
+    StopReleases,
+    /// SIGKILL: another worker does the job after the lease.
+    Killed,
+}
+
+impl Scenario {
+    pub(super) const ALL: [Scenario; 14] = [
+        Scenario::Claims,
+        Scenario::Concurrency,
+        Scenario::Heartbeats,
+        Scenario::LostLease,
+        Scenario::StaleToken,
+        Scenario::Cancel,
+        Scenario::Failures,
+        Scenario::Snooze,
+        Scenario::TooLarge,
+        Scenario::Poison,
+        Scenario::Restart,
+        Scenario::StopFinishes,
+        Scenario::StopReleases,
+        Scenario::Killed,
+    ];
+
+    /// Plays it; `server` is the trial's own in `Restart`.
+    pub(super) async fn play(self, trial: &mut Trial, server: Option<&mut Server>) -> Verdict {
+        match (self, server) {
+            (Scenario::Restart, Some(server)) => return restart(trial, server).await,
+            (Scenario::Restart, None) => return Err("there is no server to restart".to_owned()),
+            (Scenario::Killed, _) => return killed(trial).await,
+            (Scenario::Claims, _) => claims(trial).await,
+            (Scenario::Concurrency, _) => concurrency(trial).await,
+            (Scenario::Heartbeats, _) => heartbeats(trial).await,
+            (Scenario::LostLease, _) => lost_lease(trial).await,
+            (Scenario::StaleToken, _) => stale_token(trial).await,
+            (Scenario::Cancel, _) => cancel(trial).await,
+            (Scenario::Failures, _) => failures(trial).await,
+            (Scenario::Snooze, _) => snooze(trial).await,
+            (Scenario::TooLarge, _) => too_large(trial).await,
+            (Scenario::Poison, _) => poison(trial).await,
+            (Scenario::StopFinishes, _) => stop_finishes(trial).await,
+            (Scenario::StopReleases, _) => stop_releases(trial).await,
+        }?;
+        trial.is_sound().await
+    }
+}
+
+async fn claims(trial: &Trial) -> Verdict {
+    let inputs = [
+        r#"{}"#,
+        r#"{"text": "don't $1; \\ %s {}\n\t\"é 🐘\""}"#,
+        r#"[1, -2.5, true, null, {"a": []}]"#,
+        r#""a text""#,
+        "0",
+    ];
+    let mut jobs = Vec::new();
+    for input in inputs {
+        jobs.push(trial.enqueue("echo", input, "").await?);
+    }
+    let foreign = trial.enqueue("of_another_worker", "{}", "").await?;
+    let mut worker = trial.start(Start::CALM);
+    for job in jobs {
+        trial.becomes(job, "1 completed", &worker).await?;
+        let sql = format!(
+            "select concat_ws(' ', output = input, worker) from trax.run where job_id = {job}"
+        );
+        is(
+            "output = input, and worker",
+            trial.value(&sql).await?.as_str(),
+            "t calm",
+        )?;
+    }
+    // Others see its lease while the handler runs: the claim has been committed.
+    let long = trial.begins(2000, &worker).await?;
+    is(
+        "a running job",
+        trial.state(long).await?.as_str(),
+        "1 in_progress",
+    )?;
+    let open = "select count(*) from pg_stat_activity where usename = 'conformance'
+        and datname = current_database() and state like 'idle in transaction%'
+        and now() - xact_start > '500 ms'";
+    within(
+        "no transaction is left open",
+        Duration::from_secs(1),
+        async || match trial.value(open).await?.as_str() {
+            "0" => Ok(()),
+            seen => Err(format!("{seen} open transactions")),
+        },
+    )
+    .await?;
+    trial.becomes(long, "1 completed", &worker).await?;
+    is(
+        "a task without a handler",
+        trial.state(foreign).await?.as_str(),
+        "0 queued",
+    )?;
+    worker.signal("TERM")?;
+    worker.ends(SOON).await
+}
+
+async fn concurrency(trial: &Trial) -> Verdict {
+    let wanted = trial.program.concurrency();
+    let mut jobs = Vec::new();
+    for _ in 0..wanted * 2 {
+        jobs.push(trial.enqueue("wait", r#"{"ms": 1000}"#, "").await?);
+    }
+    let worker = trial.start(Start {
+        concurrency: wanted,
+        ..Start::CALM
+    });
+    for job in jobs {
+        trial.becomes(job, "1 completed", &worker).await?;
+    }
+    is("handlers at once", most_at_once(&trial.log()?), wanted)
+}
+
+async fn heartbeats(trial: &Trial) -> Verdict {
+    let worker = trial.start(Start::HASTY);
+    let job = trial.begins(2 * 1000 * Start::HASTY.lease, &worker).await?;
+    trial.becomes(job, "1 completed", &worker).await?;
+    is("runs", trial.runs(job).await?.as_str(), "1 completed")
+}
+
+/// Takes the lease of a running job away; returns the statement's answer.
+async fn take_away(trial: &Trial, job: i64, call: &str) -> Verdict<String> {
+    let sql = format!("select trax.{call} from trax.lease where job_id = {job}");
+    trial.value(&sql).await
+}
+
+async fn lost_lease(trial: &Trial) -> Verdict {
+    let worker = trial.start(Start::HASTY);
+    let job = trial.begins(FOREVER, &worker).await?;
+    let call = "fail(job_id, token, 'taken away', permanent => true)";
+    is(
+        "taken away",
+        take_away(trial, job, call).await?.as_str(),
+        "dead",
+    )?;
+    // A heartbeat comes every third of a lease.
+    trial.logs(SOON, "stopped", (job, 1), &worker).await?;
+    trial.works(&worker).await?;
+    is("runs", trial.runs(job).await?.as_str(), "1 failed error")
+}
+
+async fn stale_token(trial: &Trial) -> Verdict {
+    // No heartbeat comes before the handler has ended: the outcome itself finds the lease lost.
+    let worker = trial.start(Start::CALM);
+    let job = trial.begins(2000, &worker).await?;
+    is(
+        "taken away",
+        take_away(trial, job, "release(job_id, token)")
+            .await?
+            .as_str(),
+        "true",
+    )?;
+    // The worker is busy with the one that it may run.
+    let claim = "select token from trax.claim_next(worker => 'suite', tasks => '{conformance.wait}', lease => '1 h')";
+    let token = trial.value(claim).await?;
+    is("claimed by the suite", token.is_empty(), false)?;
+    trial.logs(SOON, "done", (job, 1), &worker).await?;
+    trial.works(&worker).await?;
+    is(
+        "runs of the job of another",
+        trial.runs(job).await?.as_str(),
+        "",
+    )?;
+    let complete = format!("trax.complete({job}, '{token}')");
+    is(
+        "the lease of another",
+        trial.value(&complete).await?.as_str(),
+        "true",
+    )
+}
+
+async fn cancel(trial: &Trial) -> Verdict {
+    let program = &trial.program;
+    let lease = program.lease_of_cancel();
+    let worker = trial.start(Start {
+        lease,
+        ..Start::CALM
+    });
+    promptly("a cancel", program.cancels_within(), async || {
+        let job = trial.begins(FOREVER, &worker).await?;
+        let asked = now();
+        let sql = format!("trax.cancel({job})");
+        is("cancel", trial.value(&sql).await?.as_str(), "requested")?;
+        let stopped = trial.logs(SOON * 2, "stopped", (job, 1), &worker).await?;
+        trial.becomes(job, "1 cancelled", &worker).await?;
+        is("runs", trial.runs(job).await?.as_str(), "1 cancelled")?;
+        Ok(Duration::from_millis(stopped.at.abs_diff(asked)))
+    })
+    .await?;
+    trial.works(&worker).await
+}
+
+/// The seconds until a waiting job is claimable, in tens.
+async fn delay(trial: &Trial, job: i64) -> Verdict<String> {
+    let sql = format!(
+        "select round(extract(epoch from run_at - now()) / 60) || ' min' from trax.job where job_id = {job}"
+    );
+    trial.value(&sql).await
+}
+
+async fn failures(trial: &Trial) -> Verdict {
+    let worker = trial.start(Start::CALM);
+    let text = r#"{"error": "it's \"broken\" \\ $1"}"#;
+    let once = trial.enqueue("fail", text, ", max_retries => 1").await?;
+    trial.becomes(once, "2 failed", &worker).await?;
+    is(
+        "runs",
+        trial.runs(once).await?.as_str(),
+        "1 failed error, 2 failed error",
+    )?;
+    let told = format!(
+        "select bool_and(position(input ->> 'error' in error) > 0) from trax.run where job_id = {once}"
+    );
+    is(
+        "the error is recorded",
+        trial.value(&told).await?.as_str(),
+        "true",
+    )?;
+    let gone = trial
+        .enqueue("fail_permanently", text, ", max_retries => 5")
+        .await?;
+    trial.becomes(gone, "1 failed", &worker).await?;
+    let dead = format!("select count(*) from trax.dead_letter where job_id in ({once}, {gone})");
+    is("dead letters", trial.value(&dead).await?.as_str(), "2")?;
+    let input = r#"{"seconds": 600}"#;
+    let later = trial
+        .enqueue("retry_in", input, ", max_retries => 5")
+        .await?;
+    trial.becomes(later, "1 queued", &worker).await?;
+    is("runs", trial.runs(later).await?.as_str(), "1 failed error")?;
+    is("its delay", delay(trial, later).await?.as_str(), "10 min")
+}
+
+async fn snooze(trial: &Trial) -> Verdict {
+    let worker = trial.start(Start::CALM);
+    let job = trial.enqueue("snooze", r#"{"seconds": 600}"#, "").await?;
+    trial.logs(PATIENCE / 3, "done", (job, 1), &worker).await?;
+    trial.becomes(job, "0 queued", &worker).await?;
+    is("runs", trial.runs(job).await?.as_str(), "")?;
+    is("its delay", delay(trial, job).await?.as_str(), "10 min")
+}
+
+async fn too_large(trial: &Trial) -> Verdict {
+    let limit = "alter database {} set trax.max_input_bytes = '50kB'";
+    let limit = limit.replace("{}", trial.database.name());
+    trial
+        .client
+        .batch_execute(&limit)
+        .await
+        .map_err(|error| error.to_string())?;
+    let worker = trial.start(Start::CALM);
+    let job = trial
+        .enqueue("large", r#"{"bytes": 70000}"#, ", max_retries => 0")
+        .await?;
+    trial.becomes(job, "1 failed", &worker).await?;
+    let sql = format!("select failure_kind from trax.run where job_id = {job}");
+    is("its failure", trial.value(&sql).await?.as_str(), "error")?;
+    trial.works(&worker).await
+}
+
+async fn poison(trial: &Trial) -> Verdict {
+    let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
+    for input in [r#"{"count": "many"}"#, "[]", &deep] {
+        good.push(trial.enqueue("echo", "{}", "").await?);
+        bad.push(trial.enqueue("typed", input, ", max_retries => 0").await?);
+        good.push(trial.enqueue("typed", r#"{"count": 7}"#, "").await?);
+    }
+    // All are there before it claims for the first time.
+    let worker = trial.start(Start {
+        concurrency: trial.program.concurrency(),
+        ..Start::CALM
+    });
+    for job in good {
+        trial.becomes(job, "1 completed", &worker).await?;
+    }
+    for job in bad {
+        trial.becomes(job, "1 failed", &worker).await?;
+        let sql = format!(
+            "select concat_ws(' ', failure_kind, error <> '') from trax.run where job_id = {job}"
+        );
+        is("its failure", trial.value(&sql).await?.as_str(), "error t")?;
+    }
+    let counts = "select string_agg(distinct output ->> 'count', ' ') from trax.run
+        where task = 'conformance.typed' and state = 'completed'";
+    is("outputs", trial.value(counts).await?.as_str(), "8")
+}
+
+async fn restart(trial: &mut Trial, server: &mut Server) -> Verdict {
+    let worker = trial.start(Start::CALM);
+    // The handler ends while the server is gone.
+    let job = trial.begins(1500, &worker).await?;
+    stop(server, Stop::Fast);
+    trial.logs(SOON, "done", (job, 1), &worker).await?;
+    server.start().expect("the server starts");
+    trial.client = connect(&trial.database).await;
+    trial.becomes(job, "1 completed", &worker).await?;
+    is("runs", trial.runs(job).await?.as_str(), "1 completed")?;
+    let limit = trial.program.returns_within();
+    let mut how = [Stop::Immediate, Stop::Fast].into_iter().cycle();
+    promptly("the way back", limit, async || {
+        // Past what it was told before the server stops: it waits for work.
+        trial.works(&worker).await?;
+        stop(server, how.next().unwrap_or(Stop::Fast));
+        server.start().expect("the server starts");
+        let ready = now();
+        trial.client = connect(&trial.database).await;
+        let next = trial.begins(1, &worker).await?;
+        let lines = trial.log()?;
+        let begun = lines.iter().find(|line| line.job == next);
+        let begun = begun.map_or(i64::MAX, |line| line.at);
+        trial.becomes(next, "1 completed", &worker).await?;
+        Ok(Duration::from_millis(begun.abs_diff(ready)))
+    })
+    .await?;
+    scheduler_of(&trial.client, trial.database.name(), PATIENCE).await;
+    trial.is_sound().await
+}
+
+fn stop(server: &mut Server, how: Stop) {
+    server.stop(how).expect("the server stops");
+}
+
+async fn stop_finishes(trial: &Trial) -> Verdict {
+    let mut worker = trial.start(Start::CALM);
+    let last = trial.begins(2000, &worker).await?;
+    let left = trial.enqueue("wait", r#"{"ms": 1}"#, "").await?;
+    worker.signal("TERM")?;
+    worker.ends(SOON).await?;
+    is(
+        "the job in hand",
+        trial.state(last).await?.as_str(),
+        "1 completed",
+    )?;
+    is(
+        "the next one",
+        trial.state(left).await?.as_str(),
+        "0 queued",
+    )?;
+    let begun = trial.log()?.iter().any(|line| line.job == left);
+    is("the next one has begun", begun, false)
+}
+
+async fn stop_releases(trial: &Trial) -> Verdict {
+    let mut worker = trial.start(Start {
+        grace: 1,
+        concurrency: trial.program.concurrency(),
+        ..Start::CALM
+    });
+    let mut jobs = Vec::new();
+    for _ in 0..trial.program.concurrency() {
+        jobs.push(trial.begins(FOREVER, &worker).await?);
+    }
+    worker.signal("TERM")?;
+    worker.ends(SOON).await?;
+    for job in jobs {
+        is(
+            "a job after the stop",
+            trial.state(job).await?.as_str(),
+            "0 queued",
+        )?;
+        is("runs", trial.runs(job).await?.as_str(), "")?;
+        let lines = trial.log()?;
+        let stopped = |line: &&super::log::Line| line.job == job && line.what == "stopped";
+        is(
+            "handlers that were stopped",
+            lines.iter().filter(stopped).count(),
+            1,
+        )?;
+    }
+    Ok(())
+}
+
+async fn killed(trial: &Trial) -> Verdict {
+    let first = trial.start(Start::HASTY);
+    let ms = 1000 * Start::HASTY.lease + 1000;
+    let job = trial.begins(ms, &first).await?;
+    let killed = now();
+    first.signal("KILL")?;
+    let second = trial.start(Start {
+        name: "second",
+        ..Start::HASTY
+    });
+    trial.logs(PATIENCE / 3, "begin", (job, 2), &second).await?;
+    trial.becomes(job, "2 completed", &second).await?;
+    let runs = "1 failed lease_expired, 2 completed";
+    is("runs", trial.runs(job).await?.as_str(), runs)?;
+    let lines = trial.log()?;
+    let mut worked_on = lines.iter().filter(|line| {
+        let of_first = (line.job, line.attempt, line.what.as_str()) == (job, 1, "done");
+        of_first && line.at > killed
+    });
+    is("what the killed one still did", worked_on.next(), None)
+}

@@ -1,0 +1,318 @@
+//! One worker program in one scenario: a database of its own, and questions to it that have a
+//! deadline and whose answer is a value.
+
+use super::log::{self, Line};
+use super::program::Program;
+use harness::process::{Process, Scratch, is_alive, send_signal};
+use harness::scheduler::{new_name, scheduler_of, violations};
+use harness::{PATIENCE, scheduler};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio_postgres::Client;
+use trax_client::testkit::{Database, Server};
+
+/// What a scenario finds: nothing, or what the worker did wrong.
+pub(super) type Verdict<T = ()> = Result<T, String>;
+
+/// How long what must happen may take where no promise says how soon.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How often a promise about time is tried, on a machine that others load too.
+const TRIES: usize = 4;
+
+pub(super) struct Trial {
+    pub(super) program: Program,
+    pub(super) database: Database,
+    pub(super) client: Client,
+    port: u16,
+    files: Scratch,
+}
+
+/// What a worker is started with.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    pub(super) name: &'static str,
+    pub(super) concurrency: usize,
+    /// In seconds.
+    pub(super) lease: u32,
+    /// In seconds.
+    pub(super) grace: u32,
+}
+
+impl Start {
+    /// One job at a time, and no lease runs out.
+    pub(super) const CALM: Start = Start {
+        name: "calm",
+        concurrency: 1,
+        lease: 30,
+        grace: 20,
+    };
+    /// A lease that runs out soon, but not because the machine is busy.
+    pub(super) const HASTY: Start = Start {
+        name: "hasty",
+        lease: 4,
+        ..Start::CALM
+    };
+}
+
+/// A running worker program.
+pub(super) struct Running(Process);
+
+impl Running {
+    /// Why it is pointless to wait for it.
+    fn has_ended(&self) -> Verdict {
+        match is_alive(self.0.id()) {
+            true => Ok(()),
+            false => Err("the worker has ended".to_owned()),
+        }
+    }
+
+    pub(super) fn signal(&self, signal: &str) -> Verdict {
+        // Sent to one that has ended it would fail the test.
+        self.has_ended()?;
+        send_signal(signal, self.0.id());
+        Ok(())
+    }
+
+    /// Waits until it has ended by itself with exit code 0.
+    pub(super) async fn ends(&mut self, limit: Duration) -> Verdict {
+        within("the worker ends", limit, async || match self.has_ended() {
+            Ok(()) => Err("it runs".to_owned()),
+            Err(_) => Ok(()),
+        })
+        .await?;
+        let status = self.0.ends(PATIENCE).await;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("the worker ended with {status}")),
+        }
+    }
+}
+
+/// Asks again until the probe gives a value, at most for so long.
+pub(super) async fn within<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl AsyncFnMut() -> Verdict<T>,
+) -> Verdict<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(seen) if Instant::now() >= deadline => {
+                return Err(format!("{what}: not within {limit:?}; last seen: {seen}"));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// Tries a few times what must take less than `limit`; each try says how long it took.
+pub(super) async fn promptly(
+    what: &str,
+    limit: Duration,
+    mut attempt: impl AsyncFnMut() -> Verdict<Duration>,
+) -> Verdict {
+    let mut took = Vec::new();
+    for _ in 0..TRIES {
+        took.push(attempt().await?);
+        if took.last().is_some_and(|took| *took < limit) {
+            return Ok(());
+        }
+    }
+    Err(format!("{what}: more than {limit:?} each time: {took:?}"))
+}
+
+/// The time of this machine, as the log has it.
+pub(super) fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.expect("after 1970").as_millis();
+    i64::try_from(now).expect("before the year 292,000,000")
+}
+
+impl Trial {
+    /// A new database on a server that has schedulers and the role `conformance`.
+    pub(super) async fn new(program: Program, server: &Server) -> Self {
+        let name = new_name("conformance");
+        let database = server.database(&name).await.expect("a database is made");
+        let client = scheduler::connect(&database).await;
+        scheduler::execute(
+            &client,
+            &format!(
+                "select trax.grant_access('conformance', 'worker');
+                alter database {name} set trax.max_input_bytes = '100kB';
+                alter database {name} set trax.retry_delay = '0 s'"
+            ),
+        )
+        .await;
+        scheduler_of(&client, &name, PATIENCE).await;
+        Trial {
+            program,
+            database,
+            client,
+            port: server.port(),
+            files: Scratch::new("conformance"),
+        }
+    }
+
+    /// Starts the worker program.
+    pub(super) fn start(&self, start: Start) -> Running {
+        let (port, database) = (self.port, self.database.name());
+        let mut command = Command::new("sh");
+        self.program.prepare(&mut command);
+        command
+            .env(
+                "DATABASE_URL",
+                format!("postgresql://conformance@127.0.0.1:{port}/{database}"),
+            )
+            .env("PGHOST", "127.0.0.1")
+            .env("PGPORT", port.to_string())
+            .env("PGUSER", "conformance")
+            .env("PGDATABASE", database)
+            .env("CONFORMANCE_NAME", start.name)
+            .env("CONFORMANCE_CONCURRENCY", start.concurrency.to_string())
+            .env("CONFORMANCE_LEASE", start.lease.to_string())
+            .env("CONFORMANCE_GRACE", start.grace.to_string())
+            .env("CONFORMANCE_LOG", self.files.path().join("log"))
+            .env("SAID", self.files.path().join("said"));
+        Running(Process::start(command))
+    }
+
+    pub(super) fn log(&self) -> Verdict<Vec<Line>> {
+        log::read(&self.files.path().join("log"))
+    }
+
+    /// What the workers printed, and the log, for people.
+    pub(super) fn said(&self) -> String {
+        let read = |name| std::fs::read(self.files.path().join(name)).unwrap_or_default();
+        let text = |name| String::from_utf8_lossy(&read(name)).into_owned();
+        format!("\n-- printed:\n{}\n-- log:\n{}", text("said"), text("log"))
+    }
+
+    /// The text of one value, or of nothing.
+    pub(super) async fn value(&self, sql: &str) -> Verdict<String> {
+        let asked = format!("select ({sql})::text");
+        let row = self.client.query_one(&asked, &[]).await;
+        let row = row.map_err(|error| format!("{sql}: {error:?}"))?;
+        Ok(row.get::<_, Option<String>>(0).unwrap_or_default())
+    }
+
+    /// Enqueues a job, with more arguments of `trax.enqueue` after a comma.
+    pub(super) async fn enqueue(&self, task: &str, input: &str, options: &str) -> Verdict<i64> {
+        let sql = format!("select trax.enqueue('conformance.{task}', $1::text::jsonb{options})");
+        let row = self.client.query_one(&sql, &[&input]).await;
+        row.map(|row| row.get(0))
+            .map_err(|error| format!("{sql}: {error:?}"))
+    }
+
+    /// `attempt state` of a job.
+    pub(super) async fn state(&self, job: i64) -> Verdict<String> {
+        let sql = format!("select attempt || ' ' || state from trax.job where job_id = {job}");
+        self.value(&sql).await
+    }
+
+    /// Waits until a job's `attempt state` is as wanted; once it has ended in another way, that is
+    /// the verdict.
+    pub(super) async fn becomes(&self, job: i64, wanted: &str, by: &Running) -> Verdict {
+        self.becomes_within(LIMIT, job, wanted, by).await
+    }
+
+    pub(super) async fn becomes_within(
+        &self,
+        limit: Duration,
+        job: i64,
+        wanted: &str,
+        by: &Running,
+    ) -> Verdict {
+        let ends = ["completed", "failed", "cancelled"];
+        let what = format!("job {job} is {wanted}");
+        within(&what, limit, async || {
+            let has_ended = by.has_ended();
+            match self.state(job).await? {
+                seen if seen == wanted => Ok(Ok(())),
+                seen if ends.iter().any(|end| seen.ends_with(end)) => {
+                    Ok(Err(format!("job {job} is {seen}, not {wanted}")))
+                }
+                seen => match has_ended {
+                    Ok(()) => Err(seen),
+                    Err(ended) => Ok(Err(format!("{ended}; job {job} is {seen}, not {wanted}"))),
+                },
+            }
+        })
+        .await?
+    }
+
+    /// Waits for a line of the log: `begin`, `done` or `stopped`, of this attempt.
+    pub(super) async fn logs(
+        &self,
+        limit: Duration,
+        what: &str,
+        (job, attempt): (i64, i32),
+        by: &Running,
+    ) -> Verdict<Line> {
+        let wanted = format!("{what} of job {job}");
+        within(&wanted, limit, async || {
+            let has_ended = by.has_ended();
+            let lines = self.log()?;
+            let of_attempt = |line: &&Line| (line.job, line.attempt) == (job, attempt);
+            let mut of_attempt = lines.iter().filter(of_attempt);
+            match of_attempt.find(|line| line.what == what || line.what != "begin") {
+                Some(line) if line.what == what => Ok(Ok(line.clone())),
+                Some(line) => Ok(Err(format!("{line:?}, not {what}"))),
+                None => match has_ended {
+                    Ok(()) => Err(format!("{lines:?}")),
+                    Err(ended) => Ok(Err(format!("{ended}; no {what} of job {job}"))),
+                },
+            }
+        })
+        .await?
+    }
+
+    /// Enqueues a job that works so long, and waits until its handler has begun.
+    pub(super) async fn begins(&self, ms: u32, by: &Running) -> Verdict<i64> {
+        let job = self
+            .enqueue("wait", &format!("{{\"ms\": {ms}}}"), "")
+            .await?;
+        self.logs(LIMIT, "begin", (job, 1), by).await?;
+        Ok(job)
+    }
+
+    /// Whether the worker still does what it is asked: a small job completes.
+    pub(super) async fn works(&self, by: &Running) -> Verdict {
+        let job = self.enqueue("echo", "{}", "").await?;
+        self.becomes(job, "1 completed", by).await
+    }
+
+    /// `attempt state` of the runs of a job, in order.
+    pub(super) async fn runs(&self, job: i64) -> Verdict<String> {
+        let sql = format!(
+            "select string_agg(concat_ws(' ', attempt, state, failure_kind), ', ' order by attempt)
+            from trax.run where job_id = {job}"
+        );
+        self.value(&sql).await
+    }
+
+    /// What must hold after every scenario.
+    pub(super) async fn is_sound(&self) -> Verdict {
+        is("violations", violations(&self.client).await, vec![])?;
+        is("overlaps", log::overlaps(&self.log()?), vec![])
+    }
+
+    /// Removes the database, and with it its scheduler.
+    pub(super) async fn end(self, server: &Server) {
+        let Trial {
+            database, client, ..
+        } = self;
+        drop(client);
+        let admin = scheduler::connect(&server.existing("postgres")).await;
+        let drop = format!("drop database {} with (force)", database.name());
+        scheduler::execute(&admin, &drop).await;
+    }
+}
+
+/// That what was seen is as expected.
+pub(super) fn is<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Verdict {
+    match seen == expected {
+        true => Ok(()),
+        false => Err(format!("{what}: {seen:?}, not {expected:?}")),
+    }
+}
