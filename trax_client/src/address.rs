@@ -15,9 +15,9 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
 use crate::connect::{self, drive};
-use crate::error::{Error, Report, Result, chain};
+use crate::error::{Error, Report, Result};
 use crate::libpq;
-use crate::parameter::take_out;
+use crate::parameter;
 use crate::tls::{Connector, connector};
 
 /// Whether and how TLS is used: libpq's `sslmode`.
@@ -119,8 +119,11 @@ impl Tls {
         }
         let choices = choices(parameter);
         if !choices.is_empty() && !choices.contains(&value.as_str()) {
+            // An @ in it may be that of a password.
+            let value = value.split('@').next().filter(|shown| *shown == value);
+            let value = value.map_or(String::new(), |value| format!(" \"{value}\""));
             return Err(Error::Address(format!(
-                "invalid {parameter} \"{value}\"; use one of {}",
+                "invalid {parameter}{value}; use one of {}",
                 choices.join(", ")
             )));
         }
@@ -173,53 +176,16 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        refuse_open_at(text)?;
-        let names = PARAMETERS.map(|(parameter, _)| parameter);
-        let (rest, own) = take_out(text, &names);
-        let config = rest.parse::<Config>().map_err(|error| {
-            let text = std::error::Error::source(&error).map_or_else(|| chain(&error), chain);
-            // The driver quotes the option, which may be the rest of a password with a space in it.
-            let secret = rest.contains("password") || rest.matches('@').count() > 1;
-            if text.starts_with("unknown option") && secret {
-                return Error::Address(
-                    "it contains a parameter that libpq does not have; a password with a space must be in quotes, \
-                     password='...', and an @ in the password of a URL must be written as %40"
-                        .to_owned(),
-                );
-            }
-            Error::Address(match text.as_str() {
-                // The driver's message for any text that it cannot parse, or that ends too early.
-                "unexpected EOF" => {
-                    "it is neither postgres://host/database nor parameters such as \
-                                     host=/socket/dir dbname=x"
-                        .to_owned()
-                }
-                _ => text,
-            })
-        })?;
+        let mut parameters = parameter::parse(text)?;
         let mut tls = Tls::default();
-        for (parameter, value) in own {
-            tls.set(&parameter, value)?;
+        for (name, _) in PARAMETERS {
+            if let Some(value) = parameters.remove(name) {
+                tls.set(name, parameter::text_of(value)?)?;
+            }
         }
+        let config = parameter::config(parameters, text)?;
         Ok(Address { config, tls })
     }
-}
-
-/// Refuses an `@` in a password that is not written as %40. It would make the rest of it part of
-/// the host's name, which errors print.
-fn refuse_open_at(text: &str) -> Result<()> {
-    let behind = text.split_once("://").map_or("", |(_, behind)| behind);
-    let host = behind.split_once('@').map_or("", |(_, host)| host);
-    // Behind a / too: it may be one in the password.
-    let place = host.split('?').next().unwrap_or_default();
-    if place.contains('@') {
-        return Err(Error::Address(
-            "there is an @ in the user name, the password or the name of the database; write it as %40, and a / in \
-             a password as %2F"
-                .to_owned(),
-        ));
-    }
-    Ok(())
 }
 
 impl Deref for Address {
@@ -433,17 +399,30 @@ mod tests {
             "postgres://u:s3@cre/t@h/d",
             "postgres://u:s3@cre/t@h/d?sslmode=require",
             "postgres://u:cret@cre/t/x@h",
+            "postgres://u:s3@cre?options=cret@h/d",
+            "postgres://u:s3@cre?sslmode=cret@h/d",
+            "postgres://u:s3@cre/t?sslmode=cret@h/d",
+            "postgres://h?user=a&password=s3@cret",
+            "postgres://h:7?password=s3@cret",
         ] {
             let error = text.parse::<Address>().map(drop);
             let said = error.expect_err("it is refused").to_string();
             assert!(said.contains("%40") && !said.contains("cre"), "{said}");
         }
-        let error = "host=h password=my s3cret=1".parse::<Address>().map(drop);
-        let said = error.expect_err("it is refused").to_string();
-        assert!(
-            said.contains("in quotes") && !said.contains("s3cret"),
-            "{said}"
-        );
+        for text in [
+            "host=h password=my s3cret=1",
+            "host=h password=my s3cret",
+            "POSTGRES://u:s3cret@h/d?sslmode=x",
+            "postgres://u:cret/s3?x=cret@h/d",
+            "postgres://u:cret/s3?sslmode=cret@h/d",
+            "postgres://u:s3%cret@h",
+            "dbname=postgres://u:s3cret@h/d",
+            "host=h user='postgres://u:s3cret@h/d'",
+        ] {
+            let error = text.parse::<Address>().map(drop);
+            let said = error.expect_err("it is refused").to_string();
+            assert!(!said.contains("cre"), "{text}: {said}");
+        }
         let right = parsed("postgres://u:p%40@h/d?application_name=a@b");
         assert_eq!(right.get_password(), Some(&b"p@"[..]));
     }

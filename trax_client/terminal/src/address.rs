@@ -41,6 +41,7 @@ fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> R
         let socket = Path::new(SOCKET_DIR).is_dir();
         let fallback = if socket { SOCKET_DIR } else { "localhost" };
         let hosts = variable("PGHOST").unwrap_or_else(|| fallback.to_owned());
+        refuse_address_in("PGHOST", &hosts)?;
         for host in hosts.split(',') {
             config.host(host);
         }
@@ -61,6 +62,7 @@ fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> R
     if config.get_dbname().is_none()
         && let Some(name) = variable("PGDATABASE")
     {
+        refuse_address_in("PGDATABASE", &name)?;
         config.dbname(name);
     }
     if config.get_password().is_none()
@@ -69,6 +71,17 @@ fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> R
         config.password(password);
     }
     Ok(())
+}
+
+/// Refuses an address, which may have a password, where errors print the value.
+fn refuse_address_in(variable: &str, value: &str) -> Result<(), Failure> {
+    match value.contains("://") {
+        true => Err(
+            Failure::usage(format!("{variable} is an address, and must be a name"))
+                .hint("set DATABASE_URL to the address"),
+        ),
+        false => Ok(()),
+    }
 }
 
 /// Returns the address from the arguments and this process's environment.
@@ -155,6 +168,16 @@ mod tests {
             described(None, &environment),
             Ok("/tmp/s/.s.PGSQL.6000 (database \"u\", user \"u\")".to_owned())
         );
+    }
+
+    #[test]
+    fn an_address_as_the_name_of_a_database_is_not_shown() {
+        for variable in ["PGDATABASE", "PGHOST"] {
+            let said = described(None, &[(variable, "postgres://u:s3cret@h/d")]);
+            assert!(said.is_err_and(|text| text.contains(variable) && !text.contains("s3cret")));
+        }
+        let said = described(Some("host=h dbname=postgres://u:s3cret@h/d"), &[]);
+        assert!(said.is_err_and(|text| !text.contains("s3cret")));
     }
 
     #[test]
