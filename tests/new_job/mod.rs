@@ -59,7 +59,7 @@ async fn the_client_copies_every_option_and_a_job_without_any() {
         .timeout(Duration::from_secs(90))
         .unique_key("u")
         .concurrency_key("k")
-        .trace(5.into())
+        .trace(serde_json::json!(5))
         .retry_delay(Duration::from_secs(7));
     let (whole, bare) = (NewJob::new("c", "é"), NewJob::new("a", "é"));
     let copied = Client::new(s.client())

@@ -95,7 +95,7 @@ async fn exactly_one_job_runs_with_all_that_is_around_it_and_its_outcome_is_repo
         tea.output::<Value>()?,
         json!({"sent": "tea", "label": true})
     );
-    assert_eq!(tea.progress, Some(json!({"of": "tea"})));
+    assert_eq!(tea.progress, Some(json!({"of": "tea"}).into()));
     let counts =
         "select (select count(*) from trax.work_queue) || ' ' || (select count(*) from trax.run)";
     let seen: String = db.query_one(counts, &[]).await?.get(0);

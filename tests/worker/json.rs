@@ -1,11 +1,12 @@
 //! Inputs that a type of Rust cannot hold, and what becomes of the jobs beside them.
 
-use super::{enqueue, run, worker};
+use super::{Trax, enqueue, run, worker};
 use harness::database;
 use harness::scheduler::{connect, execute, value};
 use serde::Deserialize;
 use serde_json::Value;
-use trax_client::{Context, HandlerResult, Json};
+use std::time::Duration;
+use trax_client::{Context, HandlerResult, JobOptions, Json, NewJob};
 
 /// A number out of range, 200 arrays, 1000 digits, a long id.
 const STRANGE: &str = "select trax.enqueue_many('t', array[
@@ -63,5 +64,58 @@ async fn a_type_with_room_for_the_digits_gets_them() {
     assert_eq!(
         value::<String>(&client, sql).await,
         "12345678901234567890124"
+    );
+}
+
+/// What a program gives to every call that takes JSON comes back with all its digits.
+#[tokio::test]
+async fn every_call_of_the_client_keeps_every_digit() {
+    const TEXT: &str = "{\"id\": 12345678901234567890123, \"price\": 1.10}";
+    let json = || TEXT.parse::<Json>().expect("it is JSON");
+    let database = database().await;
+    let client = connect(&database).await;
+    let trax = Trax::new(&client);
+    let document =
+        format!("{{\"manifests\": [{{\"name\": \"m\", \"task\": \"t\", \"input\": {TEXT}}}]}}");
+    let document: Json = document.parse().expect("it is JSON");
+    trax.apply(&document, false, false)
+        .await
+        .expect("it is applied");
+    let hour = Duration::from_secs(3600);
+    trax.trigger("m", None).await.expect("it is queued");
+    trax.trigger("m", Some(json())).await.expect("it is queued");
+    let later = trax.trigger_in("m", Some(json()), hour).await;
+    let options = JobOptions::new().trace(json());
+    let job = NewJob::new("t", json()).with(options.clone());
+    trax.enqueue(&job).await.expect("it is queued");
+    trax.enqueue_all([job]).await.expect("it is queued");
+    let ids = trax.enqueue_many("t", &[json()], &options).await;
+    assert!(later.is_ok() && ids.is_ok());
+    let same = "select count(*) from trax.work_queue
+        where input::text = $1 and coalesce(trace::text, $1) = $1";
+    let count = |sql: &'static str| async {
+        client
+            .query_one(sql, &[&TEXT])
+            .await
+            .expect(sql)
+            .get::<_, i64>(0)
+    };
+    assert_eq!(count(same).await, 6);
+    trax.run_now(later.expect("it is queued"))
+        .await
+        .expect("it is due");
+    let seen = |input: Json, ctx: Context| async move {
+        ctx.progress(&input)?;
+        let trace = ctx.trace().cloned().unwrap_or_else(|| input.clone());
+        assert_eq!((input.text(), trace.text()), (TEXT, TEXT));
+        HandlerResult::Ok(input)
+    };
+    let worker = worker(&database).handle("t", seen);
+    let ran = worker.run_one(&client, "t").await.expect("it ran");
+    assert_eq!(ran.progress.as_ref().map(Json::text), Some(TEXT));
+    assert_eq!(run(worker).await.completed, 5);
+    assert_eq!(
+        count("select count(*) from trax.run where output::text = $1").await,
+        6
     );
 }

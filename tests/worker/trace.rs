@@ -66,8 +66,9 @@ async fn every_attempt_has_the_trace_context_of_the_enqueueing_a_requeued_one_to
         .claim(&ClaimOptions::new())
         .await
         .expect("it is claimed");
+    let trace = claimed[0].trace.as_ref().expect("it has one");
     assert_eq!(
-        claimed[0].trace,
+        trace.read::<Value>().ok(),
         Some(json!({"traceparent": PARENT, "tracestate": "vendor=value"}))
     );
     trax.fail(claimed[0].job_id, claimed[0].token, &Failure::new("enough"))

@@ -6,13 +6,13 @@ use std::task::{Context, Waker};
 
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use crate::error::Result;
 use crate::job::NewJob;
+use crate::json;
 use crate::telemetry::Enqueueing;
 
 const COPY: &str = "copy trax.new_job (task, input, run_at, group_name, priority, max_retries, timeout, \
@@ -43,7 +43,7 @@ pub struct CopyIn<'a> {
     rollback: Rollback<'a>,
     enqueueing: Enqueueing,
     /// The trace of jobs that have none.
-    trace: Option<Value>,
+    trace: Option<json::Json>,
     input: Vec<u8>,
 }
 

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio_postgres::Row;
 
 use crate::error::Result;
@@ -24,7 +23,7 @@ pub struct JobOptions {
     pub(crate) timeout: Option<Interval>,
     pub(crate) unique_key: Option<String>,
     pub(crate) concurrency_key: Option<String>,
-    pub(crate) trace: Option<Value>,
+    pub(crate) trace: Option<Json>,
     pub(crate) retry_delay: Option<Interval>,
     pub(crate) unique_for: Option<Interval>,
 }
@@ -93,8 +92,8 @@ impl JobOptions {
 
     /// Sets trace data to pass to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
-    pub fn trace(mut self, trace: Value) -> Self {
-        self.trace = Some(trace);
+    pub fn trace(mut self, trace: impl Into<Json>) -> Self {
+        self.trace = Some(trace.into());
         self
     }
 
@@ -105,7 +104,7 @@ impl JobOptions {
     }
 
     /// Adds the options to a call; `trace` replaces that of the options.
-    pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Value>) -> Call<'p> {
+    pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Json>) -> Call<'p> {
         call.option("run_at", &self.run_at)
             .option("group_name", &self.group_name)
             .option("priority", &self.priority)
@@ -252,7 +251,7 @@ pub struct Claimed {
     /// When its timeout ends, by the server's clock.
     pub deadline: Option<SystemTime>,
     /// Tracing context given at enqueueing.
-    pub trace: Option<Value>,
+    pub trace: Option<Json>,
 }
 
 impl Claimed {
@@ -261,7 +260,6 @@ impl Claimed {
          max_attempts, queued_at, pg_catalog.clock_timestamp() + timeout as deadline";
 
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
-        let trace: Option<Json> = row.try_get("trace")?;
         Ok(Claimed {
             job_id: JobId(row.try_get("job_id")?),
             attempt: row.try_get("attempt")?,
@@ -276,8 +274,7 @@ impl Claimed {
             lease_expires_at: row.try_get("lease_expires_at")?,
             timeout: row.try_get::<_, Option<Interval>>("timeout")?.map(|i| i.0),
             deadline: row.try_get("deadline")?,
-            // If it cannot be decoded it is no trace context, and is passed on as text.
-            trace: trace.map(|trace| trace.read().unwrap_or_else(|_| Value::from(trace.text()))),
+            trace: row.try_get("trace")?,
         })
     }
 

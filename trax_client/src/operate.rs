@@ -3,12 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::client::Client;
 use crate::error::Result;
 use crate::id::JobId;
+use crate::json::Json;
 use crate::sql::{Call, Interval};
 
 /// A future run of a manifest.
@@ -98,7 +98,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     pub async fn trigger_in(
         &self,
         name: &str,
-        input: Option<Value>,
+        input: Option<Json>,
         delay: Duration,
     ) -> Result<JobId> {
         let call = Call::new("trigger")
@@ -114,7 +114,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Queues a dormant manifest from inside the run of a parent, and returns the job.
-    pub async fn activate(&self, name: &str, input: Option<Value>) -> Result<JobId> {
+    pub async fn activate(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("activate")
             .arg("name", &name)
             .option("input", &input);
@@ -145,14 +145,15 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// Creates or changes groups and manifests to match a document: see `trax.apply`. `prune`
     /// removes those that an earlier document had; with `dry_run` it only reports the changes.
-    pub async fn apply(
+    pub async fn apply<T: Serialize + ?Sized>(
         &self,
-        document: &Value,
+        document: &T,
         prune: bool,
         dry_run: bool,
     ) -> Result<Vec<AppliedChange>> {
+        let document = Json::of(document)?;
         let rows = Call::new("apply")
-            .arg("document", document)
+            .arg("document", &document)
             .arg("prune", &prune)
             .arg("dry_run", &dry_run)
             .rows(self.db(), "action, kind, name, detail")

@@ -10,7 +10,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::json::Json;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
@@ -148,18 +151,30 @@ impl TraceContext {
     }
 
     /// Returns it as it travels with the job.
-    pub(crate) fn to_json(&self) -> Value {
-        match &self.state {
+    pub(crate) fn to_json(&self) -> Json {
+        let json = match &self.state {
             Some(state) => json!({TRACEPARENT: self.to_string(), TRACESTATE: state}),
             None => json!({TRACEPARENT: self.to_string()}),
-        }
+        };
+        json.into()
     }
+}
+
+/// The two headers in a `trace`, whatever else it holds.
+#[derive(Default, Deserialize)]
+struct Headers {
+    traceparent: Option<Value>,
+    tracestate: Option<Value>,
 }
 
 /// Returns what came with a job, and what of it had to be dropped. A `trace` that names no
 /// `traceparent` is the program's own affair: neither.
-pub(crate) fn received(trace: Option<&Value>) -> (Option<TraceContext>, Option<MalformedTrace>) {
-    let Some(parent) = trace.and_then(|trace| trace.get(TRACEPARENT)) else {
+pub(crate) fn received(trace: Option<&Json>) -> (Option<TraceContext>, Option<MalformedTrace>) {
+    let object = trace.filter(|trace| trace.text().trim_start().starts_with('{'));
+    let headers: Headers = object
+        .and_then(|trace| trace.read().ok())
+        .unwrap_or_default();
+    let Some(parent) = headers.traceparent else {
         return (None, None);
     };
     let parsed = match parent.as_str() {
@@ -170,9 +185,9 @@ pub(crate) fn received(trace: Option<&Value>) -> (Option<TraceContext>, Option<M
         Ok(context) => context,
         Err(error) => return (None, Some(error)),
     };
-    let stated = match trace.and_then(|trace| trace.get(TRACESTATE)) {
+    let stated = match headers.tracestate {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => state(text),
+        Some(Value::String(text)) => state(&text),
         Some(_) => malformed(TRACESTATE, "it is not a string"),
     };
     // A bad state does not spoil its parent.
@@ -289,8 +304,9 @@ mod tests {
 
     #[test]
     fn a_bad_state_is_dropped_and_its_parent_kept() {
-        let (context, dropped) =
-            received(Some(&json!({"traceparent": PARENT, "tracestate": "=,="})));
+        let (context, dropped) = received(Some(
+            &json!({"traceparent": PARENT, "tracestate": "=,="}).into(),
+        ));
         assert_eq!(
             context.map(|context| context.state),
             Some(None),
@@ -298,10 +314,15 @@ mod tests {
         );
         assert!(dropped.is_some_and(|error| error.to_string().starts_with("tracestate: ")));
         for bad in [json!({"traceparent": 7}), json!({"traceparent": "x"})] {
-            let (context, dropped) = received(Some(&bad));
-            assert!(context.is_none() && dropped.is_some(), "{bad}");
+            let (context, dropped) = received(Some(&bad.into()));
+            assert!(context.is_none() && dropped.is_some());
         }
-        assert_eq!(received(Some(&json!({"id": 7}))), (None, None));
-        assert_eq!(received(Some(&json!(9))), (None, None));
+        for own in ["{\"id\": 7}", "9", "[\"x\"]", "null", "1e400"] {
+            let own = own.parse().expect("it is JSON");
+            assert_eq!(received(Some(&own)), (None, None));
+        }
+        let beside = format!("{{\"id\": 1e400, \"traceparent\": \"{PARENT}\"}}");
+        let beside = beside.parse().expect("it is JSON");
+        assert!(received(Some(&beside)).0.is_some());
     }
 }

@@ -142,7 +142,7 @@ async fn manifests_are_applied_previewed_explained_triggered_and_cancelled() -> 
     assert_eq!(reasons[0].reason, "waits_for_parent", "{reasons:?}");
 
     let later = client
-        .trigger_in("extract", Some(json!(7)), Duration::from_secs(3600))
+        .trigger_in("extract", Some(json!(7).into()), Duration::from_secs(3600))
         .await?;
     let waits = format!(
         "select input::text || ' ' || waits_for from trax.work_queue where job_id = {later}"

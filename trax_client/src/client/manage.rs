@@ -2,13 +2,13 @@
 
 use super::{Client, unknown};
 
-use serde_json::Value;
 use tokio_postgres::GenericClient;
 
 use crate::access::{Access, Role};
 use crate::error::Result;
 use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::JobId;
+use crate::json::Json;
 use crate::manifest::{Group, Manifest};
 use crate::sql::Call;
 
@@ -43,7 +43,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Queues a job of a manifest now, with another input if one is given.
-    pub async fn trigger(&self, name: &str, input: Option<Value>) -> Result<JobId> {
+    pub async fn trigger(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("trigger")
             .arg("name", &name)
             .option("input", &input);

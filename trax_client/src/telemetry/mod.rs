@@ -10,9 +10,8 @@ mod span;
 
 use std::future::Future;
 
-use serde_json::Value;
-
 use crate::error::Result;
+use crate::json::Json;
 use crate::worker::context::Context;
 
 /// What `tracing` calls all that comes from here: `RUST_LOG=trax=debug` shows it.
@@ -86,7 +85,7 @@ impl Enqueueing {
     }
 
     /// Returns what travels with the jobs: what the caller gave, or this span.
-    pub(crate) fn trace(&self, given: Option<&Value>) -> Option<Value> {
+    pub(crate) fn trace(&self, given: Option<&Json>) -> Option<Json> {
         given
             .cloned()
             .or_else(|| opentelemetry::outgoing(&self.span))
@@ -114,7 +113,7 @@ impl Enqueueing {
         Enqueueing {}
     }
 
-    pub(crate) fn trace(&self, given: Option<&Value>) -> Option<Value> {
+    pub(crate) fn trace(&self, given: Option<&Json>) -> Option<Json> {
         given.cloned()
     }
 

@@ -9,13 +9,13 @@ use ::opentelemetry::Context as Current;
 use ::opentelemetry::trace::{
     SpanContext, SpanId, Status, TraceContextExt, TraceFlags, TraceId, TraceState,
 };
-use serde_json::Value;
 use tracing::info_span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::span::Span;
 use super::{Ended, TARGET};
 use crate::error::Error;
+use crate::json::Json;
 use crate::trace::TraceContext;
 use crate::worker::context::Context;
 
@@ -63,7 +63,7 @@ fn describe(span: &Span, kind: &'static str, operation: &'static str, task: Opti
 
 /// Returns what travels with jobs that this span enqueues; the caller's own span when nobody
 /// records this one.
-pub(super) fn outgoing(span: &Span) -> Option<Value> {
+pub(super) fn outgoing(span: &Span) -> Option<Json> {
     let own = span.context().span().span_context().clone();
     let sender = if own.is_valid() {
         own

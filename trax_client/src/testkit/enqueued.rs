@@ -12,6 +12,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use super::Error;
 use crate::id::JobId;
+use crate::json::Json;
 use crate::task::Task;
 
 /// How many waiting jobs a message shows.
@@ -48,7 +49,7 @@ pub struct Enqueued<T = Value> {
     /// Jobs with the same one run one at a time.
     pub concurrency_key: Option<String>,
     /// What was given for tracing.
-    pub trace: Option<Value>,
+    pub trace: Option<Json>,
 }
 
 impl Enqueued {

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -45,7 +44,7 @@ pub struct Ran {
     /// The error of a failed one; a panic begins with `panicked: `.
     pub error: Option<String>,
     /// The last progress that the handler reported.
-    pub progress: Option<Value>,
+    pub progress: Option<Json>,
 }
 
 impl Ran {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::cancellation::{Cancellation, Reason};
 use super::held_leases::HeldLeases;
@@ -121,7 +120,7 @@ impl<S> Context<S> {
     }
 
     /// Returns the trace data that was stored when the job was enqueued, unchecked.
-    pub fn trace(&self) -> Option<&Value> {
+    pub fn trace(&self) -> Option<&Json> {
         self.attempt.trace.as_ref()
     }
 
@@ -143,7 +142,7 @@ impl<S> Context<S> {
     /// # Errors
     /// Only when `progress` cannot be written as JSON.
     pub fn progress<T: Serialize>(&self, progress: T) -> Result<()> {
-        let progress = serde_json::to_value(progress)?;
+        let progress = Json::of(&progress)?;
         self.held.report(self.job_id(), self.token(), progress);
         Ok(())
     }

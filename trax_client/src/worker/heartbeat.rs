@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -31,6 +30,7 @@ use crate::client::Client;
 use crate::clock::{CHECK_PERIOD, Moment};
 use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
+use crate::json::Json;
 
 /// The most leases that one call extends.
 const BATCH: usize = 1000;
@@ -226,7 +226,7 @@ impl HeartbeatLoop {
         all
     }
 
-    async fn send(&mut self, reports: &[(JobId, Token, Value)]) -> Result<()> {
+    async fn send(&mut self, reports: &[(JobId, Token, Json)]) -> Result<()> {
         let connection = self.connected().await?;
         let client = Client::new(&*connection).lock_timeout(self.limit());
         for (job_id, token, progress) in reports {

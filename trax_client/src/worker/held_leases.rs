@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::cancellation::{Reason, Trigger};
-use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
 use crate::id::{JobId, Token};
 use crate::job::Beat;
+use crate::json::Json;
 
 struct Lease {
     token: Token,
@@ -25,7 +25,7 @@ struct Lease {
     /// When a notification said that it may be asked to stop, until a heartbeat has asked.
     asked_at: Option<Moment>,
     /// The handler's latest report, not yet sent to the server.
-    progress: Option<Value>,
+    progress: Option<Json>,
 }
 
 /// Whether a handler has the job.
@@ -216,7 +216,7 @@ impl HeldLeases {
     }
 
     /// Keeps a handler's progress report; the latest one of a job counts.
-    pub(crate) fn report(&self, job_id: JobId, token: Token, progress: Value) {
+    pub(crate) fn report(&self, job_id: JobId, token: Token, progress: Json) {
         let mut leases = self.lock();
         let lease = leases.get_mut(&job_id).filter(|lease| lease.token == token);
         if let Some(lease) = lease {
@@ -231,7 +231,7 @@ impl HeldLeases {
     }
 
     /// Takes all reports.
-    pub(crate) fn take_reports(&self) -> Vec<(JobId, Token, Value)> {
+    pub(crate) fn take_reports(&self) -> Vec<(JobId, Token, Json)> {
         self.lock()
             .iter_mut()
             .filter_map(|(id, lease)| Some((*id, lease.token, lease.progress.take()?)))
@@ -239,7 +239,7 @@ impl HeldLeases {
     }
 
     /// Puts back reports that could not be sent, unless there is a newer one.
-    pub(crate) fn restore_reports(&self, reports: Vec<(JobId, Token, Value)>) {
+    pub(crate) fn restore_reports(&self, reports: Vec<(JobId, Token, Json)>) {
         let mut leases = self.lock();
         for (job_id, token, progress) in reports {
             if let Some(lease) = leases.get_mut(&job_id).filter(|l| l.token == token) {
@@ -330,18 +330,19 @@ mod tests {
 
     #[test]
     fn of_many_reports_the_last_is_taken_once_and_a_stale_one_never() {
+        let json = |value: i32| Json::from(serde_json::Value::from(value));
         let (held, token, _cancellation) = one(None, Moment::now());
-        held.report(JobId(1), token, Value::from(1));
-        held.report(JobId(1), token, Value::from(2));
-        held.report(JobId(1), Token(uuid::Uuid::from_u128(8)), Value::from(3));
-        held.report(JobId(9), token, Value::from(4));
-        assert_eq!(held.take_reports(), [(JobId(1), token, Value::from(2))]);
+        held.report(JobId(1), token, json(1));
+        held.report(JobId(1), token, json(2));
+        held.report(JobId(1), Token(uuid::Uuid::from_u128(8)), json(3));
+        held.report(JobId(9), token, json(4));
+        assert_eq!(held.take_reports(), [(JobId(1), token, json(2))]);
         assert_eq!(held.take_reports(), []);
 
-        let old = |value: i32| vec![(JobId(1), token, Value::from(value))];
+        let old = |value: i32| vec![(JobId(1), token, json(value))];
         held.restore_reports(old(2));
         assert_eq!(held.take_reports(), old(2), "it was not sent");
-        held.report(JobId(1), token, Value::from(5));
+        held.report(JobId(1), token, json(5));
         held.restore_reports(old(2));
         assert_eq!(held.take_reports(), old(5), "the newer one counts");
     }
