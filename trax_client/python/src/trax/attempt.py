@@ -1,0 +1,128 @@
+"""The attempts that this process holds, from the claim to the acknowledged outcome.
+
+Shared by the worker's loop and the heartbeat thread. A lease that was not extended for its length,
+measured from before the call, counts as lost: another worker may hold the job by then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from .clock import now
+from .outcome import Reason
+
+Key = tuple[int, str]
+"""A job id and the token of its lease."""
+
+
+@dataclass(eq=False)
+class Attempt:
+    """A claimed job, its lease, and whether it should stop."""
+
+    job_id: int
+    token: str
+    attempt: int
+    max_attempts: int
+    task: str
+    input: str
+    manifest: str | None
+    group_name: str | None
+    scheduled_for: datetime | None
+    queued_at: datetime
+    timeout: float | None
+    trace: dict[str, Any] | None
+    valid_until: float
+    times_out_at: float | None
+    # When a handler began that the server does not know of.
+    begun_at: float | None = None
+    # When a notification said that it may be asked to stop, until a heartbeat has asked.
+    asked_at: float | None = None
+    # The handler's latest report as JSON, not yet sent.
+    progress: str | None = None
+    reason: Reason | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def key(self) -> Key:
+        """Return the job id and the token."""
+        return (self.job_id, self.token)
+
+
+class HeldAttempts:
+    """All of them; every method may be called from every thread."""
+
+    def __init__(self, on_stop: Callable[[Attempt], None]) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[Key, Attempt] = {}
+        self._on_stop = on_stop
+
+    def insert(self, attempts: Iterable[Attempt]) -> None:
+        """Add what was claimed."""
+        with self._lock:
+            self._by_key.update((attempt.key, attempt) for attempt in attempts)
+
+    def remove(self, key: Key) -> None:
+        """Forget one whose outcome the server has answered."""
+        with self._lock:
+            self._by_key.pop(key, None)
+
+    def all(self) -> list[Attempt]:
+        """Return all."""
+        with self._lock:
+            return list(self._by_key.values())
+
+    def stop(self, attempt: Attempt, reason: Reason) -> None:
+        """Ask the handler to stop; of several reasons the first one stays."""
+        with self._lock:
+            if attempt.reason is not None:
+                return
+            attempt.reason = reason
+        attempt.stopped.set()
+        self._on_stop(attempt)
+
+    def earliest_end(self) -> float | None:
+        """Return when the first lease ends; none when nothing is held."""
+        return min((one.valid_until for one in self.all()), default=None)
+
+    def expire(self, moment: float) -> None:
+        """Stop every attempt whose lease was not extended in time."""
+        for attempt in self.all():
+            if attempt.valid_until <= moment:
+                self.stop(attempt, Reason.LEASE_LOST)
+                self.remove(attempt.key)
+
+    def hear_cancels(self, payload: str) -> bool:
+        """Hear that jobs are asked to stop, as `trax_cancel` names them: "7,8"; empty is any."""
+        named = set(payload.split(",")) if payload else None
+        heard = [one for one in self.all() if named is None or str(one.job_id) in named]
+        for attempt in heard:
+            attempt.asked_at = now()
+        return bool(heard)
+
+    def unreported(self) -> list[Attempt]:
+        """Return those that have begun without the server's knowledge or may be asked to stop."""
+        return [one for one in self.all() if one.begun_at or one.asked_at]
+
+    def answered(
+        self, asked: Sequence[Attempt], rows: Iterable[tuple[Any, ...]], sent: float, lease: float
+    ) -> None:
+        """Record the answers to a heartbeat that was sent at `sent`."""
+        answers = {row[0]: row[1:] for row in rows}
+        for attempt in asked:
+            held, cancel_requested = answers.get(attempt.job_id, (False, False))
+            if not held:
+                self.stop(attempt, Reason.LEASE_LOST)
+                self.remove(attempt.key)
+                continue
+            attempt.valid_until = sent + lease
+            if attempt.begun_at is not None and attempt.begun_at < sent:
+                attempt.begun_at = None
+            if attempt.asked_at is not None and attempt.asked_at < sent:
+                attempt.asked_at = None
+            if cancel_requested:
+                late = attempt.times_out_at is not None and now() >= attempt.times_out_at
+                self.stop(attempt, Reason.TIMEOUT if late else Reason.CANCELLED)

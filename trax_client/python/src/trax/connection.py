@@ -1,0 +1,206 @@
+"""The worker's own connections: bounded connecting, bounded calls, notifications, and bells.
+
+Words: a *link* is one connection with what it has heard; a *bell* wakes the thread that waits for
+the link; the *watchdog* cuts a link whose call is not answered in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from .clock import now
+from .errors import UsageError
+
+Heard = Callable[[str, str], None]
+"""Gets the channel and the payload of a notification."""
+
+# The longest that connecting to one host may take; the driver allows no less.
+CONNECT_SECONDS = 2
+WATCH_SECONDS = 0.25
+BACKOFF_SECONDS = 0.1
+# The longest pause between two tries, and so the time within which a server that is back is found.
+LONGEST_BACKOFF_SECONDS = 1.0
+
+
+def checked_address(address: str | None) -> str:
+    """Return the address, `DATABASE_URL` when there is none, or "" for libpq's own variables."""
+    address = os.environ.get("DATABASE_URL", "") if address is None else address
+    try:
+        conninfo_to_dict(address)
+    except psycopg.Error as error:
+        hint = "write postgresql://user@host/database"
+        if address.partition("://")[0] == "postgresql+psycopg":
+            hint = 'that is an address of SQLAlchemy: leave out "+psycopg"'
+        # What libpq says may repeat a part of the password.
+        raise UsageError(f"the address of the database is invalid; {hint}") from (
+            None if "@" in address or "password" in address else error
+        )
+    return address
+
+
+def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
+    """Return the parameters of a connection: the caller's, with a limit on every wait."""
+    probe = max(1, int(lease / 4))
+    defaults: dict[str, Any] = {
+        "application_name": f"trax worker {name}",
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": probe,
+        "keepalives_interval": probe,
+        "keepalives_count": 2,
+        "tcp_user_timeout": int(max(1.0, min(15.0, lease / 2)) * 1000),
+    }
+    # Of several hosts only the primary can claim.
+    if "PGTARGETSESSIONATTRS" not in os.environ:
+        defaults["target_session_attrs"] = "read-write"
+    return {**defaults, **conninfo_to_dict(address)}
+
+
+class Bell:
+    """Wakes the one thread that waits at it; any thread and a signal handler may ring it."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+        self._has_rung = False
+
+    def ring(self) -> None:
+        """Wake the thread, now or when it waits next."""
+        if not self._has_rung:
+            self._has_rung = True
+            with contextlib.suppress(OSError):
+                self._sender.send(b"!")
+
+    def wait(self, link: Link | None, timeout: float) -> None:
+        """Wait for a ring, for something on the link, or for the time to be up.
+
+        Raise psycopg.OperationalError when the link turns out to be broken.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._receiver, selectors.EVENT_READ)
+            if link is not None:
+                selector.register(link.fileno(), selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(max(0.0, timeout))}
+        if self._receiver.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                while self._receiver.recv(64):
+                    pass
+            # Whoever rings from here on is heard: what woke us is looked at after this.
+            self._has_rung = False
+        if link is not None and link.fileno() in ready:
+            link.hear()
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._receiver.close()
+        self._sender.close()
+
+
+class Watchdog(threading.Thread):
+    """Cuts links whose call is overdue: a server that is frozen closes nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(name="trax-watchdog", daemon=True)
+        self._links: set[Link] = set()
+        self._end = threading.Event()
+
+    def watch(self, link: Link) -> None:
+        """Watch a link until it is closed."""
+        self._links.add(link)
+
+    def run(self) -> None:
+        """Look at all links four times a second."""
+        while not self._end.wait(WATCH_SECONDS):
+            self._links = {link for link in list(self._links) if not link.is_closed}
+            for link in list(self._links):
+                link.cut_if_overdue(now())
+
+    def end(self) -> None:
+        """End the thread."""
+        self._end.set()
+
+
+class Link:
+    """One connection, in autocommit, for one thread."""
+
+    def __init__(self, parameters: Mapping[str, Any], watchdog: Watchdog, heard: Heard) -> None:
+        self.is_closed = False
+        self.was_cut = False
+        self._heard = heard
+        # Not prepared: that works behind a transaction pooler too.
+        self._connection = psycopg.connect(autocommit=True, prepare_threshold=None, **parameters)
+        self._connection.add_notify_handler(lambda one: heard(one.channel, one.payload))
+        # Of its own, so that the watchdog never cuts another's that got the same number.
+        self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))
+        self._deadline: float | None = None
+        watchdog.watch(self)
+
+    def fileno(self) -> int:
+        """Return what a selector waits for."""
+        return self._connection.fileno()
+
+    def call(self, sql: str, parameters: Mapping[str, Any], limit: float) -> list[tuple[Any, ...]]:
+        """Run one statement; raise psycopg.Error, also when no answer comes within the limit."""
+        self._deadline = now() + limit
+        try:
+            cursor = self._connection.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+        finally:
+            self._deadline = None
+
+    def listen(self, channel: str, limit: float) -> None:
+        """Listen; where that is refused polling does it."""
+        try:
+            self.call(f"listen {channel}", {}, limit)
+        except psycopg.Error:
+            if self._connection.broken:
+                raise
+
+    def hear(self) -> None:
+        """Read what has arrived and pass on the notifications."""
+        self._connection.pgconn.consume_input()
+        while one := self._connection.pgconn.notifies():
+            self._heard(one.relname.decode(), one.extra.decode())
+
+    def cut_if_overdue(self, moment: float) -> None:
+        """End the connection if its call should have been answered by now."""
+        deadline = self._deadline
+        if deadline is not None and deadline < moment:
+            self.was_cut = True
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it; whatever goes wrong there does not matter any more."""
+        self.is_closed = True
+        with contextlib.suppress(Exception):
+            self._connection.close()
+        self._socket.close()
+
+
+class Backoff:
+    """Pauses between tries: they double, up to a limit, each a random part of it."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = min(longest, LONGEST_BACKOFF_SECONDS)
+        self._tries = 0
+
+    def next(self) -> float:
+        """Return the pause before the next try."""
+        ceiling = min(self._longest, BACKOFF_SECONDS * 2.0 ** min(self._tries, 16))
+        self._tries += 1
+        return ceiling * random.random()  # noqa: S311
+
+    def reset(self) -> None:
+        """Begin anew, after a success."""
+        self._tries = 0

@@ -1,0 +1,325 @@
+"""The loop of a worker, the same for threads and for asyncio.
+
+It claims as many jobs as are free places, has the *runner* run their handlers, and tells the server
+what became of them (`exchange`). It runs in a thread that runs no handler; a second one sends
+heartbeats (`heartbeat`). An attempt is in `running` until its handler has ended or is abandoned,
+then in the outbox until the server has answered; its lease is extended all that time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import psycopg
+
+from . import sql
+from .attempt import Attempt, HeldAttempts
+from .clock import now
+from .connection import Backoff, Link, Watchdog, bounded
+from .context import Context
+from .errors import Blame, VersionError, blame, not_installed, translated
+from .exchange import BATCH, Claim, Exchange, Outcome
+from .handler import Handler
+from .heartbeat import Heartbeat
+from .outcome import Kind, Reason, Verdict, complete, fail, on_error, on_stop
+from .polling import Polling
+from .shutdown import Phase
+from .typed import MisfitError
+from .version import __version__
+
+log = logging.getLogger("trax")
+
+# The extension has at least this version, and the same first number.
+OLDEST_EXTENSION = (0, 1)
+# The time from asking handlers to stop until their jobs are given back all the same.
+STOP_PATIENCE = 1.0
+# The time from then until giving up on a server that does not answer.
+REPORT_PATIENCE = 10.0
+CHECK_PERIOD = 1.0
+
+
+class Runner(Protocol):
+    """Runs handlers, and calls `Engine.ended` for each."""
+
+    def start(self, calls: Sequence[tuple[Attempt, Callable[[], Any]]]) -> None:
+        """Start handlers; never waits."""
+
+    def stop(self, attempt: Attempt) -> None:
+        """Tell a handler that it should stop, beside what its context tells."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker works; times in seconds."""
+
+    address: str
+    name: str
+    concurrency: int
+    groups: Sequence[str] | None
+    lease: float
+    grace: float
+    poll_interval: float
+    until_empty: bool = False
+
+
+class Engine:
+    """One run of a worker."""
+
+    def __init__(
+        self, settings: Settings, handlers: Mapping[str, Handler], runner: Runner, phase: Phase
+    ) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._runner = runner
+        self._phase = phase
+        self._seen_phase = Phase.RUNNING
+        self._held = HeldAttempts(runner.stop)
+        self._watchdog = Watchdog()
+        self._parameters = bounded(settings.address, settings.name, settings.lease)
+        tasks = sorted(handlers)
+        self._exchange = Exchange(Claim(settings.name, tasks, settings.groups, settings.lease))
+        info = {"tasks": tasks[:100], "groups": settings.groups, "client": "python"}
+        self._heartbeat = Heartbeat(
+            self._parameters,
+            self._held,
+            self._watchdog,
+            name=settings.name,
+            lease=settings.lease,
+            info={**info, "concurrency": settings.concurrency},
+        )
+        self._running: set[Attempt] = set()
+        self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
+        self._link: Link | None = None
+        self._is_checked = self._has_claimed = self._is_failing = False
+        self._polling = Polling(settings.poll_interval, now())
+        self._backoff = Backoff(1.0)
+        self._paused_until = self._no_claim_until = 0.0
+        # Of a stop: when handlers are asked, abandoned, and the server is given up.
+        self._ask_at = self._abandon_at = self._give_up_at = float("inf")
+
+    def ended(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+        """Take what a handler returned or raised; called by the runner, from any thread."""
+        self._ended.append((attempt, value, error))
+        self._phase.bell.ring()
+
+    def run(self) -> None:
+        """Work until a stop.
+
+        Raise an error of ours when the server refuses the first claim: no extension, no right.
+        """
+        self._watchdog.start()
+        self._heartbeat.start()
+        try:
+            while True:
+                self._obey_phase()
+                self._take_ended()
+                moment = now()
+                if moment >= self._paused_until and self._has_business(moment):
+                    self._run_exchange()
+                    self._take_ended()
+                if self._is_over():
+                    return
+                self._wait()
+        finally:
+            self._heartbeat.end()
+            self._watchdog.end()
+            if self._link is not None:
+                self._link.close()
+
+    def _wait(self) -> None:
+        if not self._heartbeat.is_alive():
+            raise RuntimeError("the heartbeat thread has ended, see the error that it printed")
+        try:
+            self._phase.bell.wait(self._link, self._wake_at() - now())
+        except psycopg.Error as error:
+            self._lost_link(error)
+        self._held.expire(now())
+
+    def _wake_at(self) -> float:
+        moment = now()
+        moments = [moment + CHECK_PERIOD]
+        if self._wanted() > 0:
+            moments.append(max(self._polling.next_claim, self._no_claim_until, self._paused_until))
+        due = self._exchange.next_due()
+        if due is not None:
+            moments.append(max(due, self._paused_until))
+        stops = (self._ask_at, self._abandon_at, self._give_up_at)
+        moments += [stop for stop in stops if stop > moment]
+        return min(moments)
+
+    def _wanted(self) -> int:
+        if self._seen_phase != Phase.RUNNING:
+            return 0
+        waiting = sum(one.again for one in self._exchange.outbox)
+        if waiting > max(BATCH, 2 * self._settings.concurrency):
+            return 0
+        return min(BATCH, self._settings.concurrency - len(self._running))
+
+    def _has_business(self, moment: float) -> bool:
+        return self._exchange.is_due(moment) or self._is_time_to_claim(moment)
+
+    def _is_time_to_claim(self, moment: float) -> bool:
+        due = max(self._polling.next_claim, self._no_claim_until)
+        return self._wanted() > 0 and moment >= due
+
+    def _run_exchange(self) -> None:
+        has_outcomes = self._exchange.is_due(now())
+        may_claim = now() >= self._no_claim_until
+        wanted = max(0, self._wanted()) if may_claim else 0
+        try:
+            if self._link is None:
+                self._link = Link(self._parameters, self._watchdog, self._heard)
+                self._link.listen("trax_work", self._exchange.limit)
+                self._polling.connected(now())
+            if not self._is_checked:
+                self._check_version(self._link)
+            claimed, answered = self._exchange.run(self._link, wanted)
+        except psycopg.Error as error:
+            self._failed(error)
+            return
+        self._backoff.reset()
+        if self._is_failing:
+            self._is_failing = False
+            log.info("the worker reaches the database again")
+        for outcome in answered:
+            self._held.remove(outcome.attempt.key)
+        if wanted:
+            self._has_claimed = True
+            self._polling.claimed(wanted, len(claimed), now(), alone=not has_outcomes)
+            is_idle = not (claimed or self._running or self._exchange.outbox or self._ended)
+            if self._settings.until_empty and is_idle:
+                self._phase.advance()
+        self._start(claimed)
+
+    def _check_version(self, link: Link) -> None:
+        database, extension = link.call(sql.VERSION, {}, self._exchange.limit)[0]
+        if extension is None:
+            raise not_installed(database)
+        found = tuple(int(part) for part in extension.split(".")[:2] if part.isdigit())
+        if found < OLDEST_EXTENSION:
+            raise VersionError(
+                f"the extension trax is {extension}, and trax-worker {__version__} needs "
+                "0.1 or newer; type: alter extension trax update;"
+            )
+        if found[0] != OLDEST_EXTENSION[0]:
+            raise VersionError(
+                f"the extension trax is {extension}, and trax-worker {__version__} is older; "
+                f"type: pip install 'trax-worker=={found[0]}.*'"
+            )
+        self._is_checked = True
+
+    def _start(self, claimed: Sequence[Attempt]) -> None:
+        self._held.insert(claimed)
+        calls: list[tuple[Attempt, Callable[[], Any]]] = []
+        for attempt in claimed:
+            if self._phase.value != Phase.RUNNING:
+                self._report(attempt, Verdict(Kind.RELEASE))
+                continue
+            try:
+                context = Context(attempt, self._heartbeat.progressed)
+                call = self._handlers[attempt.task].bind(json.loads(attempt.input), context)
+            except MisfitError as misfit:
+                # Not for good: in a rolling deployment the next attempt may meet the newer code.
+                self._report(attempt, fail(f"the input does not fit this handler: {misfit}"))
+            except (ValueError, RecursionError) as error:
+                failure = fail(f"the input cannot be decoded: {error}", permanent=True)
+                self._report(attempt, failure)
+            except Exception as error:  # noqa: BLE001 - what a model's own validator raises
+                self._report(attempt, on_error(error, None))
+            else:
+                attempt.input = ""
+                attempt.begun_at = now()
+                self._running.add(attempt)
+                calls.append((attempt, call))
+        if calls:
+            self._runner.start(calls)
+            self._heartbeat.begun()
+
+    def _take_ended(self) -> None:
+        while self._ended:
+            attempt, value, error = self._ended.popleft()
+            if attempt not in self._running:
+                continue  # abandoned
+            self._running.remove(attempt)
+            verdict = complete(value) if error is None else on_error(error, attempt.reason)
+            if verdict.kind is Kind.NOTHING:
+                self._held.remove(attempt.key)
+                continue
+            self._report(attempt, verdict, error)
+
+    def _report(
+        self, attempt: Attempt, verdict: Verdict, error: BaseException | None = None
+    ) -> None:
+        if verdict.kind is Kind.FAIL:
+            job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
+            text = "job %d (%s) failed in attempt %d of %d: %s"
+            log.warning(text, *job, verdict.error.partition("\n")[0], exc_info=error)
+        self._exchange.outbox.append(Outcome(attempt, verdict))
+
+    def _heard(self, channel: str, _payload: str) -> None:
+        if channel == "trax_work":
+            self._polling.notified(now())
+
+    def _failed(self, error: psycopg.Error) -> None:
+        at_fault = blame(error)
+        is_refused = at_fault is Blame.CALL and self._link is not None
+        if is_refused and not self._has_claimed:
+            raise translated(error) from error
+        if at_fault is Blame.CONNECTION or self._link is None:
+            self._lost_link(error)
+            return
+        pause = self._backoff.next()
+        self._no_claim_until = now() + pause
+        self._complain("a claim failed, again in %.1f s: %s", pause, error)
+
+    def _lost_link(self, error: psycopg.Error) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        pause = self._backoff.next()
+        self._paused_until = now() + pause
+        self._polling.next_claim = 0.0
+        self._complain("the database cannot be reached, again in %.1f s: %s", pause, error)
+
+    def _complain(self, text: str, pause: float, error: psycopg.Error) -> None:
+        level = logging.DEBUG if self._is_failing else logging.WARNING
+        self._is_failing = True
+        log.log(level, text, pause, str(error).strip())
+
+    def _obey_phase(self) -> None:
+        phase, moment = self._phase.value, now()
+        if phase != self._seen_phase:
+            self._seen_phase = phase
+            grace = self._settings.grace if phase == Phase.DRAINING else 0.0
+            self._ask_at = moment + grace
+            self._abandon_at = self._ask_at + STOP_PATIENCE
+            self._give_up_at = self._abandon_at + REPORT_PATIENCE
+            self._paused_until = 0.0
+            self._exchange.hurry()
+            self._heartbeat.stopping()
+            if self._running:
+                jobs = len(self._running)
+                log.info("stopping: %d jobs may go on for %.0f s", jobs, grace)
+        if moment >= self._ask_at:
+            for attempt in list(self._running):
+                self._held.stop(attempt, Reason.SHUTDOWN)
+        if moment >= self._abandon_at:
+            for attempt in self._running:
+                self._report(attempt, on_stop(attempt.reason or Reason.SHUTDOWN))
+            self._running.clear()
+
+    def _is_over(self) -> bool:
+        if self._seen_phase == Phase.RUNNING:
+            return False
+        if not self._running:
+            self._give_up_at = min(self._give_up_at, now() + REPORT_PATIENCE)
+        is_done = not (self._running or self._ended or self._exchange.outbox)
+        if not is_done and now() >= self._give_up_at:
+            log.warning("%d outcomes could not be told", len(self._exchange.outbox))
+            return True
+        return is_done

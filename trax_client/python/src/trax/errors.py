@@ -1,0 +1,177 @@
+"""Every failure of a call, sorted by SQLSTATE."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+import psycopg
+
+
+class TraxError(Exception):
+    """The base of all errors of this package."""
+
+
+class UsageError(TraxError):
+    """A worker, a handler or a call is written wrong; the text says what to do."""
+
+
+class VersionError(TraxError):
+    """The extension in the database and this package do not fit together."""
+
+
+class ServerError(TraxError):
+    """An error of the server: the message, and its DETAIL and HINT if there are any."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sqlstate: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sqlstate = sqlstate
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        code = f" ({self.sqlstate})" if self.sqlstate else ""
+        lines = [f"{self.message}{code}"]
+        lines += [f"{name}: {text}" for name, text in self._more() if text]
+        return "\n".join(lines)
+
+    def _more(self) -> tuple[tuple[str, str | None], ...]:
+        return (("DETAIL", self.detail), ("HINT", self.hint))
+
+
+class UnknownNameError(ServerError):
+    """42704: no manifest, group, dead letter, job or role has this name."""
+
+
+class InvalidArgumentError(ServerError):
+    """22004, 22023 and the rest of class 22: an argument is missing or out of range."""
+
+
+class TooLargeError(ServerError):
+    """54000: the input or output is over a size limit."""
+
+
+class WrongStateError(ServerError):
+    """55000, 25001: the call is not possible in the present state of the server."""
+
+
+class ConflictError(ServerError):
+    """40001, 40P01, 23505: a conflict with a concurrent transaction; a retry may succeed."""
+
+
+class BusyError(ServerError):
+    """57014, 55P03, classes 53 and 58: no time, no lock or no room; a retry may succeed."""
+
+
+class NotPermittedError(ServerError):
+    """42501: the role lacks the right; `trax.grant_access` grants it."""
+
+
+class NotInstalledError(ServerError):
+    """42883, 3F000, 42P01: the extension, or a part of it, is not in this database."""
+
+
+class UnsupportedError(ServerError):
+    """0A000: a part of the contract that the server does not have."""
+
+
+class DisconnectedError(ServerError):
+    """The server cannot be reached, or the connection broke: the call may have succeeded."""
+
+
+class Blame(Enum):
+    """What is to blame for an error, which decides whether to retry and on which connection."""
+
+    CONNECTION = "connection"
+    MOMENT = "moment"
+    CALL = "call"
+
+
+# Ended, starting, full, or a standby.
+_OF_CONNECTION = frozenset(
+    ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300", "25006")
+)
+# A time limit, a lock, a lost race.
+_OF_MOMENT = frozenset(("57014", "55P03", "55006", "23505"))
+_BY_CODE: dict[str, type[ServerError]] = {
+    "42704": UnknownNameError,
+    "54000": TooLargeError,
+    "55000": WrongStateError,
+    "25001": WrongStateError,
+    "23505": ConflictError,
+    "42501": NotPermittedError,
+    "42883": NotInstalledError,
+    "3F000": NotInstalledError,
+    "0A000": UnsupportedError,
+}
+_OURS = re.compile(r"(?<!\w)trax\.")
+_INSTALL = "Type: create extension trax;"
+
+
+def blame(error: psycopg.Error) -> Blame:
+    """Return what is to blame for an error of the driver; the only place that lists the codes."""
+    code = error.sqlstate
+    if code is None:
+        # The driver's own: of a value that it cannot send, or of the connection.
+        of_value = isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+        return Blame.CALL if of_value else Blame.CONNECTION
+    if code in _OF_CONNECTION or code.startswith("08"):
+        return Blame.CONNECTION
+    if code in _OF_MOMENT or code[:2] in ("40", "53", "58"):
+        return Blame.MOMENT
+    return Blame.CALL
+
+
+def is_of_the_values(error: Exception) -> bool:
+    """Return whether the server would refuse the same values again."""
+    if not isinstance(error, psycopg.Error):
+        return isinstance(error, UnicodeError)
+    code = error.sqlstate
+    if code is None:
+        return blame(error) is Blame.CALL
+    return code == "54000" or code[:2] in ("22", "23", "P0")
+
+
+def translated(error: psycopg.Error) -> ServerError:
+    """Return the error of the driver as one of ours; raise it `from` the driver's."""
+    code = error.sqlstate
+    message = error.diag.message_primary or str(error).strip()
+    kind = _kind(code, error)
+    hint = error.diag.message_hint
+    if kind is NotInstalledError and code == "3F000":
+        hint = _INSTALL
+    if kind is NotInstalledError and code == "42883":
+        hint = "Type: alter extension trax update; or: create extension trax;"
+    return kind(message, sqlstate=code, detail=error.diag.message_detail, hint=hint)
+
+
+def _kind(code: str | None, error: psycopg.Error) -> type[ServerError]:
+    at_fault = blame(error)
+    if at_fault is Blame.CONNECTION:
+        return DisconnectedError
+    if code is None or code.startswith("22"):
+        return InvalidArgumentError
+    if code == "42P01" and _OURS.search(error.diag.message_primary or ""):
+        return NotInstalledError
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    if at_fault is Blame.MOMENT:
+        return ConflictError if code.startswith("40") else BusyError
+    return ServerError
+
+
+def not_installed(database: str) -> NotInstalledError:
+    """Return the error for a database without the extension."""
+    return NotInstalledError(
+        f'the database "{database}" has no extension trax',
+        detail="A worker and a client need it in the database that they connect to.",
+        hint=_INSTALL,
+    )

@@ -1,0 +1,292 @@
+"""The exchange: outcomes go out, claimed jobs come in, over one link.
+
+An outcome stays in the outbox until the server has answered for it. Completions go together, and
+with the claim in one call; the rest, and what is told *again*, one by one. An outcome is told again
+when the link broke, and when the server had no time, lock or room for it; if it had been recorded
+already, the answer is "lost" and nothing changes. One that the server refuses for its content
+becomes a failed attempt, and so does one that alone breaks the link five times.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import psycopg
+
+from . import sql
+from .attempt import Attempt
+from .clock import now, span
+from .connection import Link
+from .errors import Blame, blame, is_of_the_values
+from .outcome import Kind, Verdict, fail
+
+log = logging.getLogger("trax")
+
+# The most jobs of one claim, and completions of one call.
+BATCH = 1000
+BATCH_BYTES = 4 << 20
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+# After so many outcomes for which the server had no time, the rest waits for the next exchange.
+FAILURES_AT_MOST = 2
+BREAKS_AT_MOST = 5
+
+_STATEMENTS = {
+    Kind.COMPLETE: sql.COMPLETE,
+    Kind.FAIL: sql.FAIL,
+    Kind.RELEASE: sql.RELEASE,
+    Kind.ACKNOWLEDGE_CANCEL: sql.ACKNOWLEDGE_CANCEL,
+    Kind.CANCEL_OWN: sql.CANCEL_OWN,
+}
+
+
+@dataclass(eq=False)
+class Outcome:
+    """An ended attempt that the server does not know of yet."""
+
+    attempt: Attempt
+    verdict: Verdict
+    again: bool = False
+    pause: float = 0.0
+    not_before: float = 0.0
+    breaks: int = 0
+    answered: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What every claim of this worker asks for."""
+
+    worker: str
+    tasks: Sequence[str]
+    groups: Sequence[str] | None
+    lease: float
+
+    def parameters(self, wanted: int) -> dict[str, Any]:
+        """Return the arguments of a claim of so many jobs."""
+        tasks, groups = list(self.tasks), None if self.groups is None else list(self.groups)
+        lease = span(self.lease)
+        return {
+            "worker": self.worker,
+            "max_jobs": wanted,
+            "tasks": tasks,
+            "groups": groups,
+            "lease": lease,
+        }
+
+
+class Exchange:
+    """Keeps the outbox."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.outbox: list[Outcome] = []
+        self._claim = claim
+        # An answer after more than half a lease is of little use.
+        self.limit = min(max(2.0, claim.lease / 2), 30.0)
+
+    def is_due(self, moment: float) -> bool:
+        """Return whether an outcome may be sent now."""
+        return any(outcome.not_before <= moment for outcome in self.outbox)
+
+    def next_due(self) -> float | None:
+        """Return when the first outcome may be sent; none when there is none."""
+        return min((outcome.not_before for outcome in self.outbox), default=None)
+
+    def hurry(self) -> None:
+        """Let nothing wait: the worker stops."""
+        for outcome in self.outbox:
+            outcome.not_before = 0.0
+
+    def run(self, link: Link, wanted: int) -> tuple[list[Attempt], list[Outcome]]:
+        """Send what is due, claim up to `wanted` jobs; return these and the answered outcomes.
+
+        Raise psycopg.Error when the link is broken or the claim failed. What was answered before
+        that is returned by the next run.
+        """
+        moment = now()
+        due = [o for o in self.outbox if not o.answered and o.not_before <= moment]
+        together = [o for o in due if o.verdict.kind is Kind.COMPLETE and not o.again]
+        chosen = set(map(id, together))
+        self._send_each(link, [one for one in due if id(one) not in chosen])
+        claimed: list[Attempt] | None = None
+        while together:
+            batch = _first_batch(together)
+            together = together[len(batch) :]
+            try:
+                if wanted and not together:
+                    claimed = self._complete_and_claim(link, batch, wanted)
+                else:
+                    self._complete(link, batch)
+            except psycopg.Error as error:
+                for outcome in batch:
+                    outcome.again = True
+                if blame(error) is Blame.CONNECTION:
+                    if len(batch) == 1:
+                        self._broke(link, batch[0], error)
+                    raise
+                # To find which of them fails.
+                self._send_each(link, batch)
+        if wanted and claimed is None:
+            claimed = self._claim_alone(link, wanted)
+        answered = [one for one in self.outbox if one.answered]
+        self.outbox = [one for one in self.outbox if not one.answered]
+        return claimed or [], answered
+
+    def _complete_and_claim(self, link: Link, batch: list[Outcome], wanted: int) -> list[Attempt]:
+        sent = now()
+        parameters = {**self._completions(batch), **self._claim.parameters(wanted)}
+        rows = link.call(sql.COMPLETE_AND_CLAIM, parameters, self.limit)
+        self._answer(batch, {row[0] for row in rows if row[0] is not None})
+        return [_attempt(row[1:], sent, self._claim.lease) for row in rows if row[0] is None]
+
+    def _complete(self, link: Link, batch: list[Outcome]) -> None:
+        rows = link.call(sql.COMPLETE_MANY, self._completions(batch), self.limit)
+        self._answer(batch, {row[0] for row in rows})
+
+    def _claim_alone(self, link: Link, wanted: int) -> list[Attempt]:
+        sent = now()
+        parameters = {**self._claim.parameters(wanted), "lock_timeout": _millis(self.limit / 5)}
+        rows = link.call(sql.CLAIM, parameters, self.limit)
+        return [_attempt(row, sent, self._claim.lease) for row in rows]
+
+    def _completions(self, batch: list[Outcome]) -> dict[str, Any]:
+        return {
+            "lock_timeout": _millis(self.limit / 5),
+            "job_ids": [one.attempt.job_id for one in batch],
+            "tokens": [one.attempt.token for one in batch],
+            "outputs": [one.verdict.output for one in batch],
+        }
+
+    def _answer(self, batch: list[Outcome], recorded: set[int]) -> None:
+        for outcome in batch:
+            self._answered(outcome, held=outcome.attempt.job_id in recorded)
+
+    def _answered(self, outcome: Outcome, *, held: bool) -> None:
+        outcome.answered = True
+        if not held and outcome.verdict.kind is Kind.COMPLETE:
+            job = outcome.attempt
+            log.warning("job %d (%s): its lease was lost, and not recorded", job.job_id, job.task)
+
+    def _send_each(self, link: Link, outcomes: Sequence[Outcome]) -> None:
+        failures = 0
+        for outcome in outcomes:
+            if failures >= FAILURES_AT_MOST:
+                self._postpone(outcome)
+                continue
+            try:
+                self._send(link, outcome, hasty=failures > 0)
+            except psycopg.Error as error:
+                outcome.again = True
+                if blame(error) is Blame.CONNECTION:
+                    self._broke(link, outcome, error)
+                    raise
+                outcome.breaks = 0
+                failures += 1
+                self._postpone(outcome)
+                job = outcome.attempt
+                log.warning(
+                    "job %d: its outcome waits %.1f s: %s", job.job_id, outcome.pause, error
+                )
+
+    def _send(self, link: Link, outcome: Outcome, *, hasty: bool) -> None:
+        try:
+            rows = self._call(link, outcome, outcome.verdict, hasty=hasty)
+        except (psycopg.Error, UnicodeError) as error:
+            if not is_of_the_values(error):
+                raise
+            log.warning("job %d: its outcome was refused: %s", outcome.attempt.job_id, error)
+            instead = fail(f"the outcome was refused: {error}")
+            if outcome.verdict.kind is Kind.FAIL:
+                # Whether and when to retry stays as the handler asked; the detail may be at fault.
+                given = outcome.verdict
+                instead = Verdict(
+                    Kind.FAIL, error=given.error, delay=given.delay, permanent=given.permanent
+                )
+            try:
+                rows = self._call(link, outcome, instead, hasty=hasty)
+            except psycopg.Error as refused:
+                if not is_of_the_values(refused):
+                    raise
+                # Its lease runs out.
+                log.exception("job %d: its failure was refused, too", outcome.attempt.job_id)
+                rows = [(True,)]
+        self._answered(outcome, held=rows[0][0] not in (False, "lost"))
+
+    def _call(
+        self, link: Link, outcome: Outcome, verdict: Verdict, *, hasty: bool
+    ) -> list[tuple[Any, ...]]:
+        slow = not (outcome.again or hasty)
+        lock = self.limit / 5 if slow else max(SHORTEST_PAUSE, outcome.pause / 5)
+        parameters = {
+            "lock_timeout": _millis(min(lock, self.limit / 5)),
+            "job_id": outcome.attempt.job_id,
+            "token": outcome.attempt.token,
+            "output": verdict.output,
+            "error": verdict.error,
+            "detail": verdict.detail,
+            "delay": None if verdict.delay is None else span(verdict.delay),
+            "permanent": verdict.permanent,
+        }
+        return link.call(_STATEMENTS[verdict.kind], parameters, self.limit)
+
+    def _postpone(self, outcome: Outcome) -> None:
+        outcome.again = True
+        outcome.pause = min(max(SHORTEST_PAUSE, 2 * outcome.pause), LONGEST_PAUSE)
+        outcome.not_before = now() + outcome.pause
+
+    def _broke(self, link: Link, outcome: Outcome, error: psycopg.Error) -> None:
+        """Note that the link broke while this was sent; it may be why, unless the server says."""
+        if error.sqlstate is not None or link.was_cut:
+            return
+        outcome.breaks += 1
+        if outcome.breaks == BREAKS_AT_MOST:
+            size = outcome.verdict.size
+            log.warning("job %d: %d bytes break the connection", outcome.attempt.job_id, size)
+            outcome.verdict = fail(
+                f"the {size} bytes of the outcome ended the connection {BREAKS_AT_MOST} times: "
+                f"{error}"
+            )
+
+
+def _first_batch(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    batch: list[Outcome] = []
+    size = 0
+    for outcome in outcomes[:BATCH]:
+        size += outcome.verdict.size
+        if batch and size > BATCH_BYTES:
+            break
+        batch.append(outcome)
+    return batch
+
+
+def _millis(seconds: float) -> str:
+    return str(max(1, int(seconds * 1000)))
+
+
+def _time(epoch: float | None) -> datetime | None:
+    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
+
+
+def _attempt(row: Sequence[Any], sent: float, lease: float) -> Attempt:
+    timeout: float | None = row[10]
+    trace = None if row[11] is None else json.loads(row[11])
+    return Attempt(
+        job_id=row[0],
+        token=row[1],
+        attempt=row[2],
+        max_attempts=row[3],
+        task=row[4],
+        input=row[5],
+        manifest=row[6],
+        group_name=row[7],
+        scheduled_for=_time(row[8]),
+        queued_at=datetime.fromtimestamp(row[9], timezone.utc),
+        timeout=timeout,
+        trace=trace if isinstance(trace, dict) else None,
+        valid_until=sent + lease,
+        times_out_at=None if timeout is None else sent + timeout,
+    )

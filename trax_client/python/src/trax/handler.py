@@ -1,0 +1,69 @@
+"""Handlers: functions with a task, a typed input, and the context if they ask for it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from . import telemetry
+from .context import Context
+from .errors import UsageError
+from .typed import Decoder, decoder
+
+
+class Handler:
+    """A function that runs the jobs of one task."""
+
+    def __init__(self, task: str, function: Callable[..., Any], *, is_async: bool) -> None:
+        if is_async != inspect.iscoroutinefunction(function):
+            raise UsageError(
+                f'the handler of "{task}" is not async: write async def, or use trax.Worker'
+                if is_async
+                else f'the handler of "{task}" is async: write def, or use trax.AsyncWorker'
+            )
+        self.task = task
+        self._run = telemetry.around_async(function) if is_async else telemetry.around(function)
+        self._context: str | None = None
+        self._input: tuple[str, Decoder] | None = None
+        self._read_signature(function)
+
+    def bind(self, value: Any, context: Context) -> Callable[[], Any]:
+        """Return the call of the function for an input as JSON.
+
+        Raise MisfitError when the input does not fit the annotation.
+        """
+        arguments: dict[str, Any] = {}
+        if self._input is not None:
+            name, decode = self._input
+            arguments[name] = decode(value, "input")
+        if self._context is not None:
+            arguments[self._context] = context
+        return functools.partial(self._run, context, arguments)
+
+    def _read_signature(self, function: Callable[..., Any]) -> None:
+        where = f'the handler of "{self.task}"'
+        try:
+            hints = typing.get_type_hints(function)
+        except (NameError, TypeError) as error:
+            raise UsageError(f"{where} has an annotation that cannot be read: {error}") from error
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind not in (
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                inspect.Parameter.KEYWORD_ONLY,
+            ):
+                raise UsageError(f"{where} takes *{name}: name its input and its context")
+            if hints.get(name) is Context and self._context is None:
+                self._context = name
+            elif self._input is None and hints.get(name) is not Context:
+                try:
+                    self._input = (name, decoder(hints.get(name, Any)))
+                except UsageError as error:
+                    raise UsageError(f'{where}, parameter "{name}": {error}') from None
+            elif parameter.default is inspect.Parameter.empty:
+                raise UsageError(
+                    f"{where} has more parameters than an input and a context: "
+                    'annotate the context as "trax.Context"'
+                )

@@ -1,0 +1,241 @@
+"""Heartbeats, on their own thread and connection, for both kinds of worker.
+
+A thread, and not a task of the event loop: a handler that blocks the loop, or every thread of the
+pool, loses no lease. Three times a lease one call extends all of them, and another reports that the
+worker lives. The thread also listens for cancels, asks about jobs that are named there, reports
+what has begun (claims name no job as begun, for their answer may be lost) and sends progress.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from . import sql
+from .attempt import Attempt, HeldAttempts
+from .clock import now, span
+from .connection import Backoff, Bell, Link, Watchdog
+from .errors import Blame, blame
+from .outcome import Reason
+from .version import __version__
+
+log = logging.getLogger("trax")
+
+# The most leases that one call extends.
+BATCH = 1000
+BEGIN_PERIOD = 0.1
+PROGRESS_PERIOD = 0.5
+SHORTEST_LIMIT = 0.5
+LEAVE_LIMIT = 0.5
+# A look at the leases, to notice those that ran out.
+CHECK_PERIOD = 1.0
+
+
+class Heartbeat(threading.Thread):
+    """Runs from `start` to `end`."""
+
+    def __init__(
+        self,
+        parameters: dict[str, Any],
+        held: HeldAttempts,
+        watchdog: Watchdog,
+        *,
+        name: str,
+        lease: float,
+        info: dict[str, Any],
+    ) -> None:
+        super().__init__(name="trax-heartbeat", daemon=True)
+        self.bell = Bell()
+        self._parameters = parameters
+        self._held = held
+        self._watchdog = watchdog
+        self._worker_name = name
+        self._lease = lease
+        self._period = max(1.0, lease / 3)
+        self._limit = min(max(SHORTEST_LIMIT, lease / 6), lease / 3)
+        self._info = json.dumps(
+            {"host": socket.gethostname(), "pid": os.getpid(), "version": __version__, **info}
+        )
+        self._is_known = False
+        self._is_refused = False
+        self._link: Link | None = None
+        self._state = "running"
+        self._is_over = False
+        self._begun = self._has_progress = False
+        self._may_report_begun = self._may_send_progress = 0.0
+        self._next_beat = 0.0
+        self._backoff = Backoff(lease / 3)
+        self._is_failing = False
+
+    def begun(self) -> None:
+        """Note that handlers have begun; the server is told soon, if they still run then."""
+        if not self._begun:
+            self._begun = True
+            self.bell.ring()
+
+    def progressed(self) -> None:
+        """Note that a handler has reported its progress."""
+        if not self._has_progress:
+            self._has_progress = True
+            self.bell.ring()
+
+    def stopping(self) -> None:
+        """Report from now on that the worker stops."""
+        self._state = "stopping"
+        self._next_beat = 0.0
+        self.bell.ring()
+
+    def end(self) -> None:
+        """End the thread, and wait for that."""
+        self._is_over = True
+        self.bell.ring()
+        self.join(2 * self._limit + LEAVE_LIMIT)
+
+    def run(self) -> None:
+        """Beat until the end."""
+        while not self._is_over:
+            try:
+                self.bell.wait(self._link, self._wake_at() - now())
+                self._held.expire(now())
+                if not self._is_over:
+                    self._turn()
+            except psycopg.Error as error:
+                self._failed(error)
+        self._leave()
+
+    def _wake_at(self) -> float:
+        wake = self._next_beat
+        if self._held.all():
+            wake = min(wake, now() + CHECK_PERIOD)
+        if self._is_failing:
+            return wake
+        if self._begun:
+            wake = min(wake, self._may_report_begun)
+        if self._has_progress:
+            wake = min(wake, self._may_send_progress)
+        return wake
+
+    def _turn(self) -> None:
+        moment = now()
+        if moment >= self._next_beat:
+            sent = self._beat()
+            self._next_beat = sent + self._lease / 3
+            return
+        if self._is_failing:
+            return
+        if self._begun and moment >= self._may_report_begun:
+            self._begun = False
+            self._extend(self._held.unreported())
+            self._may_report_begun = now() + BEGIN_PERIOD
+        if self._has_progress and moment >= self._may_send_progress:
+            self._has_progress = False
+            self._send_progress()
+            self._may_send_progress = now() + PROGRESS_PERIOD
+
+    def _beat(self) -> float:
+        sent = now()
+        self._extend(self._held.all())
+        self._report_worker()
+        self._backoff.reset()
+        if self._is_failing:
+            self._is_failing = False
+            log.info("heartbeats reach the database again")
+        return sent
+
+    def _extend(self, attempts: Sequence[Attempt]) -> None:
+        for at in range(0, len(attempts), BATCH):
+            batch = attempts[at : at + BATCH]
+            link = self._linked()
+            sent = now()
+            rows = link.call(
+                sql.HEARTBEAT,
+                {
+                    "job_ids": [one.job_id for one in batch],
+                    "tokens": [one.token for one in batch],
+                    "lease": span(self._lease),
+                },
+                self._limit,
+            )
+            self._held.answered(batch, rows, sent, self._lease)
+
+    def _send_progress(self) -> None:
+        for attempt in self._held.all():
+            progress, attempt.progress = attempt.progress, None
+            if progress is None:
+                continue
+            parameters = {"job_id": attempt.job_id, "token": attempt.token, "progress": progress}
+            try:
+                rows = self._linked().call(sql.REPORT_PROGRESS, parameters, self._limit)
+            except psycopg.Error as error:
+                if blame(error) is Blame.CALL:
+                    log.warning("job %d: its progress was refused: %s", attempt.job_id, error)
+                    continue
+                attempt.progress = attempt.progress or progress
+                self._has_progress = True
+                raise
+            if not rows[0][0]:
+                self._held.stop(attempt, Reason.LEASE_LOST)
+
+    def _report_worker(self) -> None:
+        if self._is_refused:
+            return
+        info = None if self._is_known else self._info
+        try:
+            self._linked().call(sql.REPORT_WORKER, self._registration(info), self._limit)
+        except psycopg.Error as error:
+            if blame(error) is not Blame.CALL:
+                raise
+            # An older server, or a role without the right: it works all the same.
+            self._is_refused = True
+            return
+        self._is_known = True
+
+    def _registration(self, info: str | None) -> dict[str, Any]:
+        period = span(self._period)
+        return {"name": self._worker_name, "period": period, "state": self._state, "info": info}
+
+    def _leave(self) -> None:
+        if self._link is not None:
+            self._state = "stopped"
+            try:
+                if self._is_known:
+                    self._link.call(sql.REPORT_WORKER, self._registration(None), LEAVE_LIMIT)
+            except psycopg.Error as error:
+                # It is soon seen to be gone.
+                log.debug("the end of the worker could not be reported: %s", error)
+            self._link.close()
+
+    def _linked(self) -> Link:
+        if self._link is None:
+            self._is_known = False
+            link = Link(self._parameters, self._watchdog, self._heard)
+            self._link = link
+            link.listen("trax_cancel", self._limit)
+            # What was said before it listened.
+            if self._held.hear_cancels(""):
+                self._begun = True
+        return self._link
+
+    def _heard(self, channel: str, payload: str) -> None:
+        if channel == "trax_cancel" and self._held.hear_cancels(payload):
+            self._begun = True
+
+    def _failed(self, error: psycopg.Error) -> None:
+        if self._link is not None and blame(error) is not Blame.MOMENT:
+            self._link.close()
+            self._link = None
+        pause = self._backoff.next()
+        self._next_beat = now() + pause
+        self._begun = True
+        holds_any = bool(self._held.all())
+        # Nothing depends on it otherwise, and the worker's loop says what is wrong.
+        level = logging.WARNING if holds_any and not self._is_failing else logging.DEBUG
+        log.log(level, "the heartbeat failed, again in %.1f s: %s", pause, error)
+        self._is_failing = True

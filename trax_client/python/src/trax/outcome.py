@@ -1,0 +1,164 @@
+"""What a handler raises or returns, and what the worker reports for it.
+
+Enters: what a handler returned or raised, and the reason for which it was asked to stop. Leaves:
+one `Verdict` to report to the server. A stop that is not the job's fault never uses up an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from . import typed
+from .clock import Seconds, span
+
+
+class Reason(str, Enum):
+    """Why an attempt should stop."""
+
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    LEASE_LOST = "lease lost"
+    SHUTDOWN = "shutdown"
+
+
+class Stopped(BaseException):
+    """Raised by `Context.check()` and `Context.wait()` when the attempt should stop.
+
+    Not an Exception, so that `except Exception` in a handler does not catch it.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class Snooze(Exception):
+    """Raise it to put the job off: it waits this long, without using up an attempt."""
+
+    def __init__(self, delay: Seconds) -> None:
+        super().__init__(f"snoozed for {span(delay)}")
+        self.delay = delay
+
+
+class Cancel(Exception):
+    """Raise it to end the job as cancelled, neither retried nor a dead letter."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class RetryIn(Exception):
+    """Raise it to fail, and be retried after this delay instead of the job's own."""
+
+    def __init__(self, delay: Seconds, message: str = "", *, detail: Any = None) -> None:
+        super().__init__(message or f"to be retried in {span(delay)}")
+        self.delay = delay
+        self.detail = detail
+
+
+class Permanent(Exception):
+    """Raise it to fail for good: there is no further attempt."""
+
+    def __init__(self, message: str, *, detail: Any = None) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class _Recorded(Enum):
+    RECORDED = "recorded"
+
+
+RECORDED: Final = _Recorded.RECORDED
+"""Returned by a handler that has called `Client.complete` in its own transaction."""
+
+
+class Kind(Enum):
+    """What is reported about one lease."""
+
+    COMPLETE = "complete"
+    FAIL = "fail"
+    RELEASE = "release"
+    ACKNOWLEDGE_CANCEL = "acknowledge_cancel"
+    CANCEL_OWN = "cancel_own"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to report, with its JSON and texts ready to be sent."""
+
+    kind: Kind
+    output: str | None = None
+    error: str = ""
+    detail: str | None = None
+    delay: Seconds | None = None
+    permanent: bool = False
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes it sends."""
+        return len(self.output or "") + len(self.error) + len(self.detail or "")
+
+
+def complete(output: object) -> Verdict:
+    """Return the verdict on an output."""
+    if output is RECORDED:
+        return Verdict(Kind.NOTHING)
+    try:
+        return Verdict(Kind.COMPLETE, output=typed.dumps(output))
+    except (TypeError, ValueError, RecursionError) as error:
+        return fail(f"the output is not JSON: {error}", permanent=True)
+
+
+def fail(error: str, *, permanent: bool = False, detail: str | None = None) -> Verdict:
+    """Return the verdict on a failure."""
+    return Verdict(Kind.FAIL, error=sendable(error), permanent=permanent, detail=detail)
+
+
+def on_error(error: BaseException, reason: Reason | None) -> Verdict:
+    """Return the verdict on what a handler raised."""
+    if isinstance(error, Cancel):
+        return Verdict(Kind.CANCEL_OWN, error=sendable(str(error)))
+    if reason is not None:
+        return on_stop(reason)
+    if isinstance(error, Snooze):
+        return Verdict(Kind.RELEASE, delay=error.delay)
+    if isinstance(error, asyncio.CancelledError):
+        return fail("the handler was cancelled by its own program")
+    if isinstance(error, RetryIn):
+        detail = _detail(error.detail)
+        return Verdict(Kind.FAIL, error=sendable(str(error)), detail=detail, delay=error.delay)
+    if isinstance(error, Permanent):
+        return fail(str(error), permanent=True, detail=_detail(error.detail))
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    return fail(text, detail=_detail({"traceback": _trace(error)}))
+
+
+def on_stop(reason: Reason) -> Verdict:
+    """Return the verdict on a handler that gave up because it was asked to stop."""
+    if reason in (Reason.CANCELLED, Reason.TIMEOUT):
+        # After a timeout the server records the attempt as failed, and retries it.
+        return Verdict(Kind.ACKNOWLEDGE_CANCEL)
+    # A lease that may only seem lost (no contact for its length) is released.
+    return Verdict(Kind.RELEASE)
+
+
+def sendable(text: str) -> str:
+    """Return a text that PostgreSQL can store."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _trace(error: BaseException) -> str:
+    frames = traceback.format_exception(type(error), error, error.__traceback__, limit=-20)
+    return sendable("".join(frames))[-4000:]
+
+
+def _detail(value: Any) -> str | None:
+    try:
+        return typed.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return typed.dumps(repr(value))

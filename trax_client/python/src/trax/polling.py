@@ -1,0 +1,55 @@
+"""When to claim: with outcomes, at a notification, or when an empty queue is polled again."""
+
+from __future__ import annotations
+
+import random
+
+MOST_SECONDS = 1.0
+MOST_SECONDS_WHEN_NOTIFIED = 5.0
+# After a claim that returned fewer jobs than wanted: their outcomes may go with the next.
+PARTIAL_DELAY = 0.01
+# One job wakes many workers: those that claim in vain do it a little later next time.
+VAIN_DELAY = 0.001
+VAIN_DOUBLINGS = 6
+
+
+class Polling:
+    """An empty queue is polled ever less often, least when notifications are known to arrive."""
+
+    def __init__(self, interval: float, moment: float) -> None:
+        self._interval = interval
+        self._wait = interval
+        self._is_notified = False
+        self._was_woken = False
+        self._in_vain = 0
+        self.next_claim = moment
+
+    def connected(self, moment: float) -> None:
+        """Note a new connection: the notifications of the old one say nothing about it."""
+        self._is_notified = False
+        self._wait = self._interval
+        self.next_claim = moment
+
+    def notified(self, moment: float) -> None:
+        """Note that work may exist."""
+        self._is_notified = self._was_woken = True
+        doublings = min(self._in_vain, VAIN_DOUBLINGS)
+        delay = VAIN_DELAY * 2**doublings * random.random() if doublings else 0.0  # noqa: S311
+        self.next_claim = min(self.next_claim, moment + delay)
+
+    def claimed(self, wanted: int, got: int, moment: float, *, alone: bool) -> None:
+        """Record a claim; `alone` says that it was sent for no outcome."""
+        if got:
+            if alone and not self._was_woken and self._wait > self._interval:
+                # Work that only a poll found: notifications do not arrive, or late.
+                self._is_notified = False
+            self._wait = self._interval
+            self._in_vain = 0
+            self.next_claim = moment + (0.0 if got == wanted else PARTIAL_DELAY)
+        else:
+            self._in_vain += self._was_woken
+            most = MOST_SECONDS_WHEN_NOTIFIED if self._is_notified else MOST_SECONDS
+            # A fleet that was started together drifts apart.
+            self.next_claim = moment + self._wait * random.uniform(0.9, 1.1)  # noqa: S311
+            self._wait = min(self._wait * 2, max(most, self._interval))
+        self._was_woken = False

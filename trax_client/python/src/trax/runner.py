@@ -1,0 +1,116 @@
+"""Where handlers run: in threads, or on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .attempt import Attempt
+
+Call = tuple[Attempt, Callable[[], Any]]
+Ended = Callable[[Attempt, Any, BaseException | None], None]
+
+
+class ThreadRunner:
+    """As many threads as handlers ever ran at once.
+
+    Daemons, so that a handler that ignores a stop does not keep the program from its end.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.on_ended: Ended
+        self._most = threads
+        self._threads: list[threading.Thread] = []
+        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._busy = 0
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Give the calls to threads."""
+        with self._lock:
+            self._busy += len(calls)
+            wanted = min(self._busy, self._most)
+        while len(self._threads) < wanted:
+            name = f"trax-handler-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        for call in calls:
+            self._queue.put(call)
+
+    def stop(self, attempt: Attempt) -> None:
+        """Do nothing: the context tells, and a thread cannot be interrupted."""
+
+    def end(self) -> None:
+        """Let the threads end when they are idle."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _serve(self) -> None:
+        while (item := self._queue.get()) is not None:
+            attempt, call = item
+            value, error = None, None
+            try:
+                value = call()
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the job's
+                error = raised
+            with self._lock:
+                self._busy -= 1
+            self.on_ended(attempt, value, error)
+
+
+class LoopRunner:
+    """Tasks of an event loop; the threads of the engine hand them over and never wait for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.on_ended: Ended
+        self._loop = loop
+        self._tasks: dict[Attempt, asyncio.Task[Any]] = {}
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Create a task for each call."""
+        self._loop.call_soon_threadsafe(self._create, calls)
+
+    def stop(self, attempt: Attempt) -> None:
+        """Cancel the task of the attempt; one that has none yet never begins."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._cancel, attempt)
+
+    def _create(self, calls: Sequence[Call]) -> None:
+        for attempt, call in calls:
+            if attempt.reason is not None:
+                self.on_ended(attempt, None, asyncio.CancelledError())
+                continue
+            task = self._loop.create_task(_contained(call), name=f"trax job {attempt.job_id}")
+            self._tasks[attempt] = task
+            task.add_done_callback(functools.partial(self._done, attempt))
+
+    def _cancel(self, attempt: Attempt) -> None:
+        task = self._tasks.get(attempt)
+        if task is not None:
+            task.cancel()
+
+    def _done(self, attempt: Attempt, task: asyncio.Task[Any]) -> None:
+        del self._tasks[attempt]
+        if task.cancelled():
+            self.on_ended(attempt, None, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.on_ended(attempt, None, error)
+        else:
+            self.on_ended(attempt, task.result(), None)
+
+
+class _ExitError(Exception):
+    """A handler that wants to end the program fails its attempt instead."""
+
+
+async def _contained(call: Callable[[], Any]) -> Any:
+    try:
+        return await call()
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ExitError(repr(error)) from error

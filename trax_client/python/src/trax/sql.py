@@ -1,0 +1,66 @@
+"""The statements of the contract, by argument name.
+
+JSON travels as text, and times and spans as seconds: then no setting of a connection, no loader of
+its owner and no value that Python cannot hold can spoil a row, or the rows beside it. A lock
+timeout is set in the statement itself, for its transaction alone, before the function begins.
+"""
+
+_LOCK = """case when pg_catalog.set_config('lock_timeout', %(lock_timeout)s, true) is not null
+    then {} end"""
+
+_OPTIONS = """
+    run_at => %(run_at)s::timestamptz, group_name => %(group_name)s::text,
+    priority => %(priority)s::int, max_retries => %(max_retries)s::int,
+    timeout => %(timeout)s::interval,
+    unique_key => %(unique_key)s::text, concurrency_key => %(concurrency_key)s::text,
+    trace => %(trace)s::jsonb, retry_delay => %(retry_delay)s::interval,
+    unique_for => %(unique_for)s::interval"""
+
+_CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
+    extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
+    extract(epoch from timeout)::float8, trace::text"""
+
+# With no place no job begins before a heartbeat reports it: a lost answer costs no attempt.
+_CLAIM = """max_jobs => %(max_jobs)s::int,
+    tasks => %(tasks)s::text[], groups => %(groups)s::text[],
+    lease => %(lease)s::interval, places => 0"""
+
+_COMPLETIONS = f"""job_ids => {_LOCK.format("%(job_ids)s::bigint[]")},
+    tokens => %(tokens)s::text[]::uuid[], outputs => %(outputs)s::text[]::jsonb[]"""
+
+_LEASE = f"job_id => {_LOCK.format('%(job_id)s::bigint')}, token => %(token)s::uuid"
+
+ENQUEUE = f"select trax.enqueue(task => %(task)s::text, input => %(input)s::jsonb, {_OPTIONS})"
+ENQUEUE_MANY = f"""select * from trax.enqueue_many(task => %(task)s::text,
+    inputs => %(inputs)s::text[]::jsonb[], {_OPTIONS})"""
+AWAIT_JOB = "call trax.await_job(%(job_id)s::bigint, %(timeout)s::interval, null, null, null)"
+JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
+    extract(epoch from run_at)::float8, extract(epoch from scheduled_for)::float8,
+    extract(epoch from queued_at)::float8, extract(epoch from started_at)::float8,
+    extract(epoch from finished_at)::float8, worker, error, output::text, progress::text
+from trax.get_jobs(array[%(job_id)s::bigint])"""
+CANCEL = "select trax.cancel(%(job_id)s::bigint)"
+
+VERSION = """select pg_catalog.current_database()::text, (
+    select e.extversion::text from pg_catalog.pg_extension e where e.extname = 'trax')"""
+CLAIM = f"""select {_CLAIMED}
+from trax.claim_next(worker => {_LOCK.format("%(worker)s::text")}, {_CLAIM})"""
+COMPLETE_AND_CLAIM = f"""select completed_job_id, {_CLAIMED}
+from trax.complete_and_claim({_COMPLETIONS}, worker => %(worker)s::text, {_CLAIM})"""
+COMPLETE_MANY = f"select * from trax.complete_many({_COMPLETIONS})"
+COMPLETE = f"select trax.complete({_LEASE}, output => %(output)s::jsonb)"
+COMPLETE_IN_TRANSACTION = """select trax.complete(job_id => %(job_id)s::bigint,
+    token => %(token)s::uuid, output => %(output)s::jsonb)"""
+FAIL = f"""select trax.fail({_LEASE}, error => %(error)s::text, detail => %(detail)s::jsonb,
+    retry_in => %(delay)s::interval, permanent => %(permanent)s::boolean)"""
+RELEASE = f"select trax.release({_LEASE}, delay => %(delay)s::interval)"
+ACKNOWLEDGE_CANCEL = f"select trax.acknowledge_cancel({_LEASE})"
+CANCEL_OWN = f"select trax.cancel_own({_LEASE}, reason => %(error)s::text)"
+
+HEARTBEAT = """select job_id, held, cancel_requested
+from trax.heartbeat(job_ids => %(job_ids)s::bigint[], tokens => %(tokens)s::text[]::uuid[],
+    lease => %(lease)s::interval)"""
+REPORT_PROGRESS = """select trax.report_progress(job_id => %(job_id)s::bigint,
+    token => %(token)s::uuid, progress => %(progress)s::jsonb)"""
+REPORT_WORKER = """select trax.report_worker(name => %(name)s::text, period => %(period)s::interval,
+    state => %(state)s::text, info => %(info)s::jsonb)"""

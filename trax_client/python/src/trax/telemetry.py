@@ -1,0 +1,95 @@
+"""OpenTelemetry, when it is installed: the same spans and names as the Rust client's.
+
+`send TASK` around enqueueing, whose context travels with the job as `{"traceparent": ...}`; and
+`process TASK` around each execution, linked to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .context import Context
+
+try:
+    from opentelemetry import trace as otel
+    from opentelemetry.context import Context as OtelContext
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    _IS_THERE = False
+else:
+    _IS_THERE = True
+
+
+def around(function: Callable[..., Any]) -> Callable[[Context, dict[str, Any]], Any]:
+    """Return what runs a handler inside its span."""
+
+    def run(context: Context, arguments: dict[str, Any]) -> Any:
+        with _execution(context):
+            return function(**arguments)
+
+    return run
+
+
+def around_async(
+    function: Callable[..., Awaitable[Any]],
+) -> Callable[[Context, dict[str, Any]], Awaitable[Any]]:
+    """Return what runs an async handler inside its span."""
+
+    async def run(context: Context, arguments: dict[str, Any]) -> Any:
+        with _execution(context):
+            return await function(**arguments)
+
+    return run
+
+
+@contextmanager
+def sending(task: str, operation: str, jobs: int | None = None) -> Iterator[dict[str, str] | None]:
+    """Run around enqueueing; yield the trace data that travels with the job."""
+    if not _IS_THERE:
+        yield None
+        return
+    attributes = _attributes("send", operation, task)
+    if jobs is not None:
+        attributes["messaging.batch.message_count"] = jobs
+    tracer = otel.get_tracer("trax")
+    name, kind = f"send {task}", otel.SpanKind.PRODUCER
+    with tracer.start_as_current_span(name, kind=kind, attributes=attributes):
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier)
+        yield carrier or None
+
+
+@contextmanager
+def _execution(context: Context) -> Iterator[None]:
+    if not _IS_THERE:
+        yield
+        return
+    attributes = _attributes("process", "process", context.task)
+    attributes["messaging.message.id"] = str(context.job_id)
+    tracer = otel.get_tracer("trax")
+    with tracer.start_as_current_span(
+        f"process {context.task}",
+        context=OtelContext(),
+        kind=otel.SpanKind.CONSUMER,
+        attributes=attributes,
+        links=_links(context.trace),
+    ):
+        yield
+
+
+def _links(trace: dict[str, Any] | None) -> list[Any]:
+    carrier = {k: v for k, v in (trace or {}).items() if isinstance(v, str)}
+    extracted = TraceContextTextMapPropagator().extract(carrier, OtelContext())
+    sender = otel.get_current_span(extracted).get_span_context()
+    return [otel.Link(sender)] if sender.is_valid else []
+
+
+def _attributes(kind: str, operation: str, task: str) -> dict[str, Any]:
+    return {
+        "messaging.system": "trax",
+        "messaging.operation.type": kind,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": task,
+    }

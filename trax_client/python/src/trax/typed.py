@@ -1,0 +1,213 @@
+"""Typed inputs and outputs: from JSON to what a handler's annotation says, and back.
+
+Understood are plain JSON types, `Any`, `X | None`, `Literal`, enums, lists, dicts with text keys,
+dataclasses and TypedDicts of these, and the models of pydantic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from enum import Enum
+from typing import Any, Union
+from uuid import UUID
+
+from .errors import UsageError
+
+Decoder = Callable[[Any, str], Any]
+"""Returns a value of the type; the text is where it stands in the input."""
+
+
+class MisfitError(ValueError):
+    """An input that does not fit the annotation; the text says where."""
+
+
+def decoder(annotation: Any) -> Decoder:
+    """Return what turns JSON into this type, or raise UsageError when it is not understood."""
+    simple = _SIMPLE.get(annotation) if isinstance(annotation, type | None) else None
+    if annotation is Any or annotation is object:
+        return _anything
+    if simple is not None:
+        return simple
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return decoder(arguments[0])
+    if origin in (Union, types.UnionType):
+        return _union([decoder(argument) for argument in arguments])
+    if origin is typing.Literal:
+        return _literal(arguments)
+    if annotation is list or origin in (list, Sequence):
+        return _list(decoder(arguments[0]) if arguments else _anything)
+    if annotation is dict or origin in (dict, Mapping):
+        return _dict(arguments)
+    if isinstance(annotation, type):
+        return _class(annotation)
+    raise _unknown(annotation)
+
+
+def dumps(value: object) -> str | None:
+    """Return an output or input as JSON; none for None, which the server stores as no output."""
+    if value is None:
+        return None
+    return json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+
+
+def _unknown(annotation: Any) -> UsageError:
+    return UsageError(
+        f"the input type {annotation!r} is not understood: use plain JSON types, a dataclass, a "
+        "TypedDict or a pydantic model, or typing.Any and decode it yourself"
+    )
+
+
+def _anything(value: Any, path: str) -> Any:
+    return value
+
+
+def _exactly(wanted: type, name: str) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        if type(value) is not wanted:
+            raise _misfit(path, name, value)
+        return value
+
+    return decode
+
+
+def _float(value: Any, path: str) -> float:
+    if type(value) not in (int, float):
+        raise _misfit(path, "a number", value)
+    return float(value)
+
+
+_SIMPLE: dict[Any, Decoder] = {
+    str: _exactly(str, "a string"),
+    int: _exactly(int, "an integer"),
+    bool: _exactly(bool, "true or false"),
+    float: _float,
+    None: _exactly(type(None), "null"),
+    type(None): _exactly(type(None), "null"),
+}
+_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+_NAMES |= {int: "an integer", float: "a number", type(None): "null"}
+
+
+def _misfit(path: str, wanted: str, value: Any) -> MisfitError:
+    return MisfitError(f"{path} is {_NAMES.get(type(value), 'something else')}, not {wanted}")
+
+
+def _union(options: Sequence[Decoder]) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        misfits: list[str] = []
+        for option in options:
+            try:
+                return option(value, path)
+            except MisfitError as misfit:
+                misfits.append(str(misfit))
+        raise MisfitError("; ".join(misfits))
+
+    return decode
+
+
+def _literal(values: tuple[Any, ...]) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        if not any(type(value) is type(one) and value == one for one in values):
+            raise MisfitError(f"{path} is none of {', '.join(map(repr, values))}")
+        return value
+
+    return decode
+
+
+def _list(element: Decoder) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        if not isinstance(value, list):
+            raise _misfit(path, "an array", value)
+        return [element(one, f"{path}[{at}]") for at, one in enumerate(value)]
+
+    return decode
+
+
+def _dict(arguments: tuple[Any, ...]) -> Decoder:
+    if arguments and arguments[0] is not str:
+        raise UsageError("the keys of an object in JSON are text: use dict[str, ...]")
+    element = decoder(arguments[1]) if arguments else _anything
+
+    def decode(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _misfit(path, "an object", value)
+        return {key: element(one, f"{path}.{key}") for key, one in value.items()}
+
+    return decode
+
+
+def _class(kind: type) -> Decoder:
+    if issubclass(kind, Enum):
+        return _enum(kind)
+    validate = getattr(kind, "model_validate", None)
+    if validate is not None:
+        return _model(validate)
+    if dataclasses.is_dataclass(kind):
+        fields = dataclasses.fields(kind)
+        hints = typing.get_type_hints(kind)
+        missing = dataclasses.MISSING
+        required = {f.name for f in fields if f.default is missing and f.default_factory is missing}
+        return _object({f.name: hints[f.name] for f in fields if f.init}, required, kind)
+    if typing.is_typeddict(kind):
+        required = set(getattr(kind, "__required_keys__", ()))
+        return _object(typing.get_type_hints(kind), required, dict)
+    raise _unknown(kind)
+
+
+def _object(hints: dict[str, Any], required: set[str], make: Callable[..., Any]) -> Decoder:
+    members = {name: decoder(hint) for name, hint in hints.items()}
+
+    def decode(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _misfit(path, "an object", value)
+        for name in required & members.keys():
+            if name not in value:
+                raise MisfitError(f"{path}.{name} is missing")
+        # What it does not know comes from newer code, and does no harm.
+        known = {name: value[name] for name in members if name in value}
+        return make(**{n: members[n](one, f"{path}.{n}") for n, one in known.items()})
+
+    return decode
+
+
+def _enum(kind: type[Enum]) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        try:
+            return kind(value)
+        except ValueError:
+            names = ", ".join(repr(one.value) for one in kind)
+            raise MisfitError(f"{path} is none of {names}") from None
+
+    return decode
+
+
+def _model(validate: Callable[[Any], Any]) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        try:
+            return validate(value)
+        except ValueError as error:
+            raise MisfitError(f"{path}: {error}") from error
+
+    return decode
+
+
+def _encode(value: Any) -> Any:
+    """Return what stands in JSON for a value that it does not know."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} is not JSON")
