@@ -64,7 +64,11 @@ pub(super) static BELLS: PgLwLock<Bells> = unsafe { PgLwLock::new(c"trax bells")
 static BELL: AtomicPtr<Bell> = AtomicPtr::new(std::ptr::null_mut());
 
 pub(super) fn silent_bells() -> Bells {
-    Bells(std::array::from_fn(|number| Bell {
+    Bells(std::array::from_fn(silent_bell))
+}
+
+fn silent_bell(number: usize) -> Bell {
+    Bell {
         number,
         database: AtomicU32::new(0),
         count: AtomicU64::new(0),
@@ -80,7 +84,7 @@ pub(super) fn silent_bells() -> Bells {
         cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
         cancels: AtomicU32::new(0),
         older_prepared: AtomicBool::new(true),
-    }))
+    }
 }
 
 /// Returns the bell of this process's database; `None` without shared memory and when all are in
@@ -98,11 +102,10 @@ pub(crate) fn bell() -> Option<&'static Bell> {
         return None;
     }
     let bells = BELLS.exclusive();
-    let holds = |bell: &&Bell, wanted| bell.database.load(Ordering::Relaxed) == wanted;
-    let bell = match bells.0.iter().find(|bell| holds(bell, database)) {
+    let bell = match of(&bells.0, database) {
         Some(bell) => bell,
         None => {
-            let free = bells.0.iter().find(|bell| holds(bell, 0))?;
+            let free = of(&bells.0, 0)?;
             free.work.begin();
             free.token.begin();
             free.database.store(database, Ordering::Relaxed);
@@ -112,6 +115,13 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
     // SAFETY: as above; the lock only guards who gets which bell.
     unsafe { BELL.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Returns the bell of a database; of 0 one that is free.
+fn of(bells: &[Bell], database: u32) -> Option<&Bell> {
+    bells
+        .iter()
+        .find(|bell| bell.database.load(Ordering::Relaxed) == database)
 }
 
 /// Returns the databases that have a bell.
@@ -130,22 +140,23 @@ pub(super) fn databases() -> Vec<u32> {
 /// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these
 /// any more.
 pub(super) fn free(gone: &[u32]) {
-    let is_gone = |bell: &Bell| gone.contains(&bell.database.load(Ordering::Relaxed));
-    let numbers: Vec<usize> = {
-        let bells = BELLS.share();
-        let of_gone = bells.0.iter().filter(|bell| is_gone(bell));
-        of_gone.map(|bell| bell.number).collect()
-    };
+    let numbers = of_any(&BELLS.share().0, gone);
     // It may take a while, and what nobody is connected to nobody changes meanwhile.
     for &number in &numbers {
         lane::free(number);
     }
-    let bells = BELLS.exclusive();
-    for number in numbers {
-        let bell = &bells.0[number];
-        if is_gone(bell) {
-            bell.silence();
-        }
+    silence(&BELLS.exclusive().0, gone);
+}
+
+/// Returns the numbers of the bells of these databases.
+fn of_any(bells: &[Bell], databases: &[u32]) -> Vec<usize> {
+    let of_them = databases.iter().filter_map(|&database| of(bells, database));
+    of_them.map(|bell| bell.number).collect()
+}
+
+fn silence(bells: &[Bell], gone: &[u32]) {
+    for number in of_any(bells, gone) {
+        bells[number].silence();
     }
 }
 
@@ -393,4 +404,25 @@ fn leave() {
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     leave();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bell, Ordering, of, of_any, silence, silent_bell};
+
+    #[test]
+    fn a_dropped_database_leaves_its_bell_to_others() {
+        let bells: [Bell; 3] = std::array::from_fn(silent_bell);
+        for (bell, database) in bells.iter().zip(7..) {
+            bell.database.store(database, Ordering::Relaxed);
+        }
+        assert!(of(&bells, 0).is_none(), "all are in use");
+        bells[1].limit.store(5, Ordering::Relaxed);
+        silence(&bells, &[8, 100]);
+        assert!(of_any(&bells, &[8, 100]).is_empty());
+        assert_eq!(of_any(&bells, &[7, 9]), [0, 2], "the others keep theirs");
+        let free = of(&bells, 0).expect("one is free");
+        assert_eq!(free.number(), 1);
+        assert_eq!(free.limit.load(Ordering::Relaxed), 0);
+    }
 }
