@@ -359,3 +359,45 @@ async fn the_callers_planner_settings_make_nothing_scan() {
         assert_one_job_is_cheap(&them, settings).await;
     }
 }
+
+const CHECK: &str = "select * from trax.check()";
+
+/// History of jobs that ended so long ago, in the partition of its day; returns its pages.
+async fn history(s: &Session, first: i64, count: i64, ago: &str) -> i64 {
+    s.get(&format!(
+        "select trax.make_run_partitions(now() - interval '{ago}', 0);
+         insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+         select {first} + n, t, t, t, t, 1, 0, true, 'completed', 'old', 'default', '{{}}'
+         from (select now() - interval '{ago}') v (t), generate_series(1, {count}) n"
+    ))
+    .await;
+    s.number(&format!(
+        "select pg_relation_size(tableoid) / current_setting('block_size')::int
+         from trax.run where job_id = {first} + 1"
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn check_reads_the_history_of_the_last_hour_once_and_none_of_the_days_before() {
+    let (db, s) = session().await;
+    s.get("select count(trax.enqueue('a')) from generate_series(1, 10)")
+        .await;
+    s.claim("max_jobs => 5, lease => '1 h'").await;
+    let before = typical(&Session::of(&db).await, CHECK).await;
+    for (first, ago) in [(1_000_000, "2 days"), (2_000_000, "3 days")] {
+        let pages = history(&s, first, 50_000, ago).await;
+        assert!(pages > 500, "{pages} pages");
+    }
+    let with_old = typical(&Session::of(&db).await, CHECK).await;
+    let pages = history(&s, 3_000_000, 50_000, "0 s").await;
+    let with_new = typical(&Session::of(&db).await, CHECK).await;
+    println!("check: {before} buffers, {with_old} with old and {with_new} with {pages} new pages");
+    // Each job that lives is looked up in each partition, whose trees are deeper.
+    assert!(with_old < before + 300, "{before} and {with_old} buffers");
+    // The one read of what ended, and one of which attempts ended before they began.
+    assert!(
+        with_new < with_old + 2 * pages + 200,
+        "{with_old} and {with_new} buffers, {pages} pages"
+    );
+}
