@@ -3,6 +3,8 @@
 
 use super::let_leases_expire;
 use harness::session::{Claimed, Session, session};
+use harness::{PATIENCE, eventually};
+use trax_client::testkit::Server;
 
 /// What a transaction may have done to a lease and not committed.
 const HOLDERS: [&str; 5] = [
@@ -34,11 +36,19 @@ async fn beats(s: &Session, jobs: &[Claimed]) -> String {
 /// Three jobs whose leases end at once, and three sessions.
 async fn three_jobs() -> (trax_client::testkit::Database, [Session; 3], Vec<Claimed>) {
     let (db, s) = session().await;
+    let (sessions, jobs) = three_jobs_of(&db, s).await;
+    (db, sessions, jobs)
+}
+
+async fn three_jobs_of(
+    db: &trax_client::testkit::Database,
+    s: Session,
+) -> ([Session; 3], Vec<Claimed>) {
     s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[3]))")
         .await;
     let jobs = s.claim("max_jobs => 3, lease => '1 ms'").await;
-    let sessions = [Session::of(&db).await, Session::of(&db).await, s];
-    (db, sessions, jobs)
+    let sessions = [Session::of(db).await, Session::of(db).await, s];
+    (sessions, jobs)
 }
 
 /// Behind an administrator's DDL, which itself waits for a transaction.
@@ -251,4 +261,78 @@ async fn what_a_heartbeat_beside_a_lease_said_of_the_begin_is_kept() {
         assert_eq!(s.get(begun).await, kept);
         s.assert_healthy().await;
     }
+}
+
+/// A server of the test, without a scheduler.
+fn own_server() -> Server {
+    Server::options()
+        .setting("trax.databases", "no_database_has_this_name")
+        .setting("max_prepared_transactions", "4")
+        .start()
+        .expect("a server starts")
+}
+
+#[tokio::test]
+async fn a_heartbeat_waits_for_no_prepared_transaction() {
+    let server = own_server();
+    for (end, of_first) in [("commit", "false"), ("rollback", "true")] {
+        let db = server.database(end).await.expect("a database is made");
+        let ([other, worker, s], jobs) = three_jobs_of(&db, Session::of(&db).await).await;
+        other
+            .get(&format!("begin; select trax.complete({})", jobs[0].key()))
+            .await;
+        other.get("prepare transaction 'x'").await;
+        assert_eq!(beats(&worker, &jobs).await, "true true true");
+        assert_eq!(s.tick("reap_expired_leases").await, 0);
+        s.get(&format!("{end} prepared 'x'")).await;
+        assert_eq!(s.tick("reap_expired_leases").await, 0, "{end}");
+        let all = format!("{of_first} true true");
+        assert_eq!(beats(&worker, &jobs).await, all, "{end}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_waits_for_no_standby() {
+    let server = own_server();
+    let db = server.database("app").await.expect("a database is made");
+    let ([other, worker, s], jobs) = three_jobs_of(&db, Session::of(&db).await).await;
+    s.get("alter system set synchronous_standby_names = 'nobody'")
+        .await;
+    s.get("select pg_reload_conf()").await;
+    for session in [&s, &other, &worker] {
+        eventually("the setting", PATIENCE, async || {
+            match session.get("show synchronous_standby_names").await {
+                seen if seen == "nobody" => Ok(()),
+                seen => Err(seen),
+            }
+        })
+        .await;
+    }
+    let pid = other.pid();
+    let key = jobs[0].key();
+    let completion =
+        tokio::spawn(async move { other.get(&format!("select trax.complete({key})")).await });
+    eventually("the wait for the standby", PATIENCE, async || {
+        let event = format!("select wait_event from pg_stat_activity where pid = {pid}");
+        match s.get(&event).await {
+            seen if seen == "SyncRep" => Ok(()),
+            seen => Err(seen),
+        }
+    })
+    .await;
+    let alive = tokio::time::timeout(PATIENCE / 3, async {
+        assert_eq!(beats(&worker, &jobs).await, "true true true");
+        // Another one, for the row that the first has added.
+        assert_eq!(beats(&worker, &jobs).await, "true true true");
+    });
+    alive.await.expect("a heartbeat does not wait");
+    let left = "select count(*) from trax.lease where lease_expires_at > now() + interval '59 min'";
+    assert_eq!(s.number(left).await, 2);
+    s.get("alter system reset synchronous_standby_names").await;
+    s.get("select pg_reload_conf()").await;
+    assert_eq!(completion.await.expect("it ends"), "t");
+    assert_eq!(beats(&worker, &jobs).await, "false true true");
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    s.assert_healthy().await;
 }

@@ -46,7 +46,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Limits how long claims, outcomes and progress reports, each in a separate transaction,
+    /// Limits how long claims, heartbeats, outcomes and reports, each in a separate transaction,
     /// wait for a lock.
     pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));

@@ -85,7 +85,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         let lease = lease.map(Interval);
         let ahead: Option<Vec<i64>> =
             (!ahead.is_empty()).then(|| ahead.iter().map(|job_id| job_id.0).collect());
-        let rows = Call::new("heartbeat")
+        let rows = self
+            .work("heartbeat")
             .arg("job_ids", &ids)
             .arg("tokens", &tokens)
             .option("lease", &lease)

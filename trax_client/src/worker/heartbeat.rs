@@ -228,7 +228,7 @@ impl HeartbeatLoop {
 
     async fn send(&mut self, reports: &[(JobId, Token, Json)]) -> Result<()> {
         let connection = self.connected().await?;
-        let client = Client::new(&*connection).lock_timeout(self.limit());
+        let client = Client::new(&*connection).lock_timeout(self.lock_timeout());
         for (job_id, token, progress) in reports {
             match client.report_progress(*job_id, *token, progress).await {
                 Ok(true) => {}
@@ -250,7 +250,7 @@ impl HeartbeatLoop {
         let leases = self.held.snapshot();
         self.extend(&leases).await?;
         let connection = self.connected().await?;
-        let reported = self.registration.report(&connection);
+        let reported = self.registration.report(&connection, self.lock_timeout());
         answer_within((self.lease / 3).max(SHORTEST_LIMIT), reported).await?;
         self.connection = Some(connection);
         Ok(())
@@ -267,7 +267,7 @@ impl HeartbeatLoop {
         for batch in leases.chunks(BATCH) {
             let connection = self.connected().await?;
             let sent = Moment::now();
-            let client = Client::new(&*connection);
+            let client = Client::new(&*connection).lock_timeout(self.lock_timeout());
             let ahead = self.held.ahead(batch);
             let call = client.heartbeat_ahead(batch, Some(self.lease), &ahead);
             let beats = answer_within(self.limit(), call).await?;
@@ -303,6 +303,12 @@ impl HeartbeatLoop {
     /// connection, before the lease ends.
     fn limit(&self) -> Duration {
         (self.lease / 6).max(SHORTEST_LIMIT).min(self.lease / 3)
+    }
+
+    /// Returns how long a call may wait for a lock, of a table for instance: the server ends it
+    /// before this side does, or each try would leave a session behind that waits on.
+    fn lock_timeout(&self) -> Duration {
+        self.limit() * 3 / 4
     }
 
     fn succeeded(&mut self) {

@@ -79,7 +79,11 @@ impl Registration {
     }
 
     /// Reports, if it is time.
-    pub(crate) async fn report(&mut self, connection: &Connection) -> Result<()> {
+    pub(crate) async fn report(
+        &mut self,
+        connection: &Connection,
+        lock_timeout: Duration,
+    ) -> Result<()> {
         let (now, state) = (Moment::now(), self.state());
         // A heartbeat may come a little early.
         let is_fresh = self.reported.is_some_and(|(at, said)| {
@@ -90,7 +94,7 @@ impl Registration {
         }
         let first = self.reported.is_none();
         let info = first.then(|| self.info.clone());
-        let client = Client::new(&**connection);
+        let client = Client::new(&**connection).lock_timeout(lock_timeout);
         match client
             .report_worker(&self.name, self.period, state, info)
             .await
