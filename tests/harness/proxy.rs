@@ -164,6 +164,10 @@ impl Freezer {
             .await
             .expect("a port is free");
         let port = listener.local_addr().expect("it has an address").port();
+        Self::at(listener, port, server_port)
+    }
+
+    fn at(listener: TcpListener, port: u16, server_port: u16) -> Self {
         let (frozen, is_frozen) = watch::channel(false);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -228,7 +232,7 @@ async fn thawed(
 /// A port of 127.0.0.1 whose packets are swallowed: a connection to it neither opens nor fails.
 pub struct BlackHole {
     port: u16,
-    _full: (TcpListener, Vec<TcpStream>),
+    full: (TcpListener, Vec<TcpStream>),
 }
 
 impl BlackHole {
@@ -249,8 +253,15 @@ impl BlackHole {
         }
         BlackHole {
             port,
-            _full: (listener, full),
+            full: (listener, full),
         }
+    }
+
+    /// From now on packets arrive, at a server.
+    pub fn lead_to(self, server_port: u16) -> Freezer {
+        let (listener, full) = self.full;
+        drop(full);
+        Freezer::at(listener, self.port, server_port)
     }
 
     /// Where it is, on 127.0.0.1.

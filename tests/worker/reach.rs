@@ -1,6 +1,6 @@
 //! Hosts that are silent, and servers that come back: how long a worker is without one.
 
-use super::{enqueue, start, state_becomes, worker_at};
+use super::{enqueue, start, state_becomes, worker_at, worker_config};
 use harness::proxy::{BlackHole, Freezer};
 use harness::scheduler::{connect, execute, live_database, live_server, scheduling, value};
 use harness::{PATIENCE, database, eventually, shared_server};
@@ -151,4 +151,116 @@ async fn a_worker_is_back_within_two_seconds_of_its_server() {
         assert!(back < Duration::from_secs(2), "{back:?}");
     }
     running.drain().await;
+}
+
+/// How many sessions workers have in this database that `what` holds for.
+async fn of_workers(client: &Client, what: &str) -> i64 {
+    let sql = format!(
+        "select count(*) from pg_stat_activity
+         where application_name like 'trax worker %' and datname = current_database() and {what}"
+    );
+    value(client, &sql).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_back_within_two_seconds_of_a_host_that_swallowed_its_packets() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "nap", 0).await;
+    let hole = BlackHole::open().await;
+    let mut config = hosts(&database, &[hole.port()]);
+    config.connect_timeout(Duration::from_secs(15));
+    let running = start(napping(config).lease(10 * LEASE));
+    // The kernel sends again what was sent first after 7 s, and next after 11 or 15.
+    tokio::time::sleep(Duration::from_millis(7300)).await;
+    let _server = hole.lead_to(shared_server().port());
+    let back = Instant::now();
+    state_becomes(&client, job, "completed").await;
+    let back = back.elapsed();
+    println!("a job done {back:?} after the host was back");
+    assert!(back < Duration::from_secs(2), "{back:?}");
+    running.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_that_wait_for_a_locked_table_leave_no_sessions_behind() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let job = enqueue(&client, "nap", 500).await;
+    let running = start(napping(worker_config(&database)));
+    state_becomes(&client, job, "in_progress").await;
+    let mut administrator = connect(&database).await;
+    let lock = administrator.transaction().await.expect("it begins");
+    lock.execute("lock table trax.lease in access exclusive mode", &[])
+        .await
+        .expect("it is locked");
+    let begun = Instant::now();
+    let mut most = 0;
+    while begun.elapsed() < 3 * LEASE / 2 {
+        most = most.max(of_workers(&client, "wait_event_type = 'Lock'").await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("{most} sessions of the worker waited at once");
+    lock.rollback().await.expect("it ends");
+    state_becomes(&client, job, "completed").await;
+    running.drain().await;
+    assert!(most <= 2, "the claims' and the heartbeats'");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_does_not_answer_costs_no_lease() {
+    let server = scheduling()
+        .setting("synchronous_commit", "on")
+        .start()
+        .expect("a server starts");
+    let database = server.database("app").await.expect("a database is made");
+    let client = connect(&database).await;
+    let short = enqueue(&client, "nap", 2500).await;
+    let long = enqueue(&client, "nap", 2 * LEASE.as_millis() as u64).await;
+    let running = start(napping(database.config()).concurrency(2));
+    for job in [short, long] {
+        state_becomes(&client, job, "in_progress").await;
+    }
+    execute(
+        &client,
+        "alter system set synchronous_standby_names = 'nobody'",
+    )
+    .await;
+    execute(&client, "select pg_reload_conf()").await;
+    eventually(
+        "a completion that waits for the standby",
+        PATIENCE,
+        async || match of_workers(&client, "wait_event = 'SyncRep'").await {
+            0 => Err("none".to_owned()),
+            _ => Ok(()),
+        },
+    )
+    .await;
+    let begun = Instant::now();
+    let (mut least, mut most) = (f64::MAX, 0);
+    while begun.elapsed() < 3 * LEASE / 2 {
+        let left = format!(
+            "select extract(epoch from lease_expires_at - clock_timestamp())::float8 from trax.lease where job_id = {long}"
+        );
+        least = least.min(value(&client, &left).await);
+        most = most.max(of_workers(&client, "true").await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("{least:.2} s of {LEASE:?} were left at the least, with {most} sessions");
+    execute(&client, "alter system reset synchronous_standby_names").await;
+    execute(&client, "select pg_reload_conf()").await;
+    for job in [short, long] {
+        state_becomes(&client, job, "completed").await;
+    }
+    let summary = running.drain().await;
+    // Of the completion that was not answered nobody knows that it counts.
+    assert_eq!(summary.completed + summary.lost, 2, "{summary}");
+    let attempts = "select count(*) from trax.run where attempt = 1 and state = 'completed'";
+    assert_eq!(value::<i64>(&client, attempts).await, 2);
+    assert_eq!(
+        value::<i64>(&client, "select count(*) from trax.run").await,
+        2
+    );
+    assert!(least > LEASE.as_secs_f64() / 4.0, "{least}");
+    assert!(most <= 6, "{most} sessions");
 }

@@ -2,8 +2,8 @@
 //!
 //! Enters: an address, whose hosts may have several IP addresses each. Leaves: a connection that is
 //! ready for calls, after its handshake, or the most informative of the errors. Holds: no host
-//! delays another for longer than a `stagger`, and none takes longer than its limit. Hosts that
-//! come first in the address are preferred if they answer.
+//! delays another for longer than a `stagger`, and none takes longer than its limit; a silent one
+//! is tried again meanwhile. Hosts that come first in the address are preferred if they answer.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -21,6 +21,9 @@ use crate::error::{Blame, Error, Result};
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long one host is tried alone before the next is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
+/// How long a silent host is waited for before it is tried again beside: the kernel waits ever
+/// longer until it sends a lost packet again, at first for 1 s.
+const AGAIN: Duration = Duration::from_millis(1500);
 
 /// Connects to one of the hosts.
 pub(crate) async fn open(address: &Address) -> Result<Opened> {
@@ -120,7 +123,26 @@ async fn resolved(address: Address, target: HostAddress, limit: Duration) -> Res
 
 async fn open_target(address: &Address, target: &HostAddress) -> Result<Opened> {
     let one = address.with_config(only(address, target));
-    one.open_one().await
+    insist(AGAIN, || {
+        let one = one.clone();
+        async move { one.open_one().await }
+    })
+    .await
+}
+
+/// Returns what the first of several tries returns, each begun when none has ended for a while.
+async fn insist<T, F>(pause: Duration, begin: impl Fn() -> F) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let mut running = JoinSet::new();
+    loop {
+        running.spawn(begin());
+        if let Ok(Some(ended)) = timeout(pause, running.join_next()).await {
+            return ended.unwrap_or_else(|error| Err(Error::Connection(error.into())));
+        }
+    }
 }
 
 /// Returns the configuration with only one of its hosts.
@@ -245,6 +267,24 @@ mod tests {
         assert_eq!(only(&config, &targets[1]), expected);
         let wrong: Config = "host=a,b,c port=1,2".parse().expect("it is an address");
         assert!(hosts(&Address::from(wrong)).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_host_is_tried_again_beside_and_an_answer_ends_all_tries() {
+        let begun = tokio::time::Instant::now();
+        let answers = |at: u64, answer: Option<u32>| {
+            insist(AGAIN, move || async move {
+                // What was sent before the host was back is lost.
+                if begun.elapsed() < Duration::from_millis(at) {
+                    sleep(Duration::from_secs(60)).await;
+                }
+                answer.ok_or_else(|| Error::Connection("refused".into()))
+            })
+        };
+        assert_eq!(answers(3100, Some(1)).await.ok(), Some(1));
+        assert_eq!(begun.elapsed(), 3 * AGAIN);
+        assert!(answers(0, None).await.is_err(), "an error is an answer");
+        assert_eq!(begun.elapsed(), 3 * AGAIN);
     }
 
     #[tokio::test(start_paused = true)]
