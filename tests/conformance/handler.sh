@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The handler of `trax worker --exec` in the conformance suite: the tasks of README.md.
+# The tasks of README.md, as the program of `trax worker --exec`; what fails says why on standard error.
 input=$(cat)
-note() { echo "$1 $TRAX_JOB_ID $TRAX_ATTEMPT $(date +%s%3N)$2" >>"$CONFORMANCE_LOG"; }
+note() { echo "$1 $TRAX_JOB_ID $TRAX_ATTEMPT $(date +%s%3N)${2-}" >>"$CONFORMANCE_LOG"; }
 number() { sed -nE 's/.*"'"$1"'": *([0-9]+) *[,}].*/\1/p' <<<"$input"; }
 
 if [ "$TRAX_TASK" = conformance.typed ]; then
     count=$(number count)
     [ -n "$count" ] || { echo "the input has no whole number \"count\"" >&2; exit 65; }
 fi
-trap 'note end " stopped"; exit 143' TERM
+trap 'kill $(jobs -p) 2>/dev/null; note end " stopped"; exit 143' TERM
 note begin
 case $TRAX_TASK in
     conformance.echo) echo "$input" ;;

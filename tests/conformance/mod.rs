@@ -6,13 +6,15 @@
 //! one program in one scenario. The *verdict* on a trial is a value: the suite is tested itself, by
 //! programs with a fault (`fault`).
 
+mod example;
+mod fault;
 mod log;
 mod program;
 mod scenario;
 mod trial;
 
 use harness::scheduler::scheduling;
-use program::Program;
+use program::{Language, Program};
 use scenario::Scenario;
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
@@ -37,9 +39,7 @@ fn shared_server() -> &'static Server {
 /// Plays one scenario with one program, on a thread of its own.
 fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = { runtime }.enable_all().build();
-        runtime.expect("a runtime starts").block_on(async {
+        on_this_thread(async {
             let mut own = (scenario == Scenario::Restart).then(server);
             let on = own.as_ref().unwrap_or_else(|| shared_server());
             let mut trial = Trial::new(program, on).await;
@@ -51,6 +51,12 @@ fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
             verdict
         })
     })
+}
+
+fn on_this_thread<T>(work: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build();
+    runtime.expect("a runtime starts").block_on(work)
 }
 
 /// The verdict of a trial.
@@ -90,6 +96,21 @@ fn the_worker_in_rust_conforms() {
 #[test]
 fn the_command_conforms() {
     conforms(program::exec());
+}
+
+#[test]
+fn the_example_in_python_conforms() {
+    conforms(program::example(Language::Python, &[]));
+}
+
+#[test]
+fn the_example_in_node_conforms() {
+    conforms(program::example(Language::Node, &[]));
+}
+
+#[test]
+fn the_example_of_psql_conforms() {
+    conforms(program::example(Language::Psql, &[]));
 }
 
 /// Any other: docs/protocol.md says how to name it.

@@ -1,16 +1,18 @@
 //! The worker programs that the suite judges, each one command line.
 
+use harness::process::{Scratch, trax_binary};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
-
-use harness::process::trax_binary;
 
 /// A worker, given as a command line that `sh -c` runs in the root of the repository.
 #[derive(Clone)]
 pub(super) struct Program {
     pub(super) command: String,
     pub(super) kind: Kind,
+    /// Files that were made for it.
+    files: Option<Arc<Scratch>>,
 }
 
 /// What is asked of it.
@@ -28,6 +30,7 @@ impl Program {
         Program {
             command: command.into(),
             kind,
+            files: None,
         }
     }
 
@@ -36,6 +39,14 @@ impl Program {
         match self.kind {
             Kind::Whole => 4,
             Kind::Short => 1,
+        }
+    }
+
+    /// A lease that runs out soon, in seconds; not between two heartbeats on a busy machine.
+    pub(super) fn short_lease(&self) -> u32 {
+        match self.kind {
+            Kind::Whole => 4,
+            Kind::Short => 6,
         }
     }
 
@@ -68,6 +79,9 @@ impl Program {
     /// Makes `sh` run it, with what the command lines name.
     pub(super) fn prepare(&self, sh: &mut Command) {
         let languages = root().join("target/languages");
+        if let Some(files) = &self.files {
+            sh.env("FILES", files.path());
+        }
         sh.arg("-c")
             .arg(format!("exec >>\"$SAID\" 2>&1; {}", self.command))
             .current_dir(root())
@@ -111,6 +125,80 @@ pub(super) fn exec() -> Program {
             tasks.join(" ")
         ),
     )
+}
+
+/// An example on one page, with the suite's tasks in place of its own and parts replaced by others.
+pub(super) fn example(language: Language, faults: &[(&str, &str)]) -> Program {
+    let (path, tasks, run) = language.parts();
+    let mut text = with_tasks(&read(path), &read(tasks));
+    for (sound, faulty) in faults {
+        assert_eq!(text.matches(sound).count(), 1, "{sound:?} in {path}");
+        text = text.replace(sound, faulty);
+    }
+    let files = Scratch::new("example");
+    std::fs::write(files.path().join("worker"), text).expect("a file can be written");
+    let settings =
+        "LEASE=$CONFORMANCE_LEASE GRACE=$CONFORMANCE_GRACE WORKER_NAME=$CONFORMANCE_NAME";
+    Program {
+        command: format!("{settings} exec {run} \"$FILES/worker\""),
+        kind: Kind::Short,
+        files: Some(Arc::new(files)),
+    }
+}
+
+/// An example as it is.
+pub(super) fn unchanged(language: Language) -> Program {
+    let (path, _, run) = language.parts();
+    Program::new(Kind::Short, format!("exec {run} {path}"))
+}
+
+/// What the workers on one page (`trax_client/examples`) are written in.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Language {
+    Python,
+    Node,
+    Psql,
+}
+
+impl Language {
+    pub(super) const ALL: [Language; 3] = [Language::Python, Language::Node, Language::Psql];
+
+    /// The example, the suite's tasks for it, and what runs it.
+    pub(super) fn parts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Language::Python => (
+                "trax_client/examples/python/worker.py",
+                "tests/conformance/tasks.py",
+                "\"$PYTHON\"",
+            ),
+            Language::Node => (
+                "trax_client/examples/node/worker.js",
+                "tests/conformance/tasks.js",
+                "node",
+            ),
+            Language::Psql => (
+                "trax_client/examples/psql/worker.sh",
+                "tests/conformance/tasks.sh",
+                "bash",
+            ),
+        }
+    }
+}
+
+/// A file of the repository.
+pub(super) fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A page with these tasks between its two lines that say where its own are.
+fn with_tasks(page: &str, tasks: &str) -> String {
+    let (before, rest) = page
+        .split_once("-- The tasks")
+        .expect("a line says where tasks begin");
+    let (_, after) = rest
+        .split_once("-- End of the tasks.")
+        .expect("and one where they end");
+    format!("{before}-- The tasks\n{tasks}\n{after}")
 }
 
 /// The one that CONFORMANCE_WORKER names; judged as a short one with CONFORMANCE_KIND=short.

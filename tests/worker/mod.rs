@@ -7,7 +7,6 @@ mod fetch;
 mod health;
 mod hosts;
 mod json;
-mod language;
 mod lease;
 mod middleware;
 mod pooler;
