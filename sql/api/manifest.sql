@@ -154,7 +154,8 @@ comment on function trax.cancel_group(text) is
 create function trax.apply(
     document jsonb,
     prune boolean default false,
-    dry_run boolean default false
+    dry_run boolean default false,
+    source text default null
 )
 returns table (
     action text,
@@ -165,8 +166,8 @@ returns table (
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
-comment on function trax.apply(jsonb, boolean, boolean) is
-    'Creates and changes the groups and manifests of one document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply created and the document no longer has. dry_run changes nothing.';
+comment on function trax.apply(jsonb, boolean, boolean, text) is
+    'Creates and changes the groups and manifests of one document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. source says whose document it is, a program or a repository: what it names belongs to it from then on, and what belongs to another source is refused.';
 
 create function trax.preview(
     name text,

@@ -30,6 +30,7 @@ create table trax.manifest (
     enabled boolean not null default true,
     disabled_reason text,
     applied boolean not null default false,
+    source text collate "C",
     created_at timestamptz not null default pg_catalog.clock_timestamp(),
     updated_at timestamptz not null default pg_catalog.clock_timestamp(),
     constraint manifest_pkey primary key (manifest_id),
@@ -88,6 +89,7 @@ comment on column trax.manifest.on_dead_letter is 'What an unresolved dead lette
 comment on column trax.manifest.enabled is 'False: it is never due.';
 comment on column trax.manifest.disabled_reason is 'Why it is disabled, when trax did it by itself.';
 comment on column trax.manifest.applied is 'True: created by trax.apply(), which may prune it.';
+comment on column trax.manifest.source is 'Whose documents say what it is: the source given to trax.apply(), which alone may change and prune it by document.';
 comment on column trax.manifest.created_at is 'When it was first scheduled.';
 comment on column trax.manifest.updated_at is 'When its definition was last changed.';
 

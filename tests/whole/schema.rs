@@ -16,7 +16,7 @@ const CONTRACT: &[&str] = &[
     "release_token(name text, token uuid) returns boolean",
     "trigger_group(group_name text) returns bigint",
     "activate(name text, input jsonb default null) returns bigint",
-    "apply(document jsonb, prune boolean default false, dry_run boolean default false) returns table(action text, kind text, name text, detail text)",
+    "apply(document jsonb, prune boolean default false, dry_run boolean default false, source text default null) returns table(action text, kind text, name text, detail text)",
     "preview(name text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
     "preview_cron(expression text, timezone text default 'UTC'::text, after timestamptz default now(), count int default 5) returns table(run_at timestamptz, local_time text, note text)",
     "cancel_manifest(name text) returns bigint",

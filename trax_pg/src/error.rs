@@ -48,6 +48,12 @@ impl Error {
         self
     }
 
+    /// Returns the same error as one about a group among several.
+    pub(crate) fn about_group(mut self, group: &str) -> Self {
+        self.message = format!("group \"{group}\": {}", self.message);
+        self
+    }
+
     /// Returns the same error as one about a row among many.
     pub(crate) fn of_row(mut self, row: u64) -> Self {
         self.message = format!("row {row}: {}", self.message);

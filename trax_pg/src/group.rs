@@ -27,6 +27,7 @@ statement!(
         max_per_key: INT4OID,
         now: TIMESTAMPTZOID,
         applied: BOOLOID,
+        source: TEXTOID,
     }
 );
 statement!(
@@ -37,6 +38,7 @@ statement!(
         priority: INT4OID,
         enabled: BOOLOID,
         max_per_key: INT4OID,
+        source: TEXTOID,
     }
 );
 statement!(GroupForget, "group/forget.sql", { name: TEXTOID });
@@ -58,6 +60,7 @@ fn configure(call: &Call) -> Result<()> {
         enabled: call.optional::<bool>(3),
         max_per_key: call.optional_within(4, "max_per_key", 1, i32::MAX)?,
         applied: false,
+        source: None,
     };
     spi::connected(|spi| {
         lock_all([settings.name.as_str()]);
@@ -82,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) max_per_key: Option<i32>,
     /// They come from `trax.apply`, which may prune what it created.
     pub(crate) applied: bool,
+    /// Whose document they come from.
+    pub(crate) source: Option<String>,
 }
 
 impl Settings {
@@ -94,6 +99,7 @@ impl Settings {
             enabled: Some(true),
             max_per_key: Some(1),
             applied: false,
+            source: None,
         }
     }
 }
@@ -119,6 +125,7 @@ impl Settings {
             priority: self.priority.and_then(arg),
             enabled: self.enabled.and_then(arg),
             max_per_key: self.max_per_key.and_then(arg),
+            source: self.source.as_deref().and_then(arg),
         };
         spi.query(settled).len() > 0
     }
@@ -135,6 +142,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
         max_per_key: settings.max_per_key.and_then(arg),
         now: arg(now),
         applied: arg(settings.applied),
+        source: settings.source.as_deref().and_then(arg),
     });
 }
 

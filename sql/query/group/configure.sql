@@ -1,14 +1,17 @@
--- Creates or changes a group; null keeps, a limit of 0 is none. $applied: created by trax.apply().
+-- Creates or changes a group; null keeps, a limit of 0 is none. $applied: created by trax.apply();
+-- $source takes it over.
 insert into trax.manifest_group as g (
-    name, max_active_jobs, priority, enabled, max_per_key, created_at, updated_at, applied
+    name, max_active_jobs, priority, enabled, max_per_key, created_at, updated_at, applied, source
 )
 values (
     $name, nullif($max_active_jobs, 0), coalesce($priority, 0), coalesce($enabled, true), coalesce($max_per_key, 1),
-    $now, $now, $applied
+    $now, $now, $applied, $source
 )
 on conflict (name) do update set
     max_active_jobs = case when $max_active_jobs is null then g.max_active_jobs else nullif($max_active_jobs, 0) end,
     priority = coalesce($priority, g.priority),
     enabled = coalesce($enabled, g.enabled),
     max_per_key = coalesce($max_per_key, g.max_per_key),
+    applied = g.applied or $source is not null,
+    source = coalesce($source, g.source),
     updated_at = $now

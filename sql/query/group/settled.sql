@@ -1,4 +1,4 @@
--- Returns whether a group has these settings already; null keeps, a limit of 0 is none.
+-- Returns whether a group has these settings and source already; null keeps, a limit of 0 is none.
 select
 from trax.manifest_group g
 where g.name = $name
@@ -7,3 +7,4 @@ where g.name = $name
     and g.priority = coalesce($priority, g.priority)
     and g.enabled = coalesce($enabled, g.enabled)
     and g.max_per_key = coalesce($max_per_key, g.max_per_key)
+    and ($source::text is null or g.source = $source)

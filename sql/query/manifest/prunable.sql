@@ -1,6 +1,7 @@
--- Returns manifests that an earlier apply created, but those that are kept.
+-- Returns manifests that an earlier apply of a source created, but those that are kept.
 select m.manifest_id, m.name
 from trax.manifest m
 where m.applied
+    and m.source is not distinct from $source
     and m.name <> all ($kept)
 order by m.name

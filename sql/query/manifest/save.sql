@@ -1,16 +1,17 @@
 -- Creates or changes a manifest. What is null keeps its value, or with $replace takes its default;
--- with $replace_schedule the kind of schedule is replaced. $applied: created by trax.apply().
+-- with $replace_schedule the kind of schedule is replaced. $applied: created by trax.apply();
+-- $source takes it over.
 insert into trax.manifest as m (
     name, task, input, group_name, cron, every, run_at, timezone, priority, max_retries, retry_delay, timeout,
     starts_at, ends_at, enabled, created_at, updated_at, depends_mode, dormant, misfire, misfire_threshold,
-    misfire_limit, overlap, max_concurrency, variance, exclusions, applied, on_dead_letter
+    misfire_limit, overlap, max_concurrency, variance, exclusions, applied, on_dead_letter, source
 )
 values (
     $name, $task, coalesce($input, '{}'), coalesce($group, 'default'), $cron, $every, $run_at,
     coalesce($timezone, 'UTC'), coalesce($priority, 0), $max_retries, $retry_delay, $timeout, $starts_at, $ends_at,
     coalesce($enabled, true), $now, $now, $depends_mode, coalesce($dormant, false), coalesce($misfire, 'fire_once'),
     coalesce($misfire_threshold, '60 s'), coalesce($misfire_limit, 10), coalesce($overlap, 'queue'),
-    coalesce($max_concurrency, 1), $variance, $exclusions, $applied, coalesce($on_dead_letter, 'stop')
+    coalesce($max_concurrency, 1), $variance, $exclusions, $applied, coalesce($on_dead_letter, 'stop'), $source
 )
 on conflict (name) do update set
     task = excluded.task,
@@ -47,6 +48,8 @@ on conflict (name) do update set
     end,
     enabled = coalesce($enabled, m.enabled),
     disabled_reason = case when coalesce($enabled, m.enabled) then null else m.disabled_reason end,
+    applied = m.applied or $source is not null,
+    source = coalesce($source, m.source),
     updated_at = $now
 returning
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,

@@ -1,6 +1,7 @@
 //! A document of groups and manifests: what applying it does, and what it leaves alone.
 
 mod refusal;
+mod source;
 
 use harness::manifest::{complete_one, due_since, waiting};
 use harness::session::{Session, session};

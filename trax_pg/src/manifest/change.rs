@@ -44,6 +44,7 @@ statement!(
         exclusions: JSONBOID,
         applied: BOOLOID,
         on_dead_letter: TEXTOID,
+        source: TEXTOID,
     } -> Written
 );
 
@@ -81,6 +82,8 @@ pub(crate) struct Change {
     pub(crate) replace: bool,
     /// It comes from `trax.apply`, which may prune what it created.
     pub(crate) applied: bool,
+    /// Whose document it comes from.
+    pub(crate) source: Option<String>,
     pub(crate) now: Timestamp,
 }
 
@@ -126,6 +129,7 @@ impl Change {
             on_dead_letter: one_of(call.optional(25), "on_dead_letter", &ON_DEAD_LETTER)?,
             replace: false,
             applied: false,
+            source: None,
             now: Timestamp::now(),
         };
         change.check()?;
@@ -324,6 +328,7 @@ impl Change {
             exclusions: self.exclusions,
             applied: arg(self.applied),
             on_dead_letter: text(&self.on_dead_letter),
+            source: self.source.as_deref().and_then(arg),
         });
         Definition::written(&self.name, rows.one(), before, self.parents())
     }

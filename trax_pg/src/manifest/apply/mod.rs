@@ -8,6 +8,7 @@
 
 mod object;
 mod order;
+mod source;
 
 use super::change::{Change, ON_DEAD_LETTER, one_of};
 use super::{lock_waiting, remove, schedule};
@@ -22,22 +23,15 @@ use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::spi::{Spi, arg, statement};
 use crate::snapshot::{Difference, Snapshot};
 use object::Object;
 use order::in_order;
 use serde_json::Value;
+use source::{Gone, refuse_others};
 use std::collections::HashSet;
 
-row! {
-    struct Prunable {
-        manifest_id: i64,
-        name: String,
-    }
-}
-statement!(ManifestPrunable, "manifest/prunable.sql", { kept: TEXTARRAYOID } -> Prunable);
 statement!(ManifestLockNamed, "manifest/lock_named.sql", { names: TEXTARRAYOID } -> i64);
-statement!(GroupPrunable, "manifest/group_prunable.sql", { kept: TEXTARRAYOID } -> String);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     let document = call
@@ -46,12 +40,14 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     let document = json::value(document, "the document")?;
     let prune = call.optional::<bool>(1).unwrap_or(false);
     let dry_run = call.optional::<bool>(2).unwrap_or(false);
+    let source = call.optional_name(3, "source")?;
+    let source = source.as_deref();
     let mut rows = call.rows();
     let actions = spi::connected(|spi| {
         if !dry_run {
-            return apply(spi, &document, prune);
+            return apply(spi, &document, prune, source);
         }
-        kept_if(|| Ok((apply(spi, &document, prune)?, false)))
+        kept_if(|| Ok((apply(spi, &document, prune, source)?, false)))
     })?;
     for action in actions {
         rows.push(&[
@@ -107,20 +103,20 @@ impl Action {
     }
 }
 
-fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
+fn apply(spi: &Spi, document: &Value, prune: bool, source: Option<&str>) -> Result<Vec<Action>> {
     let document = Object::new(document, "the document", &["groups", "manifests"])?;
     let now = Timestamp::now();
     let mut actions = Vec::new();
     let groups: Vec<group::Settings> = document
         .list("groups")?
         .iter()
-        .map(read_group)
+        .map(|value| read_group(value, source))
         .collect::<Result<_>>()?;
     refuse_repeated("group", groups.iter().map(|group| group.name.as_str()))?;
     let manifests: Vec<Entry> = document
         .list("manifests")?
         .iter()
-        .map(Entry::read)
+        .map(|value| Entry::read(value, source))
         .collect::<Result<_>>()?;
     refuse_repeated(
         "manifest",
@@ -129,8 +125,11 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     let order = in_order(&manifests)?;
     // Before any definition, as in trax.schedule().
     dependency::lock_edges();
+    if let Some(source) = source {
+        refuse_others(spi, &groups, &manifests, source)?;
+    }
     let gone = if prune {
-        Gone::find(spi, &groups, &manifests)
+        Gone::find(spi, &groups, &manifests, source)
     } else {
         Gone::default()
     };
@@ -152,26 +151,21 @@ fn apply(spi: &Spi, document: &Value, prune: bool) -> Result<Vec<Action>> {
     Ok(actions)
 }
 
-/// What an earlier apply created and the document no longer has.
-#[derive(Default)]
-struct Gone {
-    groups: Vec<group::Settings>,
-    manifests: Vec<(i64, String)>,
-}
-
-impl Gone {
-    fn find(spi: &Spi, groups: &[group::Settings], manifests: &[Entry]) -> Self {
-        let kept: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-        let rows = spi.query(GroupPrunable { kept: arg(kept) });
-        let groups = rows.iter().map(group::Settings::none).collect();
-        let kept: Vec<String> = manifests.iter().map(|entry| entry.name.clone()).collect();
-        let rows = spi.query(ManifestPrunable { kept: arg(kept) });
-        let manifests = rows.iter().map(|row| (row.manifest_id, row.name)).collect();
-        Self { groups, manifests }
+/// Says which one it is of an error that a group or manifest has, if it has a name.
+fn about(kind: Kind, value: &Value) -> impl Fn(Error) -> Error {
+    let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
+    move |error| match (&name, kind) {
+        (Some(name), Kind::Group) => error.about_group(name),
+        (Some(name), _) => error.about(name),
+        (None, _) => error,
     }
 }
 
-fn read_group(value: &Value) -> Result<group::Settings> {
+fn read_group(value: &Value, source: Option<&str>) -> Result<group::Settings> {
+    settings(value, source).map_err(about(Kind::Group, value))
+}
+
+fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
     let keys = [
         "name",
         "max_active_jobs",
@@ -189,6 +183,7 @@ fn read_group(value: &Value) -> Result<group::Settings> {
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
         applied: true,
+        source: source.map(str::to_owned),
     })
 }
 
@@ -330,10 +325,11 @@ struct Entry<'a> {
     name: String,
     depends_on: Option<Vec<String>>,
     object: Object<'a>,
+    source: Option<&'a str>,
 }
 
 impl<'a> Entry<'a> {
-    fn read(value: &'a Value) -> Result<Self> {
+    fn read(value: &'a Value, source: Option<&'a str>) -> Result<Self> {
         const KEYS: [&str; 26] = [
             "name",
             "task",
@@ -362,7 +358,8 @@ impl<'a> Entry<'a> {
             "enabled",
             "on_dead_letter",
         ];
-        let object = Object::new(value, "a manifest", &KEYS)?;
+        let object =
+            Object::new(value, "a manifest", &KEYS).map_err(about(Kind::Manifest, value))?;
         let name = object
             .name("name")?
             .ok_or_else(|| Error::null_argument("name"))?;
@@ -373,6 +370,7 @@ impl<'a> Entry<'a> {
             name,
             depends_on,
             object,
+            source,
         })
     }
 
@@ -425,6 +423,7 @@ impl<'a> Entry<'a> {
             )?,
             replace: true,
             applied: true,
+            source: self.source.map(str::to_owned),
             now,
         };
         change.check()?;

@@ -1,0 +1,15 @@
+-- The first group or manifest of these names that belongs to another source.
+select n.kind, n.name, n.source
+from (
+    select 'group' as kind, g.name, g.source
+    from trax.manifest_group g
+    where g.name = any ($groups)
+        and g.source <> $source
+    union all
+    select 'manifest', m.name, m.source
+    from trax.manifest m
+    where m.name = any ($manifests)
+        and m.source <> $source
+) n
+order by n.kind, n.name
+limit 1
