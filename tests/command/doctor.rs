@@ -49,7 +49,7 @@ async fn a_trouble_is_reported_with_the_line_to_type_and_exit_code_two() {
     assert_eq!(code, Some(2), "{output}");
     assert!(output.contains("critical scheduler_paused"), "{output}");
     assert!(output.contains("a test"), "{output}");
-    assert!(output.contains("select trax.resume()"), "{output}");
+    assert!(output.contains("type: trax resume"), "{output}");
     let (code, output, _) = run(on(live_server(), &database).args(["doctor", "--quiet"]));
     assert_eq!((code, output.as_str()), (Some(2), "scheduler_paused\n"));
 }
@@ -128,11 +128,44 @@ async fn a_role_without_grants_is_reported_which_it_needs() {
     );
     let (code, output, _) = run(bare().args(["--database-url", &url, "doctor"]));
     assert_eq!(code, Some(2));
-    let line = format!("select trax.grant_access('{role}', 'reader')");
-    assert!(output.contains(&line), "{output}");
-    execute(&client, &line).await;
+    assert!(
+        output.contains(&format!("trax grant {role} reader")),
+        "{output}"
+    );
+    let (code, _, errors) = run(&mut trax(&database, &["grant", &role, "reader"]));
+    assert_eq!(code, Some(0), "{errors}");
     let (_, found) = causes(bare().args(["--database-url", &url, "doctor"]));
     assert!(!found.contains(&"missing_grants".to_owned()), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_group_with_almost_the_name_of_one_with_settings_is_a_notice() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    status_becomes(&client, "scheduler", "running", PATIENCE).await;
+    execute(
+        &client,
+        "select trax.configure_group('reports', max_active_jobs => 2), trax.enqueue('t', group_name => 'report'),
+                trax.enqueue('t', group_name => 'other')",
+    )
+    .await;
+    let doctor = || {
+        let mut command = on(live_server(), &database);
+        command.arg("doctor");
+        command
+    };
+    assert_eq!(
+        causes(&mut doctor()),
+        (Some(0), vec!["group_like_another".to_owned()])
+    );
+    let (_, output, _) = run(&mut doctor());
+    let output = output.replace("\n  ", " ");
+    assert!(
+        output.contains("Group \"report\" is used") && output.contains("trax group set report"),
+        "{output}"
+    );
+    execute(&client, "select trax.configure_group('report')").await;
+    assert_eq!(causes(&mut doctor()), (Some(0), Vec::new()));
 }
 
 #[tokio::test]

@@ -169,13 +169,13 @@ async fn a_mistake_in_a_file_is_reported_with_its_place_and_nothing_is_applied()
             "e.toml",
             "[[manifests]]\nname = \"x\"\ntask = \"a\"\ncorn = \"* * * * *\"\n",
             1,
-            "corn",
+            "e.toml:4: corn: ",
         ),
         (
             "f.toml",
             "[[manifests]]\nname = \"x\"\ntask = \"a\"\ncron = \"61 * * * *\"\n",
             1,
-            "position 1",
+            "f.toml:4: cron: ",
         ),
     ] {
         let path = file(&files, name, text);

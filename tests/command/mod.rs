@@ -1,5 +1,7 @@
 //! The `trax` binary: what it prints, how it ends, and any program as a worker.
 
+mod audit;
+mod cancel;
 mod contract;
 mod credentials;
 mod cron;
@@ -9,6 +11,7 @@ mod doctor;
 mod enqueue;
 mod exec;
 mod exec_end;
+mod export;
 mod group;
 mod health;
 mod help;
@@ -18,7 +21,9 @@ mod jobs;
 mod manifest;
 mod metrics;
 mod pg_cron;
+mod similar;
 mod table;
+mod tokens;
 mod top;
 mod waits;
 

@@ -154,11 +154,11 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
     ends_at evaluation_error evaluation_failed_since evaluation_failures every exclusions group_name input last_queued_at \
     last_scheduled_for last_skipped_for last_success_at made_up manifest_id max_concurrency max_retries misfire \
     misfire_limit misfire_threshold name next_run_at next_scheduled_for on_dead_letter overlap parked_due_at parked_on parked_since \
-    priority retry_delay run_at skipped starts_at task timeout timezone updated_at variance";
+    priority retry_delay run_at skipped source starts_at task timeout timezone updated_at variance";
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 43] = [
+const COMMANDS: [Contract; 46] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--exec true --until-empty")
@@ -226,7 +226,7 @@ const COMMANDS: [Contract; 43] = [
         .prepared(A_JOB)
         .shows("cancelled")
         .json("job_id result")
-        .wrong(&["", "1 --group g", "--group g --manifest m"]),
+        .wrong(&["", "1 --group g", "--group g --manifest m", "1 --all", "--all --task t"]),
     of("jobs retry", "$")
         .prepared(A_FAILURE)
         .shows("is now ready")
@@ -283,6 +283,12 @@ const COMMANDS: [Contract; 43] = [
         .shows("~ manifest m")
         .json("action changes kind name")
         .wrong(&["", "/no/such/file.toml"]),
+    of("manifest export", "$")
+        .prepared(A_MANIFEST)
+        .shows("[[manifests]]")
+        .json("cron name task timezone")
+        .quiet(Quiet::Lines("$"))
+        .wrong(&["m --format xml"]),
     of("manifest enable", "$")
         .prepared(A_MANIFEST)
         .shows("enabled")
@@ -341,6 +347,18 @@ const COMMANDS: [Contract; 43] = [
         .json("host info last_seen_at name oldest_started_at running started_at state tasks version")
         .quiet(Quiet::Words)
         .wrong(&["more"]),
+    of("tokens", "")
+        .prepared("select from trax.acquire_token('t', 'h', 1, '1 h')")
+        .shows("EXPIRES")
+        .json("expires_at holder max_holders name pid place since state")
+        .quiet(Quiet::Words)
+        .wrong(&["a b"]),
+    of("audit", "--limit 2")
+        .prepared("select trax.configure_group('g', priority => 1)")
+        .shows("configure")
+        .json("action at id kind name note program role")
+        .quiet(Quiet::Words)
+        .wrong(&["--kind nothing", "--limit 0", "more"]),
     of("pause", "--reason why").shows("paused").json("scheduler").wrong(&["more"]),
     of("resume", "").shows("is running again").json("scheduler").wrong(&["more"]),
     of("cron explain", "@daily --timezone Europe/Berlin")

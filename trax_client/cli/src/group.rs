@@ -10,6 +10,7 @@ use trax_client::Group;
 use crate::command::commands;
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
+use crate::similar::{self, Kind};
 use trax_terminal::{FAILED, Failure};
 
 const GROUP_LIST: &str = include_str!("query/group_list.sql");
@@ -145,12 +146,7 @@ async fn switch(
         session.client().configure_group(name, &group).await?;
     }
     for name in &unknown {
-        let hint = format!(
-            "to see the groups: trax group list; to create it: trax group set {name} --priority 0"
-        );
-        Failure::new(format!("group \"{name}\" does not exist"))
-            .hint(hint)
-            .report();
+        similar::unknown(&session, Kind::Group, name).await.report();
     }
     let action = if enabled { "resumed" } else { "paused" };
     print_change(&arguments.output, known, action)?;

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock`
 //! are described there.
 
+mod audit;
 mod check;
 mod command;
 mod credentials;
@@ -27,8 +28,10 @@ mod process_group;
 mod quote;
 mod session;
 mod signal;
+mod similar;
 mod status;
 mod stored;
+mod tokens;
 mod top;
 mod upcoming;
 mod worker;
@@ -104,6 +107,10 @@ commands! {
     Group(group::Command) => group::run,
     /// List the workers that execute jobs
     Workers(workers::Arguments) => workers::run,
+    /// List who holds and who waits for what is limited by trax lock and trax.acquire_token
+    Tokens(tokens::Arguments) => tokens::run,
+    /// List who did what: cancellations, changes of schedules and groups, grants
+    Audit(audit::Arguments) => audit::run,
     /// Pause the scheduler of this database, even across restarts; workers continue
     Pause(pause::Arguments) => pause::run,
     /// Resume the paused scheduler

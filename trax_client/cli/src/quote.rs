@@ -29,6 +29,15 @@ pub(crate) fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// The same, with quotes only when the shell reads it differently without them.
+pub(crate) fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    shell(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

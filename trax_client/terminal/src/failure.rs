@@ -61,6 +61,12 @@ impl Failure {
         self
     }
 
+    /// With the place where the mistake is in front.
+    pub fn at(mut self, place: &str) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
     /// Prints it and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if !self.is_silent() {

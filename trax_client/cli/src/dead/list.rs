@@ -64,6 +64,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     letters.truncate(limit);
     let output = arguments.output;
     output.list(&letters, session.now, "no dead letter matches")?;
+    if letters.is_empty() {
+        arguments.filters.note(&session, &output).await;
+    }
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }

@@ -9,7 +9,9 @@ use std::time::SystemTime;
 use tokio_postgres::types::Type;
 
 use crate::command::commands;
+use crate::output::Options;
 use crate::session::{Argument, Session};
+use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 commands! {
@@ -53,6 +55,18 @@ impl Filters {
             (&self.manifest, Type::TEXT),
             (since, Type::TIMESTAMPTZ),
         ]
+    }
+
+    /// Says which of the names nothing has.
+    async fn note(&self, session: &Session, output: &Options) {
+        let one = |name: &Option<String>| name.clone().into_iter().collect::<Vec<_>>();
+        let (task, group, manifest) = (one(&self.task), one(&self.group), one(&self.manifest));
+        let filters = [
+            (Kind::Task, task.as_slice()),
+            (Kind::Group, group.as_slice()),
+            (Kind::Manifest, manifest.as_slice()),
+        ];
+        similar::note(session, output, &filters).await;
     }
 
     /// Returns "of task \"t\" in group \"g\"", for a question.

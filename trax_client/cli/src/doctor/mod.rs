@@ -1,7 +1,9 @@
 //! `trax doctor`: what is wrong, and the line to type: the causes of `trax.diagnose()` and what
 //! only a client can see.
 
+mod command;
 mod connection;
+mod group;
 
 use std::process::ExitCode;
 
@@ -13,6 +15,7 @@ use crate::output::{
     Cell, Column, Moment, Options, Record, Tone, json, one_line, paint, say, width,
 };
 use crate::quote::{self, literal};
+use command::as_commands;
 use connection::Reached;
 use trax_terminal::address;
 use trax_terminal::print;
@@ -60,21 +63,24 @@ impl Finding {
             cause: cause.to_owned(),
             severity,
             detail: detail.into(),
-            fix: fix.into(),
+            fix: as_commands(&fix.into()),
         }
     }
 
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let severity: String = row.try_get("severity")?;
-        Ok(Finding {
-            cause: row.try_get("cause")?,
-            severity: match severity.as_str() {
-                "critical" => Severity::Critical,
-                _ => Severity::Warning,
-            },
-            detail: row.try_get("detail")?,
-            fix: row.try_get::<_, Option<String>>("fix")?.unwrap_or_default(),
-        })
+        let severity = match severity.as_str() {
+            "critical" => Severity::Critical,
+            _ => Severity::Warning,
+        };
+        let fix: Option<String> = row.try_get("fix")?;
+        let (cause, detail): (String, String) = (row.try_get("cause")?, row.try_get("detail")?);
+        Ok(Finding::new(
+            severity,
+            &cause,
+            detail,
+            fix.unwrap_or_default(),
+        ))
     }
 
     /// Returns several lines for people.
@@ -150,6 +156,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         Ok(reached) => {
             findings.extend(reached.findings.iter().cloned());
             findings.extend(inside(&reached, &arguments.patience).await?);
+            findings.extend(group::mistyped(&reached).await);
             examined = Some(reached);
         }
         Err(unreachable) => findings.push(*unreachable),

@@ -7,20 +7,29 @@ use tokio_postgres::types::Type;
 use trax_client::{Cancelled, JobId};
 
 use crate::output::{Consent, Options, confirmed};
-use crate::session::Session;
+use crate::session::{Argument, Session};
+use crate::similar::{self, Kind, explained};
 use trax_terminal::{FAILED, Failure};
+
+const JOB_CANCEL_MANY: &str = include_str!("../query/job_cancel_many.sql");
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The jobs
-    #[arg(required_unless_present_any = ["manifest", "group"], value_name = "ID")]
+    #[arg(required_unless_present_any = ["manifest", "group", "task", "all"], value_name = "ID")]
     ids: Vec<i64>,
     /// All live jobs of this manifest
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["ids", "group"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["ids", "group", "task", "all"])]
     manifest: Option<String>,
     /// All live jobs of this group
-    #[arg(long, value_name = "GROUP", conflicts_with = "ids")]
+    #[arg(long, value_name = "GROUP", conflicts_with_all = ["ids", "task", "all"])]
     group: Option<String>,
+    /// All live jobs of this task
+    #[arg(long, value_name = "TASK", conflicts_with_all = ["ids", "all"])]
+    task: Option<String>,
+    /// All live jobs of this database
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
@@ -34,7 +43,7 @@ struct CancelledJob {
     result: &'static str,
 }
 
-/// How many jobs of a manifest or group were cancelled.
+/// How many jobs of a manifest, group, task or database were cancelled.
 #[derive(Serialize)]
 struct CancelledCount {
     kind: &'static str,
@@ -42,23 +51,113 @@ struct CancelledCount {
     cancelled: i64,
 }
 
+/// Whose live jobs.
+enum Which<'a> {
+    Manifest(&'a str),
+    Group(&'a str),
+    Task(&'a str),
+    All(&'a str),
+}
+
+impl<'a> Which<'a> {
+    fn of(arguments: &'a Arguments, database: &'a str) -> Option<Self> {
+        let Arguments {
+            manifest,
+            group,
+            task,
+            all,
+            ..
+        } = arguments;
+        match (manifest, group, task) {
+            (Some(name), _, _) => Some(Which::Manifest(name)),
+            (_, Some(name), _) => Some(Which::Group(name)),
+            (_, _, Some(name)) => Some(Which::Task(name)),
+            _ => all.then_some(Which::All(database)),
+        }
+    }
+
+    fn words(&self) -> (&'static str, &'a str) {
+        match self {
+            Which::Manifest(name) => ("manifest", name),
+            Which::Group(name) => ("group", name),
+            Which::Task(name) => ("task", name),
+            Which::All(name) => ("database", name),
+        }
+    }
+
+    /// Cancels them; returns how many.
+    async fn cancel(&self, session: &Session) -> Result<i64, Failure> {
+        let client = session.client();
+        match self {
+            Which::Manifest(name) => match client.cancel_manifest(name).await {
+                Ok(count) => Ok(count),
+                Err(error) => Err(explained(session, name, error).await),
+            },
+            Which::Group(name) => Ok(client.cancel_group(name).await?),
+            Which::Task(name) => some_at_a_time(session, Some(name)).await,
+            Which::All(_) => some_at_a_time(session, None).await,
+        }
+    }
+}
+
+/// How many jobs are cancelled in one transaction.
+const BATCH: i64 = 500;
+
+/// Cancels the live jobs of a task, or of all tasks, that were queued before now.
+async fn some_at_a_time(session: &Session, task: Option<&str>) -> Result<i64, Failure> {
+    let sql = "select greatest((select max(q.job_id) from trax.work_queue q), \
+               (select max(l.job_id) from trax.lease l))";
+    let last: Option<i64> = session.value(sql, &[]).await?;
+    let (mut cancelled, mut after) = (0, 0_i64);
+    let Some(last) = last else { return Ok(0) };
+    loop {
+        let arguments: [Argument<'_>; 4] = [
+            (&task, Type::TEXT),
+            (&after, Type::INT8),
+            (&last, Type::INT8),
+            (&BATCH, Type::INT8),
+        ];
+        let rows = session.rows(JOB_CANCEL_MANY, &arguments).await?;
+        let Some(row) = rows.first() else {
+            return Ok(cancelled);
+        };
+        cancelled += row.try_get::<_, i64>(0)?;
+        match row.try_get(2)? {
+            Some(newest) if row.try_get::<_, i64>(1)? == BATCH => after = newest,
+            _ => return Ok(cancelled),
+        }
+    }
+}
+
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let many = match (&arguments.manifest, &arguments.group) {
-        (Some(name), _) => Some(("manifest", name, "select trax.cancel_manifest($1)")),
-        (None, Some(name)) => Some(("group", name, "select trax.cancel_group($1)")),
-        (None, None) => None,
-    };
-    let Some((kind, name, sql)) = many else {
+    let database: String = session
+        .value("select pg_catalog.current_database()::text", &[])
+        .await?;
+    let Some(which) = Which::of(&arguments, &database) else {
         return each(&session, &arguments).await;
     };
+    let (kind, name) = which.words();
     let question = format!("Cancel all live jobs of {kind} \"{name}\"?");
     if !confirmed(arguments.consent, &question)? {
         arguments.output.note("nothing was cancelled");
         return Ok(ExitCode::from(FAILED));
     }
-    let cancelled = session.value(sql, &[(name, Type::TEXT)]).await?;
-    let name = name.clone();
+    let cancelled = which.cancel(&session).await?;
+    if cancelled == 0 {
+        let name = [name.to_owned()];
+        let filter = match which {
+            Which::Task(_) => Some(Kind::Task),
+            Which::Group(_) => Some(Kind::Group),
+            Which::Manifest(_) | Which::All(_) => None,
+        };
+        let filters: Vec<_> = filter
+            .map(|kind| (kind, name.as_slice()))
+            .into_iter()
+            .collect();
+        similar::note(&session, &arguments.output, &filters).await;
+    }
+    let name = name.to_owned();
     let many = CancelledCount {
         kind,
         name,

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 use super::tone;
 use crate::output::{Cell, Column, Moment, Options, Record, elapsed};
 use crate::session::Session;
+use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const JOB_LIST: &str = include_str!("../query/job_list.sql");
@@ -93,6 +94,15 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     jobs.truncate(limit);
     let output = arguments.output;
     output.list(&jobs, session.now, "no job matches")?;
+    if jobs.is_empty() {
+        let manifest: Vec<String> = arguments.manifest.into_iter().collect();
+        let filters = [
+            (Kind::Task, arguments.tasks.as_slice()),
+            (Kind::Group, arguments.groups.as_slice()),
+            (Kind::Manifest, manifest.as_slice()),
+        ];
+        similar::note(&session, &output, &filters).await;
+    }
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }

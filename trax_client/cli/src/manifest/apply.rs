@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use serde_json::Value;
 use tokio_postgres::types::Type;
+use trax_client::Error;
 
 use super::difference::ManifestDifference;
-use super::document;
+use super::document::{self, Document};
+use super::place;
 use crate::output::{Consent, Options, confirmed, json, say};
-use crate::session::Session;
+use crate::session::{Argument, Session};
 use trax_terminal::{FAILED, Failure, UNHEALTHY};
 
 const EXAMPLE: &str = r#"A file in TOML; JSON has the same names. Members are the arguments of
@@ -34,6 +35,10 @@ pub(crate) struct Set {
     /// Remove manifests that an earlier apply created and these files no longer have
     #[arg(long)]
     prune: bool,
+    /// Whose files these are, e.g. the repository: they own what they name, and --prune removes
+    /// only what they own
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -62,8 +67,8 @@ pub(crate) struct DiffArguments {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let document = document::read(&arguments.set.files)?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let (prune, output) = (arguments.set.prune, arguments.output);
-    let planned = actions(&session, &document, prune, true).await?;
+    let (set, output) = (&arguments.set, arguments.output);
+    let planned = actions(&session, &document, set, true).await?;
     let count = planned.iter().filter(|a| a.changes_something()).count();
     if count > 0 {
         if !output.json && !output.quiet {
@@ -78,7 +83,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     }
     let done = match count {
         0 => planned,
-        _ => actions(&session, &document, prune, false).await?,
+        _ => actions(&session, &document, set, false).await?,
     };
     if output.json {
         json(&done)?;
@@ -94,7 +99,7 @@ pub(crate) async fn diff(
 ) -> Result<ExitCode, Failure> {
     let document = document::read(&arguments.set.files)?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let planned = actions(&session, &document, arguments.set.prune, true).await?;
+    let planned = actions(&session, &document, &arguments.set, true).await?;
     let output = arguments.output;
     let differs = planned.iter().any(ManifestDifference::changes_something);
     if output.json {
@@ -114,22 +119,29 @@ pub(crate) async fn diff(
 
 async fn actions(
     session: &Session,
-    document: &Value,
-    prune: bool,
+    document: &Document,
+    set: &Set,
     dry_run: bool,
 ) -> Result<Vec<ManifestDifference>, Failure> {
     let sql = "select a.action, a.kind, a.name, a.detail \
-               from trax.apply(document => $1, prune => $2, dry_run => $3) a";
-    let rows = session
-        .rows(
-            sql,
-            &[
-                (document, Type::JSONB),
-                (&prune, Type::BOOL),
-                (&dry_run, Type::BOOL),
-            ],
-        )
-        .await?;
+               from trax.apply(document => $1, prune => $2, dry_run => $3, source => $4) a";
+    let arguments: [Argument<'_>; 4] = [
+        (&document.value, Type::JSONB),
+        (&set.prune, Type::BOOL),
+        (&dry_run, Type::BOOL),
+        (&set.source, Type::TEXT),
+    ];
+    let rows = session.connection.query_typed(sql, &arguments).await;
+    let rows = rows.map_err(|error| {
+        let error = Error::from(error);
+        let place = error
+            .report()
+            .and_then(|report| place::of(report, &document.places));
+        match place {
+            Some(place) => Failure::from(error).at(&place),
+            None => error.into(),
+        }
+    })?;
     Ok(rows
         .iter()
         .map(ManifestDifference::read)

@@ -8,6 +8,7 @@ use trax_client::Json;
 
 use crate::output::{Consent, Options, confirmed, json, say};
 use crate::session::Session;
+use crate::similar::explained;
 use trax_terminal::print;
 use trax_terminal::{FAILED, Failure};
 
@@ -78,7 +79,7 @@ async fn switch(
         } else {
             client.disable_manifest(name).await
         };
-        record(switched, name, action, &mut changes, &mut refused);
+        record(&session, switched, name, action, &mut changes, &mut refused).await;
     }
     print_changes(&arguments.output, &changes, refused)
 }
@@ -99,7 +100,15 @@ pub(crate) async fn delete(
     let (mut changes, mut refused) = (Vec::new(), false);
     for name in &arguments.names {
         let removed = session.client().unschedule(name).await;
-        record(removed, name, "deleted", &mut changes, &mut refused);
+        record(
+            &session,
+            removed,
+            name,
+            "deleted",
+            &mut changes,
+            &mut refused,
+        )
+        .await;
     }
     print_changes(&arguments.output, &changes, refused)
 }
@@ -110,7 +119,8 @@ fn quoted(names: &[String]) -> String {
 }
 
 /// Records a result. An error of one is reported, and the others continue.
-fn record<'a>(
+async fn record<'a>(
+    session: &Session,
     result: trax_client::Result<()>,
     name: &'a str,
     action: &'static str,
@@ -120,7 +130,7 @@ fn record<'a>(
     match result {
         Ok(()) => changes.push(ManifestChange { name, action }),
         Err(error) => {
-            Failure::from(error).report();
+            explained(session, name, error).await.report();
             *refused = true;
         }
     }
@@ -155,7 +165,7 @@ pub(crate) async fn trigger(
         .transpose()?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let sql = "select trax.trigger($1, $2, cast($3 as interval))";
-    let job_id: i64 = session
+    let triggered: Result<i64, trax_client::Error> = session
         .value(
             sql,
             &[
@@ -164,7 +174,11 @@ pub(crate) async fn trigger(
                 (&arguments.delay, Type::TEXT),
             ],
         )
-        .await?;
+        .await;
+    let job_id = match triggered {
+        Ok(job_id) => job_id,
+        Err(error) => return Err(explained(&session, &arguments.name, error).await),
+    };
     if arguments.output.json {
         json(&[serde_json::json!({"name": arguments.name, "job_id": job_id})])?;
     } else {

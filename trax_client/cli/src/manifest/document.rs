@@ -5,21 +5,34 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::place::{Place, places};
 use trax_terminal::Failure;
 
 /// What a document may have.
 const LISTS: [&str; 2] = ["groups", "manifests"];
 
+/// Files as one document, and where its parts are in those of TOML.
+pub(super) struct Document {
+    pub(super) value: Value,
+    pub(super) places: Vec<Place>,
+}
+
 /// Returns the files as one document.
-pub(super) fn read(files: &[String]) -> Result<Value, Failure> {
+pub(super) fn read(files: &[String]) -> Result<Document, Failure> {
     let mut whole: Map<String, Value> = Map::new();
+    let mut found = Vec::new();
     for list in LISTS {
         whole.insert(list.to_owned(), Value::Array(Vec::new()));
     }
     for file in named(files)? {
-        add(&mut whole, &file, parse(&file, &text(&file)?)?)?;
+        let text = text(&file)?;
+        add(&mut whole, &file, parse(&file, &text)?)?;
+        found.extend(places(&file, &text));
     }
-    Ok(Value::Object(whole))
+    Ok(Document {
+        value: Value::Object(whole),
+        places: found,
+    })
 }
 
 /// Returns the files, and for a directory those in it, in the order of their names.
@@ -89,7 +102,7 @@ fn parse(file: &str, text: &str) -> Result<Value, Failure> {
 }
 
 /// Returns TOML as JSON; a date or time is its text.
-fn json_of(value: toml::Value) -> Value {
+pub(super) fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
         toml::Value::Integer(number) => number.into(),

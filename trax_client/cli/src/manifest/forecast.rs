@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
 use crate::session::{Argument, Session};
+use crate::similar::explained;
 use crate::upcoming::{self, UpcomingRun};
 use trax_terminal::Failure;
 
@@ -80,17 +81,31 @@ pub(super) async fn runs(
         (&after, Type::TIMESTAMPTZ),
         (&count, Type::INT4),
     ];
-    let rows = session.rows(sql, &arguments).await?;
+    let rows = asked(session, name, sql, &arguments).await?;
     Ok(rows
         .iter()
         .map(UpcomingRun::read)
         .collect::<Result<_, _>>()?)
 }
 
+/// Returns the rows of a statement about a manifest.
+async fn asked(
+    session: &Session,
+    name: &str,
+    sql: &str,
+    arguments: &[Argument<'_>],
+) -> Result<Vec<Row>, Failure> {
+    match session.connection.query_typed(sql, arguments).await {
+        Ok(rows) => Ok(rows),
+        Err(error) => Err(explained(session, name, error.into()).await),
+    }
+}
+
 pub(crate) async fn why(url: Option<String>, arguments: WhyArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let sql = "select e.reason, e.detail, e.since, e.action from trax.explain_manifest($1) e";
-    let rows = session.rows(sql, &[(&arguments.name, Type::TEXT)]).await?;
+    let name = &arguments.name;
+    let rows = asked(&session, name, sql, &[(name, Type::TEXT)]).await?;
     let reasons: Vec<Reason> = rows.iter().map(Reason::read).collect::<Result<_, _>>()?;
     let output = arguments.output;
     if output.json || output.quiet {

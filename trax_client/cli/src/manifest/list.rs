@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
+use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const MANIFEST_LIST: &str = include_str!("../query/manifest_list.sql");
@@ -80,6 +81,17 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     manifests.truncate(limit);
     let output = arguments.output;
     output.list(&manifests, session.now, "no manifest matches")?;
+    if manifests.is_empty() {
+        let one = |name: Option<String>| name.into_iter().collect::<Vec<_>>();
+        let (task, group) = (one(arguments.task), one(arguments.group));
+        let name = one(arguments.name);
+        let filters = [
+            (Kind::Task, task.as_slice()),
+            (Kind::Group, group.as_slice()),
+            (Kind::Manifest, name.as_slice()),
+        ];
+        similar::note(&session, &output, &filters).await;
+    }
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }

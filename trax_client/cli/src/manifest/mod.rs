@@ -4,12 +4,13 @@ mod apply;
 mod change;
 mod difference;
 mod document;
+mod export;
 mod forecast;
 mod list;
+mod place;
 mod show;
 
 use crate::command::commands;
-use trax_terminal::Failure;
 
 commands! {
     /// The manifests, with their schedules and next runs
@@ -20,6 +21,8 @@ commands! {
     Apply(apply::Arguments) => apply::run,
     /// Show what apply would change
     Diff(apply::DiffArguments) => apply::diff,
+    /// Print the stored manifests and groups as a file that apply reads
+    Export(export::Arguments) => export::run,
     /// Enable manifests; their misfire policy decides about the runs that they missed
     Enable(change::Arguments) => change::enable,
     /// Disable manifests; jobs that wait or run continue
@@ -32,10 +35,4 @@ commands! {
     Why(forecast::WhyArguments) => forecast::why,
     /// Remove manifests and cancel their waiting jobs; asks
     Delete(change::DeleteArguments) => change::delete,
-}
-
-/// Returns the error that no manifest has this name.
-fn unknown(name: &str) -> Failure {
-    Failure::new(format!("manifest \"{name}\" does not exist"))
-        .hint("see the names with: trax manifest list")
 }

@@ -7,9 +7,9 @@ use tokio_postgres::types::Type;
 use trax_client::Json;
 
 use super::forecast::runs;
-use super::unknown;
 use crate::output::{Facts, Moment, Options, json, say};
 use crate::session::Session;
+use crate::similar::{Kind, unknown};
 use crate::upcoming::UpcomingRun;
 use trax_terminal::Failure;
 
@@ -63,7 +63,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let mut manifests = Vec::with_capacity(arguments.names.len());
     for name in &arguments.names {
         let rows = session.rows(MANIFEST_SHOW, &[(name, Type::TEXT)]).await?;
-        let row = rows.first().ok_or_else(|| unknown(name))?;
+        let Some(row) = rows.first() else {
+            return Err(unknown(&session, Kind::Manifest, name).await);
+        };
         let Value::Object(manifest) = row.try_get::<_, Value>(0)? else {
             return Err(Failure::new(format!(
                 "manifest \"{name}\" is not an object"

@@ -1,0 +1,140 @@
+//! `trax audit`: who did what.
+
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::session::Session;
+use trax_terminal::Failure;
+
+const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
+const KINDS: [&str; 6] = [
+    "dead_letter",
+    "group",
+    "job",
+    "manifest",
+    "role",
+    "scheduler",
+];
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Acts are kept for trax.audit_retention (90 days). What jobs did is in trax jobs list.
+
+Examples:
+  trax audit --since '1 day'
+  trax audit --kind manifest --name nightly-report
+  trax audit --action cancel --role ada --json")]
+pub(crate) struct Arguments {
+    /// Only acts of this role; may be repeated
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// Only this act (cancel, requeue, pause, schedule, ...); may be repeated
+    #[arg(long = "action", value_name = "ACTION")]
+    actions: Vec<String>,
+    /// Only acts on this kind of object; may be repeated
+    #[arg(long = "kind", value_name = "KIND", value_parser = PossibleValuesParser::new(KINDS))]
+    kinds: Vec<String>,
+    /// Only acts on what has this name or id; may be repeated
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+    /// Only acts since: a time, or an age ('2 h')
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// The most rows to show
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..))]
+    limit: i64,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// An act of an operator.
+#[derive(Debug, Serialize)]
+struct Act {
+    id: i64,
+    at: Moment,
+    role: String,
+    program: String,
+    action: String,
+    kind: String,
+    name: String,
+    note: Option<String>,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let since = session.since(arguments.since.as_deref()).await?;
+    let any = |names: &Vec<String>| Some(names.clone()).filter(|names| !names.is_empty());
+    let rows = session
+        .rows(
+            AUDIT_LIST,
+            &[
+                (&any(&arguments.roles), Type::TEXT_ARRAY),
+                (&any(&arguments.actions), Type::TEXT_ARRAY),
+                (&any(&arguments.kinds), Type::TEXT_ARRAY),
+                (&any(&arguments.names), Type::TEXT_ARRAY),
+                (&since, Type::TIMESTAMPTZ),
+                (&arguments.limit.saturating_add(1), Type::INT8),
+            ],
+        )
+        .await?;
+    let mut acts: Vec<Act> = rows.iter().map(Act::read).collect::<Result<_, _>>()?;
+    let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
+    let more = acts.len() > limit;
+    acts.truncate(limit);
+    let output = arguments.output;
+    output.list(&acts, session.now, "no act matches")?;
+    if more {
+        output.note(&format!("there are more rows; --limit is {limit}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Act {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Act {
+            id: row.try_get("id")?,
+            at: row.try_get("at")?,
+            role: row.try_get("role")?,
+            program: row.try_get("program")?,
+            action: row.try_get("action")?,
+            kind: row.try_get("kind")?,
+            name: row.try_get("name")?,
+            note: row.try_get("note")?,
+        })
+    }
+}
+
+impl Record for Act {
+    const COLUMNS: &'static [Column] = &[
+        Column::whole("when"),
+        Column::text("role"),
+        Column::whole("action"),
+        Column::whole("kind"),
+        Column::text("name"),
+        Column::text("note"),
+        Column::text("program").verbose(),
+        Column::number("id").verbose(),
+    ];
+
+    fn cells(&self, now: Moment) -> Vec<Cell> {
+        vec![
+            Cell::plain(self.at.relative(now)),
+            Cell::plain(&self.role),
+            Cell::new(&self.action, Tone::Strong),
+            Cell::plain(&self.kind),
+            Cell::plain(&self.name),
+            Cell::maybe(self.note.as_deref()),
+            Cell::dim(&self.program),
+            Cell::plain(self.id),
+        ]
+    }
+
+    fn key(&self) -> String {
+        self.id.to_string()
+    }
+}

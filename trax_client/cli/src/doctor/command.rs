@@ -1,0 +1,171 @@
+//! The lines to type as commands of `trax`, where there is one: `trax.diagnose()` says them in SQL,
+//! which works from everywhere.
+
+use crate::quote;
+
+/// The arguments of a call: texts, and texts by name.
+type Arguments = Vec<(Option<String>, String)>;
+
+/// Returns a fix with each call that is a command replaced by it.
+pub(super) fn as_commands(fix: &str) -> String {
+    const SELECT: &str = "select ";
+    let mut text = String::new();
+    let mut rest = fix;
+    while let Some(at) = rest.find(SELECT) {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (command, after) = match command(&rest[SELECT.len()..]) {
+            Some(found) => found,
+            None => (SELECT.to_owned(), &rest[SELECT.len()..]),
+        };
+        text.push_str(&command);
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+/// Returns the command for the statement at the beginning of a text, and the text behind it.
+fn command(text: &str) -> Option<(String, &str)> {
+    const RUNNING: &str = "job_id, worker, task, started_at from trax.lease";
+    if let Some(after) = text.strip_prefix(RUNNING) {
+        let list = "trax jobs list --state in_progress";
+        let Some(literal) = after.strip_prefix(" where group_name = ") else {
+            return Some((list.to_owned(), after));
+        };
+        let (group, after) = value(literal)?;
+        return Some((format!("{list} --group {}", quote::word(&group)), after));
+    }
+    let call = text.strip_prefix("trax.")?;
+    let (function, arguments) = call.split_once('(')?;
+    let (arguments, after) = read(arguments)?;
+    let of = |name: &str| {
+        let found = arguments
+            .iter()
+            .find(|(known, _)| known.as_deref() == Some(name));
+        found.map(|(_, value)| value.as_str())
+    };
+    let first = arguments.first().map(|(_, value)| quote::word(value));
+    let command = match (function, arguments.len()) {
+        ("resume", 0) => "trax resume".to_owned(),
+        ("check", 0) => "trax check".to_owned(),
+        ("grant_access", 2) => {
+            let role = quote::word(&unquoted(&arguments[0].1));
+            format!("trax grant {role} {}", arguments[1].1)
+        }
+        ("configure_group", 2) if of("enabled") == Some("true") => {
+            format!("trax group resume {}", first?)
+        }
+        ("configure_group", 2) => {
+            let most = of("max_active_jobs")?;
+            format!("trax group set {} --max-active-jobs {most}", first?)
+        }
+        ("enable_manifest", 1) => format!("trax manifest enable {}", first?),
+        ("explain_manifest", 1) => format!("trax manifest why {}", first?),
+        ("requeue_dead_letter", 1) => format!("trax dead requeue {}", first?),
+        ("acknowledge_dead_letter", 1) => format!("trax dead ack {}", first?),
+        _ => return None,
+    };
+    Some((command, after))
+}
+
+/// Reads arguments up to the closing bracket.
+fn read(mut text: &str) -> Option<(Arguments, &str)> {
+    let mut arguments = Vec::new();
+    loop {
+        text = text.trim_start_matches([' ', ',']);
+        if let Some(after) = text.strip_prefix(')') {
+            return Some((arguments, after));
+        }
+        let name_end = text.find(|c: char| !c.is_ascii_lowercase() && c != '_')?;
+        let name = match text[name_end..].strip_prefix(" => ") {
+            Some(after) => {
+                let name = text[..name_end].to_owned();
+                text = after;
+                Some(name)
+            }
+            None => None,
+        };
+        let (value, after) = value(text)?;
+        arguments.push((name, value));
+        text = after;
+    }
+}
+
+/// Reads a literal as quote_literal() writes it, a number or a word.
+fn value(text: &str) -> Option<(String, &str)> {
+    let (quoted, escapes) = match text.strip_prefix('E') {
+        Some(quoted) if quoted.starts_with('\'') => (quoted, true),
+        _ => (text, false),
+    };
+    let Some(quoted) = quoted.strip_prefix('\'') else {
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+        let (word, after) = text.split_at(end.unwrap_or(text.len()));
+        return (!word.is_empty()).then(|| (word.to_owned(), after));
+    };
+    let mut value = String::new();
+    let mut letters = quoted.char_indices().peekable();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' if escapes => value.extend(letters.next().map(|(_, letter)| letter)),
+            '\'' if letters.next_if(|(_, next)| *next == '\'').is_some() => value.push('\''),
+            '\'' => return Some((value, &quoted[at + 1..])),
+            _ => value.push(letter),
+        }
+    }
+    None
+}
+
+/// Returns the name of a role as pg_roles has it.
+fn unquoted(name: &str) -> String {
+    match name
+        .strip_prefix('"')
+        .and_then(|name| name.strip_suffix('"'))
+    {
+        Some(inner) => inner.replace("\"\"", "\""),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_a_command_is_shown_as_one() {
+        for (sql, command) in [
+            (
+                "To let it go on, type: select trax.resume()",
+                "To let it go on, type: trax resume",
+            ),
+            (
+                "select trax.grant_access('app', 'reader')",
+                "trax grant app reader",
+            ),
+            (
+                r#"As an administrator: select trax.grant_access(E'"A\\ ""b"', 'worker')"#,
+                r#"As an administrator: trax grant 'A\ "b' worker"#,
+            ),
+            (
+                "select trax.configure_group('it''s', enabled => true)",
+                r"trax group resume 'it'\''s'",
+            ),
+            (
+                "See: select job_id, worker, task, started_at from trax.lease where group_name = 'g'; or: \
+                 select trax.configure_group('g', max_active_jobs => 8)",
+                "See: trax jobs list --state in_progress --group g; or: trax group set g --max-active-jobs 8",
+            ),
+        ] {
+            assert_eq!(as_commands(sql), command);
+        }
+        for sql in [
+            "select trax.adopt()",
+            "select trax.start_scheduler(); or call trax.tick()",
+            "begin; select trax.make_run_partitions(d.day, 0) from d; commit",
+            "select pg_terminate_backend(7)",
+            "select trax.resume(",
+        ] {
+            assert_eq!(as_commands(sql), sql);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `trax manifest export`: what is stored, as a document that `trax manifest apply` reads.
+//!
+//! What has its default is left out, and so is `enabled = true`: applying the document again
+//! changes nothing, and switches on nothing that was switched off by hand.
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+use tokio_postgres::types::Type;
+
+use crate::output::{Options, json as print_json, say};
+use crate::session::Session;
+use crate::similar::{Kind, unknown};
+use trax_terminal::Failure;
+
+const MANIFEST_EXPORT: &str = include_str!("../query/manifest_export.sql");
+const GROUP_EXPORT: &str = include_str!("../query/group_export.sql");
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  trax manifest export > jobs.toml
+  trax manifest export nightly-report --format json
+  trax manifest diff jobs.toml")]
+pub(crate) struct Arguments {
+    /// The manifests, with the settings of their groups; default: all of both
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Only of this group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// The form of the document
+    #[arg(long, value_enum, default_value_t = Format::Toml)]
+    format: Format,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Format {
+    Toml,
+    Json,
+}
+
+pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let names = Some(&arguments.names).filter(|names| !names.is_empty());
+    let filters = [
+        (&names as _, Type::TEXT_ARRAY),
+        (&arguments.group as _, Type::TEXT),
+    ];
+    let rows = session.rows(MANIFEST_EXPORT, &filters).await?;
+    let stored: Vec<Value> = rows
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?;
+    for name in &arguments.names {
+        let is_it = |manifest: &Value| manifest["name"] == json!(name);
+        if !stored.iter().any(is_it) {
+            return Err(unknown(&session, Kind::Manifest, name).await);
+        }
+    }
+    let groups = names_of_groups(&arguments, &stored);
+    let rows = session
+        .rows(GROUP_EXPORT, &[(&groups, Type::TEXT_ARRAY)])
+        .await?;
+    let groups: Vec<Value> = rows
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?;
+    let groups: Vec<Entry> = groups.iter().map(group).collect();
+    let manifests: Vec<Entry> = stored.iter().map(manifest).collect();
+    let output = arguments.output;
+    if output.quiet {
+        let names = manifests.iter().map(|entry| name(entry).to_owned());
+        output.keys(names)?;
+    } else if output.json {
+        let objects: Vec<Value> = manifests.into_iter().map(object).collect();
+        print_json(&objects)?;
+    } else if arguments.format == Format::Json {
+        let list = |entries: Vec<Entry>| entries.into_iter().map(object).collect::<Vec<_>>();
+        let document = json!({"groups": list(groups), "manifests": list(manifests)});
+        say(&format!("{document:#}"))?;
+    } else {
+        say(toml(&groups, &manifests)?.trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns which groups go with the manifests: all, unless the manifests are chosen.
+fn names_of_groups(arguments: &Arguments, manifests: &[Value]) -> Option<Vec<String>> {
+    if arguments.names.is_empty() && arguments.group.is_none() {
+        return None;
+    }
+    let of_manifests = manifests.iter().filter_map(|m| m["group_name"].as_str());
+    let mut names: Vec<String> = of_manifests.map(str::to_owned).collect();
+    names.extend(arguments.group.clone());
+    Some(names)
+}
+
+/// The members of a manifest or group that differ from their defaults, in the order in which people
+/// read them.
+type Entry = Vec<(&'static str, Value)>;
+
+fn manifest(stored: &Value) -> Entry {
+    let several = stored["max_concurrency"].as_i64().unwrap_or(1) > 1;
+    let overlap = if several { "allow" } else { "queue" };
+    let defaults = [
+        ("name", Value::Null),
+        ("task", Value::Null),
+        ("cron", Value::Null),
+        ("timezone", json!("UTC")),
+        ("every", Value::Null),
+        ("run_at", Value::Null),
+        ("depends_on", json!([])),
+        ("depends_mode", json!("all")),
+        ("dormant", json!(false)),
+        ("group_name", json!("default")),
+        ("priority", json!(0)),
+        ("max_retries", Value::Null),
+        ("retry_delay", Value::Null),
+        ("timeout", Value::Null),
+        ("on_dead_letter", json!("stop")),
+        ("misfire", json!("fire_once")),
+        ("misfire_threshold", json!("00:01:00")),
+        ("misfire_limit", json!(10)),
+        ("overlap", json!(overlap)),
+        ("max_concurrency", json!(1)),
+        ("variance", Value::Null),
+        ("starts_at", Value::Null),
+        ("ends_at", Value::Null),
+        ("enabled", json!(true)),
+        ("input", json!({})),
+        ("exclusions", Value::Null),
+    ];
+    entry(stored, &defaults)
+}
+
+fn group(stored: &Value) -> Entry {
+    let defaults = [
+        ("name", Value::Null),
+        ("max_active_jobs", Value::Null),
+        ("priority", json!(0)),
+        ("max_per_key", json!(1)),
+        ("enabled", json!(true)),
+    ];
+    entry(stored, &defaults)
+}
+
+fn entry(stored: &Value, defaults: &[(&'static str, Value)]) -> Entry {
+    let given = |(key, default): &(&'static str, Value)| {
+        let value = stored.get(*key)?;
+        (!value.is_null() && value != default).then(|| (*key, value.clone()))
+    };
+    defaults.iter().filter_map(given).collect()
+}
+
+fn name(entry: &Entry) -> &str {
+    let named = entry.iter().find(|(key, _)| *key == "name");
+    named
+        .and_then(|(_, value)| value.as_str())
+        .unwrap_or_default()
+}
+
+fn object(entry: Entry) -> Value {
+    let members = entry
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value));
+    Value::Object(members.collect::<Map<_, _>>())
+}
+
+fn toml(groups: &[Entry], manifests: &[Entry]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for (list, kind, entries) in [
+        ("groups", "group", groups),
+        ("manifests", "manifest", manifests),
+    ] {
+        for entry in entries {
+            text.push_str(&format!("[[{list}]]\n"));
+            for (key, value) in entry {
+                let value = toml_of(value).map_err(|what| {
+                    let name = name(entry);
+                    Failure::new(format!(
+                        "{kind} \"{name}\": {key} has {what}, as TOML has not"
+                    ))
+                    .hint("export it with: trax manifest export --format json")
+                })?;
+                text.push_str(&format!("{key} = {value}\n"));
+            }
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+/// Returns a value as TOML that is read as the same value, or what it has that TOML has not.
+fn toml_of(value: &Value) -> Result<toml::Value, String> {
+    match value {
+        Value::Null => Err("a null".to_owned()),
+        Value::Bool(value) => Ok(toml::Value::Boolean(*value)),
+        Value::String(text) => Ok(toml::Value::String(text.clone())),
+        Value::Number(number) => toml_number(&number.to_string()),
+        Value::Array(values) => {
+            let values: Result<Vec<_>, _> = values.iter().map(toml_of).collect();
+            values.map(toml::Value::Array)
+        }
+        Value::Object(members) => {
+            let members = members
+                .iter()
+                .map(|(key, value)| Ok((key.clone(), toml_of(value)?)));
+            members
+                .collect::<Result<toml::Table, _>>()
+                .map(toml::Value::Table)
+        }
+    }
+}
+
+/// Every digit must survive.
+fn toml_number(text: &str) -> Result<toml::Value, String> {
+    if let Ok(number) = text.parse::<i64>() {
+        return Ok(toml::Value::Integer(number));
+    }
+    let float = text.parse::<f64>().ok();
+    let float = float.filter(|float| {
+        let read = Value::from(*float).to_string();
+        read == text
+    });
+    match float {
+        Some(float) => Ok(toml::Value::Float(float)),
+        None => Err(format!("the number {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_its_default_is_left_out() {
+        let stored = json!({"name": "a", "task": "t", "cron": null, "timezone": "UTC", "priority": 3,
+            "max_concurrency": 2, "overlap": "allow", "depends_on": [], "enabled": true, "input": {"n": [1.5, "x"]}});
+        let text = toml(&[], &[manifest(&stored)]).map_err(|failure| failure.to_string());
+        let expected = "[[manifests]]\nname = \"a\"\ntask = \"t\"\npriority = 3\nmax_concurrency = 2\n\
+                        input = { n = [1.5, \"x\"] }\n\n";
+        assert_eq!(text.as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn what_toml_cannot_say_is_an_error() {
+        for text in [
+            "null",
+            "[null]",
+            "123456789012345678901234567890",
+            "1.10",
+            "1e400",
+        ] {
+            let value: Value = serde_json::from_str(text).expect("it is JSON");
+            assert!(toml_of(&value).is_err(), "{text}");
+        }
+        for text in [
+            "1",
+            "-7",
+            "1.5",
+            "true",
+            "\"a\\nb\"",
+            "{\"a b\": {\"c\": []}}",
+        ] {
+            let value: Value = serde_json::from_str(text).expect("it is JSON");
+            let read: toml::Table = format!("v = {}", toml_of(&value).expect("it is TOML"))
+                .parse()
+                .expect("it can be read");
+            let back = super::super::document::json_of(toml::Value::Table(read));
+            assert_eq!(back, json!({ "v": value }));
+        }
+    }
+}

@@ -1,0 +1,14 @@
+-- The names of groups with settings, a manifest, or a job that waits or runs. $1 at most.
+select g.name
+from trax.manifest_group g
+union
+select m.group_name
+from trax.manifest m
+union
+select l.group_name
+from trax.lane l
+union
+select l.group_name
+from trax.lease l
+order by 1
+limit $1

@@ -1,0 +1,177 @@
+//! Did you mean: the name that is there and most like the one that was typed.
+
+use tokio_postgres::types::Type;
+use trax_client::Error;
+use trax_terminal::Failure;
+
+use crate::output::Options;
+use crate::session::Session;
+
+/// What a name is the name of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Group,
+    Manifest,
+    Task,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Group => "group",
+            Kind::Manifest => "manifest",
+            Kind::Task => "task",
+        }
+    }
+
+    /// Names that are in use now; $1 at most. History is not asked.
+    fn names(self) -> &'static str {
+        match self {
+            Kind::Group => include_str!("query/name_of_groups.sql"),
+            Kind::Manifest => "select m.name from trax.manifest m order by 1 limit $1",
+            Kind::Task => include_str!("query/name_of_tasks.sql"),
+        }
+    }
+
+    fn list(self) -> Option<&'static str> {
+        match self {
+            Kind::Group => Some("trax group list"),
+            Kind::Manifest => Some("trax manifest list"),
+            Kind::Task => None,
+        }
+    }
+}
+
+/// How many names are compared.
+const COMPARED: i64 = 20_000;
+
+/// Returns the names of a kind.
+pub(crate) async fn names(session: &Session, kind: Kind) -> Result<Vec<String>, Failure> {
+    let rows = session
+        .rows(kind.names(), &[(&COMPARED, Type::INT8)])
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?)
+}
+
+/// Returns what to say of a name that nothing has.
+pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failure {
+    let failure = Failure::new(format!("{} \"{name}\" does not exist", kind.word()));
+    // Only advice: who may not read the names hears the error all the same.
+    let names = names(session, kind).await.unwrap_or_default();
+    let all = kind
+        .list()
+        .map(|list| format!("to see what exists: {list}"));
+    match (closest(name, &names), all) {
+        (Some(meant), Some(all)) => failure.hint(format!("did you mean \"{meant}\"? {all}")),
+        (Some(meant), None) => failure.hint(format!("did you mean \"{meant}\"?")),
+        (None, Some(all)) => failure.hint(all),
+        (None, None) => failure,
+    }
+}
+
+/// Returns an error of the server, which names what is most like a manifest that is not there.
+pub(crate) async fn explained(session: &Session, name: &str, error: Error) -> Failure {
+    let of_a_manifest = |error: &Error| matches!(error, Error::UnknownManifest(report) if report.message.starts_with("manifest "));
+    match of_a_manifest(&error) {
+        true => unknown(session, Kind::Manifest, name).await,
+        false => error.into(),
+    }
+}
+
+/// Says of the filters of an empty list which name nothing has, where another one is much like it.
+pub(crate) async fn note(session: &Session, output: &Options, filters: &[(Kind, &[String])]) {
+    if output.quiet || output.json {
+        return;
+    }
+    for (kind, asked) in filters.iter().filter(|(_, asked)| !asked.is_empty()) {
+        let names = names(session, *kind).await.unwrap_or_default();
+        for name in asked.iter().filter(|name| !names.contains(name)) {
+            if let Some(meant) = closest(name, &names) {
+                let word = kind.word();
+                output.note(&format!(
+                    "no {word} is called \"{name}\" now; did you mean \"{meant}\"?"
+                ));
+            }
+        }
+    }
+}
+
+/// Returns the name most like `name`, if it is like it: up to a quarter of its letters differ, at
+/// most three, or only their case does.
+pub(crate) fn closest<'n>(name: &str, names: &'n [String]) -> Option<&'n str> {
+    let most = (name.chars().count() / 4).clamp(1, 3);
+    names
+        .iter()
+        .map(|other| (distance(name, other), other))
+        .filter(|(distance, _)| (1..=most).contains(distance))
+        .min()
+        .map(|(_, other)| other.as_str())
+}
+
+/// Returns how many letters must be inserted, removed, replaced, or swapped with the next, to turn
+/// one name into another; one when only case or separators differ.
+pub(crate) fn distance(one: &str, other: &str) -> usize {
+    if one == other {
+        return 0;
+    }
+    let folded = |name: &str| -> Vec<char> {
+        let letters = name.chars().flat_map(char::to_lowercase);
+        letters
+            .map(|c| match c {
+                '-' | '_' | ' ' => '.',
+                c => c,
+            })
+            .collect()
+    };
+    let (one, other) = (folded(one), folded(other));
+    // The rows of the table of prefixes that the next one needs.
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.iter().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let replaced = row[j] + usize::from(a != b);
+            let mut least = replaced.min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
+                least = least.min(before[j - 1] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut row, next);
+    }
+    row[other.len()].max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_as_far_as_its_letters_differ() {
+        for (one, other, far) in [
+            ("mail", "mail", 0),
+            ("mail", "mial", 1),
+            ("mail", "mails", 1),
+            ("mail", "mal", 1),
+            ("mail", "Mail", 1),
+            ("mail-send", "mail.send", 1),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(one, other), far, "{one} {other}");
+            assert_eq!(distance(other, one), far, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn the_closest_name_is_one_that_is_close() {
+        let names = ["nightly-report", "nightly-repair", "mail"].map(str::to_owned);
+        assert_eq!(closest("nightly-reprot", &names), Some("nightly-report"));
+        assert_eq!(closest("mali", &names), Some("mail"));
+        assert_eq!(closest("mail", &names), None);
+        assert_eq!(closest("weekly", &names), None);
+    }
+}
