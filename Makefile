@@ -24,7 +24,7 @@ test: setup lint install pgspot $(TRAX)
 	cargo test --package trax_schedule
 	cargo test --package trax_pg --lib --no-default-features --features $(PG)
 	cargo test --package trax_client --features testkit,tls,opentelemetry
-	cargo test --package trax_terminal --package trax_bench --package trax_cli
+	cargo test --package trax_terminal --package trax_bench --package trax_cli --package trax_pools
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 	$(MAKE) chaos SEED=1 SECONDS=120
 	scripts/versions compile 16 17

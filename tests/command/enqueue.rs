@@ -4,8 +4,10 @@ use super::{json, objects, refused, said, trax};
 use harness::process::{Scratch, run};
 use harness::session::session;
 use harness::{PATIENCE, eventually};
+use serde_json::Value;
 use std::io::Write;
 use std::process::Stdio;
+use trax_client::testkit::Database;
 
 #[tokio::test]
 async fn a_file_of_lines_is_queued_in_its_order_with_the_options() {
@@ -67,10 +69,11 @@ async fn every_digit_of_a_number_is_queued_and_shown() {
     assert!(shown.contains("\"id\": 12345678901234567890123"), "{shown}");
 }
 
-#[tokio::test]
-async fn a_line_that_is_not_json_is_named_and_what_was_printed_is_queued() {
-    let (db, s) = session().await;
-    let mut child = trax(&db, &["enqueue", "bulk", "-", "--json"])
+/// Returns the exit code, the ids that were printed and what was said of an input with a mistake in
+/// its third line.
+fn with_a_mistake(db: &Database, options: &[&str]) -> (Option<i32>, Vec<Value>, String) {
+    let mut child = trax(db, &["enqueue", "bulk", "-", "--json"])
+        .args(options)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -81,10 +84,41 @@ async fn a_line_that_is_not_json_is_named_and_what_was_printed_is_queued() {
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(64), "{errors}");
-    assert!(errors.contains("line 3"), "{errors}");
     let ids = json(&String::from_utf8_lossy(&output.stdout));
-    assert_eq!(ids.as_array().map(Vec::len), Some(2));
+    let ids = ids.as_array().cloned().expect("an array");
+    (output.status.code(), ids, errors)
+}
+
+#[tokio::test]
+async fn after_a_line_that_is_not_json_no_line_is_queued() {
+    let (db, s) = session().await;
+    let (code, ids, errors) = with_a_mistake(&db, &[]);
+    assert_eq!((code, ids.len()), (Some(64), 0), "{errors}");
+    assert!(
+        errors.contains("line 3") && errors.contains("no job was queued"),
+        "{errors}"
+    );
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
+    // The same when it is the server that refuses one: an input that is too large.
+    let files = Scratch::new("large");
+    let path = files.path().join("inputs.jsonl");
+    let large = format!("1\n\"{}\"\n", "x".repeat(1_100_000));
+    std::fs::write(&path, "1\n".repeat(2000) + &large).expect("a file can be written");
+    let errors = refused(
+        &db,
+        1,
+        &["enqueue", "t", "--file", &path.display().to_string()],
+    );
+    assert!(errors.contains("54000"), "{errors}");
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
+}
+
+#[tokio::test]
+async fn of_a_stream_what_was_printed_before_a_mistake_is_queued() {
+    let (db, s) = session().await;
+    let (code, ids, errors) = with_a_mistake(&db, &["--stream"]);
+    assert_eq!((code, ids.len()), (Some(64), 2), "{errors}");
+    assert!(errors.contains("line 3"), "{errors}");
     assert_eq!(
         s.get("select string_agg(input::text, ' ' order by job_id) from trax.work_queue")
             .await,
@@ -123,9 +157,9 @@ async fn who_stops_reading_ids_gets_no_panic_and_all_jobs() {
 }
 
 #[tokio::test]
-async fn a_line_is_queued_while_the_next_one_is_still_to_come() {
+async fn of_a_stream_a_line_is_queued_while_the_next_one_is_still_to_come() {
     let (db, s) = session().await;
-    let mut child = trax(&db, &["enqueue", "slow", "-"])
+    let mut child = trax(&db, &["enqueue", "slow", "-", "--stream"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

@@ -6,7 +6,7 @@ use harness::{PATIENCE, database, eventually};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use trax_client::{Client as Trax, Context, JobError, JobOptions, Worker};
+use trax_client::{Client as Trax, Context, JobError, NewJobs, Worker};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_survives_a_restart_of_the_server_under_load() {
@@ -17,7 +17,7 @@ async fn a_worker_survives_a_restart_of_the_server_under_load() {
         .expect("a database is made");
     let client = connect(&database).await;
     Trax::new(&client)
-        .enqueue_many("t", &[1; 3000], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("t", &[1; 3000]))
         .await
         .expect("jobs are enqueued");
     let running = {

@@ -15,7 +15,7 @@ use harness::{PATIENCE, database, eventually};
 use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Stop};
-use trax_client::{Client as Trax, Context, HandlerResult, JobError, JobOptions};
+use trax_client::{Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJobs};
 
 pub(super) fn whole() -> bool {
     std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")
@@ -68,7 +68,7 @@ async fn a_claim_whose_answer_is_lost_spends_no_attempt() {
     hasty(&database, &client).await;
     let options = JobOptions::new().max_retries(0);
     Trax::new(&client)
-        .enqueue_many("t", &["the answer"; 3], &options)
+        .enqueue_many(&NewJobs::new("t", &["the answer"; 3]).with(options))
         .await
         .expect("jobs are enqueued");
     let proxy = Proxy::before_answer(live_server().port(), "the answer").await;
@@ -96,7 +96,7 @@ async fn a_job_that_runs_on_is_soon_known_to_have_begun() {
     let database = live_database().await;
     let client = connect(&database).await;
     Trax::new(&client)
-        .enqueue_many("t", &[0; 3], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("t", &[0; 3]))
         .await
         .expect("jobs are enqueued");
     let stays = |_: u32, _: Context| std::future::pending::<HandlerResult<()>>();
@@ -225,7 +225,7 @@ async fn a_crash_of_the_server_and_the_end_of_its_sessions_under_load_lose_nothi
     let mut client = connect(&database).await;
     hasty(&database, &client).await;
     Trax::new(&client)
-        .enqueue_many("t", &[1; 4000], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("t", &[1; 4000]))
         .await
         .expect("jobs are enqueued");
     let work = |_: u32, _: Context| async {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Database;
-use trax_client::{Client as Trax, Context, HandlerResult, JobError, JobOptions, Worker};
+use trax_client::{Client as Trax, Context, HandlerResult, JobError, NewJobs, Worker};
 
 async fn enqueue_many(client: &Client, task: &str, inputs: &[u32]) {
     Trax::new(client)
-        .enqueue_many(task, inputs, &JobOptions::new())
+        .enqueue_many(&NewJobs::new(task, inputs))
         .await
         .expect("jobs are enqueued");
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::Stop;
-use trax_client::{Address, Client as Trax, Context, JobError, JobOptions, Worker};
+use trax_client::{Address, Client as Trax, Context, JobError, NewJobs, Worker};
 
 async fn completed(client: &Client, jobs: i64) {
     eventually(&format!("{jobs} completions"), PATIENCE, async || {
@@ -30,7 +30,7 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
     let standby = Standby::of(&primary, &[]).await;
     let other = standby.connect("app").await;
     Trax::new(&client)
-        .enqueue_many("t", &[2; 1500], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("t", &[2; 1500]))
         .await
         .expect("jobs are enqueued");
 

@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::Database;
 use trax_client::{
-    Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Shutdown,
+    Client as Trax, Context, HandlerResult, JobError, JobId, NewJob, NewJobs, Outcome, Shutdown,
     Stopped, Summary, Worker,
 };
 
@@ -249,7 +249,7 @@ async fn never_more_handlers_run_than_the_concurrency_allows() {
     let database = database().await;
     let client = connect(&database).await;
     Trax::new(&client)
-        .enqueue_many("t", &[1; 60], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("t", &[1; 60]))
         .await
         .expect("jobs are enqueued");
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -7,7 +7,7 @@ use harness::scheduler::{connect, value, violations};
 use harness::{database, shared_server};
 use std::process::Command;
 use std::time::Duration;
-use trax_client::{Client as Trax, Context, JobError, JobOptions};
+use trax_client::{Client as Trax, Context, JobError, NewJobs};
 
 /// Set for the tests that run behind a pooler: `worker_config` obeys it.
 pub(super) const POOLED: &str = "TRAX_TEST_POOLED";
@@ -44,7 +44,7 @@ async fn a_fleet_shares_two_connections_of_a_pooler() {
     let database = database().await;
     let client = connect(&database).await;
     Trax::new(&client)
-        .enqueue_many("t", &[1; 500], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("t", &[1; 500]))
         .await
         .expect("jobs are enqueued");
     let mut config = tokio_postgres::Config::new();

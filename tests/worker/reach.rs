@@ -7,7 +7,7 @@ use harness::{PATIENCE, database, eventually, shared_server};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::{Database, Stop};
-use trax_client::{Client as Trax, Context, JobError, JobOptions, Worker};
+use trax_client::{Client as Trax, Context, JobError, NewJobs, Worker};
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -124,7 +124,7 @@ async fn a_worker_is_back_within_two_seconds_of_its_server() {
     let running = start(napping(database.config()));
     for stop in [Stop::Fast, Stop::Immediate] {
         Trax::new(&client)
-            .enqueue_many("nap", &[0; 2], &JobOptions::new())
+            .enqueue_many(&NewJobs::new("nap", &[0; 2]))
             .await
             .expect("jobs are enqueued");
         execute(&client, "create table if not exists padding as select n, repeat('x', 500) from generate_series(1, 50000) n").await;

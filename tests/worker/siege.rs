@@ -14,7 +14,7 @@ use serde::Deserialize;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server, Stop};
-use trax_client::{Client as Trax, JobOptions, NewJob};
+use trax_client::{Client as Trax, NewJob, NewJobs};
 
 /// Of the worker's leases: a claim whose answer was lost costs so much time.
 const LEASE: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ impl Siege {
 
     async fn add(&mut self, jobs: usize) {
         Trax::new(&self.client)
-            .enqueue_many("nap", &vec![NAP; jobs], &JobOptions::new())
+            .enqueue_many(&NewJobs::new("nap", &vec![NAP; jobs]))
             .await
             .expect("jobs are enqueued");
         self.jobs += jobs as i64;

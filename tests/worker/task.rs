@@ -10,7 +10,7 @@ use std::io::{Error as IoError, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use trax_client::{
-    Cancellation, Client as Trax, Context, Error, FromState, HandlerResult, JobError, JobId,
+    Cancellation, Client as Trax, Context, Error, Event, FromState, HandlerResult, JobError, JobId,
     JobOptions, Manifest, NewJob, Outcome, State, Task, Worker,
 };
 
@@ -172,7 +172,9 @@ async fn the_tasks_that_wait_without_a_handler_are_reported_at_the_start_and_lef
             .groups(["default"])
             .on_event(move |event| {
                 let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
-                events.push(event.to_string());
+                if let Event::Unhandled { .. } = event {
+                    events.push(event.to_string());
+                }
             })
             .handle("sweep", |_: serde_json::Value, _: Context| async {
                 Ok::<_, JobError>(())

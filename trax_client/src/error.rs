@@ -158,7 +158,7 @@ impl Error {
         }
     }
 
-    fn from_report(code: &SqlState, report: Report) -> Self {
+    pub(crate) fn from_report(code: &SqlState, report: Report) -> Self {
         match code.code() {
             "42704" => Error::UnknownManifest(report),
             "54000" => Error::TooLarge(report),
@@ -317,20 +317,40 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Connection(cause) | Error::Conversion(cause) => Some(cause.as_ref()),
+            _ => None,
+        }
+    }
+}
 
-/// Returns an error and its causes on one line; a cause that its parent already contains is left
-/// out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
+/// Returns an error and its causes on one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    joined(causes(error))
+}
+
+/// Returns an error and its causes, the outermost first.
+pub(crate) fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// Joins errors on one line; one that the text before it already contains is left out.
+pub(crate) fn joined<'e>(
+    errors: impl Iterator<Item = &'e (dyn std::error::Error + 'static)>,
+) -> String {
+    let mut text = String::new();
+    for error in errors {
         let part = error.to_string();
-        if !text.contains(&part) {
+        if text.is_empty() {
+            text = part;
+        } else if !text.contains(&part) {
             text.push_str(": ");
             text.push_str(&part);
         }
-        cause = error.source();
     }
     text
 }
@@ -383,6 +403,18 @@ mod tests {
         for other in ["relation \"my_trax.job\" does not exist", "\"shop.trax\""] {
             assert!(!names_ours(other), "{other}");
         }
+    }
+
+    #[test]
+    fn an_error_says_its_cause_and_hands_it_on() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let error = Error::Connection(refused.into());
+        assert_eq!(chain(&error), "connection: connection refused");
+        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+        assert_eq!(
+            cause.map(io::Error::kind),
+            Some(io::ErrorKind::ConnectionRefused)
+        );
     }
 
     #[test]

@@ -103,6 +103,22 @@ impl JobOptions {
         self.trace(context.to_json())
     }
 
+    /// Returns these options with those that `over` sets in their place.
+    fn merged(self, over: JobOptions) -> Self {
+        JobOptions {
+            run_at: over.run_at.or(self.run_at),
+            group_name: over.group_name.or(self.group_name),
+            priority: over.priority.or(self.priority),
+            max_retries: over.max_retries.or(self.max_retries),
+            timeout: over.timeout.or(self.timeout),
+            unique_key: over.unique_key.or(self.unique_key),
+            concurrency_key: over.concurrency_key.or(self.concurrency_key),
+            trace: over.trace.or(self.trace),
+            retry_delay: over.retry_delay.or(self.retry_delay),
+            unique_for: over.unique_for.or(self.unique_for),
+        }
+    }
+
     /// Adds the options to a call; `trace` replaces that of the options.
     pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Json>) -> Call<'p> {
         call.option("run_at", &self.run_at)
@@ -158,9 +174,67 @@ impl<T: Serialize> NewJob<T> {
         NewJob::new(T::NAME, input).with(T::options())
     }
 
-    /// Sets the job's options.
+    /// Sets the job's options; those that are not set here stay.
     pub fn with(mut self, options: JobOptions) -> Self {
-        self.options = options;
+        self.options = self.options.merged(options);
+        self
+    }
+}
+
+/// The input of a task is a job of it, with that task's options.
+impl<T: Task + Serialize> From<T> for NewJob<T> {
+    fn from(input: T) -> Self {
+        NewJob::of(input)
+    }
+}
+
+/// Jobs of one task that are not enqueued yet, all with the same options.
+///
+/// ```
+/// use trax_client::{JobOptions, NewJobs, Task};
+///
+/// #[derive(serde::Serialize)]
+/// struct Mail { to: String }
+///
+/// impl Task for Mail {
+///     const NAME: &str = "mail.send";
+/// }
+///
+/// let mails = ["ada", "bob"].map(|to| Mail { to: to.to_owned() });
+/// let jobs = NewJobs::of(&mails).with(JobOptions::new().priority(5));
+/// # assert_eq!(jobs.task, "mail.send");
+/// ```
+#[derive(Clone, Debug)]
+pub struct NewJobs<'a, T> {
+    /// The name of the code that runs.
+    pub task: String,
+    /// The input of each job.
+    pub inputs: &'a [T],
+    /// How they are queued.
+    pub options: JobOptions,
+}
+
+impl<'a, T: Serialize> NewJobs<'a, T> {
+    /// Returns a job for each input, with the server's defaults.
+    pub fn new(task: impl Into<String>, inputs: &'a [T]) -> Self {
+        NewJobs {
+            task: task.into(),
+            inputs,
+            options: JobOptions::default(),
+        }
+    }
+
+    /// Returns a job for each input, of the task that they belong to, with that task's options.
+    pub fn of(inputs: &'a [T]) -> Self
+    where
+        T: Task,
+    {
+        NewJobs::new(T::NAME, inputs).with(T::options())
+    }
+
+    /// Sets the jobs' options; those that are not set here stay.
+    pub fn with(mut self, options: JobOptions) -> Self {
+        self.options = self.options.merged(options);
         self
     }
 }
@@ -370,5 +444,30 @@ impl Failure {
     pub fn permanent(mut self) -> Self {
         self.permanent = Some(true);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Mail;
+
+    impl Task for Mail {
+        const NAME: &str = "mail.send";
+
+        fn options() -> JobOptions {
+            JobOptions::new().group("mail").max_retries(5)
+        }
+    }
+
+    #[test]
+    fn options_of_a_job_are_added_to_those_of_its_task() {
+        let more = || JobOptions::new().priority(3).max_retries(1);
+        let merged = JobOptions::new().group("mail").priority(3).max_retries(1);
+        assert_eq!(NewJob::of(Mail).with(more()).options, merged);
+        assert_eq!(NewJobs::of(&[Mail]).with(more()).options, merged);
+        assert_eq!(NewJob::from(Mail).options, Mail::options());
     }
 }

@@ -80,7 +80,11 @@ mod libpq;
 mod manifest;
 mod operate;
 mod parameter;
+mod producer;
+mod queue;
 mod sql;
+#[cfg(feature = "sqlx")]
+pub mod sqlx;
 mod task;
 mod telemetry;
 #[cfg(feature = "testkit")]
@@ -98,18 +102,21 @@ pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
 pub use job::{
-    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob, RunNow,
+    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob, NewJobs, RunNow,
 };
 pub use job_result::{Job, JobResult, JobState};
 pub use job_waiter::JobWaiter;
 pub use json::Json;
 pub use manifest::{Group, Manifest};
 pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};
+pub use producer::Producer;
+pub use queue::{Attempt, QueueDepth};
 pub use task::Task;
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
-    Cancellation, Context, Event, FromContext, FromState, HandlerResult, Health, IntoOutcome,
-    JobError, Next, Outcome, Reason, Shutdown, State, Stopped, Summary, TaskHandler, Worker,
+    Cancellation, Context, Counts, Decide, Decided, Event, FromContext, FromState, HandlerOutput,
+    HandlerResult, Health, IntoOutcome, JobError, Next, Outcome, Reason, Shutdown, State, Stopped,
+    Summary, TaskHandler, Worker,
 };

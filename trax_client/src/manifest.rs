@@ -1,5 +1,6 @@
 //! Manifests and groups, as the client sends them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -222,6 +223,55 @@ impl Manifest {
         self
     }
 
+    /// Returns it as a member of a document of `trax.apply`.
+    fn members(&self) -> serde_json::Result<BTreeMap<&'static str, Json>> {
+        let text = |text: &Option<String>| text.clone().map(Value::from);
+        let number = |number: Option<i32>| number.map(Value::from);
+        let truth = |truth: Option<bool>| truth.map(Value::from);
+        let time = |at: Option<SystemTime>| at.map(|at| Value::from(utc(at)));
+        let span = |span: Option<Interval>| {
+            span.map(|Interval(span)| Value::from(format!("{} us", span.as_micros())))
+        };
+        let members = [
+            ("name", Some(Value::from(self.name.as_str()))),
+            ("task", Some(Value::from(self.task.as_str()))),
+            ("cron", text(&self.cron)),
+            ("every", span(self.every)),
+            ("run_at", time(self.run_at)),
+            ("depends_on", self.depends_on.clone().map(Value::from)),
+            ("depends_mode", text(&self.depends_mode)),
+            ("dormant", truth(self.dormant)),
+            ("timezone", text(&self.timezone)),
+            ("group_name", text(&self.group_name)),
+            ("priority", number(self.priority)),
+            ("max_retries", number(self.max_retries)),
+            ("retry_delay", span(self.retry_delay)),
+            ("timeout", span(self.timeout)),
+            ("misfire", text(&self.misfire)),
+            ("misfire_threshold", span(self.misfire_threshold)),
+            ("misfire_limit", number(self.misfire_limit)),
+            ("overlap", text(&self.overlap)),
+            ("max_concurrency", number(self.max_concurrency)),
+            ("variance", span(self.variance)),
+            ("exclusions", self.exclusions.clone()),
+            ("starts_at", time(self.starts_at)),
+            ("ends_at", time(self.ends_at)),
+            ("enabled", truth(self.enabled)),
+            ("on_dead_letter", text(&self.on_dead_letter)),
+        ];
+        let mut all = BTreeMap::new();
+        for (key, value) in members {
+            if let Some(value) = value {
+                all.insert(key, Json::of(&value)?);
+            }
+        }
+        // As text: no number loses a digit.
+        if let Some(input) = &self.input {
+            all.insert("input", input.clone());
+        }
+        Ok(all)
+    }
+
     pub(crate) async fn store<C: GenericClient + Sync>(&self, db: &C) -> Result<i64> {
         Call::new("schedule")
             .arg("name", &self.name)
@@ -253,6 +303,36 @@ impl Manifest {
             .value(db)
             .await
     }
+}
+
+/// Returns manifests as the document of `trax.apply`.
+pub(crate) fn document(manifests: &[Manifest]) -> Result<Json> {
+    let manifests = manifests.iter().map(Manifest::members);
+    let manifests: Vec<_> = manifests.collect::<serde_json::Result<_>>()?;
+    Ok(Json::of(&BTreeMap::from([("manifests", manifests)]))?)
+}
+
+/// Returns a time as PostgreSQL reads it in every session: `2030-01-31 10:00:00.000000+00`.
+pub(crate) fn utc(at: SystemTime) -> String {
+    const DAY: i128 = 86_400_000_000;
+    let micros = |span: Duration| i128::try_from(span.as_micros()).unwrap_or(i128::MAX);
+    let since = match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => micros(after),
+        Err(before) => -micros(before.duration()),
+    };
+    let (days, rest) = (since.div_euclid(DAY), since.rem_euclid(DAY));
+    // The calendar repeats after 400 years; counted from a March, the leap day is a year's last.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year + i128::from(month <= 2);
+    let (seconds, micros) = (rest / 1_000_000, rest % 1_000_000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}+00")
 }
 
 /// A change to a group; values that are not set keep their present value.
@@ -293,5 +373,50 @@ impl Group {
     pub fn max_per_key(mut self, jobs: i32) -> Self {
         self.max_per_key = Some(jobs);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_in_utc() {
+        let at = |seconds: i64, micros: u64| {
+            let epoch = SystemTime::UNIX_EPOCH;
+            let span = Duration::from_secs(seconds.unsigned_abs());
+            let at = if seconds < 0 {
+                epoch - span
+            } else {
+                epoch + span
+            };
+            utc(at + Duration::from_micros(micros))
+        };
+        assert_eq!(at(0, 0), "1970-01-01 00:00:00.000000+00");
+        assert_eq!(at(951_827_696, 7), "2000-02-29 12:34:56.000007+00");
+        assert_eq!(at(1_709_251_199, 0), "2024-02-29 23:59:59.000000+00");
+        assert_eq!(at(4_107_542_400, 0), "2100-03-01 00:00:00.000000+00");
+        assert_eq!(at(-1, 500_000), "1969-12-31 23:59:59.500000+00");
+    }
+
+    #[test]
+    fn a_document_has_what_was_said_and_nothing_else() {
+        let input: Json = "{\"id\": 12345678901234567890123}"
+            .parse()
+            .expect("it is JSON");
+        let manifest = Manifest::new("m", "t")
+            .every(Duration::from_millis(1500))
+            .input(&input);
+        let document = manifest.and_then(|manifest| document(&[manifest]));
+        assert_eq!(
+            document
+                .map(|document| document.to_string())
+                .ok()
+                .as_deref(),
+            Some(
+                "{\"manifests\":[{\"every\":\"1500000 us\",\"input\":{\"id\": 12345678901234567890123},\
+                 \"name\":\"m\",\"task\":\"t\"}]}"
+            )
+        );
     }
 }

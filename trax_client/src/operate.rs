@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::error::Result;
 use crate::id::JobId;
 use crate::json::Json;
+use crate::manifest::{self, Manifest};
 use crate::sql::{Call, Interval};
 
 /// A future run of a manifest.
@@ -44,6 +45,19 @@ pub struct AppliedChange {
     pub name: String,
     /// What is different.
     pub detail: Option<String>,
+}
+
+impl AppliedChange {
+    const COLUMNS: &'static str = "action, kind, name, detail";
+
+    fn from_row(row: &Row) -> Result<Self> {
+        Ok(AppliedChange {
+            action: row.try_get("action")?,
+            kind: row.try_get("kind")?,
+            name: row.try_get("name")?,
+            detail: row.try_get("detail")?,
+        })
+    }
 }
 
 /// Which dead letters to queue again. Filters that are not set exclude none.
@@ -156,17 +170,35 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .arg("document", &document)
             .arg("prune", &prune)
             .arg("dry_run", &dry_run)
-            .rows(self.db(), "action, kind, name, detail")
+            .rows(self.db(), AppliedChange::COLUMNS)
             .await?;
-        let change = |row: &Row| {
-            Ok(AppliedChange {
-                action: row.try_get(0)?,
-                kind: row.try_get(1)?,
-                name: row.try_get(2)?,
-                detail: row.try_get(3)?,
-            })
-        };
-        rows.iter().map(change).collect()
+        rows.iter().map(AppliedChange::from_row).collect()
+    }
+
+    /// Makes these the manifests of a source, which is a program or a repository: creates and
+    /// changes those that differ, resets what they no longer say to its default, and removes those
+    /// that the source had before. Returns those that changed: none when everything was so already.
+    ///
+    /// Needs the level `admin`.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`](crate::Error::WrongState) when one of them belongs to another source.
+    pub async fn declare(
+        &self,
+        source: &str,
+        manifests: &[Manifest],
+    ) -> Result<Vec<AppliedChange>> {
+        let document = manifest::document(manifests)?;
+        let rows = Call::new("apply")
+            .arg("document", &document)
+            .arg("prune", &true)
+            .arg("source", &source)
+            .rows(self.db(), AppliedChange::COLUMNS)
+            .await?;
+        let changes = rows.iter().map(AppliedChange::from_row);
+        let mut changes: Vec<_> = changes.collect::<Result<_>>()?;
+        changes.retain(|change| change.action != "unchanged");
+        Ok(changes)
     }
 
     /// Returns the next runs of a manifest, from now.

@@ -14,7 +14,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use trax_client::testkit::{Database, Server};
 use trax_client::tokio_postgres::Client as Connection;
 use trax_client::{
-    Client, Context, HandlerResult, JobError, JobOptions, NewJob, Outcome, TraceContext, Worker,
+    Client, Context, HandlerResult, JobError, JobOptions, NewJob, NewJobs, Outcome, TraceContext,
+    Worker,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -207,7 +208,7 @@ async fn the_status_of_an_execution_says_what_became_of_the_attempt() -> Result 
     let inputs = ["retry", "panic", "snooze", "unfit"];
     scene
         .client()
-        .enqueue_many("t", &inputs, &JobOptions::new().max_retries(1))
+        .enqueue_many(&NewJobs::new("t", &inputs).with(JobOptions::new().max_retries(1)))
         .await?;
     let handler = |input: String, ctx: Context| async move {
         match input.as_str() {

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use trax_client::testkit::{Database, Options, Server};
 use trax_client::tokio_postgres::Client as Connection;
 use trax_client::{
-    ClaimOptions, Client, Context, Error, JobOptions, NewJob, Shutdown, Stopped, Summary, Token,
-    Worker,
+    ClaimOptions, Client, Context, Error, JobOptions, NewJob, NewJobs, Shutdown, Stopped, Summary,
+    Token, Worker,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
@@ -164,7 +164,7 @@ async fn an_output_that_is_refused_holds_up_no_other_completion() -> Result {
     let (_server, database, connection) = database(Server::options()).await?;
     let options = JobOptions::new().max_retries(0);
     Client::new(&connection)
-        .enqueue_many("size", &[1, 2 << 20, 2], &options)
+        .enqueue_many(&NewJobs::new("size", &[1, 2 << 20, 2]).with(options))
         .await?;
     let summary = Worker::new(database.config())
         .without_signals()
@@ -184,7 +184,7 @@ async fn completing_and_claiming_reports_what_was_recorded_and_what_was_taken() 
     let (_server, _database, connection) = database(options).await?;
     let client = Client::new(&connection);
     let jobs = client
-        .enqueue_many("step", &[1, 2, 3], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("step", &[1, 2, 3]))
         .await?;
     let two = ClaimOptions::new().max_jobs(2).tasks(["step"]);
     let (none, first) = client.complete_and_claim(&[], Vec::new(), &two).await?;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use trax_client::testkit::{Database, Server, Stop};
 use trax_client::{
-    Client, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Reason, Stopped,
-    Summary, Worker,
+    Client, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, NewJobs, Outcome, Reason,
+    Stopped, Summary, Worker,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -244,9 +244,7 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
     {
         let connection = database.connect().await?;
         let client = Client::new(&connection);
-        client
-            .enqueue_many("slow", &inputs, &JobOptions::new())
-            .await?;
+        client.enqueue_many(&NewJobs::new("slow", &inputs)).await?;
     }
     // All are claimed before the stop and end during it: only their outcomes meet it.
     let (open, gate) = tokio::sync::watch::channel(false);
@@ -373,7 +371,7 @@ async fn a_run_ends_only_after_dropped_handlers_are_gone() -> Result {
     let connection = database.connect().await?;
     let client = Client::new(&connection);
     client
-        .enqueue_many("endless", &[1, 2], &JobOptions::new())
+        .enqueue_many(&NewJobs::new("endless", &[1, 2]))
         .await?;
     let (begun, gone) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
     let (begin, count) = (Arc::clone(&begun), Arc::clone(&gone));

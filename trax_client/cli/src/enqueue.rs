@@ -1,8 +1,9 @@
 //! `trax enqueue`: queue one job, or one a line.
 //!
-//! Lines are read and parsed beside the calls that queue them, a batch ahead. Each batch is a
-//! separate transaction: what was queued before a line that is not JSON stays queued, and its ids
-//! were printed.
+//! Lines are read and parsed beside the calls that queue them, a batch ahead. All of them are one
+//! transaction, whose ids are printed when it has committed: after a line that is not JSON nothing
+//! is queued. With `--stream` each batch is a separate transaction, and its ids are printed at
+//! once.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, stdout};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use trax_client::{JobId, JobOptions, Json, NewJob, TraceContext};
+use trax_client::{JobId, JobOptions, Json, NewJob, NewJobs, TraceContext};
 
 use crate::output::{Options, Progress, json as print_json, say};
 use crate::session::Session;
@@ -28,7 +29,8 @@ const AHEAD: usize = 4;
 Examples:
   trax enqueue mail.send '{\"to\": \"ada@example.org\"}'
   trax enqueue image.resize --file inputs.jsonl --group images
-  jq -c '.[]' inputs.json | trax enqueue image.resize -")]
+  jq -c '.[]' inputs.json | trax enqueue image.resize -
+  tail -f requests.jsonl | trax enqueue image.resize - --stream")]
 pub(crate) struct Arguments {
     /// The task, e.g. report.build
     task: String,
@@ -39,6 +41,10 @@ pub(crate) struct Arguments {
     /// Read one JSON value per line from this file, and queue a job for each
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     file: Option<String>,
+    /// Queue lines as they come: those before a line that is wrong stay queued. Without it all
+    /// lines are queued when the last one has been read, or none
+    #[arg(long)]
+    stream: bool,
     /// Not claimable before this time, in PostgreSQL's syntax ('2030-01-01 10:00', 'tomorrow') and
     /// your time zone
     #[arg(long, value_name = "TIME")]
@@ -87,10 +93,28 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     };
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let options = options(&session, &arguments).await?;
-    let mut printed = EnqueueOutput::new(&arguments.output)?;
-    let queued = lines(&session, &arguments.task, &options, source, &mut printed).await;
+    let mut printed = EnqueueOutput::new(&arguments.output, arguments.stream)?;
+    let queued = match arguments.stream {
+        true => lines(&session, &arguments, &options, source, &mut printed).await,
+        false => all_or_none(&session, &arguments, &options, source, &mut printed).await,
+    };
     let ended = printed.end(queued.is_ok());
     queued.and(ended).map(|()| ExitCode::SUCCESS)
+}
+
+/// Queues all lines in one transaction.
+async fn all_or_none(
+    session: &Session,
+    arguments: &Arguments,
+    options: &JobOptions,
+    source: Box<dyn Read + Send>,
+    printed: &mut EnqueueOutput,
+) -> Result<(), Failure> {
+    session.connection.batch_execute("begin").await?;
+    // What ends before the commit is undone with the connection.
+    lines(session, arguments, options, source, printed).await?;
+    session.connection.batch_execute("commit").await?;
+    printed.release()
 }
 
 async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -116,13 +140,14 @@ fn object(job_id: JobId) -> Value {
 
 async fn lines(
     session: &Session,
-    task: &str,
+    arguments: &Arguments,
     options: &JobOptions,
     source: Box<dyn Read + Send>,
     printed: &mut EnqueueOutput,
 ) -> Result<(), Failure> {
     let (batches, mut read) = mpsc::channel(AHEAD);
-    std::thread::spawn(move || parse(source, &batches));
+    let stream = arguments.stream;
+    std::thread::spawn(move || parse(source, stream, &batches));
     while let Some(batch) = read.recv().await {
         let inputs: Vec<Json> = batch?;
         if inputs.is_empty() {
@@ -130,7 +155,8 @@ async fn lines(
         }
         let client = session.client();
         // Not by COPY, which returns no ids.
-        printed.add(&client.enqueue_many(task, &inputs, options).await?)?;
+        let jobs = NewJobs::new(&arguments.task, &inputs).with(options.clone());
+        printed.add(client.enqueue_many(&jobs).await?)?;
     }
     Ok(())
 }
@@ -139,17 +165,17 @@ type Batches = mpsc::Sender<Result<Vec<Json>, Failure>>;
 
 /// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has
 /// been read does not wait for lines that may come later.
-fn parse(source: Box<dyn Read + Send>, batches: &Batches) {
+fn parse(source: Box<dyn Read + Send>, stream: bool, batches: &Batches) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut reader = BufReader::with_capacity(1 << 20, source);
     for number in 1.. {
         let mut line = String::new();
         let read = reader.read_line(&mut line).map_err(Failure::from);
         let ended = matches!(read, Ok(0));
-        match read.and_then(|_| value(number, &line)) {
+        match read.and_then(|_| value(number, &line, stream)) {
             Ok(value) => batch.extend(value),
             Err(failure) => {
-                // What stood before the mistake is queued, as the batches before were.
+                // In a stream what stood before the mistake is queued, as the batches before were.
                 if send(batches, Ok(batch)) {
                     send(batches, Err(failure));
                 }
@@ -169,13 +195,17 @@ fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
 }
 
 /// Returns what a line contains; none for an empty one.
-fn value(number: usize, line: &str) -> Result<Option<Json>, Failure> {
+fn value(number: usize, line: &str, stream: bool) -> Result<Option<Json>, Failure> {
     if line.trim().is_empty() {
         return Ok(None);
     }
     line.parse().map(Some).map_err(|error| {
+        let queued = match stream {
+            true => "the jobs of the lines before it were queued",
+            false => "no job was queued",
+        };
         Failure::usage(format!("line {number} is not JSON: {error}"))
-            .hint("each line is the input of one job; the jobs of the lines before it were queued")
+            .hint(format!("each line is the input of one job; {queued}"))
     })
 }
 
@@ -185,6 +215,8 @@ struct EnqueueOutput {
     ids: bool,
     /// Nobody reads them any more.
     closed: bool,
+    /// The ids of what has not been committed.
+    held: Option<Vec<JobId>>,
     progress: Option<Progress>,
     begun: Instant,
     first: Option<JobId>,
@@ -193,7 +225,7 @@ struct EnqueueOutput {
 }
 
 impl EnqueueOutput {
-    fn new(output: &Options) -> Result<Self, Failure> {
+    fn new(output: &Options, stream: bool) -> Result<Self, Failure> {
         // A screen full of numbers helps nobody; a file or a program gets them all.
         let ids = output.quiet || output.json || !stdout().is_terminal();
         if output.json {
@@ -203,6 +235,7 @@ impl EnqueueOutput {
             json: output.json,
             ids,
             closed: false,
+            held: (!stream).then(Vec::new),
             progress: (!output.quiet).then(|| Progress::endless("jobs")),
             begun: Instant::now(),
             first: None,
@@ -211,10 +244,26 @@ impl EnqueueOutput {
         })
     }
 
-    fn add(&mut self, ids: &[JobId]) -> Result<(), Failure> {
+    fn add(&mut self, ids: Vec<JobId>) -> Result<(), Failure> {
         if let Some(progress) = &self.progress {
             progress.add(ids.len());
         }
+        match &mut self.held {
+            Some(held) => {
+                held.extend(ids);
+                Ok(())
+            }
+            None => self.show(&ids),
+        }
+    }
+
+    /// Prints what has been committed.
+    fn release(&mut self) -> Result<(), Failure> {
+        let held = self.held.take().unwrap_or_default();
+        held.chunks(BATCH).try_for_each(|ids| self.show(ids))
+    }
+
+    fn show(&mut self, ids: &[JobId]) -> Result<(), Failure> {
         if self.ids && !self.closed {
             // Who reads no more ids wants the jobs all the same.
             self.closed = reader_is_gone(self.print(ids))?;

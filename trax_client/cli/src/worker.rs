@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::config::TargetSessionAttrs;
-use trax_client::{Context, Worker};
+use trax_client::{Context, Event, Worker};
 
 use crate::credentials::{self, PassedVariables};
 use crate::exec::Program;
@@ -146,7 +146,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         // The program's own grace ends first.
         .cancel_patience(grace + Duration::from_secs(2))
         .notify_systemd()
-        .on_event(|event| print::log("trax", &event.to_string()));
+        .on_event(|event| match event {
+            // The summary counts them.
+            Event::Completed { .. } => {}
+            event => print::log("trax", &event.to_string()),
+        });
     if let Some(address) = arguments.health {
         worker = worker.health_address(address);
     }

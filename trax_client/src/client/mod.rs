@@ -14,7 +14,7 @@ use tokio_postgres::GenericClient;
 use crate::copy_in::CopyIn;
 use crate::error::{Error, Result};
 use crate::id::JobId;
-use crate::job::{Cancelled, JobOptions, NewJob, RunNow};
+use crate::job::{Cancelled, NewJob, NewJobs, RunNow};
 use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::telemetry::Enqueueing;
@@ -77,17 +77,17 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 
     /// Queues one job for each input in one call; the ids are in the order of the inputs.
-    pub async fn enqueue_many<T: Serialize>(
-        &self,
-        task: &str,
-        inputs: &[T],
-        options: &JobOptions,
-    ) -> Result<Vec<JobId>> {
+    pub async fn enqueue_many<T: Serialize>(&self, jobs: &NewJobs<'_, T>) -> Result<Vec<JobId>> {
+        let NewJobs {
+            task,
+            inputs,
+            options,
+        } = jobs;
         let inputs: Vec<Json> = inputs.iter().map(Json::of).collect::<Result<_, _>>()?;
         let enqueueing = Enqueueing::of(task, Some(inputs.len()));
         let trace = enqueueing.trace(options.trace.as_ref());
         let call = Call::new("enqueue_many")
-            .arg("task", &task)
+            .arg("task", task)
             .arg("inputs", &inputs);
         let call = options.apply(call, &trace).rows(self.db, "*");
         let rows = enqueueing.around(call, |_| None).await?;
@@ -96,7 +96,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Queues any number of jobs in one statement, all or none, each with its own options;
     /// returns how many the server accepted. That includes jobs whose unique key is alive, which
-    /// queue nothing.
+    /// queue nothing. The input of a [`Task`](crate::Task) stands for a job with the task's
+    /// options.
     ///
     /// They are read one by one, so that millions need no more memory than one. In a transaction
     /// they become claimable when it commits. Behind a transaction pooler this must run in a
@@ -117,13 +118,13 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     ///
     /// # Errors
     /// After an error in one job, whose row number is in the message, none is queued.
-    pub async fn enqueue_all<T: Serialize>(
+    pub async fn enqueue_all<T: Serialize, J: Into<NewJob<T>>>(
         &self,
-        jobs: impl IntoIterator<Item = NewJob<T>>,
+        jobs: impl IntoIterator<Item = J>,
     ) -> Result<u64> {
         let mut copy = self.copy_in().await?;
         for job in jobs {
-            copy.add(&job).await?;
+            copy.add(&job.into()).await?;
         }
         copy.finish().await
     }

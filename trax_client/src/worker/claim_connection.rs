@@ -120,6 +120,8 @@ impl ExchangeState {
 /// What a worker does once, when it first reaches the server.
 pub(crate) struct Startup {
     pub(crate) schedules: Vec<Manifest>,
+    /// A source and all of its manifests.
+    pub(crate) declared: Option<(String, Vec<Manifest>)>,
 }
 
 impl ClaimConnection {
@@ -344,6 +346,16 @@ fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got
 
 pub(crate) type Db<'a> = Client<'a, tokio_postgres::Client>;
 
+/// Returns an error that ends the run, unless a retry may succeed.
+fn refused(error: Error, what: &str) -> Error {
+    if error.is_transient() {
+        return error;
+    }
+    let hint = error.report().and_then(|report| report.hint.as_deref());
+    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+    Error::Setup(format!("{what}: {error}{hint}"))
+}
+
 /// Stores the schedules, and reports the tasks with waiting jobs that have no handler here.
 async fn start_up(
     client: &Db<'_>,
@@ -353,16 +365,24 @@ async fn start_up(
 ) -> Result<()> {
     for manifest in &startup.schedules {
         client.schedule(manifest).await.map_err(|error| {
-            if error.is_transient() {
-                return error;
-            }
-            let hint = error.report().and_then(|report| report.hint.as_deref());
-            Error::Setup(format!(
-                "the schedule \"{}\" was refused: {error}{}",
-                manifest.name(),
-                hint.map_or(String::new(), |hint| format!("; {hint}"))
-            ))
+            refused(
+                error,
+                &format!("the schedule \"{}\" was refused", manifest.name()),
+            )
         })?;
+    }
+    if let Some((source, manifests)) = &startup.declared {
+        let declared = client.declare(source, manifests).await;
+        let changes = declared.map_err(|error| {
+            refused(
+                error,
+                &format!("the manifests of \"{source}\" were refused"),
+            )
+        })?;
+        if !changes.is_empty() {
+            let source = source.clone();
+            events.emit(Event::Declared { source, changes });
+        }
     }
     let Some(handled) = &options.tasks else {
         return Ok(());

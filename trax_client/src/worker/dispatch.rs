@@ -28,9 +28,10 @@ use super::polling::{More, Polling};
 use super::prefetch::Prefetch;
 use super::report::{Answer, UnreportedOutcome};
 use super::shutdown::{Phase, Shutdown};
-use super::summary::{Stopped, Summary};
+use super::summary::{Counts, Stopped, Summary};
 use crate::clock::Moment;
 use crate::error::Result;
+use crate::id::JobId;
 use crate::job::{Claimed, Failure};
 use crate::trace;
 
@@ -84,6 +85,7 @@ pub(crate) struct Dispatch<S> {
     polling: Polling,
     prefetch: Prefetch,
     summary: Summary,
+    counts: Counts,
 }
 
 impl<S: Send + Sync + 'static> Dispatch<S> {
@@ -91,6 +93,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         setup: Arc<Setup<S>>,
         held: Arc<HeldLeases>,
         connection: ClaimConnection,
+        counts: Counts,
     ) -> Self {
         let now = Instant::now();
         let polling = Polling::new(setup.poll_interval, now);
@@ -117,6 +120,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             polling,
             prefetch,
             summary: Summary::default(),
+            counts,
             setup,
         }
     }
@@ -266,8 +270,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         for (job_id, token, answer) in reply.answers {
             self.held.remove(job_id, token);
-            self.summary.count(answer);
+            self.count(job_id, answer);
         }
+        self.counts.set(&self.summary);
         if let Some(sent) = reply.sent {
             self.polling.claimed(reply.more, reply.claimed.len(), now);
             let empty = reply.claimed.is_empty() && reply.more == More::No;
@@ -335,7 +340,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         match &verdict {
             Verdict::Recorded => {
                 self.held.remove(job_id, token);
-                self.summary.count(Answer::Completed);
+                self.count(job_id, Answer::Completed);
+                self.counts.set(&self.summary);
                 return;
             }
             Verdict::Fail(failure) => {
@@ -350,6 +356,13 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         self.outbox
             .push(UnreportedOutcome::new(job_id, token, verdict));
+    }
+
+    fn count(&mut self, job_id: JobId, answer: Answer) {
+        self.summary.count(answer);
+        if answer == Answer::Completed {
+            self.events.emit(Event::Completed { job_id });
+        }
     }
 
     /// Enters the next phase of a stop.
@@ -458,6 +471,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn conclude(mut self) -> Summary {
         self.summary.unreported +=
             self.exchange.in_flight() + (self.outbox.len() + self.retries.len()) as u64;
+        self.counts.set(&self.summary);
         self.summary
     }
 }

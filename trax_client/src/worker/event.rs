@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::JobId;
+use crate::operate::AppliedChange;
 
 /// Something that an operator may want to read. `Display` writes one line, with only the beginning
 /// and the end of a long error.
@@ -51,6 +52,18 @@ pub enum Event {
     Unhandled {
         /// The tasks.
         tasks: Vec<String>,
+    },
+    /// The manifests of the code were not what was stored; now they are. Reported at the start.
+    Declared {
+        /// Whose they are.
+        source: String,
+        /// What changed.
+        changes: Vec<AppliedChange>,
+    },
+    /// The server has recorded a completion. Standard error and logs get none of these.
+    Completed {
+        /// The job.
+        job_id: JobId,
     },
     /// Probes are answered here.
     Serving {
@@ -117,6 +130,18 @@ impl fmt::Display for Event {
                 write!(f, "jobs are waiting for which this worker has no handler: ")?;
                 f.write_str(&one_line(&tasks.join(", ")))
             }
+            Event::Declared { source, changes } => {
+                let changes: Vec<String> = changes
+                    .iter()
+                    .map(|change| format!("{} {}", change.name, change.action))
+                    .collect();
+                write!(
+                    f,
+                    "manifests of \"{source}\": {}",
+                    brief(&changes.join(", "))
+                )
+            }
+            Event::Completed { job_id } => write!(f, "job {job_id} completed"),
             Event::Serving { address } => write!(f, "serving http://{address}/livez and /readyz"),
             Event::Unwatched { error } => write!(f, "health: {}", brief(error)),
             Event::ProgressRefused { job_id, error } => {
@@ -183,6 +208,10 @@ impl Events {
     /// Sends events to the program's `tracing` subscriber, or to standard error while it has none.
     pub(crate) fn to_logs() -> Self {
         Events::new(|event| {
+            // The span of the execution says it already.
+            if matches!(event, Event::Completed { .. }) {
+                return;
+            }
             #[cfg(feature = "tracing")]
             if tracing::dispatcher::has_been_set() {
                 return log(event);
@@ -219,9 +248,11 @@ fn log(event: &Event) {
             warn!(target: TARGET, job_id, attempt, task, error, "job failed");
         }
         Event::Refused { .. } => error!(target: TARGET, "{event}"),
-        Event::Recovered { .. } | Event::Stopping { .. } | Event::Serving { .. } => {
-            info!(target: TARGET, "{event}")
-        }
+        Event::Completed { .. } => {}
+        Event::Recovered { .. }
+        | Event::Stopping { .. }
+        | Event::Declared { .. }
+        | Event::Serving { .. } => info!(target: TARGET, "{event}"),
         Event::Trouble { .. }
         | Event::Unhandled { .. }
         | Event::Unwatched { .. }

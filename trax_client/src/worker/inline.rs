@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tokio_postgres::GenericClient;
 
+use super::Worker;
 use super::cancellation::{Reason, cancellation};
+use super::check::{check, declared_by};
 use super::context::Context;
 use super::handler::attempt;
 use super::held_leases::HeldLeases;
 use super::outcome::Verdict;
 use super::report::{Answer, UnreportedOutcome, report};
-use super::{Worker, check};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -46,7 +47,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
         task: &str,
         stop: impl Future<Output = Reason>,
     ) -> Result<Ran, testkit::Error> {
-        check(&self.setup.handlers, &self.schedules)?;
+        check(
+            &self.setup.handlers,
+            declared_by(&self.schedules, &self.declared),
+        )?;
         let handler = self.setup.handlers.get(task).ok_or_else(|| {
             Error::Setup(format!("this worker has no handler for task \"{task}\""))
         })?;

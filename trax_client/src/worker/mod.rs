@@ -6,10 +6,12 @@
 //! A third thread, if asked for, answers probes and notifies systemd (`health_thread`).
 
 mod cancellation;
+mod check;
 mod claim_connection;
 pub(crate) mod connection;
 pub(crate) mod context;
 mod deadline;
+mod decided;
 mod dispatch;
 mod event;
 mod exchange;
@@ -23,6 +25,7 @@ mod held_leases;
 mod inline;
 mod keep_polling;
 mod middleware;
+mod name;
 mod outcome;
 mod polling;
 mod prefetch;
@@ -41,14 +44,16 @@ use serde::de::DeserializeOwned;
 
 pub use self::cancellation::{Cancellation, Reason};
 pub use self::context::Context;
+pub use self::decided::{Decide, Decided};
 pub use self::event::Event;
 pub use self::health::Health;
 pub use self::middleware::Next;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
-pub use self::summary::{Stopped, Summary};
-pub use self::task::{FromContext, FromState, State, TaskHandler};
+pub use self::summary::{Counts, Stopped, Summary};
+pub use self::task::{FromContext, FromState, HandlerOutput, State, TaskHandler};
 
+use self::check::{check, declared_by};
 use self::claim_connection::{ClaimConnection, Startup};
 use self::connection::hardened;
 use self::dispatch::Dispatch;
@@ -59,11 +64,14 @@ use self::health_thread::{HealthOptions, HealthThread};
 use self::heartbeat::Heartbeat;
 use self::held_leases::HeldLeases;
 use self::middleware::layer;
-use self::registration::{Registration, host};
+use self::name::default_name;
+use self::registration::Registration;
+use self::task::task_handler;
 use crate::address::Address;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::job::ClaimOptions;
 use crate::manifest::Manifest;
+use crate::task::Task;
 
 /// What the parts of a running worker share.
 pub(crate) struct Setup<S> {
@@ -104,8 +112,10 @@ pub struct Worker<S = ()> {
     groups: Option<Vec<String>>,
     take_turns: bool,
     schedules: Vec<Manifest>,
+    declared: Option<(String, Vec<Manifest>)>,
     signals: bool,
     events: Events,
+    counts: Counts,
     shutdown: Shutdown,
     health: Health,
     health_options: HealthOptions,
@@ -129,8 +139,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
             groups: None,
             take_turns: false,
             schedules: Vec::new(),
+            declared: None,
             signals: true,
             events: Events::to_logs(),
+            counts: Counts::default(),
             health: Health::new(shutdown.clone()),
             shutdown,
             health_options: HealthOptions::default(),
@@ -150,6 +162,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Runs `function` for every job of `task`. Only tasks with a handler are claimed.
+    ///
+    /// It returns [`HandlerResult`], in which `?` accepts every error. One that returns
+    /// `anyhow::Result` or the like goes to [`Worker::task`], or is called with `?` from a closure.
     pub fn handle<T, F, Fut, R>(mut self, task: impl Into<String>, function: F) -> Self
     where
         T: DeserializeOwned,
@@ -173,7 +188,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs an async function for every job of the [`Task`](crate::Task) that is its first
+    /// Runs an async function for every job of the [`Task`] that is its first
     /// argument; the others are extractors.
     ///
     /// ```no_run
@@ -199,9 +214,18 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn task<Arguments, H: TaskHandler<S, Arguments>>(mut self, function: H) -> Self {
-        let handler = function.into_handler();
-        self.setup.handlers.insert(H::NAME.to_owned(), handler);
+    ///
+    /// It returns `Result<R, E>` with any type of error, `anyhow::Result<R>` for one;
+    /// [`Decide`] says on the spot what an error means for the job.
+    pub fn task<Arguments, H>(mut self, function: H) -> Self
+    where
+        H: TaskHandler<Arguments> + Send + Sync + 'static,
+        H::Input: Task + DeserializeOwned,
+        H::Extractors: FromContext<S>,
+        H::Running: Future<Output: HandlerOutput> + Send + 'static,
+    {
+        let task = <H::Input as Task>::NAME.to_owned();
+        self.setup.handlers.insert(task, task_handler(function));
         self
     }
 
@@ -249,6 +273,24 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// `admin`. Storing it again does not move its next run.
     pub fn schedule(mut self, manifest: Manifest) -> Self {
         self.schedules.push(manifest);
+        self
+    }
+
+    /// Makes these, when the worker starts, the manifests of `source`: what the code declares is
+    /// what runs. Those that differ are created and changed, what they no longer say has its
+    /// default again, and those that an earlier version of the code had are removed with their
+    /// waiting jobs. Nothing happens when everything is so already; of many workers that start at
+    /// once the first one does it.
+    ///
+    /// Their tasks must have a handler in this worker, and its role the level `admin`. A manifest
+    /// that belongs to another source is an error; one that was stored by hand is taken over.
+    /// [`Client::declare`](crate::Client::declare) does the same from elsewhere.
+    pub fn manifests(
+        mut self,
+        source: impl Into<String>,
+        manifests: impl IntoIterator<Item = Manifest>,
+    ) -> Self {
+        self.declared = Some((source.into(), manifests.into_iter().collect()));
         self
     }
 
@@ -358,6 +400,11 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.shutdown.clone()
     }
 
+    /// Returns the counts of what this worker does while it runs.
+    pub fn counts(&self) -> Counts {
+        self.counts.clone()
+    }
+
     /// Returns the health of this worker while it runs, for a program that answers probes itself.
     pub fn health(&self) -> Health {
         self.health.clone()
@@ -368,9 +415,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// It waits for a server that cannot be reached, also at the start.
     ///
     /// # Errors
-    /// At the start only: [`Error::Setup`] when the worker is configured wrong or cannot serve its
-    /// health, and errors of the server for the schedules and the first claim (no extension, no
-    /// right, a bad filter).
+    /// At the start only: [`Setup`](crate::Error::Setup) when the worker is configured wrong or
+    /// cannot serve its health, and errors of the server for the schedules and the first claim (no
+    /// extension, no right, a bad filter).
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,
@@ -378,6 +425,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             groups,
             take_turns,
             schedules,
+            declared,
+            counts,
             signals,
             events,
             shutdown,
@@ -385,7 +434,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             health_options,
             setup,
         } = self;
-        check(&setup.handlers, &schedules)?;
+        check(&setup.handlers, declared_by(&schedules, &declared))?;
+        let _running = shutdown.running();
         let _signals = if signals {
             Some(shutdown.obey_signals()?)
         } else {
@@ -426,37 +476,17 @@ impl<S: Send + Sync + 'static> Worker<S> {
             health,
             limit: ClaimConnection::limit(setup.lease),
             state: claim_connection::ExchangeState::new(),
-            startup: Some(Startup { schedules }),
+            startup: Some(Startup {
+                schedules,
+                declared,
+            }),
         };
-        let summary = Dispatch::new(Arc::new(setup), held, connection).run().await;
+        let summary = Dispatch::new(Arc::new(setup), held, connection, counts)
+            .run()
+            .await;
         // Only now: leases are extended until the last outcome is reported.
         drop(heartbeat);
         drop((health_thread, running));
         summary
     }
-}
-
-/// Checks a worker before it starts.
-fn check<S: Send + Sync + 'static>(handlers: &Handlers<S>, schedules: &[Manifest]) -> Result<()> {
-    let mistake = handlers.mistake().or_else(|| {
-        let unhandled = schedules
-            .iter()
-            .find(|manifest| !handlers.knows(manifest.task()))?;
-        Some(format!(
-            "the schedule \"{}\" runs task \"{}\", for which this worker has no handler; add one, or store the \
-             schedule elsewhere",
-            unhandled.name(),
-            unhandled.task()
-        ))
-    });
-    mistake.map_or(Ok(()), |mistake| Err(Error::Setup(mistake)))
-}
-
-fn default_name() -> String {
-    format!(
-        "{}:{}:{:08x}",
-        host(),
-        std::process::id(),
-        rand::random::<u32>()
-    )
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::cancellation::Reason;
-use crate::error::chain;
+use super::decided::{self, AnyError, Decision};
 use crate::job::Failure;
 use crate::json::Json;
 use crate::sql::Interval;
@@ -30,11 +30,16 @@ pub enum Outcome {
 }
 
 /// Turns what a handler returns into an outcome; every serializable value is an output.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the output of a handler",
+    note = "an output implements `serde::Serialize`; `()` and `Outcome` do as well"
+)]
 pub trait IntoOutcome {
     /// Returns the outcome, or why the output cannot be written as JSON.
     fn into_outcome(self) -> Result<Outcome, serde_json::Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Serialize> IntoOutcome for T {
     fn into_outcome(self) -> Result<Outcome, serde_json::Error> {
         Json::of(&self).map(Outcome::Output)
@@ -50,7 +55,9 @@ impl IntoOutcome for Outcome {
 /// What a handler returns.
 pub type HandlerResult<T> = Result<T, JobError>;
 
-/// How an attempt failed. Every `std::error::Error` becomes one with `?`.
+/// How an attempt failed. Every error becomes one with `?`, and keeps the text of all its causes:
+/// a `std::error::Error`, `anyhow::Error`, `eyre::Report`, `Box<dyn Error + Send + Sync>`, a
+/// `String`. [`Decide`](super::Decide) says what such an error means for the job.
 #[derive(Clone, Debug)]
 pub struct JobError {
     failure: Failure,
@@ -143,9 +150,21 @@ impl JobError {
     }
 }
 
-impl<E: std::error::Error> From<E> for JobError {
+/// Not itself an `Error`, and not to be turned into a box: that would forbid this implementation.
+impl<E: Into<AnyError>> From<E> for JobError {
     fn from(error: E) -> Self {
-        JobError::new(chain(&error))
+        let error: AnyError = error.into();
+        let (text, decision) = decided::read(error.as_ref());
+        match decision {
+            None => JobError::new(text),
+            Some(Decision::Permanent) => JobError::permanent(text),
+            Some(Decision::RetryIn(delay)) => JobError::new(text).retry_in(delay),
+            Some(Decision::Snooze(delay)) => JobError {
+                failure: Failure::new(text),
+                ..JobError::snooze(delay)
+            },
+            Some(Decision::Cancel) => JobError::cancelled(text),
+        }
     }
 }
 
@@ -212,6 +231,7 @@ pub(crate) fn verdict_on_stop(reason: Reason) -> Verdict {
 mod tests {
     use serde_json::Value;
 
+    use super::super::decided::Decide;
     use super::*;
 
     #[test]
@@ -263,11 +283,71 @@ mod tests {
         assert!(matches!(verdict, Verdict::Complete(Some(_))));
     }
 
+    fn said(error: impl Into<JobError>) -> (String, bool, Option<Duration>, Option<Duration>) {
+        let error: JobError = error.into();
+        (
+            error.to_string(),
+            error.is_permanent(),
+            error.failure.retry_in.map(|delay| delay.0),
+            error.snoozes_for(),
+        )
+    }
+
     #[test]
-    fn an_error_carries_its_causes() {
+    fn an_error_of_any_type_carries_its_causes() {
         fn parse() -> HandlerResult<i32> {
             Ok("x".parse::<i32>()?)
         }
-        assert!(parse().is_err_and(|e| e.to_string().contains("invalid digit")));
+        fn boxed() -> Result<i32, AnyError> {
+            Ok("x".parse::<i32>()?)
+        }
+        fn any() -> anyhow::Result<i32> {
+            anyhow::Context::context("x".parse::<i32>(), "the month")
+        }
+        fn report() -> eyre::Result<i32> {
+            eyre::WrapErr::wrap_err("x".parse::<i32>(), "the month")
+        }
+        fn passed_on(by: impl FnOnce() -> anyhow::Result<i32>) -> HandlerResult<i32> {
+            Ok(by()?)
+        }
+        let digit = "invalid digit found in string";
+        assert!(parse().is_err_and(|error| error.to_string() == digit));
+        assert!(boxed().is_err_and(|error| said(error).0 == digit));
+        let month = format!("the month: {digit}");
+        assert!(any().is_err_and(|error| said(error).0 == month));
+        assert!(report().is_err_and(|error| said(error).0 == month));
+        assert!(passed_on(any).is_err_and(|error| error.to_string() == month));
+        assert_eq!(said("plain"), ("plain".to_owned(), false, None, None));
+        assert_eq!(said(format!("{}", 7)).0, "7");
+    }
+
+    #[test]
+    fn what_an_error_means_is_found_in_every_type_of_error() {
+        let broken = || "x".parse::<i32>();
+        let digit = "invalid digit found in string".to_owned();
+        let minute = Duration::from_secs(60);
+        fn to_any<E>(result: Result<i32, E>) -> anyhow::Error
+        where
+            anyhow::Error: From<E>,
+        {
+            result.map_err(anyhow::Error::from).expect_err("it fails")
+        }
+        let plain = broken().permanent().expect_err("it fails");
+        assert_eq!(said(plain), (digit.clone(), true, None, None));
+        let any = to_any(broken().permanent());
+        assert_eq!(said(any), (digit.clone(), true, None, None));
+        let any = to_any(broken().retry_in(minute)).context("the month");
+        let text = format!("the month: {digit}");
+        assert_eq!(said(any), (text, false, Some(minute), None));
+        let report = eyre::Report::from(broken().snooze(minute).expect_err("it fails"));
+        assert_eq!(said(report), (digit.clone(), false, None, Some(minute)));
+        // The outermost counts.
+        let twice = broken().permanent().retry_in(minute);
+        let twice = twice.expect_err("it fails");
+        assert_eq!(twice.to_string(), digit);
+        assert_eq!(said(twice), (digit, false, Some(minute), None));
+        let gone: Result<(), _> = Err("gone").cancel();
+        let verdict = verdict_on(Err(gone.expect_err("it fails").into()), None);
+        assert!(matches!(&verdict, Verdict::CancelOwn(why) if why == "gone"));
     }
 }

@@ -18,13 +18,47 @@ pub(crate) enum Phase {
     Releasing,
 }
 
-/// A handle that stops a worker from inside the program.
+/// A handle that stops a worker from inside the program, and waits for its stop.
 #[derive(Clone, Debug)]
-pub struct Shutdown(Arc<watch::Sender<Phase>>);
+pub struct Shutdown {
+    phase: Arc<watch::Sender<Phase>>,
+    /// Whether the worker's run has ended.
+    ended: Arc<watch::Sender<bool>>,
+}
+
+/// Says at its end that the worker's run has ended.
+pub(crate) struct Running(Arc<watch::Sender<bool>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
 
 impl Shutdown {
     pub(crate) fn new() -> Self {
-        Shutdown(Arc::new(watch::channel(Phase::Running).0))
+        Shutdown {
+            phase: Arc::new(watch::channel(Phase::Running).0),
+            ended: Arc::new(watch::channel(false).0),
+        }
+    }
+
+    /// Waits until a stop begins, by a signal, by this handle or because the queue is empty: for
+    /// whatever else of the program is to stop with the worker.
+    pub async fn requested(&self) {
+        let mut phase = self.phase.subscribe();
+        // The sender is in this handle.
+        phase.wait_for(|phase| *phase != Phase::Running).await.ok();
+    }
+
+    /// Waits until the worker's run has ended, in whatever way.
+    pub async fn ended(&self) {
+        let mut ended = self.ended.subscribe();
+        ended.wait_for(|ended| *ended).await.ok();
+    }
+
+    pub(crate) fn running(&self) -> Running {
+        Running(Arc::clone(&self.ended))
     }
 
     /// Stops claiming and lets handlers end within the grace period: what the first signal does.
@@ -38,7 +72,7 @@ impl Shutdown {
     }
 
     fn advance(&self, to: Phase) {
-        self.0.send_if_modified(|phase| {
+        self.phase.send_if_modified(|phase| {
             let further = *phase < to;
             if further {
                 *phase = to;
@@ -48,11 +82,11 @@ impl Shutdown {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        *self.0.borrow()
+        *self.phase.borrow()
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
-        self.0.subscribe()
+        self.phase.subscribe()
     }
 
     /// Turns SIGTERM and SIGINT into phases for as long as the returned task runs.

@@ -1,6 +1,7 @@
 //! Counts of what a worker did.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -65,6 +66,24 @@ impl Summary {
             Answer::Lost => &mut self.lost,
             Answer::Unreported => &mut self.unreported,
         } += 1;
+    }
+}
+
+/// The counts of a running worker, of [`Worker::counts`](super::Worker::counts).
+#[derive(Clone, Debug, Default)]
+pub struct Counts(Arc<Mutex<Summary>>);
+
+impl Counts {
+    /// Returns what the server has answered until now; how the worker stopped is known at its end.
+    pub fn now(&self) -> Summary {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set(&self, summary: &Summary) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = summary.clone();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Handlers as people like to write them: an async function of its input and of what else it needs.
 //!
-//! Enters: a function whose first argument is a [`Task`], the type of its input, and whose others
-//! are extractors ([`FromContext`]). Leaves: a handler under the task's name. A mistake is an error
-//! of the compiler that says what a handler looks like.
+//! Enters: a function whose first argument is a [`Task`](crate::Task), the type of its input, and
+//! whose others are extractors ([`FromContext`]). Leaves: a handler under the task's name. Holds:
+//! the shape of a function alone decides whether it is a handler, and each of its types is checked
+//! by itself, so that an error of the compiler names the one that is wrong.
 
 use std::future::Future;
 
@@ -13,13 +14,12 @@ use super::context::Context;
 use super::handler::{Handler, handler};
 use super::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 use crate::id::JobId;
-use crate::task::Task;
 
 /// What a handler can take beside its input.
 #[diagnostic::on_unimplemented(
-    message = "a handler cannot take `{Self}` of a worker whose state is `{S}`",
-    note = "after the input a handler takes any of: `Context<S>`, `State<T>` (a part of the state, by `FromState`), \
-            `Cancellation`, `JobId`"
+    message = "a handler cannot take `{Self}` from a worker whose state is `{S}`",
+    note = "the input comes first; after it a handler takes any of: `Context<S>` with the state of the worker, \
+            `State<T>` with a part of it, `Cancellation`, `JobId`"
 )]
 pub trait FromContext<S>: Sized {
     /// Takes it out of the attempt.
@@ -50,6 +50,10 @@ pub struct State<T>(pub T);
 
 /// A part of the shared state `S`, cheap to clone (a pool, an `Arc`). The whole state is a part of
 /// itself.
+#[diagnostic::on_unimplemented(
+    message = "the state of this worker, `{S}`, has no part `{Self}`",
+    note = "begin with `Worker::with_state(address, state)`; for a part of it `impl FromState<{S}> for {Self}`"
+)]
 pub trait FromState<S> {
     /// Takes the part.
     fn from_state(state: &S) -> Self;
@@ -67,43 +71,46 @@ impl<S, T: FromState<S>> FromContext<S> for State<T> {
     }
 }
 
-/// An async function that can run the jobs of a task.
+/// An async function of an input and of up to five extractors.
 ///
-/// Its first argument is the input, a [`Task`]; up to five others are extractors. It gives
-/// `Result<T, E>`: `T` is written as the output, or is an [`Outcome`]; every `std::error::Error` is
-/// an `E`.
+/// [`Worker::task`](super::Worker::task) says what each must be.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a handler of this worker",
-    note = "a handler is `async fn(input: T, ...) -> Result<R, JobError>`: `T` implements `Task` and `Deserialize`, the \
-            other arguments implement `FromContext`, `R` implements `Serialize`, and its future is `Send`"
+    message = "`{Self}` is not a handler",
+    label = "this is not an async function of one to six arguments",
+    note = "a handler is `async fn(input: T, ...) -> Result<R, E>`: its input, then up to five extractors"
 )]
-pub trait TaskHandler<S, Arguments>: Sized {
-    /// The name of the task that it runs.
-    const NAME: &'static str;
+pub trait TaskHandler<Arguments> {
+    /// Its first argument.
+    type Input;
+    /// The others, as a tuple.
+    type Extractors;
+    /// Its future.
+    type Running;
 
     #[doc(hidden)]
-    fn into_handler(self) -> Handler<S>;
+    fn call(&self, input: Self::Input, extractors: Self::Extractors) -> Self::Running;
 }
 
 macro_rules! task_handler {
     ($($extractor:ident),*) => {
-        impl<S, F, Fut, R, E, T, $($extractor,)*> TaskHandler<S, (T, $($extractor,)*)> for F
+        impl<F, Running, Input, $($extractor,)*> TaskHandler<(Input, $($extractor,)*)> for F
         where
-            S: Send + Sync + 'static,
-            F: Fn(T, $($extractor,)*) -> Fut + Send + Sync + 'static,
-            Fut: Future<Output = Result<R, E>> + Send + 'static,
-            R: IntoOutcome + Send + 'static,
-            E: Into<JobError> + 'static,
-            T: Task + DeserializeOwned + 'static,
-            $($extractor: FromContext<S>,)*
+            F: Fn(Input, $($extractor,)*) -> Running,
         {
-            const NAME: &'static str = T::NAME;
+            type Input = Input;
+            type Extractors = ($($extractor,)*);
+            type Running = Running;
 
-            #[allow(unused_variables)]
-            fn into_handler(self) -> Handler<S> {
-                handler(move |input: T, ctx: Context<S>| {
-                    ended(self(input, $($extractor::from_context(&ctx),)*))
-                })
+            #[allow(non_snake_case)]
+            fn call(&self, input: Input, ($($extractor,)*): ($($extractor,)*)) -> Running {
+                self(input, $($extractor,)*)
+            }
+        }
+
+        impl<S, $($extractor: FromContext<S>,)*> FromContext<S> for ($($extractor,)*) {
+            #[allow(clippy::unused_unit, unused_variables)]
+            fn from_context(ctx: &Context<S>) -> Self {
+                ($($extractor::from_context(ctx),)*)
             }
         }
     };
@@ -116,12 +123,37 @@ task_handler!(A1, A2, A3);
 task_handler!(A1, A2, A3, A4);
 task_handler!(A1, A2, A3, A4, A5);
 
-/// Returns the result of a handler in the form that all handlers share.
-async fn ended<R: IntoOutcome, E: Into<JobError>>(
-    running: impl Future<Output = Result<R, E>>,
-) -> HandlerResult<Outcome> {
-    let output = running.await.map_err(Into::into)?;
-    output
-        .into_outcome()
-        .map_err(|error| JobError::permanent(format!("the output is not JSON: {error}")))
+/// What a handler returns: `Result<R, E>`, where `R` is the output or an [`Outcome`], and `E` any
+/// error that `?` turns into a [`JobError`].
+#[diagnostic::on_unimplemented(
+    message = "a handler returns a `Result`, not `{Self}`",
+    note = "return `Result<R, E>`: `R` implements `serde::Serialize`, `E` is any error, `HandlerResult<R>` is short for one"
+)]
+pub trait HandlerOutput {
+    #[doc(hidden)]
+    fn into_result(self) -> HandlerResult<Outcome>;
+}
+
+impl<R: IntoOutcome, E: Into<JobError>> HandlerOutput for Result<R, E> {
+    fn into_result(self) -> HandlerResult<Outcome> {
+        let output = self.map_err(Into::into)?;
+        output
+            .into_outcome()
+            .map_err(|error| JobError::permanent(format!("the output is not JSON: {error}")))
+    }
+}
+
+/// Turns an async function into the handler of its task.
+pub(crate) fn task_handler<S, Arguments, H>(function: H) -> Handler<S>
+where
+    S: Send + Sync + 'static,
+    H: TaskHandler<Arguments> + Send + Sync + 'static,
+    H::Input: DeserializeOwned,
+    H::Extractors: FromContext<S>,
+    H::Running: Future<Output: HandlerOutput> + Send + 'static,
+{
+    handler(move |input: H::Input, ctx: Context<S>| {
+        let running = function.call(input, H::Extractors::from_context(&ctx));
+        async move { running.await.into_result() }
+    })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio_postgres::Client as Connection;
-use trax_client::{Client, JobOptions, Manifest, NewJob};
+use trax_client::{Client, JobOptions, Manifest, NewJob, NewJobs};
 
 use super::database::Files;
 use super::input::{ChainInput, Parcel};
@@ -107,12 +107,12 @@ pub(crate) async fn begin(
         .map(|path| json!({ "path": path }))
         .collect();
     client
-        .enqueue_many(DIGEST, &paths, &JobOptions::new().group("files"))
+        .enqueue_many(&NewJobs::new(DIGEST, &paths).with(JobOptions::new().group("files")))
         .await?;
     let parcels: Vec<Parcel> = (0..plan.bulk).map(|parcel| Parcel { parcel }).collect();
     for batch in parcels.chunks(1000) {
         client
-            .enqueue_many(WEIGH, batch, &JobOptions::new().group("bulk"))
+            .enqueue_many(&NewJobs::new(WEIGH, batch).with(JobOptions::new().group("bulk")))
             .await?;
     }
     Ok(())

@@ -1,0 +1,106 @@
+//! What waits, and what became of a job's attempts.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::client::Client;
+use crate::error::Result;
+use crate::id::JobId;
+use crate::json::Json;
+
+/// The jobs of one task in one group that can be claimed now.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct QueueDepth {
+    /// The task.
+    pub task: String,
+    /// The group.
+    pub group_name: String,
+    /// How many, counted up to the limit of the call.
+    pub ready: i64,
+    /// When the one that is claimed first became ready.
+    #[serde(skip)]
+    pub first_ready_at: SystemTime,
+}
+
+/// One ended attempt of a job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attempt {
+    /// 1 for the first; 0 when the job ended before it was claimed.
+    pub attempt: i32,
+    /// `completed`, `failed` or `cancelled`.
+    pub state: String,
+    /// Of a failed one: `error`, `lease_expired`, `timeout` or `expired`.
+    pub failure_kind: Option<String>,
+    /// Who executed it.
+    pub worker: Option<String>,
+    /// When it was claimed, by the server's clock.
+    #[serde(skip)]
+    pub started_at: Option<SystemTime>,
+    /// When it ended, by the server's clock.
+    #[serde(skip)]
+    pub finished_at: SystemTime,
+    /// The text of its error.
+    pub error: Option<String>,
+    /// The structured detail of its error.
+    pub detail: Option<Json>,
+    /// Its output.
+    pub output: Option<Json>,
+}
+
+impl<C: GenericClient + Sync> Client<'_, C> {
+    /// Returns how many jobs are ready to be claimed, by task and group; those without any are left
+    /// out. Each is counted up to `count_up_to`, so that a long queue costs no more than that.
+    pub async fn queue_depths(&self, count_up_to: i64) -> Result<Vec<QueueDepth>> {
+        let sql = "select l.task, l.group_name, c.ready, l.run_at \
+                   from trax.lane l cross join lateral (\
+                       select pg_catalog.count(*) as ready from (\
+                           select from trax.work_queue q \
+                           where q.lane_id operator(pg_catalog.=) l.lane_id and q.waits_for is null \
+                           limit $1) n) c \
+                   order by l.task, l.group_name";
+        let depth = |row: &Row| {
+            Ok(QueueDepth {
+                task: row.try_get(0)?,
+                group_name: row.try_get(1)?,
+                ready: row.try_get(2)?,
+                first_ready_at: row.try_get(3)?,
+            })
+        };
+        let rows = self.selected(sql, &[(&count_up_to, Type::INT8)]).await?;
+        rows.iter().map(depth).collect()
+    }
+
+    /// Returns the ended attempts of a job, the first first; none when it has not ended one, or
+    /// history no longer has it.
+    pub async fn attempts(&self, job_id: JobId) -> Result<Vec<Attempt>> {
+        let sql = "select attempt, state, failure_kind, worker, started_at, finished_at, error, \
+                   detail, output from trax.run where job_id operator(pg_catalog.=) $1 \
+                   order by finished_at, attempt";
+        let attempt = |row: &Row| {
+            Ok(Attempt {
+                attempt: row.try_get("attempt")?,
+                state: row.try_get("state")?,
+                failure_kind: row.try_get("failure_kind")?,
+                worker: row.try_get("worker")?,
+                started_at: row.try_get("started_at")?,
+                finished_at: row.try_get("finished_at")?,
+                error: row.try_get("error")?,
+                detail: row.try_get("detail")?,
+                output: row.try_get("output")?,
+            })
+        };
+        let rows = self.selected(sql, &[(&job_id.0, Type::INT8)]).await?;
+        rows.iter().map(attempt).collect()
+    }
+
+    async fn selected(
+        &self,
+        sql: &str,
+        arguments: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>> {
+        Ok(self.db().query_typed(sql, arguments).await?)
+    }
+}
