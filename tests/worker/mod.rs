@@ -28,8 +28,8 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::Database;
 use trax_client::{
-    Client as Trax, Context, HandlerResult, JobError, JobId, NewJob, NewJobs, Outcome, Shutdown,
-    Stopped, Summary, Worker,
+    Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, NewJobs, Outcome,
+    Shutdown, Stopped, Summary, Worker,
 };
 
 /// A worker whose events are not the test's output, and that leaves signals alone.
