@@ -18,6 +18,7 @@ use crate::health::DeadLetter;
 use crate::id::JobId;
 use crate::job::{JobOptions, NewJob, NewJobs};
 use crate::queue::{Attempt, QueueDepth};
+use crate::sql::Interval;
 use crate::worker::connection::{Backoff, Connection, answer_within, hardened, open};
 
 /// How long a call may take, connecting and repeating included.
@@ -34,20 +35,22 @@ const LEASE: Duration = Duration::from_secs(30);
 /// tasks share the connection.
 ///
 /// A call that failed is repeated until the patience (10 s) is over, if it cannot happen twice: one
-/// that was never sent, or that the server refused for the moment; questions; jobs with a
-/// [`unique_key`](JobOptions::unique_key), for as long as their job is alive. Other jobs whose
-/// connection broke end as [`Error::Connection`]: they may have been queued.
+/// that was never sent, or that the server refused for the moment; questions; jobs whose key lasts
+/// that long ([`unique_for`](JobOptions::unique_for)). Other jobs whose connection broke end as
+/// [`Error::Connection`]: they may have been queued.
 ///
 /// A job that belongs to other writes is enqueued in their transaction, with a [`Client`] on a
 /// connection or pool of the program.
 ///
 /// ```no_run
 /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
+/// use std::time::Duration;
 /// use trax_client::{JobOptions, NewJob, Producer};
 ///
 /// let producer = Producer::new(address); // in the state of the service
+/// let hour = Duration::from_secs(3600);
 /// let job = NewJob::new("mail.welcome", "ada@example.org")
-///     .with(JobOptions::new().unique_key("welcome ada@example.org"));
+///     .with(JobOptions::new().unique_key("welcome ada@example.org").unique_for(hour));
 /// let job_id = producer.enqueue(&job).await?;
 /// # Ok(())
 /// # }
@@ -110,14 +113,20 @@ impl Producer {
 
     /// Queues one job and returns its id, as [`Client::enqueue`].
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
-        answered!(self, is_repeatable(&job.options), |client| client
-            .enqueue(job))
+        answered!(
+            self,
+            is_repeatable(&job.options, self.0.patience),
+            |client| client.enqueue(job)
+        )
     }
 
     /// Queues one job for each input, as [`Client::enqueue_many`].
     pub async fn enqueue_many<T: Serialize>(&self, jobs: &NewJobs<'_, T>) -> Result<Vec<JobId>> {
-        answered!(self, is_repeatable(&jobs.options), |client| client
-            .enqueue_many(jobs))
+        answered!(
+            self,
+            is_repeatable(&jobs.options, self.0.patience),
+            |client| client.enqueue_many(jobs)
+        )
     }
 
     /// Returns how many jobs are ready, as [`Client::queue_depths`].
@@ -136,9 +145,11 @@ impl Producer {
     }
 }
 
-/// Whether queueing a job again, after an answer that was lost, gives the same job.
-fn is_repeatable(options: &JobOptions) -> bool {
-    options.unique_key.is_some()
+/// Returns whether a job that is queued again within the patience is the same job, even if it ended
+/// meanwhile.
+fn is_repeatable(options: &JobOptions, patience: Duration) -> bool {
+    let lasts = |time: &Interval| time.0 >= patience;
+    options.unique_key.is_some() && options.unique_for.as_ref().is_some_and(lasts)
 }
 
 /// The tries of one call.
@@ -225,5 +236,21 @@ impl Shared {
     async fn forget(&self, broken: &Arc<Connection>) {
         let mut connection = self.connection.lock().await;
         connection.take_if(|open| Arc::ptr_eq(open, broken));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_repeated_only_if_its_key_lasts_as_long_as_the_patience() {
+        let key = JobOptions::new().unique_key("a");
+        assert!(!is_repeatable(&key, PATIENCE));
+        assert!(!is_repeatable(
+            &key.clone().unique_for(PATIENCE / 2),
+            PATIENCE
+        ));
+        assert!(is_repeatable(&key.unique_for(PATIENCE), PATIENCE));
     }
 }

@@ -14,7 +14,10 @@ async fn count(db: &Connection, sql: &str) -> Result<i64> {
 }
 
 fn unique(key: &str) -> NewJob<&str> {
-    NewJob::new("t", key).with(JobOptions::new().unique_key(key))
+    let for_an_hour = JobOptions::new()
+        .unique_key(key)
+        .unique_for(Duration::from_secs(3600));
+    NewJob::new("t", key).with(for_an_hour)
 }
 
 async fn started() -> Result<(Server, Database)> {
