@@ -91,7 +91,7 @@ fn harmless(db: &Database, arguments: &[&str]) -> String {
 }
 
 /// What shows the text, run with each way to print; `%` is a directory with files.
-const LISTS: [&[&str]; 18] = [
+const LISTS: [&[&str]; 21] = [
     &["jobs", "list"],
     &["jobs", "show", "1", "2", "3", "4", "5"],
     &["jobs", "watch", "1", "2", "3", "4", "5", "--timeout", "0.1"],
@@ -110,6 +110,9 @@ const LISTS: [&[&str]; 18] = [
     &["doctor", "--patience", "1 us"],
     &["metrics"],
     &["import", "crontab", "%/crontab"],
+    &["manifest", "export"],
+    &["audit"],
+    &["tokens"],
 ];
 
 /// What is run once, in this order, after the lists.
