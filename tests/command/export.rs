@@ -15,7 +15,8 @@ select trax.schedule('plain', 't'),
     trax.schedule('one by one', 't', every => '1 h', max_concurrency => 2, overlap => 'queue'),
     trax.schedule('once', 't', run_at => '2089-01-01 00:00Z', enabled => false),
     trax.schedule('child', 't', depends_on => '{cron,every}', depends_mode => 'any'),
-    trax.schedule('asleep', 't', depends_on => '{child}', dormant => true);
+    trax.schedule('asleep', 't', depends_on => '{child}', dormant => true),
+    trax.schedule(E'two\nlines \u202e\u001b[2J', 't', '{"script": "a\nb \u202e"}', on_dead_letter => 'continue');
 "#;
 
 /// Everything that a person says of manifests and groups.
@@ -40,7 +41,7 @@ async fn what_export_writes_apply_reads_as_the_same() {
         let path = path.display().to_string();
         assert_eq!(
             said(&db, &["manifest", "apply", &path, "--prune"]),
-            "9 unchanged\n",
+            "10 unchanged\n",
             "{text}"
         );
         said(&other_db, &["manifest", "apply", &path, "--prune", "--yes"]);

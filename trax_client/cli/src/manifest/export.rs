@@ -12,6 +12,7 @@ use crate::output::{Options, json as print_json, say};
 use crate::session::Session;
 use crate::similar::{Kind, unknown};
 use trax_terminal::Failure;
+use trax_terminal::text::escaped;
 
 const MANIFEST_EXPORT: &str = include_str!("../query/manifest_export.sql");
 const GROUP_EXPORT: &str = include_str!("../query/group_export.sql");
@@ -80,7 +81,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     } else if arguments.format == Format::Json {
         let list = |entries: Vec<Entry>| entries.into_iter().map(object).collect::<Vec<_>>();
         let document = json!({"groups": list(groups), "manifests": list(manifests)});
-        say(&format!("{document:#}"))?;
+        // Line by line: the breaks between them are none of a string's.
+        let lines: Vec<_> = format!("{document:#}").lines().map(escaped).collect();
+        say(&lines.join("\n"))?;
     } else {
         say(toml(&groups, &manifests)?.trim_end())?;
     }
@@ -193,41 +196,48 @@ fn toml(groups: &[Entry], manifests: &[Entry]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Returns a value as TOML that is read as the same value, or what it has that TOML has not.
-fn toml_of(value: &Value) -> Result<toml::Value, String> {
+/// Returns a value as one line of TOML that is read as the same value, or what it has that TOML
+/// has not.
+fn toml_of(value: &Value) -> Result<String, String> {
     match value {
         Value::Null => Err("a null".to_owned()),
-        Value::Bool(value) => Ok(toml::Value::Boolean(*value)),
-        Value::String(text) => Ok(toml::Value::String(text.clone())),
+        Value::Bool(value) => Ok(value.to_string()),
+        Value::String(text) => Ok(quoted(text)),
         Value::Number(number) => toml_number(&number.to_string()),
         Value::Array(values) => {
-            let values: Result<Vec<_>, _> = values.iter().map(toml_of).collect();
-            values.map(toml::Value::Array)
+            let values: Vec<_> = values.iter().map(toml_of).collect::<Result<_, _>>()?;
+            Ok(format!("[{}]", values.join(", ")))
         }
         Value::Object(members) => {
-            let members = members
+            let members: Vec<String> = members
                 .iter()
-                .map(|(key, value)| Ok((key.clone(), toml_of(value)?)));
-            members
-                .collect::<Result<toml::Table, _>>()
-                .map(toml::Value::Table)
+                .map(|(key, value)| Ok(format!("{} = {}", toml_key(key), toml_of(value)?)))
+                .collect::<Result<_, String>>()?;
+            Ok(format!("{{ {} }}", members.join(", ")))
         }
     }
 }
 
-/// Every digit must survive.
-fn toml_number(text: &str) -> Result<toml::Value, String> {
-    if let Ok(number) = text.parse::<i64>() {
-        return Ok(toml::Value::Integer(number));
+/// Returns a text between quotes: TOML reads each escape of JSON.
+fn quoted(text: &str) -> String {
+    escaped(&json!(text).to_string())
+}
+
+fn toml_key(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match !key.is_empty() && key.chars().all(bare) {
+        true => key.to_owned(),
+        false => quoted(key),
     }
+}
+
+/// Every digit must survive.
+fn toml_number(text: &str) -> Result<String, String> {
+    let integer = text.parse::<i64>().is_ok();
     let float = text.parse::<f64>().ok();
-    let float = float.filter(|float| {
-        let read = Value::from(*float).to_string();
-        read == text
-    });
-    match float {
-        Some(float) => Ok(toml::Value::Float(float)),
-        None => Err(format!("the number {text}")),
+    match integer || float.is_some_and(|float| Value::from(float).to_string() == text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("the number {text}")),
     }
 }
 
@@ -263,7 +273,9 @@ mod tests {
             "1.5",
             "true",
             "\"a\\nb\"",
-            "{\"a b\": {\"c\": []}}",
+            "{\"a b\": {\"c\": [], \"\": {}, \"d\": \"{  }\"}}",
+            "\"\\u001b[2J\\u007f\\u202e\\u2028\\n'\\\"\\\\\"",
+            "1e22",
         ] {
             let value: Value = serde_json::from_str(text).expect("it is JSON");
             let read: toml::Table = format!("v = {}", toml_of(&value).expect("it is TOML"))
