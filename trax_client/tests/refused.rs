@@ -2,7 +2,24 @@
 //!
 //! `TRYBUILD=overwrite` writes the messages again, for another compiler.
 
+use std::process::Command;
+
+/// The compiler whose messages are stored: each has its own words.
+const COMPILER: &str = "rustc 1.95.";
+
 #[test]
 fn a_mistake_is_named_by_the_compiler() {
-    trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
+    let asked = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
+        .arg("--version")
+        .output();
+    let version = asked.expect("the compiler answers").stdout;
+    let version = String::from_utf8_lossy(&version);
+    if version.starts_with(COMPILER) || std::env::var_os("TRYBUILD").is_some() {
+        trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
+    } else {
+        eprintln!(
+            "skipped: the messages are those of {COMPILER}x, and this is {}",
+            version.trim()
+        );
+    }
 }
