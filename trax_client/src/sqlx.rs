@@ -102,7 +102,7 @@ impl Call {
         self.arguments.push((name, sql_type, text));
     }
 
-    fn add_options(&mut self, options: &JobOptions, trace: Option<serde_json::Value>) {
+    fn add_options(&mut self, options: &JobOptions, trace: Option<Json>) {
         let span = |span: Interval| format!("{} us", span.0.as_micros());
         let given = [
             ("run_at", "timestamptz", options.run_at.map(utc)),
