@@ -234,8 +234,8 @@ fn toml_key(key: &str) -> String {
 /// Every digit must survive.
 fn toml_number(text: &str) -> Result<String, String> {
     let integer = text.parse::<i64>().is_ok();
-    let float = text.parse::<f64>().ok().map(|float| json!(float));
-    match integer || float.is_some_and(|float| float.to_string() == text) {
+    let float = text.parse::<f64>().map(|float| json!(float).to_string());
+    match integer || float.as_deref() == Ok(text) {
         true => Ok(text.to_owned()),
         false => Err(format!("the number {text}")),
     }
