@@ -6,7 +6,7 @@ use harness::scheduler::{connect, execute, value};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
-use trax_client::{Context, HandlerResult, JobOptions, Json, NewJob};
+use trax_client::{Context, HandlerResult, JobOptions, Json, NewJob, NewJobs};
 
 /// A number out of range, 200 arrays, 1000 digits, a long id.
 const STRANGE: &str = "select trax.enqueue_many('t', array[
@@ -89,7 +89,9 @@ async fn every_call_of_the_client_keeps_every_digit() {
     let job = NewJob::new("t", json()).with(options.clone());
     trax.enqueue(&job).await.expect("it is queued");
     trax.enqueue_all([job]).await.expect("it is queued");
-    let ids = trax.enqueue_many("t", &[json()], &options).await;
+    let inputs = [json()];
+    let jobs = NewJobs::new("t", &inputs).with(options);
+    let ids = trax.enqueue_many(&jobs).await;
     assert!(later.is_ok() && ids.is_ok());
     let same = "select count(*) from trax.work_queue
         where input::text = $1 and coalesce(trace::text, $1) = $1";
