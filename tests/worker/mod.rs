@@ -10,6 +10,7 @@ mod json;
 mod lease;
 mod middleware;
 mod pooler;
+mod python;
 mod reach;
 mod registry;
 mod siege;

@@ -1,4 +1,4 @@
-"""The workers of tests/conformance: `conformance_worker.py sync` and `conformance_worker.py async`."""
+"""Two workers of tests/conformance: the argument is `sync` or `async`."""
 
 from __future__ import annotations
 

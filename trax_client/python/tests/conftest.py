@@ -1,8 +1,10 @@
-"""A server with the extension and a scheduler, named by DATABASE_URL; every test has its own task."""
+"""A server with the extension and a scheduler, named by DATABASE_URL; a test has its own task."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
 import threading
 import time
@@ -58,13 +60,30 @@ def eventually(probe: Callable[[], Value | None]) -> Value:
     raise AssertionError(f"did not happen; last seen: {probe()!r}")
 
 
+def ended(client: trax.Client, job_id: int) -> trax.JobResult:
+    """Return how a job ended."""
+    result = client.await_job(job_id, PATIENCE)
+    assert result.state not in ("queued", "in_progress"), client.job(job_id)
+    return result
+
+
+def in_state(client: trax.Client, job_id: int, state: str, attempt: int) -> trax.Job:
+    """Return the job as soon as it is in this state in this attempt."""
+
+    def probe() -> trax.Job | None:
+        job = client.job(job_id)
+        return job if job and (job.state, job.attempt) == (state, attempt) else None
+
+    return eventually(probe)
+
+
 class Fleet:
-    """Workers in threads, of one of the two kinds."""
+    """Workers in threads, all of one of the two kinds."""
 
     def __init__(self, kind: str, url: str, task: str) -> None:
         self.kind = kind
         self.task = task
-        self._url = url
+        self.url = url
         self._running: list[tuple[trax.Worker | trax.AsyncWorker, threading.Thread]] = []
 
     def start(
@@ -74,13 +93,13 @@ class Fleet:
         settings = {"lease": 6.0, "grace": 0.0, **settings}
         worker: trax.Worker | trax.AsyncWorker
         if self.kind == "sync":
-            worker = trax.Worker(self._url, **settings)
-            worker.task(self.task)(function)
-            thread = threading.Thread(target=worker.run)
+            worker = sync = trax.Worker(self.url, **settings)
+            thread = threading.Thread(target=sync.run)
         else:
-            worker = trax.AsyncWorker(self._url, **settings)
-            worker.task(self.task)(as_async(function))
-            thread = threading.Thread(target=lambda: asyncio.run(worker.run()))  # type: ignore[arg-type]
+            worker = others = trax.AsyncWorker(self.url, **settings)
+            thread = threading.Thread(target=lambda: asyncio.run(others.run()))
+            function = as_async(function)
+        worker.task(self.task)(function)
         thread.start()
         self._running.append((worker, thread))
         return worker
@@ -95,21 +114,22 @@ class Fleet:
 
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same handler for an event loop; where it waits for a stop it awaits it."""
-    if asyncio.iscoroutinefunction(function):
+    """Return the same handler for an event loop."""
+    if inspect.iscoroutinefunction(function):
         return function
 
-    async def run(job: Any, ctx: trax.Context) -> Any:
-        return function(job, AsyncTestContext(ctx))
+    @functools.wraps(function)
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
 
     return run
 
 
-class AsyncTestContext:
-    """A context; nothing of it waits."""
-
-    def __init__(self, context: trax.Context) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
+def wait(ctx: trax.Context, seconds: float) -> Any:
+    """Wait as a handler does: in a thread, or an awaitable on an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ctx.wait(seconds)
+    return asyncio.sleep(seconds)

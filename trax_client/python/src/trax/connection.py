@@ -36,7 +36,7 @@ def checked_address(address: str | None) -> str:
     """Return the address, `DATABASE_URL` when there is none, or "" for libpq's own variables."""
     address = os.environ.get("DATABASE_URL", "") if address is None else address
     try:
-        conninfo_to_dict(address)
+        parsed = conninfo_to_dict(address)
     except psycopg.Error as error:
         hint = "write postgresql://user@host/database"
         if address.partition("://")[0] == "postgresql+psycopg":
@@ -44,6 +44,10 @@ def checked_address(address: str | None) -> str:
         # What libpq says may repeat a part of the password.
         raise UsageError(f"the address of the database is invalid; {hint}") from (
             None if "@" in address or "password" in address else error
+        )
+    if "://" in address and "@" in str(parsed.get("dbname", "")):
+        raise UsageError(
+            "the address of the database has an @ behind a /: write / in a password as %2F"
         )
     return address
 

@@ -109,6 +109,7 @@ class Heartbeat(threading.Thread):
             except psycopg.Error as error:
                 self._failed(error)
         self._leave()
+        self.bell.close()
 
     def _wake_at(self) -> float:
         wake = self._next_beat

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import django
+import psycopg
+import pytest
+import sqlalchemy
+from conftest import ended
+from django.conf import settings as django_settings
+from django.db import connection as django_connection
+from django.db import transaction
+from opentelemetry import trace as otel
+from opentelemetry.sdk.trace import TracerProvider
+from psycopg.rows import dict_row
+from sqlalchemy.orm import Session
+
+import trax
+
+
+def test_a_job_exists_when_the_transaction_commits(
+    url: str, client: trax.Client, task: str
+) -> None:
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        inside = trax.Client(connection)
+        gone = inside.enqueue(task)
+        connection.rollback()
+        kept = inside.enqueue(task, {"to": "ada"})
+    assert client.job(gone) is None
+    job = client.job(kept)
+    assert job is not None
+    assert (job.state, job.task, job.group_name) == ("queued", task, "default")
+
+
+def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], task: str) -> None:
+    job_id = client.enqueue(
+        task,
+        [1],
+        run_at=datetime(2090, 1, 1, tzinfo=timezone.utc),
+        group_name="g",
+        priority=7,
+        max_retries=2,
+        timeout=timedelta(minutes=1),
+        unique_key=task,
+        concurrency_key="k",
+        trace={"traceparent": "x"},
+        retry_delay=3,
+        unique_for=60,
+    )
+    assert client.enqueue(task, unique_key=task) == job_id
+    row = db.execute(
+        "select group_name, priority, max_retries, timeout, concurrency_key, trace, input"
+        " from trax.work_queue where job_id = %s",
+        [job_id],
+    ).fetchone()
+    assert row == ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1])
+    job = client.job(job_id)
+    assert job is not None
+    assert job.run_at == datetime(2090, 1, 1, tzinfo=timezone.utc)
+
+
+def test_many_jobs_have_ids_in_the_order_of_their_inputs(client: trax.Client, task: str) -> None:
+    ids = client.enqueue_many(task, ({"n": n} for n in range(20)), priority=1)
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 20
+
+
+def test_an_error_of_the_server_has_its_class_detail_and_hint(
+    client: trax.Client, task: str
+) -> None:
+    with pytest.raises(trax.InvalidArgumentError) as error:
+        client.enqueue(task, priority=99)
+    assert error.value.sqlstate == "22023"
+    assert error.value.detail
+    assert error.value.hint
+    assert f"HINT: {error.value.hint}" in str(error.value)
+    assert isinstance(error.value.__cause__, psycopg.Error)
+    with pytest.raises(trax.TooLargeError):
+        client.enqueue(task, "x" * 2_000_000)
+    with pytest.raises(trax.UnknownNameError):
+        client.await_job(2**50, 1)
+
+
+def test_wrong_use_is_refused(url: str, client: trax.Client, task: str) -> None:
+    with psycopg.connect(url) as connection:
+        inside = trax.Client(connection)
+        with pytest.raises(trax.UsageError, match="autocommit=True"):
+            inside.await_job(1, 1)
+        with pytest.raises(trax.UsageError, match="no option colour"):
+            inside.enqueue(task, colour="red")  # type: ignore[call-arg]
+        with pytest.raises(trax.UsageError, match="no time zone"):
+            inside.enqueue(task, run_at=datetime(2090, 1, 1))  # noqa: DTZ001, RUF100
+    with pytest.raises(trax.UsageError, match="driver_connection"):
+        trax.Client(object())  # type: ignore[arg-type]
+    with psycopg.connect(url) as closed:
+        pass
+    with pytest.raises(trax.DisconnectedError):
+        trax.Client(closed).enqueue(task)
+
+
+def test_a_waiting_job_is_cancelled(client: trax.Client, task: str) -> None:
+    job_id = client.enqueue(task)
+    assert client.cancel(job_id) == "cancelled"
+    assert ended(client, job_id) == trax.JobResult("cancelled", None, None)
+    assert client.cancel(job_id) == "finished"
+    assert client.cancel(2**50) == "unknown"
+
+
+def test_the_async_client_does_the_same(url: str, task: str) -> None:
+    async def everything() -> None:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            client = trax.AsyncClient(connection)
+            first, *_ = await client.enqueue_many(task, [1, 2])
+            job = await client.job(first)
+            assert job is not None
+            assert job.state == "queued"
+            async with connection.transaction(force_rollback=True):
+                gone = await client.enqueue(task, {"a": 1})
+            assert await client.job(gone) is None
+            assert (await client.await_job(first, 0.01)).state == "queued"
+            assert await client.cancel(first) == "cancelled"
+            with pytest.raises(trax.InvalidArgumentError):
+                await client.enqueue(task, priority=99)
+
+    asyncio.run(everything())
+
+
+def driver_connection(connection: sqlalchemy.Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def test_it_takes_part_in_a_transaction_of_sqlalchemy(
+    url: str, client: trax.Client, task: str
+) -> None:
+    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with pytest.raises(ZeroDivisionError), engine.begin() as connection:  # noqa: PT012
+        gone = trax.Client(driver_connection(connection)).enqueue(task)
+        raise ZeroDivisionError
+    with Session(engine) as session, session.begin():
+        kept = trax.Client(driver_connection(session.connection())).enqueue(task)
+        assert client.job(kept) is None
+    engine.dispose()
+    assert client.job(gone) is None
+    assert client.job(kept) is not None
+
+
+def test_it_takes_part_in_a_transaction_of_django(url: str, client: trax.Client, task: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(url)
+    where = {"HOST": name["host"], "PORT": name["port"], "USER": name["user"]}
+    database = {"ENGINE": "django.db.backends.postgresql", "NAME": name["dbname"], **where}
+    django_settings.configure(DATABASES={"default": database}, USE_TZ=True)
+    django.setup()
+    with transaction.atomic():
+        kept = trax.Client(django_connection.connection).enqueue(task, {"to": "ada"})
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            gone = trax.Client(django_connection.connection).enqueue(task)
+            raise ZeroDivisionError
+        job = trax.Client(django_connection.connection).job(kept)
+        assert job is not None
+        assert client.job(kept) is None
+    django_connection.close()
+    assert client.job(gone) is None
+    assert client.job(kept) is not None
+
+
+def test_the_span_of_the_producer_travels_with_the_job(
+    client: trax.Client, db: psycopg.Connection[Any], task: str
+) -> None:
+    otel.set_tracer_provider(TracerProvider())
+    with otel.get_tracer("test").start_as_current_span("request") as span:
+        job_id = client.enqueue(task)
+        wanted = f"00-{span.get_span_context().trace_id:032x}-"
+    sql = "select trace ->> 'traceparent' from trax.work_queue where job_id = %s"
+    row = db.execute(sql, [job_id]).fetchone()
+    assert row is not None
+    assert row[0].startswith(wanted)

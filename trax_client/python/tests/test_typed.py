@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import dataclasses
+import enum
+from datetime import datetime, timezone
+from typing import Any, Literal, TypedDict
+
+import pydantic
+import pytest
+
+import trax
+from trax.outcome import sendable
+from trax.typed import MisfitError, decoder, dumps
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Where(TypedDict, total=False):
+    street: str
+
+
+@dataclasses.dataclass
+class Line:
+    text: str
+    count: int = 1
+
+
+@dataclasses.dataclass
+class Mail:
+    to: str
+    lines: list[Line]
+    where: Where | None = None
+    kind: Literal["plain", "html"] = "plain"
+    colour: Colour = Colour.RED
+
+
+class Model(pydantic.BaseModel):
+    at: datetime
+    to: str
+
+
+def test_an_input_becomes_what_the_annotation_says() -> None:
+    given = {
+        "to": "a",
+        "lines": [{"text": "x"}, {"text": "y", "count": 2}],
+        "where": {"street": "s"},
+        "kind": "html",
+        "colour": "red",
+        "unknown": 1,
+    }
+    wanted = Mail("a", [Line("x"), Line("y", 2)], {"street": "s"}, "html", Colour.RED)
+    assert decoder(Mail)(given, "input") == wanted
+    assert decoder(dict[str, float])({"a": 1}, "input") == {"a": 1.0}
+    assert decoder(list)([1, "a"], "input") == [1, "a"]
+    assert decoder(Any)({"a": 1}, "input") == {"a": 1}
+    assert decoder(None)(None, "input") is None
+    model = decoder(Model)({"at": "2027-01-01T00:00:00Z", "to": "a"}, "input")
+    assert model == Model(at=datetime(2027, 1, 1, tzinfo=timezone.utc), to="a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (Mail, {"lines": []}, "input.to is missing"),
+        (Mail, {"to": 1, "lines": []}, "input.to is an integer, not a string"),
+        (
+            Mail,
+            {"to": "a", "lines": [{"text": "x"}, {"text": None}]},
+            "input.lines[1].text is null",
+        ),
+        (Mail, {"to": "a", "lines": [], "kind": "x"}, "input.kind is none of 'plain', 'html'"),
+        (Mail, {"to": "a", "lines": [], "colour": "x"}, "input.colour is none of 'red'"),
+        (Mail, [], "input is an array, not an object"),
+        (int, True, "input is a boolean, not an integer"),
+        (int, 1.5, "input is a number, not an integer"),
+        (Model, {"to": "a"}, "Field required"),
+        (str | None, 1, "not a string; input is an integer, not null"),
+    ],
+)
+def test_a_misfit_says_where(kind: Any, given: Any, said: str) -> None:
+    with pytest.raises(MisfitError) as misfit:
+        decoder(kind)(given, "input")
+    assert said in str(misfit.value)
+
+
+@pytest.mark.parametrize("kind", [object(), set, dict[int, str], bytes, list[bytes]])
+def test_an_unknown_annotation_is_refused(kind: Any) -> None:
+    with pytest.raises(trax.UsageError):
+        decoder(kind)
+
+
+def test_outputs_of_common_types_are_json() -> None:
+    at = datetime(2027, 1, 1, tzinfo=timezone.utc)
+    assert dumps(None) is None
+    assert dumps(Line("x")) == '{"text":"x","count":1}'
+    assert dumps([at, Colour.RED]) == '["2027-01-01T00:00:00+00:00","red"]'
+    assert dumps(Model(at=at, to="a")) == '{"at":"2027-01-01T00:00:00Z","to":"a"}'
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}, b"x"])
+def test_what_is_no_json_is_refused(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        dumps(value)
+
+
+def test_an_error_is_text_that_postgresql_can_store() -> None:
+    assert sendable("a \0 and a \ud800") == "a \ufffd and a ?"

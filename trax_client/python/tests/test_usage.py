@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psycopg
+import pytest
+
+import trax
+from trax import engine
+
+
+def test_wrong_handlers_are_refused_where_they_are_written() -> None:
+    worker, other = trax.Worker(""), trax.AsyncWorker("")
+
+    def plain(job: Any) -> None: ...
+
+    async def coroutine(job: Any) -> None: ...
+
+    def two(a: int, b: int) -> None: ...
+
+    def star(*jobs: Any) -> None: ...
+
+    def wrong(job: set[int]) -> None: ...
+
+    worker.task("a")(plain)
+    for task, function, said in [
+        ("a", plain, 'task "a" has two handlers'),
+        ("b", coroutine, "use trax.AsyncWorker"),
+        ("b", two, "more parameters than an input and a context"),
+        ("b", star, "takes *jobs"),
+        ("b", wrong, 'parameter "job"'),
+    ]:
+        assert callable(function)
+        with pytest.raises(trax.UsageError, match=said.replace("*", r"\*")):
+            worker.task(task)(function)
+    with pytest.raises(trax.UsageError, match=r"use trax\.Worker"):
+        other.task("a")(plain)
+    with pytest.raises(trax.UsageError, match="takes the name of a task"):
+        worker.task(plain)  # type: ignore[arg-type]
+
+
+def test_a_decorated_function_stays_as_it_is() -> None:
+    @trax.Worker("").task("a")
+    def add(job: int) -> int:
+        return job + 1
+
+    assert add(1) == 2
+
+
+def test_wrong_settings_and_addresses_are_refused() -> None:
+    with pytest.raises(trax.UsageError, match="no handler"):
+        trax.Worker("").run()
+    with pytest.raises(trax.UsageError, match="1 or more"):
+        trax.Worker("", concurrency=0)
+    with pytest.raises(trax.UsageError, match="1 s or more"):
+        trax.Worker("", lease=0.1)
+    with pytest.raises(trax.UsageError, match=r'leave out "\+psycopg"'):
+        trax.Worker("postgresql+psycopg://user@host/database")
+    with pytest.raises(trax.UsageError) as refused:
+        trax.Worker("postgresql://user:se/cret@host/database")
+    assert "cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_without_an_address_it_is_that_of_the_environment(monkeypatch: Any) -> None:
+    monkeypatch.setenv("DATABASE_URL", "nonsense")
+    with pytest.raises(trax.UsageError):
+        trax.Worker()
+
+
+def worker_at(url: str) -> trax.Worker:
+    worker = trax.Worker(url)
+    worker.task("nobody.enqueues.this")(print_job)
+    return worker
+
+
+def print_job(job: Any) -> None: ...
+
+
+def test_a_database_without_the_extension_says_what_to_type(url: str) -> None:
+    plain = psycopg.conninfo.make_conninfo(url, dbname="postgres")
+    with pytest.raises(trax.NotInstalledError) as missing:
+        worker_at(plain).run(until_empty=True)
+    assert "create extension trax;" in str(missing.value)
+    with psycopg.connect(plain) as connection, pytest.raises(trax.NotInstalledError) as missing:
+        trax.Client(connection).enqueue("a")
+    assert "create extension trax;" in str(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("oldest", "said"),
+    [((0, 99), "alter extension trax update"), ((-1, 0), "pip install 'trax-worker==0.*'")],
+)
+def test_an_extension_of_another_version_says_what_to_type(
+    url: str, oldest: tuple[int, int], said: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(engine, "OLDEST_EXTENSION", oldest)
+    with pytest.raises(trax.VersionError) as other:
+        worker_at(url).run(until_empty=True)
+    assert said in str(other.value)
+
+
+def test_a_role_without_the_right_is_refused(url: str, db: psycopg.Connection[Any]) -> None:
+    role = f"nobody_{os.getpid()}"
+    db.execute(f"create role {role} login")
+    with pytest.raises(trax.NotPermittedError):
+        worker_at(psycopg.conninfo.make_conninfo(url, user=role)).run(until_empty=True)
