@@ -51,10 +51,7 @@ async fn the_python_package_is_typed_and_without_lints() {
 #[tokio::test]
 async fn the_python_package_is_built_and_has_our_version() {
     succeeds(&["package"], String::new()).await;
-    let wheel = format!(
-        "trax_worker-{}-py3-none-any.whl",
-        env!("CARGO_PKG_VERSION")
-    );
+    let wheel = format!("trax_worker-{}-py3-none-any.whl", env!("CARGO_PKG_VERSION"));
     let wheel = root().join("target/package/python").join(wheel);
     let python = root().join("target/languages/trax-python/bin/python3");
     // As an installation sees it: from the wheel alone, not from the source.
