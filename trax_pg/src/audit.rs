@@ -7,7 +7,7 @@ use crate::error::cut;
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, statement};
 use crate::setting;
-use crate::snapshot::Difference;
+use crate::stored_settings::Difference;
 
 statement!(
     AuditRecord, "audit/record.sql",

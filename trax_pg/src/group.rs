@@ -11,7 +11,7 @@ use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::snapshot::Snapshot;
+use crate::stored_settings::StoredSettings;
 use crate::{audit, changes, manifest_state};
 use std::collections::BTreeSet;
 
@@ -64,9 +64,9 @@ fn configure(call: &Call) -> Result<()> {
     };
     spi::connected(|spi| {
         lock_all([settings.name.as_str()]);
-        let before = Snapshot::of_group(spi, &settings.name);
+        let before = StoredSettings::of_group(spi, &settings.name);
         store(spi, &settings, Timestamp::now());
-        let difference = before.difference(&Snapshot::of_group(spi, &settings.name));
+        let difference = before.difference(&StoredSettings::of_group(spi, &settings.name));
         let (kind, name) = (audit::Kind::Group, &settings.name);
         audit::record_change(spi, "configure", kind, name, &difference);
         count(spi, &[&settings]);

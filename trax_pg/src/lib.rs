@@ -47,8 +47,8 @@ mod audit;
 mod changes;
 mod direct_write;
 mod metrics;
-mod snapshot;
 mod step;
+mod stored_settings;
 mod wake;
 
 pub mod retry;
@@ -73,7 +73,7 @@ pub extern "C-unwind" fn _PG_init() {
     server::transaction::listener(end_of_transaction::ended);
     if memory::can_be_requested() {
         memory::request();
-        background::exclusive::install();
+        background::closed_database::install();
         background::launcher::register();
     }
 }

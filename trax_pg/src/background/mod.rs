@@ -5,7 +5,7 @@
 //! transactions a worker waits on its latch only, with no transaction and no snapshot open, and
 //! answers every interrupt, so that it never holds back vacuum, DDL or a shutdown.
 
-pub(crate) mod exclusive;
+pub(crate) mod closed_database;
 pub(crate) mod launcher;
 mod scheduler;
 mod start;

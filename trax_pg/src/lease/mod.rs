@@ -13,9 +13,9 @@
 //! begins everything at once.
 
 mod clock_correction;
+mod find_reported;
 mod heartbeat;
 mod overdue;
-mod walk;
 
 use crate::changes;
 use crate::columns::Leased;
@@ -30,13 +30,13 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Table;
 use crate::{setting, wake};
 pub(crate) use clock_correction::put_back;
+pub(crate) use find_reported::Walk;
 pub(crate) use overdue::{
     Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
 use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashSet;
-pub(crate) use walk::Walk;
 
 /// How often in a row a job that was fetched ahead may be lost before it begins, without spending
 /// an attempt.

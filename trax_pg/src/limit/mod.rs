@@ -22,11 +22,11 @@
 mod counter;
 pub(crate) mod database;
 pub(crate) mod group;
-mod shared;
+mod key_and_manifest;
 mod sweep;
 
 pub(crate) use counter::{Counter, Held};
-pub(crate) use shared::{
+pub(crate) use key_and_manifest::{
     Blocked, Shared, allowed, block, free, free_left, hand_on, has_left, held, unblock_group,
     unblock_manifest,
 };

@@ -28,7 +28,7 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::snapshot::Snapshot;
+use crate::stored_settings::StoredSettings;
 use crate::work_queue;
 use crate::work_queue::NewJob;
 use crate::{group, limit, outcome, setting};
@@ -50,9 +50,9 @@ statement!(GroupManifests, "manifest/group_manifests.sql", { group: TEXTOID } ->
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
     let change = Change::from_call(call)?;
     let id = spi::connected(|spi| {
-        let before = Snapshot::of_manifest(spi, &change.name);
+        let before = StoredSettings::of_manifest(spi, &change.name);
         let id = schedule(spi, &change)?;
-        let difference = before.difference(&Snapshot::of_manifest(spi, &change.name));
+        let difference = before.difference(&StoredSettings::of_manifest(spi, &change.name));
         audit::record_change(spi, "schedule", Kind::Manifest, &change.name, &difference);
         Ok(id)
     })?;

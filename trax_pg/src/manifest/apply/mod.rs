@@ -24,7 +24,7 @@ use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::snapshot::{Difference, Snapshot};
+use crate::stored_settings::{Difference, StoredSettings};
 use object::Object;
 use order::in_order;
 use serde_json::Value;
@@ -213,9 +213,9 @@ fn apply_groups(
             actions.push(unchanged(Kind::Group, name));
             continue;
         }
-        let before = Snapshot::of_group(spi, &name);
+        let before = StoredSettings::of_group(spi, &name);
         group::store(spi, settings, now);
-        let after = Snapshot::of_group(spi, &name);
+        let after = StoredSettings::of_group(spi, &name);
         actions.push(compared(Kind::Group, name, before, after));
     }
     for settings in &gone.groups {
@@ -248,7 +248,7 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
 /// Returns whether storing a manifest would change nothing: it is stored and undone, so that no
 /// lock stays. One that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
-    if Snapshot::of_manifest(spi, &entry.name).is_empty() {
+    if StoredSettings::of_manifest(spi, &entry.name).is_empty() {
         return false;
     }
     let stored = kept_if(|| Ok((store_manifest(spi, entry, now)?, false)));
@@ -268,9 +268,9 @@ fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     pgrx::check_for_interrupts!();
     let about = |error: Error| error.about(&entry.name);
     let change = entry.change(spi, now).map_err(about)?;
-    let before = Snapshot::of_manifest(spi, &entry.name);
+    let before = StoredSettings::of_manifest(spi, &entry.name);
     schedule(spi, &change).map_err(about)?;
-    let after = Snapshot::of_manifest(spi, &entry.name);
+    let after = StoredSettings::of_manifest(spi, &entry.name);
     Ok(compared(Kind::Manifest, entry.name.clone(), before, after))
 }
 
@@ -306,7 +306,7 @@ fn prune_missing(spi: &Spi, gone: Vec<(i64, String)>, now: Timestamp) -> Result<
         .collect()
 }
 
-fn compared(kind: Kind, name: String, before: Snapshot, after: Snapshot) -> Action {
+fn compared(kind: Kind, name: String, before: StoredSettings, after: StoredSettings) -> Action {
     let (action, detail) = match before.difference(&after) {
         Difference::Created => ("created", None),
         Difference::Changed(changes) => ("changed", Some(changes)),

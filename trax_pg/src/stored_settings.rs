@@ -10,13 +10,13 @@ row! {
         value: String,
     }
 }
-statement!(ManifestSnapshot, "snapshot/manifest.sql", { name: TEXTOID } -> Member);
-statement!(GroupSnapshot, "snapshot/group.sql", { name: TEXTOID } -> Member);
+statement!(ManifestSettings, "stored_settings/manifest.sql", { name: TEXTOID } -> Member);
+statement!(GroupSettings, "stored_settings/group.sql", { name: TEXTOID } -> Member);
 
 /// What is stored, as names and JSON texts; empty when there is nothing.
-pub(crate) struct Snapshot(BTreeMap<String, String>);
+pub(crate) struct StoredSettings(BTreeMap<String, String>);
 
-/// The difference between two snapshots.
+/// The difference between two of them.
 pub(crate) enum Difference {
     Created,
     /// `name: before -> after`, joined by commas.
@@ -24,13 +24,13 @@ pub(crate) enum Difference {
     None,
 }
 
-impl Snapshot {
+impl StoredSettings {
     pub(crate) fn of_manifest(spi: &Spi, name: &str) -> Self {
-        Self::of(&spi.query(ManifestSnapshot { name: arg(name) }))
+        Self::of(&spi.query(ManifestSettings { name: arg(name) }))
     }
 
     pub(crate) fn of_group(spi: &Spi, name: &str) -> Self {
-        Self::of(&spi.query(GroupSnapshot { name: arg(name) }))
+        Self::of(&spi.query(GroupSettings { name: arg(name) }))
     }
 
     fn of(members: &Rows<'_, Member>) -> Self {
