@@ -18,8 +18,12 @@ use program::{Language, Program};
 use scenario::Scenario;
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use trax_client::testkit::Server;
 use trial::{Trial, Verdict};
+
+/// How often a red trial is played again while the machine is busy with something else.
+const TRIES_WHEN_BUSY: usize = 2;
 
 /// A server of the suite, with the role that the workers have.
 fn server() -> Server {
@@ -40,6 +44,7 @@ fn shared_server() -> &'static Server {
 fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
     std::thread::spawn(move || {
         on_this_thread(async {
+            let _place = place().await;
             let mut own = (scenario == Scenario::Restart).then(server);
             let on = own.as_ref().unwrap_or_else(|| shared_server());
             let mut trial = Trial::new(program, on).await;
@@ -51,6 +56,23 @@ fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
             verdict
         })
     })
+}
+
+/// One of the places for trials: what all workers do at once must not be what makes them slow.
+async fn place() -> SemaphorePermit<'static> {
+    static PLACES: Semaphore = Semaphore::const_new(8);
+    PLACES.acquire().await.expect("it is never closed")
+}
+
+/// Whether so much else goes on that a worker may be too slow through no fault of its own.
+fn is_busy() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = load
+        .split(' ')
+        .next()
+        .map_or(0.0, |n| n.parse().unwrap_or(0.0));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    load > 3.0 * cores as f64
 }
 
 fn on_this_thread<T>(work: impl Future<Output = T>) -> T {
@@ -78,13 +100,20 @@ fn conforms(program: Program) {
     let trials: Vec<_> = Scenario::ALL
         .into_iter()
         .filter(chosen)
-        .map(|scenario| judge(program.clone(), scenario))
+        .map(|scenario| (scenario, judge(program.clone(), scenario)))
         .collect();
     assert!(!trials.is_empty(), "no scenario has the name {only:?}");
-    let wrong: Vec<String> = trials
-        .into_iter()
-        .filter_map(|trial| verdict(trial).err())
-        .collect();
+    let mut wrong = Vec::new();
+    for (scenario, trial) in trials {
+        let mut last = verdict(trial);
+        for _ in 0..TRIES_WHEN_BUSY {
+            if last.is_err() && is_busy() {
+                eprintln!("on a busy machine: {last:?}");
+                last = verdict(judge(program.clone(), scenario));
+            }
+        }
+        wrong.extend(last.err());
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
@@ -96,6 +125,16 @@ fn the_worker_in_rust_conforms() {
 #[test]
 fn the_command_conforms() {
     conforms(program::exec());
+}
+
+#[test]
+fn the_package_for_python_conforms() {
+    conforms(program::python("sync"));
+}
+
+#[test]
+fn the_package_for_python_with_an_event_loop_conforms() {
+    conforms(program::python("async"));
 }
 
 #[test]

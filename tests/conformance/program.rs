@@ -127,6 +127,15 @@ pub(super) fn exec() -> Program {
     )
 }
 
+/// The package for Python (`trax_client/python`), its worker `sync` or `async`.
+pub(super) fn python(kind: &str) -> Program {
+    let worker = "trax_client/python/tests/conformance_worker.py";
+    Program::new(
+        Kind::Whole,
+        format!("PYTHONPATH=trax_client/python/src exec \"$PYTHON\" {worker} {kind}"),
+    )
+}
+
 /// An example on one page, with the suite's tasks in place of its own and parts replaced by others.
 pub(super) fn example(language: Language, faults: &[(&str, &str)]) -> Program {
     let (path, tasks, run) = language.parts();

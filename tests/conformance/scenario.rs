@@ -186,9 +186,11 @@ async fn lost_lease(trial: &Trial) -> Verdict {
 }
 
 async fn stale_token(trial: &Trial) -> Verdict {
-    // No heartbeat comes before the handler has ended: the outcome itself finds the lease lost.
+    // After a report that it has begun, no heartbeat comes before the handler has ended: the
+    // outcome itself finds the lease lost.
     let worker = trial.start(Start::CALM);
-    let job = trial.begins(2000, &worker).await?;
+    let job = trial.begins(2500, &worker).await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     is(
         "taken away",
         take_away(trial, job, "release(job_id, token)")
@@ -200,7 +202,7 @@ async fn stale_token(trial: &Trial) -> Verdict {
     let claim = "select token from trax.claim_next(worker => 'suite', tasks => '{conformance.wait}', lease => '1 h')";
     let token = trial.value(claim).await?;
     is("claimed by the suite", token.is_empty(), false)?;
-    trial.logs(SOON, "done", (job, 1), &worker).await?;
+    trial.logs(SOON, "ended", (job, 1), &worker).await?;
     trial.works(&worker).await?;
     is(
         "runs of the job of another",

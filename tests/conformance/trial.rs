@@ -244,7 +244,8 @@ impl Trial {
         .await?
     }
 
-    /// Waits for a line of the log: `begin`, `done` or `stopped`, of this attempt.
+    /// Waits for a line of the log: `begin`, `done`, `stopped`, or `ended` in either way, of this
+    /// attempt.
     pub(super) async fn logs(
         &self,
         limit: Duration,
@@ -259,7 +260,7 @@ impl Trial {
             let of_attempt = |line: &&Line| (line.job, line.attempt) == (job, attempt);
             let mut of_attempt = lines.iter().filter(of_attempt);
             match of_attempt.find(|line| line.what == what || line.what != "begin") {
-                Some(line) if line.what == what => Ok(Ok(line.clone())),
+                Some(line) if line.what == what || what == "ended" => Ok(Ok(line.clone())),
                 Some(line) => Ok(Err(format!("{line:?}, not {what}"))),
                 None => match has_ended {
                     Ok(()) => Err(format!("{lines:?}")),

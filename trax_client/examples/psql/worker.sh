@@ -72,5 +72,5 @@ work() {
 while [ ! "$stopping" ]; do
     sql >"$said" <<<"select job_id, token, attempt, task, input::text from trax.claim_next(:'worker',
         tasks => string_to_array(:'tasks', ','), lease => make_interval(secs => :lease))"
-    if read -r id token attempt task input <"$said"; then work; else sleep 0.2; fi
+    if read -r id token attempt task input <"$said"; then work; else sleep 0.5; fi
 done
