@@ -159,6 +159,10 @@ class Link:
         try:
             cursor = self._connection.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            if self.was_cut:
+                raise psycopg.OperationalError(f"no answer within {limit:.1f} s") from error
+            raise
         finally:
             self._deadline = None
 

@@ -22,7 +22,7 @@ from .attempt import Attempt, HeldAttempts
 from .clock import now
 from .connection import Backoff, Link, Watchdog, bounded
 from .context import Context
-from .errors import Blame, VersionError, blame, not_installed, translated
+from .errors import Blame, VersionError, blame, brief, not_installed, translated
 from .exchange import BATCH, Claim, Exchange, Outcome
 from .handler import Handler
 from .heartbeat import Heartbeat
@@ -289,7 +289,7 @@ class Engine:
     def _complain(self, text: str, pause: float, error: psycopg.Error) -> None:
         level = logging.DEBUG if self._is_failing else logging.WARNING
         self._is_failing = True
-        log.log(level, text, pause, str(error).strip())
+        log.log(level, text, pause, brief(error))
 
     def _obey_phase(self) -> None:
         phase, moment = self._phase.value, now()

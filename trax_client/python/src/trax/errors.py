@@ -130,6 +130,11 @@ def blame(error: psycopg.Error) -> Blame:
     return Blame.CALL
 
 
+def brief(error: Exception) -> str:
+    """Return the first line of an error, for messages that come again and again."""
+    return str(error).strip().partition("\n")[0]
+
+
 def is_of_the_values(error: Exception) -> bool:
     """Return whether the server would refuse the same values again."""
     if not isinstance(error, psycopg.Error):

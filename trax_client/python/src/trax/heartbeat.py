@@ -22,7 +22,7 @@ from . import sql
 from .attempt import Attempt, HeldAttempts
 from .clock import now, span
 from .connection import Backoff, Bell, Link, Watchdog
-from .errors import Blame, blame
+from .errors import Blame, blame, brief
 from .outcome import Reason
 from .version import __version__
 
@@ -238,5 +238,5 @@ class Heartbeat(threading.Thread):
         holds_any = bool(self._held.all())
         # Nothing depends on it otherwise, and the worker's loop says what is wrong.
         level = logging.WARNING if holds_any and not self._is_failing else logging.DEBUG
-        log.log(level, "the heartbeat failed, again in %.1f s: %s", pause, error)
+        log.log(level, "the heartbeat failed, again in %.1f s: %s", pause, brief(error))
         self._is_failing = True

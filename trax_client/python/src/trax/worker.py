@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from .clock import Seconds, seconds
@@ -156,11 +157,13 @@ class AsyncWorker(_Worker):
         settings, phase = self._begin(until_empty=until_empty)
         loop = asyncio.get_running_loop()
         runner = LoopRunner(loop)
+        # Its own, for the program may use up the loop's.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="trax-worker")
         try:
             engine = Engine(settings, self._handlers, runner, phase)
             runner.on_ended = engine.ended
             with signals(phase, obeyed=self._obey_signals):
-                working = loop.run_in_executor(None, engine.run)
+                working = loop.run_in_executor(thread, engine.run)
                 try:
                     await asyncio.shield(working)
                 except asyncio.CancelledError:
@@ -168,4 +171,5 @@ class AsyncWorker(_Worker):
                     await working
                     raise
         finally:
+            thread.shutdown(wait=False)
             self._end()
