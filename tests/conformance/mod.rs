@@ -127,14 +127,18 @@ fn the_command_conforms() {
     conforms(program::exec());
 }
 
+/// With `sync` or `async`.
+const PYTHON: &str = "PYTHONPATH=trax_client/python/src PYTHONDONTWRITEBYTECODE=1 \
+    exec \"$PYTHON\" trax_client/python/tests/conformance_worker.py";
+
 #[test]
 fn the_package_for_python_conforms() {
-    conforms(program::python("sync"));
+    conforms(program::package(&format!("{PYTHON} sync")));
 }
 
 #[test]
 fn the_package_for_python_with_an_event_loop_conforms() {
-    conforms(program::python("async"));
+    conforms(program::package(&format!("{PYTHON} async")));
 }
 
 #[test]

@@ -127,13 +127,9 @@ pub(super) fn exec() -> Program {
     )
 }
 
-/// The package for Python (`trax_client/python`), its worker `sync` or `async`.
-pub(super) fn python(kind: &str) -> Program {
-    let worker = "trax_client/python/tests/conformance_worker.py";
-    Program::new(
-        Kind::Whole,
-        format!("PYTHONPATH=trax_client/python/src exec \"$PYTHON\" {worker} {kind}"),
-    )
+/// A package for another language, by the command line of its conformance worker.
+pub(super) fn package(command: &str) -> Program {
+    Program::new(Kind::Whole, command)
 }
 
 /// An example on one page, with the suite's tasks in place of its own and parts replaced by others.
