@@ -1,7 +1,7 @@
 //! The suite sees what it is for: workers with a fault, each judged in the scenario that is about
 //! it. They are the example in Python with a few of its words replaced.
 
-use super::program::{Language, example};
+use super::program::{Kind, Language, example};
 use super::scenario::Scenario;
 use super::{judge, verdict};
 
@@ -16,7 +16,7 @@ struct Fault {
     words: &'static str,
 }
 
-const FAULTS: [Fault; 7] = [
+const FAULTS: [Fault; 13] = [
     Fault {
         name: "sends no heartbeat",
         replaced: &[("job.done.wait(LEASE / 3)", "job.done.wait(1e6)")],
@@ -77,7 +77,63 @@ const FAULTS: [Fault; 7] = [
         scenario: Scenario::StopReleases,
         words: "a job after the stop",
     },
+    Fault {
+        name: "gives back at SIGTERM without a grace",
+        replaced: &[("threading.Timer(GRACE,", "threading.Timer(0,")],
+        scenario: Scenario::StopFinishes,
+        words: "the job in hand",
+    },
+    Fault {
+        name: "takes longer leases than it was told",
+        replaced: &[("float(os.getenv(\"LEASE\", \"30\"))", "60.0")],
+        scenario: Scenario::Killed,
+        words: "a heartbeat",
+    },
+    Fault {
+        name: "retries what failed for good",
+        replaced: &[("getattr(error, \"permanent\", False)", "False")],
+        scenario: Scenario::Failures,
+        words: "not 1 failed",
+    },
+    Fault {
+        name: "uses up an attempt for a job that is put off",
+        replaced: &[(
+            "(RELEASE, later.args[0])",
+            "(FAIL, \"\", later.args[0], False)",
+        )],
+        scenario: Scenario::Snooze,
+        words: "not 0 queued",
+    },
+    Fault {
+        name: "ends when an outcome is refused",
+        replaced: &[(
+            "tell(FAIL, f\"the outcome was refused: {error}\", None, False)",
+            "raise",
+        )],
+        scenario: Scenario::TooLarge,
+        words: "the worker has ended",
+    },
+    Fault {
+        name: "decodes inputs where no job answers for them",
+        replaced: &[
+            (
+                "daemon=True).start()\n",
+                "daemon=True).start()\n    given = json.loads(job.text)\n",
+            ),
+            ("(json.loads(job.text), job)", "(given, job)"),
+        ],
+        scenario: Scenario::Poison,
+        words: "the worker has ended",
+    },
 ];
+
+#[test]
+fn a_worker_that_runs_fewer_jobs_than_it_may_is_seen() {
+    let mut program = example(Language::Python, &[]);
+    program.kind = Kind::Whole;
+    let said = verdict(judge(program, Scenario::Concurrency)).expect_err("it runs one at a time");
+    assert!(said.contains("handlers at once: 1, not 4"), "{said}");
+}
 
 #[test]
 fn each_fault_is_seen_by_the_scenario_that_is_about_it() {

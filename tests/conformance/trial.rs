@@ -313,11 +313,13 @@ impl Trial {
     }
 }
 
-/// Whether an `attempt state` is of a later attempt; one that uses up none may come back to 0.
+/// Whether an `attempt state` is of a later attempt; one that runs may still come back to 0.
 fn is_past(seen: &str, wanted: &str) -> bool {
     let attempt = |state: &str| state.split(' ').next().and_then(|word| word.parse().ok());
+    let is_running = seen.ends_with("in_progress");
     let (seen, wanted): (Option<i32>, Option<i32>) = (attempt(seen), attempt(wanted));
-    seen > wanted && wanted > Some(0)
+    let later = seen > wanted;
+    later && (wanted > Some(0) || !is_running)
 }
 
 /// That what was seen is as expected.
