@@ -34,12 +34,13 @@ impl Striker<'_> {
         let standby = self.testbed.standby.as_ref().ok_or("no standby")?;
         let on_standby = connect(&standby.config("postgres")).await.map_err(told)?;
         let client = self.testbed.admin().await;
+        // What is acknowledged between the two is in danger too.
+        let before = now();
         let until: String = client
             .query_one("select pg_current_wal_flush_lsn()::text", &[])
             .await
             .map_err(told)?
             .get(0);
-        let before = now();
         let caught_up = format!("select pg_last_wal_receive_lsn() >= '{until}'::pg_lsn");
         let begun = Instant::now();
         while !is_true(&on_standby, &caught_up).await? {
