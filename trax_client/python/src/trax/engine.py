@@ -34,7 +34,7 @@ from .version import __version__
 
 log = logging.getLogger("trax")
 
-# The extension has at least this version, and the same first number.
+# A newer one does: the contract only grows.
 OLDEST_EXTENSION = (0, 1)
 # The time from asking handlers to stop until their jobs are given back all the same.
 STOP_PATIENCE = 1.0
@@ -202,14 +202,10 @@ class Engine:
             raise not_installed(database)
         found = tuple(int(part) for part in extension.split(".")[:2] if part.isdigit())
         if found < OLDEST_EXTENSION:
+            oldest = ".".join(map(str, OLDEST_EXTENSION))
             raise VersionError(
-                f"the extension trax is {extension}, and trax-worker {__version__} needs "
-                "0.1 or newer; type: alter extension trax update;"
-            )
-        if found[0] != OLDEST_EXTENSION[0]:
-            raise VersionError(
-                f"the extension trax is {extension}, and trax-worker {__version__} is older; "
-                f"type: pip install 'trax-worker=={found[0]}.*'"
+                f"the extension trax is {extension}, and trax-worker {__version__} needs {oldest} "
+                "or newer; type: alter extension trax update;"
             )
         self._is_checked = True
 

@@ -17,7 +17,7 @@ class UsageError(TraxError):
 
 
 class VersionError(TraxError):
-    """The extension in the database and this package do not fit together."""
+    """The extension in the database is older than this package needs."""
 
 
 class ServerError(TraxError):

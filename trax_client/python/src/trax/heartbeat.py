@@ -215,7 +215,7 @@ class Heartbeat(threading.Thread):
 
     def _linked(self) -> Link:
         if self._link is None:
-            self._is_known = False
+            self._is_known = self._is_refused = False
             link = Link(self._parameters, self._watchdog, self._heard)
             self._link = link
             link.listen("trax_cancel", self._limit)
