@@ -110,10 +110,8 @@ class HeldAttempts:
     def answered(
         self, asked: Sequence[Attempt], rows: Iterable[tuple[Any, ...]], sent: float, lease: float
     ) -> None:
-        """Record the answers to a heartbeat that was sent at `sent`."""
-        answers = {row[0]: row[1:] for row in rows}
-        for attempt in asked:
-            held, cancel_requested = answers.get(attempt.job_id, (False, False))
+        """Record the answers to a heartbeat that was sent at `sent`, in the order of `asked`."""
+        for attempt, (_job_id, held, cancel_requested) in zip(asked, rows, strict=True):
             if not held:
                 self.stop(attempt, Reason.LEASE_LOST)
                 self.remove(attempt.key)
