@@ -39,7 +39,7 @@ async fn the_tests_of_the_python_package_pass() {
     let port = live_server().port();
     let url = format!("postgresql://postgres@127.0.0.1:{port}/{name}");
     // Most of them wait for a server or a clock.
-    let said = succeeds(&["test", "--numprocesses", "6"], url).await;
+    let said = succeeds(&["test", "--numprocesses", "3"], url).await;
     assert!(said.contains(" passed"), "{said}");
 }
 
