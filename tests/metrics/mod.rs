@@ -360,3 +360,43 @@ async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go(
     // The one that is configured, with no age.
     assert_eq!(s.get(series).await, "7|1");
 }
+
+#[tokio::test]
+async fn a_session_that_is_ended_while_it_looks_for_a_place_leaves_its_claims_to_others() {
+    let server = Server::options()
+        .fast()
+        .setting("trax.databases", "no_database_has_this_name")
+        .start()
+        .expect("a server starts");
+    let other = server.database("other").await.expect("a database is made");
+    let db = server.database("app").await.expect("a database is made");
+    Session::of(&other).await.enqueue("'a'").await;
+    let (s, locker) = (Session::of(&db).await, Session::of(&db).await);
+    // More tasks than one database has places for.
+    s.get("select count(trax.enqueue('t' || n)) from generate_series(1, 300) n")
+        .await;
+    assert_eq!(s.claim("max_jobs => 250").await.len(), 250);
+    let claimer = Session::of(&db).await;
+    let pid = claimer.pid();
+    claimer.get("select count(*) from trax.run").await;
+    // Databases that are gone would make room; whether one is there, the catalog says.
+    locker
+        .get("begin; lock table pg_database in access exclusive mode")
+        .await;
+    let claim = tokio::spawn(async move {
+        let claim = claimer
+            .client()
+            .simple_query("select * from trax.claim_next()");
+        claim.await.is_err()
+    });
+    locker.sees_waiting(pid).await;
+    locker
+        .get(&format!("select pg_terminate_backend({pid})"))
+        .await;
+    assert!(claim.await.expect("it ends"));
+    locker.get("rollback").await;
+    s.get("set statement_timeout = '10 s'").await;
+    assert_eq!(s.claim("max_jobs => 250").await.len(), 50);
+    let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
+    assert!(!log.contains("already borrowed") && !log.contains("already mutably borrowed"));
+}

@@ -6,6 +6,7 @@ mod crash;
 mod diagnose;
 mod dump;
 mod errors;
+mod extreme_value;
 mod house;
 mod idle;
 mod late;

@@ -429,8 +429,12 @@ pub(crate) fn committed() {
 /// Forgets what is undone: this subtransaction and those inside it, which have greater numbers; 0
 /// is all.
 pub(crate) fn undone(level: pg_sys::SubTransactionId) {
-    LOCAL.with_borrow_mut(|local| {
-        local.tasks.retain(|delta| delta.level < level);
-        local.database.retain(|delta| delta.level < level);
+    LOCAL.with(|local| {
+        // It is in use when the end of the process interrupts the search for a place, which may
+        // wait; nobody needs it then.
+        if let Ok(mut local) = local.try_borrow_mut() {
+            local.tasks.retain(|delta| delta.level < level);
+            local.database.retain(|delta| delta.level < level);
+        }
     });
 }

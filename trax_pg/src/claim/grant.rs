@@ -49,7 +49,8 @@ pub(super) fn grant(
         let waiting = &job.row;
         let timeout = waiting.value(Waiting::Timeout).or(default_timeout);
         let timeout_at = later(now, timeout);
-        let attempt = arg(waiting.number(Waiting::Attempts) as i32 + 1);
+        let attempt = waiting.number(Waiting::Attempts) as i32;
+        let attempt = arg(attempt.saturating_add(1));
         let retries = waiting.get(Waiting::MaxRetries);
         let max_attempts = retries.unwrap_or(default_retries).saturating_add(1);
         let token = Some(pg_sys::Datum::from(token.as_ptr()));

@@ -1,0 +1,126 @@
+//! Values that somebody has written by hand, without the constraints: whatever a call makes of
+//! them, nothing fails after its commit, and the next job runs.
+
+use harness::session::Session;
+use trax_client::testkit::{Database, Server};
+
+/// Each column that an administrator may have changed, with extreme values of its type.
+const CASES: &str = "select format('update trax.%I set %I = %s', t, a.attname, v.value)
+    from unnest(array['work_queue', 'lease', 'lease_extension', 'run_default', 'manifest', 'manifest_state', 'manifest_dependency',
+        'manifest_group', 'dead_letter', 'unique_key', 'worker', 'concurrency_token', 'progress']) t
+    join pg_attribute a on a.attrelid = to_regclass('trax.' || t) and a.attnum > 0 and not a.attisdropped
+    join (values
+        ('int8', array['-9223372036854775808', '9223372036854775807']),
+        ('int4', array['-2147483648', '2147483647']),
+        ('int2', array['-32768', '32767', '99']),
+        ('timestamptz', array['''infinity''', '''-infinity''']),
+        ('interval', array['''178000000 years''', '''-178000000 years''']),
+        ('text', array['''''', 'repeat(''x'', 20000)']),
+        ('text[]', array['''{}''', 'array_fill(''x''::text, array[20000])']),
+        ('jsonb', array['''null''', 'to_jsonb(repeat(''x'', 100000))']),
+        ('uuid', array['''00000000-0000-0000-0000-000000000000''']),
+        ('bool', array['true', 'false'])
+    ) e (type, extremes) on e.type::regtype = a.atttypid
+    cross join lateral unnest(e.extremes) v (value)
+    order by 1";
+
+/// What stands in the tables before a value is written.
+const ROWS: &str = "select count(trax.enqueue('a' || n, unique_key => 'u' || n, concurrency_key => 'k' || n, group_name => 'g')) from generate_series(1, 6) n;
+    select trax.configure_group('g', max_active_jobs => 100);
+    select trax.schedule('m', 'm', every => '1 h', max_retries => 0);
+    select trax.schedule('c', 'c', depends_on => '{m}');
+    select trax.trigger('m');
+    select count(*) from trax.claim_next(max_jobs => 4, worker => 'w');
+    select trax.fail(job_id, token, 'no', permanent => true) from trax.lease where job_id = (select min(job_id) from trax.lease);
+    select trax.report_progress(job_id, token, '1') from trax.lease;
+    select trax.enqueue('later', run_at => now() + interval '1 h');
+    select slot from trax.acquire_token('n', 'h', 2, '1 h')";
+
+/// Calls that write, each in a transaction of its own.
+const CALLS: [&str; 22] = [
+    "select count(*) from trax.claim_next(max_jobs => 2, worker => 'w')",
+    "select count(*) from trax.heartbeat((select array_agg(job_id order by ctid) from trax.lease), (select array_agg(token order by ctid) from trax.lease))",
+    "begin; select trax.complete(job_id, token) from trax.lease limit 1; select count(*) from trax.claim_next(); prepare transaction 'x'",
+    "rollback prepared 'x'",
+    "begin; select count(*) from trax.claim_next(max_jobs => 3); savepoint s; select trax.cancel_group('g'); rollback to s; rollback",
+    "select trax.complete(job_id, token) from trax.lease limit 1",
+    "begin; select count(*) from trax.claim_next(); prepare transaction 'x'",
+    "commit prepared 'x'",
+    "select trax.fail(job_id, token, 'no') from trax.lease limit 1",
+    "select trax.release(job_id, token, delay => '1 h') from trax.lease limit 1",
+    "select trax.cancel(job_id) from trax.lease",
+    "select trax.acknowledge_cancel(job_id, token) from trax.lease limit 1",
+    "select trax.run_now(job_id) from trax.work_queue",
+    "select trax.trigger('m')",
+    "select count(*) from trax.claim_next(max_jobs => 10, worker => 'w')",
+    "select completed_job_id from trax.complete_and_claim((select array_agg(job_id order by ctid) from trax.lease), (select array_agg(token order by ctid) from trax.lease))",
+    "select trax.cancel(job_id) from trax.work_queue limit 2",
+    "select trax.requeue_dead_letter(id) from trax.dead_letter",
+    "select trax.extend_token(name, token, '1 h') from trax.concurrency_token",
+    "select trax.release_token(name, token) from trax.concurrency_token",
+    "select trax.configure_group('g', priority => 3)",
+    "select count(*) from trax.tick()",
+];
+
+const EMPTY: &str = "truncate trax.work_queue, trax.lease, trax.lease_extension, trax.manifest_state, trax.manifest_dependency,
+    trax.dead_letter, trax.unique_key, trax.worker, trax.concurrency_token, trax.progress cascade;
+    delete from trax.manifest; delete from trax.manifest_group where name <> 'default'; delete from trax.run";
+
+async fn without_constraints(db: &Database) -> Session {
+    let s = Session::of(db).await;
+    s.get(
+        "do $$ declare c record; begin
+             for c in select conrelid::regclass as t, conname from pg_constraint
+                 where connamespace = 'trax'::regnamespace and contype = 'c' and coninhcount = 0 loop
+                 execute format('alter table %s drop constraint %I', c.t, c.conname);
+             end loop;
+         end $$",
+    )
+    .await;
+    s
+}
+
+#[tokio::test]
+async fn no_value_that_somebody_writes_by_hand_breaks_a_commit() {
+    let server = Server::options()
+        .fast()
+        .setting("trax.databases", "no_database_has_this_name")
+        .setting("max_prepared_transactions", "4")
+        .start()
+        .expect("a server starts");
+    let db = server.database("app").await.expect("a database is made");
+    let s = without_constraints(&db).await;
+    s.get("set client_min_messages = error; set statement_timeout = '20 s'")
+        .await;
+    let cases = s.get(CASES).await;
+    let (mut written, mut broken) = (0, Vec::new());
+    for case in cases.lines() {
+        s.get(ROWS).await;
+        // A key may refuse it.
+        if s.attempt(case).await.is_ok() {
+            written += 1;
+            for call in CALLS {
+                let Err(refusal) = s.attempt(call).await else {
+                    continue;
+                };
+                if refusal.code == "XX000" {
+                    broken.push(format!("{case}: {call}: {refusal}"));
+                }
+                s.get("rollback").await;
+            }
+        }
+        s.attempt("rollback prepared 'x'").await.ok();
+        s.get(EMPTY).await;
+        let job = s.enqueue("'next'").await;
+        let next = s.claim_one("").await;
+        assert_eq!(next.id, job, "{case}");
+        let complete = format!("select trax.complete({})", next.key());
+        assert_eq!(s.get(&complete).await, "t", "{case}");
+    }
+    let all = cases.lines().count();
+    println!("{written} of {all} values were written");
+    assert!(written > 200, "{written} of {all}");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
+    assert!(!log.contains("it was already committed"));
+}
