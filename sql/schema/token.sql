@@ -8,6 +8,7 @@ create table trax.concurrency_token (
     token uuid not null,
     holder text not null,
     acquired_at timestamptz not null,
+    extended_at timestamptz not null,
     expires_at timestamptz not null,
     constraint concurrency_token_pkey primary key (name, slot),
     constraint concurrency_token_slot_within_limit check (slot between 1 and max_holders)
@@ -71,6 +72,7 @@ comment on column trax.concurrency_token.max_holders is 'How many could hold the
 comment on column trax.concurrency_token.token is 'Fencing token of this grant.';
 comment on column trax.concurrency_token.holder is 'Who holds it.';
 comment on column trax.concurrency_token.acquired_at is 'When it was granted.';
+comment on column trax.concurrency_token.extended_at is 'When it was granted or last extended.';
 comment on column trax.concurrency_token.expires_at is 'When it is free again unless extended.';
 comment on table trax.concurrency_waiter is 'The calls that wait in trax.await_token, a row for each. A row whose session no longer waits does not count and is removed by the next call that finds it, or by the cycle.';
 comment on column trax.concurrency_waiter.waiter_id is 'Place in the queue: the lowest of a name is served first.';

@@ -1,7 +1,8 @@
 //! Failure: retry or dead, and when.
 
 use super::promote;
-use harness::session::session;
+use harness::session::{Session, session};
+use harness::shared_server;
 
 /// How long after its last failure the waiting job may run again, in seconds.
 const RETRY_SECONDS: &str = "select extract(epoch from q.run_at - r.finished_at)
@@ -248,4 +249,38 @@ async fn a_job_with_the_longest_timeout_is_retried_and_released() {
     s.get("select trax.schedule('m', 'a', every => '3660 days', timeout => '3660 days')")
         .await;
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_retry_that_a_clock_ahead_of_now_decided_comes_after_its_delay_from_now() {
+    let (db, s) = session().await;
+    for delay in ["10 min", "3 days"] {
+        s.enqueue("'a'").await;
+        let job = s.claim_one("").await;
+        let fail = format!(
+            "select trax.fail({}, 'no', retry_in => '{delay}')",
+            job.key()
+        );
+        assert_eq!(s.get(&fail).await, "retrying");
+    }
+    let later = s
+        .enqueue("'a', run_at => now() + interval '500 days'")
+        .await;
+    // What a failure does by a clock that is 400 days ahead.
+    s.get(&format!(
+        "update trax.run set finished_at = finished_at + interval '400 days';
+         update trax.work_queue set run_at = run_at + interval '400 days' where job_id <> {later}"
+    ))
+    .await;
+    let days = "select string_agg((extract(epoch from run_at - now()) / 86400)::numeric(9, 2)::text, ' ' order by job_id) from trax.work_queue";
+    assert_eq!(s.get(days).await, "400.01 403.00 500.00");
+    for _ in 0..2 {
+        Session::of(&db)
+            .await
+            .get("select * from trax.tick()")
+            .await;
+        assert_eq!(s.get(days).await, "0.01 3.00 500.00");
+    }
+    let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
+    assert!(log.contains("2 retries lay too far ahead"));
 }

@@ -283,8 +283,8 @@ async fn a_token_costs_the_same_beside_a_hundred_thousand_names() {
     };
     let before = costs(&Session::of(&db).await).await;
     s.get(
-        "insert into trax.concurrency_token (name, slot, max_holders, token, holder, acquired_at, expires_at)
-             select 'name ' || n, 1, 1, gen_random_uuid(), 'h', now(), now() + interval '1 h' from generate_series(1, 100000) n;
+        "insert into trax.concurrency_token (name, slot, max_holders, token, holder, acquired_at, extended_at, expires_at)
+             select 'name ' || n, 1, 1, gen_random_uuid(), 'h', now(), now(), now() + interval '1 h' from generate_series(1, 100000) n;
          insert into trax.concurrency_waiter (name, max_holders, holder, pid, waiting_since)
              select 'name ' || n, 1, 'h', 1, now() from generate_series(1, 20000) n",
     )

@@ -4,7 +4,7 @@ use super::{Grant, acquire, release, take, wait_for};
 use harness::prompt::takes_less_than;
 use harness::scheduler::{new_name, scheduling};
 use harness::session::{Session, session};
-use harness::{PATIENCE, eventually};
+use harness::{PATIENCE, eventually, shared_server};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use trax_client::testkit::{Database, Server};
@@ -375,4 +375,36 @@ async fn a_waiter_of_little_right_writes_with_its_owners_and_keeps_its_own() {
     assert_eq!(them.refusal(write).await.code, "42501");
     s.get("drop owned by token_waiter; drop role token_waiter")
         .await;
+}
+
+#[tokio::test]
+async fn a_token_that_a_clock_ahead_of_now_granted_or_extended_ends_one_length_from_now() {
+    let (db, s) = session().await;
+    s.get("select trax.acquire_token(n, 'dead', 1, '1 s') from unnest(array['granted', 'extended', 'long']) n")
+        .await;
+    s.get("select trax.extend_token(name, token, '2 days') from trax.concurrency_token where name = 'long'")
+        .await;
+    // What a grant and an extension do by a clock that is 400 days ahead.
+    s.get("update trax.concurrency_token set extended_at = extended_at + interval '400 days', expires_at = expires_at + interval '400 days',
+               acquired_at = acquired_at + case name when 'granted' then interval '400 days' else interval '0' end
+           where name <> 'long'")
+        .await;
+    let waiting = [
+        Waiting::begin(&db, &s, &wait_for("granted", 1, "10 min"), 0).await,
+        Waiting::begin(&db, &s, &wait_for("extended", 1, "10 min"), 1).await,
+    ];
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    let long = "select expires_at > now() + interval '1 day' and expires_at < now() + interval '3 days' from trax.concurrency_token where name = 'long'";
+    assert_eq!(s.get(long).await, "t");
+    for waiter in waiting {
+        let granted = tokio::time::timeout(PATIENCE, waiter.granted()).await;
+        assert!(granted.expect("it ends").1.is_some());
+    }
+    let ahead = "select count(*) from trax.concurrency_token where acquired_at > clock_timestamp()";
+    assert_eq!(s.number(ahead).await, 0);
+    let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
+    assert!(log.contains("2 tokens lay too far ahead"));
 }

@@ -10,8 +10,8 @@ use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
-    audit, dead_letter, lease, limit, manifest_state, progress, setting, token, unique_key,
-    worker_registry,
+    audit, dead_letter, lease, limit, manifest_state, outcome, progress, setting, token,
+    unique_key, worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -101,6 +101,12 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
     });
     step("leases that lie too far ahead", &|| {
         lease::put_back(spi, now, went_back);
+    });
+    step("retries that lie too far ahead", &|| {
+        outcome::put_back_retries(spi, now);
+    });
+    step("tokens that lie too far ahead", &|| {
+        token::put_back(spi, now);
     });
     step("manifests", &|| {
         manifest_state::sweep(spi, now);

@@ -1,6 +1,8 @@
 -- Extends a token that is held, and returns whether it now ends earlier.
 update trax.concurrency_token t
-set expires_at = $expires_at
+set
+    extended_at = $now,
+    expires_at = $expires_at
 from (
     select h.slot, h.expires_at
     from trax.concurrency_token h

@@ -5,6 +5,7 @@ set
     token = gen_random_uuid(),
     holder = $holder,
     acquired_at = $now,
+    extended_at = $now,
     expires_at = $expires_at
 where t.ctid = any (array(
     select e.ctid

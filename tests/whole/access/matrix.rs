@@ -141,7 +141,7 @@ async fn no_reader_learns_a_token() {
         "n|1|h"
     );
     // Nor from what is said of a fault.
-    s.get("insert into trax.concurrency_token select 'other', 1, 1, token, 'h', acquired_at, expires_at from trax.concurrency_token")
+    s.get("insert into trax.concurrency_token select 'other', 1, 1, token, 'h', acquired_at, extended_at, expires_at from trax.concurrency_token")
         .await;
     let faults = them.get("select detail from trax.check()").await;
     assert_eq!(faults, "slot 1 of \"n\", slot 1 of \"other\"");

@@ -20,7 +20,7 @@ const PASS: &str = "with waiting as (
             started_at = started_at - $1, run_at = run_at - $1, expires_at = expires_at - $1,
             lease_expires_at = lease_expires_at - $1, timeout_at = timeout_at - $1, reap_at = reap_at - $1
     )
-    update trax.concurrency_token set acquired_at = acquired_at - $1, expires_at = expires_at - $1";
+    update trax.concurrency_token set acquired_at = acquired_at - $1, extended_at = extended_at - $1, expires_at = expires_at - $1";
 
 /// Lets so much time pass for what waits and what runs, and then runs one cycle: jobs that were due
 /// later are ready, as are retries, leases have expired, timeouts have come.

@@ -12,6 +12,7 @@
 //! `lease_pkey` for each, and the rows and the one index entry of each in the partition of the day.
 
 mod cancel;
+mod clock_correction;
 mod completion;
 mod ending;
 mod release;
@@ -34,6 +35,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
 use crate::{changes, unique_key, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
+pub(crate) use clock_correction::put_back_retries;
 use ending::{Ending, Failure};
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashSet;
