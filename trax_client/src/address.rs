@@ -110,7 +110,8 @@ fn choices(parameter: &str) -> &'static [&'static str] {
 }
 
 impl Tls {
-    fn set(&mut self, parameter: &str, value: String) -> Result<()> {
+    /// An error shows the value if it is not `secret`.
+    fn set(&mut self, parameter: &str, value: String, secret: bool) -> Result<()> {
         let known = PARAMETERS.iter().find(|(name, _)| *name == parameter);
         let (parameter, _) = known.expect("only these parameters are taken out");
         // As in libpq: an empty value counts as not set.
@@ -119,9 +120,10 @@ impl Tls {
         }
         let choices = choices(parameter);
         if !choices.is_empty() && !choices.contains(&value.as_str()) {
-            // An @ in it may be that of a password.
-            let value = value.split('@').next().filter(|shown| *shown == value);
-            let value = value.map_or(String::new(), |value| format!(" \"{value}\""));
+            let value = match secret {
+                true => String::new(),
+                false => format!(" \"{value}\""),
+            };
             return Err(Error::Address(format!(
                 "invalid {parameter}{value}; use one of {}",
                 choices.join(", ")
@@ -177,10 +179,10 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self> {
         let mut parameters = parameter::parse(text)?;
-        let mut tls = Tls::default();
+        let (mut tls, may_be_secret) = (Tls::default(), parameter::may_be_secret(text));
         for (name, _) in PARAMETERS {
             if let Some(value) = parameters.remove(name) {
-                tls.set(name, parameter::text_of(value)?)?;
+                tls.set(name, parameter::text_of(value)?, may_be_secret)?;
             }
         }
         let config = parameter::config(parameters, text)?;
@@ -227,7 +229,7 @@ impl Address {
             if self.tls.get(parameter).is_none()
                 && let Some(value) = variable(name)
             {
-                self.tls.set(parameter, value)?;
+                self.tls.set(parameter, value, false)?;
             }
         }
         Ok(self)
@@ -416,6 +418,7 @@ mod tests {
             "postgres://u:cret/s3?x=cret@h/d",
             "postgres://u:cret/s3?sslmode=cret@h/d",
             "postgres://u:s3%cret@h",
+            "host=h password=''sslsni=s3cret",
             "dbname=postgres://u:s3cret@h/d",
             "host=h user='postgres://u:s3cret@h/d'",
         ] {

@@ -90,6 +90,12 @@ pub(crate) fn config(mut parameters: Parameters, text: &str) -> Result<Config, F
     Ok(config)
 }
 
+/// Returns whether what stands where a parameter's name or value is may be a part of a password.
+pub(crate) fn may_be_secret(text: &str) -> bool {
+    let query = text.split_once('?').map_or("", |(_, query)| query);
+    text.contains("password") || query.contains('@')
+}
+
 /// Returns what the driver has against a parameter. It shows the name of one that it does not know,
 /// which may be a part of a password.
 fn refused_by_driver(name: &str, error: &tokio_postgres::Error, text: &str) -> Fault {
@@ -98,8 +104,7 @@ fn refused_by_driver(name: &str, error: &tokio_postgres::Error, text: &str) -> F
         return Fault(said.into());
     }
     let is_word = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let query = text.split_once('?').map_or("", |(_, query)| query);
-    if is_word && !text.contains("password") && !query.contains('@') {
+    if is_word && !may_be_secret(text) {
         return Fault(format!("unknown parameter \"{name}\"").into());
     }
     Fault(UNKNOWN.into())
