@@ -416,6 +416,26 @@ join (
 having count(*) > 0
 union all
 select
+    'notifications_full', 'warning',
+    format('The queue of notifications of this server is %s%% full: a session that listens stays in a transaction. When it is full nobody can NOTIFY, and workers find jobs and cancels by polling.',
+        floor(100 * q.usage)),
+    coalesce(
+        'End the oldest: select pg_terminate_backend(' || (
+            select a.pid
+            from pg_stat_activity a
+            where a.xact_start is not null
+                and a.backend_type = 'client backend'
+                and a.pid <> pg_backend_pid()
+            order by a.xact_start
+            limit 1
+        ) || '); and set idle_in_transaction_session_timeout',
+        'Look again: select * from trax.diagnose()')
+from (
+    select pg_notification_queue_usage() as usage
+) q
+where q.usage > 0.5
+union all
+select
     'wraparound', case when w.age > 1500000000 then 'critical' else 'warning' end,
     format('This database is %s transactions old, more than twice autovacuum_freeze_max_age (%s): freezing does not keep up, and PostgreSQL stops at 2 billion.',
         w.age, w.freeze_max_age),

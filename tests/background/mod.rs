@@ -2,6 +2,7 @@
 
 mod database;
 mod not_preloaded;
+mod notify;
 mod server;
 mod trouble;
 mod vacuum;

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 statement!(Notify, "wake/notify.sql");
+statement!(NotifyRoom, "wake/notify_room.sql" -> bool);
 statement!(NotifyCancelled, "wake/notify_cancelled.sql", { job_ids: TEXTOID });
 
 pub(crate) use crate::memory::WORK;
@@ -278,6 +279,12 @@ pub(crate) fn drop_snapshots() {
         pg_sys::ForgetPortalSnapshots();
         pg_sys::InvalidateCatalogSnapshot();
     }
+}
+
+/// Returns whether a notification can be sent; inside a transaction of the scheduler.
+pub(crate) fn may_notify() -> bool {
+    let has_room = spi::connected_anyhow(|spi| Ok(spi.query(NotifyRoom).one()));
+    has_room.unwrap_or_else(|error| error.raise())
 }
 
 /// Sends the notification for all that rang; inside a transaction of the scheduler.

@@ -41,6 +41,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The least time between two cycles that others asked for, and between two notifications that
 /// several asked for: a thousand commits a second wake the scheduler a hundred times.
 const WAKE_SPACING: Duration = Duration::from_millis(10);
+/// How long it is known that the queue of notifications has room.
+const NOTIFY_ROOM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many times as long as a notification took the next one waits at least: a fifth of one core
 /// goes into them at most.
@@ -241,8 +243,12 @@ struct Due {
 }
 
 impl Due {
-    /// Tells listeners what they wait for.
-    fn notify(&self) {
+    /// Tells listeners what they wait for, if that cannot fail: the cycle of the same transaction
+    /// would be undone. Without it they poll.
+    fn notify(&self, room: &mut NotifyRoom) {
+        if (self.notice || self.cancel) && !room.is_there() {
+            return;
+        }
         if self.notice {
             wake::notify();
         }
@@ -257,6 +263,34 @@ impl Due {
     }
 }
 
+/// Whether the server's queue of notifications has room.
+struct NotifyRoom {
+    looked_at: Option<Instant>,
+    is_there: bool,
+}
+
+impl NotifyRoom {
+    fn is_there(&mut self) -> bool {
+        let is_fresh = |at: Instant| at.elapsed() < NOTIFY_ROOM_INTERVAL;
+        if self.looked_at.is_some_and(is_fresh) {
+            return self.is_there;
+        }
+        self.looked_at = Some(Instant::now());
+        let was_there = std::mem::replace(&mut self.is_there, wake::may_notify());
+        if was_there && !self.is_there {
+            ErrorReport::new(
+                PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+                format!("{SCHEDULER}: no notification is sent while the server's queue of them is full"),
+                function_name!(),
+            )
+            .set_detail("Workers find jobs and cancels by polling.")
+            .set_hint("End the session that listens and stays in a transaction: select * from trax.diagnose() says how.")
+            .report(PgLogLevel::WARNING);
+        }
+        self.is_there
+    }
+}
+
 /// What the scheduler found when it connected.
 struct Connected {
     settings: String,
@@ -264,6 +298,7 @@ struct Connected {
     last_cycle: Instant,
     reap_from: ReapFrom,
     vacuums: Vacuums,
+    notify_room: NotifyRoom,
 }
 
 impl Connected {
@@ -282,6 +317,10 @@ impl Connected {
                     last_cycle: Instant::now(),
                     reap_from: ReapFrom::of_scheduler(Timestamp::now()),
                     vacuums: Vacuums::default(),
+                    notify_room: NotifyRoom {
+                        looked_at: None,
+                        is_there: true,
+                    },
                 };
             }
             // A launcher is poked when `create extension` commits; a start by hand may come before.
@@ -363,7 +402,7 @@ impl Connected {
         if !due.cycle && !due.check {
             // Listeners wait for it: what the last check found holds.
             if self.compatible && setting::enabled() {
-                due.notify();
+                due.notify(&mut self.notify_room);
             }
             return None;
         }
@@ -383,7 +422,7 @@ impl Connected {
         if !self.is_compatible(&version) || !setting::enabled() {
             return idle;
         }
-        due.notify();
+        due.notify(&mut self.notify_room);
         if due.check {
             let looked = spi::connected_anyhow(|spi| {
                 self.vacuums.consider(spi);
