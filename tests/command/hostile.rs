@@ -59,6 +59,9 @@ async fn fill(s: &Session) {
             .to_owned(),
         format!("insert into cron.job values (1, '0 3 * * *', {evil}, {evil}, {evil}, true, {evil})"),
         format!("insert into cron.job values (2, {evil}, {evil}, {evil}, {evil}, true, {evil})"),
+        format!(
+            "select trax.report_worker({evil}, '1 h', 'running', jsonb_build_object('host', {evil}, 'version', {evil}))"
+        ),
         format!("select trax.pause({evil})"),
     ];
     for statement in all {
@@ -231,6 +234,34 @@ async fn no_text_of_others_steers_a_terminal_or_begins_a_line() {
     for once in ONCE {
         let once: Vec<String> = once.iter().map(|word| word.replace('%', &path)).collect();
         harmless(&db, &once.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn what_a_worker_reports_of_itself_and_its_job_breaks_no_list() {
+    let (db, s) = session().await;
+    let deep = "(repeat('[', 500) || repeat(']', 500))::jsonb";
+    s.get(&format!(
+        "select trax.enqueue('a'); select count(*) from trax.claim_next(worker => 'w');
+         select trax.report_progress(job_id, token, {deep}) from trax.lease;
+         select trax.report_worker('w', '1 h', 'running', {deep}),
+                trax.report_worker('v', '1 h', 'running', '{{\"host\": {{\"a\": 1e999}}, \"version\": []}}')"
+    ))
+    .await;
+    for arguments in [
+        &["workers", "--json"][..],
+        &["workers", "--verbose"],
+        &["top", "--once"],
+        &["top", "--once", "--json"],
+        &["jobs", "show", "1"],
+        &["jobs", "list", "--json"],
+        &["jobs", "watch", "1", "--timeout", "0.1"],
+    ] {
+        let (_, output, errors) = run(&mut trax(&db, arguments));
+        assert!(
+            output.contains('w') && !errors.contains("recursion"),
+            "{arguments:?}: {output}{errors}"
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::Row;
+use trax_client::Json;
 
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
@@ -30,7 +30,7 @@ struct Worker {
     tasks: Vec<String>,
     host: Option<String>,
     version: Option<String>,
-    info: Option<Value>,
+    info: Option<Json>,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {

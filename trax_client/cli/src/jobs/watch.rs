@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use trax_client::Json;
 
 use super::{tone, unknown};
 use crate::output::{Moment, Options, json, one_line, paint, say};
@@ -48,7 +48,7 @@ struct Job {
     run_at: Moment,
     worker: Option<String>,
     error: Option<String>,
-    progress: Option<Value>,
+    progress: Option<Json>,
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {

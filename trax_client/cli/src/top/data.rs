@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::Row;
+use trax_client::Json;
 
 use crate::session::Session;
 use trax_terminal::Failure;
@@ -52,7 +53,7 @@ pub(super) struct Job {
     pub(super) attempt: i32,
     pub(super) seconds: f64,
     pub(super) stopping: bool,
-    pub(super) progress: Option<Value>,
+    pub(super) progress: Option<Json>,
 }
 
 /// Somebody who claims.

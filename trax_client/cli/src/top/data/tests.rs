@@ -13,7 +13,7 @@ fn snapshot(at: Instant) -> Snapshot {
         attempt: 1,
         seconds,
         stopping: job_id == 12,
-        progress: (job_id == 11).then(|| json!({"done": 0.5})),
+        progress: (job_id == 11).then(|| json!({"done": 0.5}).into()),
     };
     Snapshot {
         at,
