@@ -24,6 +24,11 @@ async fn assert_denied(them: &Session, statements: &[&str]) {
         assert_eq!(refusal.code, "42501", "{sql}: {refusal}");
         assert!(
             refusal.message.starts_with("permission denied for task")
+                || refusal.message.starts_with("permission denied for job")
+                || refusal.message.starts_with("permission denied for the job")
+                || refusal
+                    .message
+                    .starts_with("permission denied for manifest")
                 || refusal.message.starts_with("row ")
                 || refusal.message.starts_with("permission denied for group"),
             "{sql}: {refusal}"
@@ -100,21 +105,30 @@ async fn a_limited_producer_neither_moves_nor_cancels_a_job_of_others_wherever_i
     let waits = s
         .enqueue("'bill.pay', unique_key => 'bill', run_at => now() + interval '1 h'")
         .await;
+    s.get("select trax.schedule('nightly', 'bill.pay')").await;
     let before = s.everything().await;
     for job in [ended, executed, waits] {
         let calls = [
             format!("select trax.cancel({job})"),
             format!("select trax.run_now({job})"),
             format!("select trax.limit_queue_time({job}, '1 s')"),
+            format!("select * from trax.get_jobs(array[{job}])"),
+            format!("call trax.await_job({job}, '1 s', null, null, null)"),
+            format!("call trax.await_jobs(array[{job}], '1 s', null)"),
+            "select trax.enqueue('mail.send', group_name => 'mail', unique_key => 'bill')"
+                .to_owned(),
+            "select trax.trigger('nightly')".to_owned(),
         ];
         assert_denied(&them, &calls.each_ref().map(String::as_str)).await;
+        // Nor learns what it is.
+        for call in calls {
+            let said = them.refusal(&call).await.to_string();
+            assert!(
+                !said.contains("bill") && !said.contains("default"),
+                "{call}: {said}"
+            );
+        }
     }
-    // Nor learns whose job keeps a key.
-    assert_denied(
-        &them,
-        &["select trax.enqueue('mail.send', group_name => 'mail', unique_key => 'bill')"],
-    )
-    .await;
     assert_eq!(s.everything().await, before);
     let own = them.enqueue("'mail.send', group_name => 'mail', run_at => now() + interval '1 h', unique_key => 'mail'").await;
     assert_eq!(

@@ -91,9 +91,32 @@ impl Scope {
         Err(self.refusal(Some(task), Some(group)))
     }
 
+    /// Refuses what is outside without a word of its task and group, which the caller did not name.
+    pub(crate) fn require_of(
+        &self,
+        task: &str,
+        group: &str,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if self.allows(task, group) {
+            return Ok(());
+        }
+        Err(self.refusal_of(&what(), None, None))
+    }
+
     /// Refuses what was done to a job of others; an error takes it back. Looking before would miss
     /// one that commits in between.
     pub(crate) fn require_job(&self, spi: &Spi, job_id: i64) -> Result<()> {
+        self.require_job_as(spi, job_id, || format!("job {job_id}"))
+    }
+
+    /// Does the same, with other words for the job.
+    pub(crate) fn require_job_as(
+        &self,
+        spi: &Spi,
+        job_id: i64,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
         if !self.is_limited() {
             return Ok(());
         }
@@ -103,7 +126,7 @@ impl Scope {
             })
             .first()
         {
-            Some(job) => self.require(&job.task, &job.group_name),
+            Some(job) => self.require_of(&job.task, &job.group_name, what),
             None => Ok(()),
         }
     }
@@ -153,6 +176,10 @@ impl Scope {
             (None, Some(group)) => format!("group \"{group}\""),
             (None, None) => "what is asked for".to_owned(),
         };
+        self.refusal_of(&what, task, group)
+    }
+
+    fn refusal_of(&self, what: &str, task: Option<&str>, group: Option<&str>) -> Error {
         let error = Error::new(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
             format!("permission denied for {what}"),
@@ -184,8 +211,12 @@ impl Scope {
             );
             Some(names)
         };
+        let also = match (task, group) {
+            (None, None) => ", with its task and its group added",
+            _ => "",
+        };
         error.detail(limits.join(" ")).hint(format!(
-            "If it should, as an admin of trax type: select trax.grant_access({}, {}{}{})",
+            "If it should, as an admin of trax type{also}: select trax.grant_access({}, {}{}{})",
             literal(&identifier(&first.role)),
             literal(&first.level),
             argument("tasks", widened(&first.tasks, task)),

@@ -96,7 +96,7 @@ sql_function!(trax_get_jobs, pg_finfo_trax_get_jobs, |call| {
                 job_ids: arg(job_ids),
             };
             for job in spi.query(get).iter() {
-                scope.require(&job.task, &job.group_name)?;
+                scope.require_of(&job.task, &job.group_name, || format!("job {}", job.job_id))?;
                 rows.push(&[
                     arg(job.job_id),
                     Some(job.state),
@@ -248,7 +248,7 @@ impl Wait {
             let (mut alive, mut ended) = (Vec::new(), Vec::new());
             for seen in rows.iter() {
                 if let (Some(task), Some(group)) = (&seen.task, &seen.group_name) {
-                    scope.require(task, group)?;
+                    scope.require_of(task, group, || format!("job {}", seen.job_id))?;
                 }
                 match seen.state.as_deref() {
                     Some("queued" | "in_progress") => alive.push(seen.job_id),

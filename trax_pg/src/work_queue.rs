@@ -214,7 +214,9 @@ pub(crate) fn enqueue_within(
     scope.require(&job.task, &job.group)?;
     let ids = enqueue(spi, job, inputs);
     if job.unique_key.is_some() {
-        scope.require_job(spi, ids[0])?;
+        scope.require_job_as(spi, ids[0], || {
+            "the job that has this unique key".to_owned()
+        })?;
     }
     Ok(ids)
 }

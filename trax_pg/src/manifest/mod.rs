@@ -289,7 +289,9 @@ fn trigger(
     spi.query(ManifestShare { name: arg(name) });
     let (definition, defaults) =
         find_for_job(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
-    scope.require(&definition.task, &definition.group)?;
+    scope.require_of(&definition.task, &definition.group, || {
+        format!("manifest \"{name}\"")
+    })?;
     let job = NewJob {
         run_at: now.plus(delay),
         ..definition.job(&defaults, now)
@@ -320,7 +322,9 @@ fn activate(
     spi.query(ManifestShare { name: arg(name) });
     let (definition, defaults) =
         find_for_job(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
-    scope.require(&definition.task, &definition.group)?;
+    scope.require_of(&definition.task, &definition.group, || {
+        format!("manifest \"{name}\"")
+    })?;
     definition.refuse_unless_dormant()?;
     if !definition.enabled {
         return Err(
