@@ -6,23 +6,33 @@ use crate::quote;
 /// The arguments of a call: texts, and texts by name.
 type Arguments = Vec<(Option<String>, String)>;
 
-/// Returns a fix with each call that is a command replaced by it.
+/// Returns a fix with each call that is a command replaced by it; not in the names of others, which
+/// are in quotes.
 pub(super) fn as_commands(fix: &str) -> String {
     const SELECT: &str = "select ";
-    let mut text = String::new();
-    let mut rest = fix;
-    while let Some(at) = rest.find(SELECT) {
-        text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let (command, after) = match command(&rest[SELECT.len()..]) {
-            Some(found) => found,
-            None => (SELECT.to_owned(), &rest[SELECT.len()..]),
-        };
-        text.push_str(&command);
+    let (mut text, mut rest) = (String::new(), fix);
+    while !rest.is_empty() {
+        if let Some((command, after)) = rest.strip_prefix(SELECT).and_then(command) {
+            text.push_str(&command);
+            rest = after;
+            continue;
+        }
+        let (piece, after) = rest.split_at(piece(rest));
+        text.push_str(piece);
         rest = after;
     }
-    text.push_str(rest);
     text
+}
+
+/// Returns the length of what stands first in a text: something in quotes of SQL or of the shell, a
+/// character that a backslash escapes, or a character.
+fn piece(text: &str) -> usize {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(quote @ ('\'' | '"')) => text[1..].find(quote).map_or(text.len(), |end| end + 2),
+        Some('\\') => 1 + letters.next().map_or(0, char::len_utf8),
+        letter => letter.map_or(0, char::len_utf8),
+    }
 }
 
 /// Returns the command for the statement at the beginning of a text, and the text behind it.
@@ -130,6 +140,24 @@ fn unquoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_others_stays_as_it_was_quoted() {
+        for fix in [
+            r"commit prepared 'select trax.enable_manifest('''') ; drop table t; --'; or: x",
+            r"trax worker --exec COMMAND --task 'a'\''select trax.resume()'",
+            r#"alter function "it's"."select trax.resume()"() owner to postgres"#,
+            r"drop 'select trax.resume()",
+            r"\",
+        ] {
+            assert_eq!(as_commands(fix), fix);
+        }
+        let behind = "commit prepared 'it''s'; or: select trax.resume()";
+        assert_eq!(
+            as_commands(behind),
+            "commit prepared 'it''s'; or: trax resume"
+        );
+    }
 
     #[test]
     fn a_call_that_is_a_command_is_shown_as_one() {
