@@ -46,7 +46,7 @@ chaos: install $(TRAX)
 	TRAX_BIN=$(CURDIR)/$(TRAX) SEED=$(SEED) SECONDS=$(SECONDS) target/debug/chaos
 
 install: setup
-	cargo pgrx install --release --package trax_pg --pg-config "$$(command -v $(PG_CONFIG))"
+	scripts/install
 
 lint: setup
 	cargo fmt --all --check

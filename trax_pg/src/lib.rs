@@ -57,7 +57,6 @@ mod timing;
 mod memory;
 
 mod columns;
-mod schema;
 mod server;
 pub mod setting;
 
