@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     BackendKill,
     /// SIGKILL of the postmaster.
     ServerKill,
+    /// SIGSTOP of the postmaster: sessions go on, and none begins.
+    ServerFreeze,
     /// A fast restart.
     ServerRestart,
     /// An immediate stop and a start.
@@ -73,13 +75,13 @@ pub(crate) enum Fault {
 
 use Fault::{
     BackendFreeze, BackendKill, Cancel, ClockStep, Cut, DiskFull, HalfOpen, Limit, Maintenance,
-    Operator, Prepared, Promote, Publication, Restore, SchedulerEnd, SchedulerFreeze,
+    Operator, Prepared, Promote, Publication, Restore, SchedulerEnd, SchedulerFreeze, ServerFreeze,
     ServerImmediate, ServerKill, ServerRestart, SessionEnd, Setting, Silence, Snapshot, Stall,
     StandbyStop, TableLock, Trigger, WorkerFreeze, WorkerKill, WorkerStop, ZoneData,
 };
 
 /// How often each comes beside the others, and how long it lasts, in milliseconds.
-const KINDS: [(Fault, u64, u64, u64); 31] = [
+const KINDS: [(Fault, u64, u64, u64); 32] = [
     (WorkerKill, 10, 0, 3_000),
     (WorkerFreeze, 8, 500, 9_000),
     (WorkerStop, 5, 0, 1_000),
@@ -90,6 +92,7 @@ const KINDS: [(Fault, u64, u64, u64); 31] = [
     (SchedulerFreeze, 3, 500, 4_000),
     (BackendKill, 3, 0, 0),
     (ServerKill, 3, 0, 2_000),
+    (ServerFreeze, 3, 500, 8_000),
     (ServerRestart, 2, 0, 1_000),
     (ServerImmediate, 2, 0, 1_000),
     (Cut, 6, 0, 0),

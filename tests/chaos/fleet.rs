@@ -5,6 +5,7 @@ use crate::fact::Execution;
 use crate::journal::executions;
 use crate::testbed::{DATABASE, OTHERS, POOLER, Testbed};
 use harness::process::{Process, Scratch, is_alive, send_signal, trax_binary};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +13,39 @@ use std::process::Command;
 const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
 /// The worker in Python.
 const PYTHON: &str = "python";
-/// The workers whose handlers keep a log.
+/// The worker that runs a program for each job.
+const EXEC: &str = "exec";
+/// That program: what it does is in the log before it has ended.
+const EXECUTED: &str = r#"input=$(cat)
+nonce=$(printf %s "$input" | sed -E 's/.*"nonce": *"([^"]*)".*/\1/')
+note() { echo "$1 $(date +%s%6N) $TRAX_JOB_ID $TRAX_ATTEMPT $nonce $2" >> "$CHAOS_LOG"; }
+note B -
+trap 'note E released; exit 143' TERM
+sleep 0.1
+note E ok
+printf %s "$input""#;
+/// What the example for psql needs to keep a log too.
+const LOGGING: [(&str, &str); 3] = [
+    (
+        "stopping='' over='' child=''\n",
+        r#"stopping='' over='' child='' id=0 attempt=0 nonce=-
+note() { echo "$1 $(date +%s%6N) $id $attempt $nonce $2" >> "$CHAOS_LOG"; }
+note S -
+noted() {
+    nonce=$(sed -E 's/.*"nonce": *"([^"]*)".*/\1/' <<<"$input")
+    note B -
+    run_task <<<"$input" && note E ok
+}
+"#,
+    ),
+    (
+        "run_task <<<\"$input\" >\"$said\" 2>&1",
+        "noted >\"$said\" 2>&1",
+    ),
+    ("exit 143' TERM", "note E released; exit 143' TERM"),
+];
+
+/// The workers whose handlers keep a log, and that a campaign waits for.
 pub(crate) const LOGGED: [&str; 4] = [RUST[0], RUST[1], RUST[2], PYTHON];
 
 /// One member of the fleet: its process may die, and the next one takes its name.
@@ -34,6 +67,21 @@ pub(crate) struct Fleet {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().expect("the workspace").to_path_buf()
+}
+
+/// The example for psql, with a log.
+fn logging_script(folder: &Path) -> PathBuf {
+    let path = root().join("trax_client/examples/psql/worker.sh");
+    let mut text = std::fs::read_to_string(path).expect("the example is there");
+    for (from, to) in LOGGING {
+        assert_eq!(text.matches(from).count(), 1, "{from:?} is in the example");
+        text = text.replace(from, to);
+    }
+    let script = folder.join("worker.sh");
+    std::fs::write(&script, text).expect("a file can be written");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&script, open).expect("its maker may change it");
+    script
 }
 
 /// The kernel ends it when this process is gone.
@@ -77,10 +125,15 @@ impl Fleet {
         };
         let log = files.path().join(PYTHON);
         members.push(Member::new(PYTHON.to_owned(), Box::new(python), Some(log)));
+        let exec_log = files.path().join(EXEC);
         let exec = {
-            let (url, program) = (url.clone(), trax_binary());
+            let (url, program, log) = (url.clone(), trax_binary(), exec_log.clone());
             move || {
-                let mut command = tied(&program);
+                let mut command = tied(Path::new("/bin/sh"));
+                let begin =
+                    "echo \"S $(date +%s%6N) 0 0 - -\" >> \"$CHAOS_LOG\"; exec \"$0\" \"$@\"";
+                command.args(["-c", begin]).arg(&program);
+                command.env("CHAOS_LOG", &log);
                 command.args([
                     "--database-url",
                     &url,
@@ -90,23 +143,19 @@ impl Fleet {
                     "--lease",
                     "4",
                 ]);
-                command.args([
-                    "--grace",
-                    "2",
-                    "--concurrency",
-                    "2",
-                    "--exec",
-                    "sleep 0.1; cat",
-                ]);
+                command.args(["--grace", "2", "--concurrency", "2", "--exec", EXECUTED]);
                 command
             }
         };
-        members.push(Member::new("exec".to_owned(), Box::new(exec), None));
-        let script = root().join("trax_client/examples/psql/worker.sh");
+        members.push(Member::new(EXEC.to_owned(), Box::new(exec), Some(exec_log)));
+        let script = logging_script(files.path());
+        let psql_log = files.path().join("psql");
+        let log = psql_log.clone();
         let port = testbed.route(OTHERS, "worker").get_ports()[0];
         let psql = move || {
             let mut command = tied(&script);
             command
+                .env("CHAOS_LOG", &log)
                 .env("PGHOST", "127.0.0.1")
                 .env("PGPORT", port.to_string())
                 .env("PGUSER", "worker")
@@ -115,7 +164,11 @@ impl Fleet {
                 .env("PGCONNECT_TIMEOUT", "5");
             command
         };
-        members.push(Member::new("psql".to_owned(), Box::new(psql), None));
+        members.push(Member::new(
+            "psql".to_owned(),
+            Box::new(psql),
+            Some(psql_log),
+        ));
         Fleet {
             members,
             _files: files,

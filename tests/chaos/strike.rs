@@ -165,6 +165,15 @@ impl Striker<'_> {
                 self.damage.crashes.push(now());
                 Ok((words, None))
             }
+            Fault::ServerFreeze => {
+                let pid = self.testbed.primary.pid().ok_or("no server")?;
+                let pid = i32::try_from(pid).map_err(told)?;
+                send_signal("STOP", pid);
+                // Whoever heals needs a new session himself.
+                tokio::time::sleep(hold).await;
+                send_signal("CONT", pid);
+                Ok((format!("{} ms", hold.as_millis()), None))
+            }
             Fault::ServerKill | Fault::ServerRestart | Fault::ServerImmediate => {
                 self.restart(fault, hold)?;
                 Ok((String::new(), None))

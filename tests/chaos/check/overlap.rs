@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 /// the claim.
 const BEFORE_A_CRASH: i64 = 10_000_000;
 /// Tasks whose handlers keep a log.
-const LOGGED: [&str; 2] = ["work", "tick"];
+const LOGGED: [&str; 4] = ["work", "tick", "exec", "count.words"];
+/// Those that write it at once: a program takes a moment until its first line.
+const LOGGED_AT_ONCE: [&str; 2] = ["work", "tick"];
 /// How often in a row a job that was fetched ahead may be lost without spending an attempt.
 const FREE_LOSSES: usize = 3;
 
@@ -140,7 +142,7 @@ pub(crate) fn spent_without_a_beginning(facts: &Facts) -> Vec<&Attempt> {
     let never_began = |attempt: &&Attempt| {
         attempt.kind.as_deref() == Some("lease_expired")
             && attempt.started_at.is_some()
-            && LOGGED.contains(&&*attempt.task)
+            && LOGGED_AT_ONCE.contains(&&*attempt.task)
             && !executions.contains_key(&(attempt.job, attempt.attempt))
     };
     facts.attempts.iter().filter(never_began).collect()
