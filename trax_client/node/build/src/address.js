@@ -1,0 +1,40 @@
+// Where the database is: an address as libpq has it (several hosts too), options of `pg`, or the environment.
+import pg from "pg";
+import { UsageError } from "./errors.js";
+const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
+/** Returns a configuration for each host of an address; without one, of DATABASE_URL or PGHOST and its kin.
+ * @throws UsageError for an address that is none; its text has no password. */
+export function hosts(address, env = process.env) {
+    const given = address ?? (env["DATABASE_URL"] || {});
+    const configs = typeof given === "string" ? ofText(given) : ofOptions(given, env);
+    for (const config of configs) {
+        try {
+            // Reads the address and connects to nothing.
+            new pg.Client(config);
+        }
+        catch (error) {
+            throw unreadable(error instanceof Error ? error.message : String(error));
+        }
+    }
+    return configs;
+}
+function ofText(text) {
+    if (text.startsWith("/") || text.startsWith("socket:"))
+        return [{ connectionString: text }];
+    const [, before, authority, after] = url.exec(text) ?? [];
+    if (before === undefined || authority === undefined || after === undefined) {
+        throw unreadable("it does not begin with postgresql://");
+    }
+    return authority.split(",").map((host) => ({ connectionString: before + host + after }));
+}
+function ofOptions(options, env) {
+    const names = (options.host ?? env["PGHOST"] ?? "").split(",");
+    if (names.length === 1)
+        return [options];
+    const ports = String(options.port ?? env["PGPORT"] ?? "5432").split(",");
+    return names.map((host, at) => ({ ...options, host, port: Number(ports[at] ?? ports[0]) }));
+}
+function unreadable(why) {
+    return new UsageError(`the address of the database cannot be read: ${why}; give one such as ` +
+        "postgresql://user@host:5432/database, or set PGHOST, PGPORT, PGUSER and PGDATABASE");
+}

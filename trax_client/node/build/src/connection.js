@@ -1,0 +1,149 @@
+// Opens connections, limits calls, and waits before the next try.
+import { Socket } from "node:net";
+import pg from "pg";
+import { DisconnectedError, blame, translated } from "./errors.js";
+/** A connection of a worker: its calls follow one another, and each has a time limit. */
+export class Connection {
+    #client;
+    #socket;
+    #limit;
+    #closed = false;
+    #closedByUs = false;
+    /** The server said that it ends the session, and not as the answer to a call. */
+    wasEnded = false;
+    constructor(client, socket, limit) {
+        this.#client = client;
+        this.#socket = socket;
+        this.#limit = limit;
+    }
+    /** Connects to the first host that answers and accepts writes; all are tried at once. */
+    static async open(opening) {
+        const tries = opening.hosts.map((host) => Connection.#openAt(host, opening));
+        try {
+            const first = await Promise.any(tries);
+            for (const other of tries)
+                other.then((it) => it !== first && it.destroy()).catch(() => undefined);
+            await first.#listen(opening);
+            return first;
+        }
+        catch (error) {
+            const errors = (error instanceof AggregateError ? error.errors : [error]).map(translated);
+            // What a server says is worth more than that another cannot be reached.
+            throw errors.find((one) => blame(one) !== "connection") ?? errors[0] ?? new DisconnectedError("there is no host");
+        }
+    }
+    static async #openAt(host, { applicationName, connectLimit, limit }) {
+        const socket = new Socket();
+        const client = new pg.Client({
+            application_name: applicationName,
+            keepAlive: true,
+            keepAliveInitialDelayMillis: 5000,
+            ...host,
+            // Ours, so that it can be closed whatever state the driver is in.
+            stream: () => socket,
+        });
+        const connection = new Connection(client, socket, limit);
+        client.on("error", (error) => {
+            connection.wasEnded ||= "severity" in error;
+            connection.#closed = true;
+        });
+        client.on("notice", (notice) => {
+            connection.wasEnded ||= notice.code?.startsWith("57P") ?? false;
+        });
+        try {
+            await within(client.connect(), connectLimit);
+            const [row] = await connection.query({
+                text: "select pg_catalog.pg_is_in_recovery() or pg_catalog.current_setting('transaction_read_only') = 'on' as refuses",
+                values: [],
+            });
+            if (row?.["refuses"])
+                throw new DisconnectedError("the server is a standby or read-only: a worker needs the primary");
+            return connection;
+        }
+        catch (error) {
+            connection.destroy();
+            throw translated(error);
+        }
+    }
+    async #listen({ channel, onNotification, onEnd }) {
+        // A pooler may pass on what others listen for.
+        this.#client.on("notification", (heard) => heard.channel === channel && onNotification(heard.payload ?? ""));
+        this.#client.on("end", () => {
+            this.#closed = true;
+            if (!this.#closedByUs)
+                onEnd();
+        });
+        try {
+            await this.query({ text: `listen ${channel}`, values: [] });
+        }
+        catch (error) {
+            // Where LISTEN is refused other calls may still work: they find the same, later.
+            if (this.#closed)
+                throw error;
+        }
+    }
+    get isClosed() {
+        return this.#closed;
+    }
+    /** Returns the rows of an answer. After an error of the connection it is closed. */
+    async query({ text, values }) {
+        try {
+            return (await within(this.#client.query(text, values), this.#limit)).rows;
+        }
+        catch (error) {
+            const ours = translated(error);
+            if (blame(ours) === "connection")
+                this.destroy();
+            throw ours;
+        }
+    }
+    /** Says good-bye to the server if that is done in a second. */
+    async close() {
+        if (this.#closed)
+            return;
+        this.#closed = this.#closedByUs = true;
+        await within(this.#client.end(), 1000).catch(() => undefined);
+        this.#socket.destroy();
+    }
+    destroy() {
+        this.#closed = this.#closedByUs = true;
+        this.#socket.destroy();
+    }
+}
+/** How long reading an answer that has arrived may take. */
+const READ_TIME = 100;
+/** Returns the result of a call if it comes in time. */
+async function within(call, limit) {
+    let timer;
+    const late = new Promise((_, reject) => {
+        const give = () => reject(new DisconnectedError(`no answer within ${limit / 1000} s`));
+        timer = setTimeout(() => {
+            // A handler may have blocked the loop all this time: read what has arrived.
+            timer = setTimeout(give, READ_TIME);
+        }, limit);
+    });
+    try {
+        return await Promise.race([call, late]);
+    }
+    finally {
+        clearTimeout(timer);
+        // If it fails later, nobody is interested.
+        call.catch(() => undefined);
+    }
+}
+/** Exponential backoff with full jitter; its longest delay is the time in which a server that is back is found. */
+export class Backoff {
+    #tries = 0;
+    #cap;
+    constructor(cap = 1000) {
+        this.#cap = Math.min(cap, 1000);
+    }
+    next() {
+        const ceiling = Math.min(100 * 2 ** Math.min(this.#tries, 16), this.#cap);
+        this.#tries += 1;
+        return ceiling * Math.random();
+    }
+    reset() {
+        this.#tries = 0;
+    }
+}

@@ -1,0 +1,131 @@
+// Every failure of a call, sorted by SQLSTATE.
+/** The base of all errors of this package. */
+export class TraxError extends Error {
+    name = new.target.name;
+}
+/** A worker, a handler or a call is written wrong; the text says what to do. */
+export class UsageError extends TraxError {
+}
+/** The extension in the database and this package do not fit together. */
+export class VersionError extends TraxError {
+}
+/** An error of the server: the message, and its DETAIL and HINT if there are any. */
+export class ServerError extends TraxError {
+    sqlstate;
+    detail;
+    hint;
+    constructor(message, { sqlstate, detail, hint, cause } = {}) {
+        const lines = [sqlstate === undefined ? message : `${message} (${sqlstate})`];
+        if (detail)
+            lines.push(`DETAIL: ${detail}`);
+        if (hint)
+            lines.push(`HINT: ${hint}`);
+        super(lines.join("\n"), { cause });
+        this.sqlstate = sqlstate;
+        this.detail = detail;
+        this.hint = hint;
+    }
+}
+/** 42704: no manifest, group, dead letter, job or role has this name. */
+export class UnknownNameError extends ServerError {
+}
+/** 22004, 22023 and the rest of class 22: an argument is missing or out of range. */
+export class InvalidArgumentError extends ServerError {
+}
+/** 54000: the input or output is over a size limit. */
+export class TooLargeError extends ServerError {
+}
+/** 55000, 25001: the call is not possible in the present state of the server. */
+export class WrongStateError extends ServerError {
+}
+/** 40001, 40P01, 23505: a conflict with a concurrent transaction; a retry may succeed. */
+export class ConflictError extends ServerError {
+}
+/** 57014, 55P03, classes 53 and 58: no time, no lock or no room; a retry may succeed. */
+export class BusyError extends ServerError {
+}
+/** 42501: the role lacks the right; `trax.grant_access` grants it. */
+export class NotPermittedError extends ServerError {
+}
+/** 42883, 3F000, 42P01: the extension, or a part of it, is not in this database. */
+export class NotInstalledError extends ServerError {
+}
+/** 0A000: a part of the contract that the server does not have. */
+export class UnsupportedError extends ServerError {
+}
+/** The server cannot be reached, or the connection broke; whether the call succeeded is unknown. */
+export class DisconnectedError extends ServerError {
+}
+const ofConnection = new Set("57P01 57P02 57P03 57P04 57P05 25P03 25P04 53300 25006".split(" "));
+const ofMoment = new Set("57014 55P03 55006 23505".split(" "));
+const byCode = {
+    "42704": UnknownNameError,
+    "54000": TooLargeError,
+    "55000": WrongStateError,
+    "25001": WrongStateError,
+    "23505": ConflictError,
+    "42501": NotPermittedError,
+    "42883": NotInstalledError,
+    "3F000": NotInstalledError,
+    "0A000": UnsupportedError,
+};
+/** Returns an error of the driver as one of ours. */
+export function translated(error) {
+    if (error instanceof TraxError)
+        return error;
+    const driver = (error instanceof Error ? error : new Error(String(error)));
+    if (driver.severity === undefined) {
+        // Node's own, of several addresses of one host, has no message.
+        return new DisconnectedError(driver.message || driver.errors?.[0]?.message || String(driver.code), { cause: error });
+    }
+    const sqlstate = driver.code ?? "XX000";
+    const kind = kindOf(sqlstate, driver.message);
+    const hint = driver.hint ?? (kind === NotInstalledError ? hintToInstall(sqlstate) : undefined);
+    return new kind(driver.message, { sqlstate, detail: driver.detail, hint, cause: error });
+}
+/** Returns what is to blame for an SQLSTATE; the only place that lists them. */
+function blameOfState(sqlstate) {
+    if (ofConnection.has(sqlstate) || sqlstate.startsWith("08"))
+        return "connection";
+    if (ofMoment.has(sqlstate) || /^(40|53|58)/.test(sqlstate))
+        return "moment";
+    return "call";
+}
+/** Returns what is to blame for an error of ours. */
+export function blame(error) {
+    if (error instanceof DisconnectedError)
+        return "connection";
+    return error instanceof ServerError && error.sqlstate !== undefined ? blameOfState(error.sqlstate) : "call";
+}
+/** Returns whether the server would refuse the same values again. */
+export function isOfTheValues(error) {
+    return error instanceof ServerError && /^(54000$|22|23|P0)/.test(error.sqlstate ?? "") && blame(error) === "call";
+}
+/** Returns the error for a database without the extension. */
+export function notInstalled(database) {
+    return new NotInstalledError(`the database "${database}" has no extension trax`, {
+        detail: "A worker and a client need it in the database that they connect to.",
+        hint: hintToInstall("3F000"),
+    });
+}
+function hintToInstall(sqlstate) {
+    return sqlstate === "42883"
+        ? "Type: alter extension trax update; or, where it is missing: create extension trax;"
+        : "Type: create extension trax;";
+}
+function kindOf(sqlstate, message) {
+    const atFault = blameOfState(sqlstate);
+    if (atFault === "connection")
+        return DisconnectedError;
+    if (sqlstate.startsWith("22"))
+        return InvalidArgumentError;
+    // A table of ours, and not one that the caller's own statement asked for.
+    if (sqlstate === "42P01" && /(?<!\w)trax\./.test(message))
+        return NotInstalledError;
+    const known = byCode[sqlstate];
+    if (known !== undefined)
+        return known;
+    if (atFault === "moment")
+        return sqlstate.startsWith("40") ? ConflictError : BusyError;
+    return ServerError;
+}

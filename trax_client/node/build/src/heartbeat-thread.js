@@ -1,0 +1,10 @@
+// The entry of the thread in which the heartbeat of a worker runs.
+import { parentPort, workerData } from "node:worker_threads";
+import { Heartbeat } from "./heartbeat.js";
+const port = parentPort;
+if (port !== null) {
+    const heartbeat = new Heartbeat(workerData, (message) => port.postMessage(message));
+    port.on("message", (message) => heartbeat.receive(message));
+    await heartbeat.run();
+    port.close();
+}

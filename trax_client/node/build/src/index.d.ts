@@ -1,0 +1,11 @@
+export type { Address, ConnectionOptions } from "./address.js";
+export { Client, type EnqueueOptions, type Job, type JobResult, type JobState, type Queryable } from "./client.js";
+export type { Context, Trace } from "./context.js";
+export type { Decoder, StandardSchema } from "./decoder.js";
+export type { Duration } from "./duration.js";
+export { BusyError, ConflictError, DisconnectedError, InvalidArgumentError, NotInstalledError, NotPermittedError, ServerError, TooLargeError, TraxError, UnknownNameError, UnsupportedError, UsageError, VersionError, WrongStateError, } from "./errors.js";
+export type { Handler } from "./execution.js";
+export type { Logger } from "./logger.js";
+export { Cancel, Permanent, RECORDED, type Reason, RetryIn, Snooze, Stopped } from "./outcome.js";
+export type { Summary } from "./run.js";
+export { Worker, type WorkerOptions } from "./worker.js";

@@ -1,0 +1,14 @@
+/** Returns a value as JSON text; undefined for undefined and null, which the server stores as nothing.
+ * @throws TypeError for what JSON cannot say: a BigInt, a circular object, a function, a symbol. */
+export function toJson(value) {
+    if (value === undefined || value === null)
+        return undefined;
+    const text = JSON.stringify(value);
+    if (text === undefined)
+        throw new TypeError(`a ${typeof value} is not JSON`);
+    return text === "null" ? undefined : text;
+}
+/** Returns a text that PostgreSQL can store: without NUL and halves of characters. */
+export function sendable(text) {
+    return text.replaceAll("\0", "\ufffd").toWellFormed();
+}

@@ -1,0 +1,105 @@
+// What a handler throws or returns, and what the worker reports for it.
+//
+// Enters: what a handler returned or threw, and the reason for which it was asked to stop. Leaves: one verdict to
+// report to the server. A stop that is not the job's fault never uses up an attempt.
+import { interval } from "./duration.js";
+import { sendable, toJson } from "./json.js";
+/** The reason of `ctx.signal`: the attempt should stop. */
+export class Stopped extends Error {
+    reason;
+    name = "Stopped";
+    constructor(reason) {
+        super(`the attempt should stop: ${reason}`);
+        this.reason = reason;
+    }
+}
+/** Throw it to put the job off: it waits this long, without using up an attempt. */
+export class Snooze extends Error {
+    delay;
+    name = "Snooze";
+    constructor(delay) {
+        super(`snoozed for ${interval(delay)}`);
+        this.delay = delay;
+    }
+}
+/** Throw it to end the job as cancelled, neither retried nor a dead letter. */
+export class Cancel extends Error {
+    name = "Cancel";
+}
+/** Throw it to fail, and be retried after this delay instead of the job's own. `detail` is stored in the run. */
+export class RetryIn extends Error {
+    delay;
+    detail;
+    name = "RetryIn";
+    constructor(delay, message, detail) {
+        super(message ?? `to be retried in ${interval(delay)}`);
+        this.delay = delay;
+        this.detail = detail;
+    }
+}
+/** Throw it to fail for good: there is no further attempt. `detail` is stored in the run. */
+export class Permanent extends Error {
+    detail;
+    name = "Permanent";
+    constructor(message, detail) {
+        super(message);
+        this.detail = detail;
+    }
+}
+/** Returned by a handler that has called `Client.complete` in its own transaction. */
+export const RECORDED = Symbol("the handler has recorded its outcome");
+/** Returns the verdict on what a handler returned. Done is done: the server decides whether the lease still counts. */
+export function onOutput(output) {
+    if (output === RECORDED)
+        return { kind: "recorded" };
+    try {
+        return { kind: "complete", output: toJson(output) };
+    }
+    catch (error) {
+        return failure(`the output is not JSON: ${describe(error)}`, { permanent: true });
+    }
+}
+/** Returns the verdict on what a handler threw; the reason is that for which it was asked to stop. */
+export function onError(error, reason) {
+    if (error instanceof Cancel)
+        return { kind: "cancel own", reason: sendable(error.message) };
+    if (reason !== undefined)
+        return onStop(reason);
+    if (error instanceof Snooze)
+        return { kind: "release", delay: interval(error.delay) };
+    if (error instanceof RetryIn) {
+        return failure(error.message, { detail: detailOf(error.detail), retryIn: interval(error.delay) });
+    }
+    if (error instanceof Permanent) {
+        return failure(error.message, { detail: detailOf(error.detail), permanent: true });
+    }
+    const stack = error instanceof Error ? error.stack : undefined;
+    return failure(describe(error), { detail: stack && detailOf({ stack: sendable(stack).slice(0, 4000) }) });
+}
+/** Returns the verdict on a handler that gave up, or was given up, because it was asked to stop. */
+export function onStop(reason) {
+    // After a timeout the server records the attempt as failed, and retries it. A lease that may only seem lost
+    // (no contact for its length) is released.
+    return reason === "cancelled" || reason === "timeout" ? { kind: "acknowledge cancel" } : { kind: "release" };
+}
+/** Returns a failure. */
+export function failure(error, rest = {}) {
+    return { kind: "fail", error: sendable(error), ...rest };
+}
+/** Returns an error and its causes, at most five, on one line; a cause that the error already names is left out. */
+export function describe(error, causes = 5) {
+    if (!(error instanceof Error))
+        return String(error);
+    const text = error.name === "Error" && error.message ? error.message : `${error.name}: ${error.message}`;
+    const { cause } = error;
+    const named = !(cause instanceof Error) || text.includes(cause.message);
+    return named || causes === 0 ? text : `${text}: ${describe(cause, causes - 1)}`;
+}
+function detailOf(detail) {
+    try {
+        return toJson(detail);
+    }
+    catch (error) {
+        return JSON.stringify(`the detail is not JSON: ${describe(error)}`);
+    }
+}

@@ -1,0 +1,207 @@
+// One run of a worker: starts claimed jobs, collects those that ended, and exchanges both with the server.
+//
+// A claimed job is here in one of two places: `running`, or `outbox` (ended, not yet reported; `retries` are those
+// that the server had no time for). It leaves when the server has answered. The heartbeat holds its lease from the
+// claim to that answer.
+import { setImmediate as loopTurn } from "node:timers/promises";
+import { now } from "./clock.js";
+import { BATCH, Exchange } from "./exchange.js";
+import { Execution } from "./execution.js";
+import { Heart } from "./heart.js";
+import { onStop } from "./outcome.js";
+import { Polling } from "./polling.js";
+import { Wakeup } from "./wakeup.js";
+/** After the grace: until handlers are given up, and then until the server is, in milliseconds. */
+const STOP_PATIENCE = 1000;
+const REPORT_PATIENCE = 10_000;
+/** The longest pause before an outcome is reported again in a stop. */
+const LAST_PAUSE = 200;
+export class Run {
+    #setup;
+    #wakeup = new Wakeup();
+    #polling;
+    #exchange;
+    #heart;
+    /** By token. */
+    #running = new Map();
+    #outbox = [];
+    #retries = [];
+    #retryAt = 0;
+    /** Nothing is sent before, and no claim. */
+    #pausedUntil = 0;
+    #noClaimUntil = 0;
+    #mustReconnect = false;
+    /** When handlers are asked to stop, given up, and the server too; infinite while it runs. */
+    #askAt = Infinity;
+    #giveUpAt = Infinity;
+    #leaveAt = Infinity;
+    #summary = { completed: 0, failed: 0, cancelled: 0, released: 0, lost: 0, unreported: 0 };
+    constructor(setup) {
+        this.#setup = setup;
+        this.#polling = new Polling(setup.pollInterval, now());
+        this.#heart = new Heart(setup.heartbeat, setup.log, (token, reason) => this.#running.get(token)?.stop(reason));
+        this.#exchange = new Exchange({
+            ...setup.exchange,
+            log: setup.log,
+            onWork: () => {
+                this.#polling.notified(now());
+                this.#wakeup.wake();
+            },
+            onConnected: () => this.#polling.connected(),
+            onEnd: () => {
+                this.#mustReconnect = true;
+                this.#wakeup.wake();
+            },
+        });
+    }
+    /** Claims no more, and lets handlers end within the grace period; at once, if asked again. */
+    stop(grace = this.#setup.grace) {
+        const moment = now();
+        this.#askAt = Math.min(this.#askAt, moment + grace);
+        this.#giveUpAt = this.#askAt + (grace === 0 ? 0 : STOP_PATIENCE);
+        this.#leaveAt = this.#giveUpAt + REPORT_PATIENCE;
+        // A stop skips the pauses.
+        this.#pausedUntil = this.#retryAt = moment;
+        this.#heart.stopping();
+        this.#wakeup.wake();
+    }
+    get #isStopping() {
+        return this.#askAt < Infinity;
+    }
+    async run() {
+        try {
+            while (!this.#isOver()) {
+                // What ends in the same turn of the event loop is reported together.
+                await loopTurn();
+                this.#onTime();
+                const outcomes = this.#takeOutcomes();
+                const wanted = this.#wanted();
+                if (outcomes.length > 0 || wanted > 0 || this.#reconnects())
+                    await this.#exchangeNow(outcomes, wanted);
+                else
+                    await this.#wakeup.wait(this.#wakeAt() - now());
+            }
+            this.#summary.unreported += this.#outbox.length + this.#retries.length;
+            return this.#summary;
+        }
+        finally {
+            await Promise.all([this.#heart.leave(), this.#exchange.close()]);
+        }
+    }
+    /** Takes what is to be reported now. */
+    #takeOutcomes() {
+        if (now() < this.#pausedUntil)
+            return [];
+        if (this.#retries.length > 0 && now() >= this.#retryAt)
+            return this.#retries.splice(0);
+        return this.#outbox.splice(0);
+    }
+    /** Returns how many jobs to claim now. */
+    #wanted() {
+        const moment = now();
+        const waits = moment < Math.max(this.#pausedUntil, this.#noClaimUntil);
+        const full = this.#retries.length >= Math.max(BATCH, 2 * this.#setup.concurrency);
+        if (this.#isStopping || waits || full || moment < this.#polling.nextClaim)
+            return 0;
+        return this.#setup.concurrency - this.#running.size;
+    }
+    #reconnects() {
+        return this.#mustReconnect && now() >= this.#pausedUntil;
+    }
+    async #exchangeNow(outcomes, wanted) {
+        this.#mustReconnect = false;
+        if (wanted > 0)
+            this.#polling.sent(outcomes.length > 0);
+        const reply = await this.#exchange.run(outcomes, wanted);
+        const moment = now();
+        this.#outbox.unshift(...reply.unreported);
+        this.#takeRetries(reply, moment);
+        if (reply.pauseFor !== undefined) {
+            this.#pausedUntil = moment + reply.pauseFor;
+            this.#mustReconnect = true;
+        }
+        if (reply.noClaimFor !== undefined) {
+            this.#noClaimUntil = moment + reply.noClaimFor;
+            this.#polling.wake(this.#noClaimUntil);
+        }
+        for (const { answer } of reply.answers) {
+            this.#summary[answer === "retrying" || answer === "dead" ? "failed" : answer] += 1;
+        }
+        this.#heart.drop(reply.answers.map(({ token }) => token));
+        this.#takeClaimed(reply, wanted, moment);
+    }
+    #takeRetries(reply, moment) {
+        if (reply.retries.length === 0)
+            return;
+        const at = moment + (this.#isStopping ? Math.min(reply.retryIn, LAST_PAUSE) : reply.retryIn);
+        this.#retryAt = this.#retries.length === 0 ? at : Math.min(at, this.#retryAt);
+        this.#retries.push(...reply.retries);
+    }
+    #takeClaimed({ claimed, sentAt }, wanted, moment) {
+        if (claimed === undefined)
+            return;
+        this.#polling.claimed(wanted, claimed.length, moment);
+        if (claimed.length === 0 && this.#setup.untilEmpty && this.#inHand === 0)
+            this.stop();
+        this.#heart.hold(claimed.map(({ jobId, token, timeout }) => ({ jobId, token, timeout })), sentAt);
+        for (const one of claimed) {
+            const execution = new Execution(one, (progress) => this.#heart.progress(one.token, progress));
+            this.#running.set(one.token, execution);
+            if (this.#isStopping)
+                this.#ended(execution, onStop("shutdown"));
+            else
+                void this.#execute(execution);
+        }
+    }
+    async #execute(execution) {
+        const { task } = execution.claimed;
+        const registered = this.#setup.tasks.get(task);
+        // The claim names only tasks that have a handler.
+        if (registered === undefined)
+            return this.#ended(execution, onStop("shutdown"));
+        this.#ended(execution, await execution.run(registered, this.#setup.telemetry, this.#setup.cancelPatience));
+    }
+    #ended(execution, verdict) {
+        const { jobId, token, task, attempt } = execution.claimed;
+        // One that was given up has been reported.
+        if (!this.#running.delete(token))
+            return;
+        if (verdict.kind === "fail")
+            this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${verdict.error}`);
+        this.#outbox.push({ jobId, token, verdict, again: false, breaks: 0 });
+        this.#wakeup.wake();
+    }
+    /** Acts on the deadlines of a stop. */
+    #onTime() {
+        const moment = now();
+        if (moment >= this.#askAt) {
+            for (const execution of this.#running.values())
+                execution.stop("shutdown");
+        }
+        if (moment >= this.#giveUpAt) {
+            for (const execution of this.#running.values())
+                this.#ended(execution, onStop("shutdown"));
+        }
+        if (this.#isStopping && this.#running.size === 0) {
+            // The rest of the grace is not spent on a server that does not answer.
+            this.#leaveAt = Math.min(this.#leaveAt, moment + REPORT_PATIENCE);
+        }
+    }
+    #wakeAt() {
+        const times = [this.#askAt, this.#giveUpAt, this.#leaveAt].filter((at) => at > now());
+        if (this.#retries.length > 0)
+            times.push(Math.max(this.#retryAt, this.#pausedUntil));
+        if (this.#outbox.length > 0 || this.#mustReconnect)
+            times.push(this.#pausedUntil);
+        if (!this.#isStopping && this.#running.size < this.#setup.concurrency) {
+            times.push(Math.max(this.#polling.nextClaim, this.#pausedUntil, this.#noClaimUntil));
+        }
+        return Math.min(...times);
+    }
+    get #inHand() {
+        return this.#running.size + this.#outbox.length + this.#retries.length;
+    }
+    #isOver() {
+        return this.#isStopping && (this.#inHand === 0 || now() >= this.#leaveAt);
+    }
+}

@@ -1,0 +1,67 @@
+// Calls of the contract, by argument name. JSON travels as text, times as seconds: no type parser that the program
+// has set in `pg` can spoil a row. Each argument stands once, in order, so that a library which numbers its own
+// parameters can take the text too.
+/** The columns of a claim. */
+const claimed = `job_id, token::text as token, attempt, max_attempts, task, input::text as input, manifest, group_name,
+  extract(epoch from scheduled_for)::float8 as scheduled_for, extract(epoch from queued_at)::float8 as queued_at,
+  extract(epoch from timeout)::float8 as timeout, trace::text as trace`;
+/** The columns of a job. */
+const job = `job_id, state, attempt, task, manifest, group_name, priority,
+  extract(epoch from run_at)::float8 as run_at, extract(epoch from scheduled_for)::float8 as scheduled_for,
+  extract(epoch from queued_at)::float8 as queued_at, extract(epoch from started_at)::float8 as started_at,
+  extract(epoch from finished_at)::float8 as finished_at, worker, error, output::text as output,
+  progress::text as progress`;
+/** Returns `trax.f(a => $1::t, b => $2::u)`: names written in this package, never a value. With a lock timeout in
+ * milliseconds, that is set while the first argument is computed: in the same statement, for its transaction alone. */
+function call(name, named, lockTimeout) {
+    const values = lockTimeout === undefined ? [] : [`${Math.ceil(lockTimeout)}ms`];
+    const texts = [];
+    for (const [argument, [type, value]] of Object.entries(named)) {
+        if (value === undefined)
+            continue;
+        const parameter = `$${values.push(value)}::${type}`;
+        texts.push(lockTimeout !== undefined && texts.length === 0
+            ? `${argument} => case when pg_catalog.set_config('lock_timeout', $1::text, true) is not null then ${parameter} end`
+            : `${argument} => ${parameter}`);
+    }
+    return { text: `trax.${name}(${texts.join(", ")})`, values };
+}
+const selecting = (columns, { text, values }) => ({
+    text: `select ${columns} from ${text}`,
+    values,
+});
+/** Returns the call of a function with one result, which is named `result`. */
+export const value = (name, named, lockTimeout) => {
+    const { text, values } = call(name, named, lockTimeout);
+    return { text: `select ${text} as result`, values };
+};
+/** With no place no job begins before a heartbeat reports it: an answer that is lost costs no attempt. */
+const claiming = ({ worker, maxJobs, tasks, groups, lease }) => ({
+    worker: ["text", worker],
+    max_jobs: ["int", maxJobs],
+    tasks: ["text[]", tasks],
+    groups: ["text[]", groups],
+    lease: ["interval", lease],
+    places: ["int", 0],
+});
+const completing = ({ jobIds, tokens, outputs }) => ({
+    job_ids: ["bigint[]", jobIds],
+    tokens: ["uuid[]", tokens],
+    outputs: ["jsonb[]", outputs.some((output) => output !== null) ? outputs : undefined],
+});
+export const claimNext = (claim, lockTimeout) => selecting(claimed, call("claim_next", claiming(claim), lockTimeout));
+export const completeMany = (done, lockTimeout) => selecting("complete_many as completed_job_id", call("complete_many", completing(done), lockTimeout));
+export const completeAndClaim = (done, claim, lockTimeout) => selecting(`completed_job_id, ${claimed}`, call("complete_and_claim", { ...completing(done), ...claiming(claim) }, lockTimeout));
+export const heartbeat = (jobIds, tokens, lease) => selecting("job_id, held, cancel_requested", call("heartbeat", { job_ids: ["bigint[]", jobIds], tokens: ["uuid[]", tokens], lease: ["interval", lease] }));
+export const enqueueMany = (named) => selecting("enqueue_many as result", call("enqueue_many", named));
+export const getJobs = (jobIds) => selecting(job, call("get_jobs", { job_ids: ["bigint[]", jobIds] }));
+export const waitingTasks = (groups) => selecting("task", call("waiting_tasks", { groups: ["text[]", groups] }));
+export const awaitJob = (jobId, timeout) => ({
+    text: "call trax.await_job(job_id => $1::bigint, timeout => $2::interval, state => null, output => null, error => null)",
+    values: [jobId, timeout],
+});
+export const version = {
+    text: `select pg_catalog.current_database()::text as database, (
+    select e.extversion::text from pg_catalog.pg_extension e where e.extname = 'trax') as version`,
+    values: [],
+};

@@ -1,0 +1,80 @@
+// Jobs as OpenTelemetry's conventions for messaging have them, if the program has @opentelemetry/api: enqueueing
+// sends a message, an execution processes it. The execution is linked to the span that enqueued the job and is no
+// child of it: hours, and many attempts, may lie between them.
+import { ServerError } from "./errors.js";
+export class Telemetry {
+    #api;
+    constructor(api) {
+        this.#api = api;
+    }
+    static async load() {
+        try {
+            return new Telemetry(await import("@opentelemetry/api"));
+        }
+        catch {
+            return new Telemetry(undefined);
+        }
+    }
+    /** Runs a call that enqueues, with what is to travel with its jobs. */
+    async sending(task, operation, run) {
+        const api = this.#api;
+        if (api === undefined)
+            return run(undefined);
+        const attributes = attributesOf("send", operation, task);
+        return this.#tracer(api).startActiveSpan(`send ${task}`, { kind: api.SpanKind.PRODUCER, attributes }, async (span) => {
+            try {
+                const trace = {};
+                api.propagation.inject(api.context.active(), trace);
+                const { traceparent, tracestate } = trace;
+                const result = await run(traceparent === undefined ? undefined : { traceparent, ...(tracestate && { tracestate }) });
+                if (typeof result === "number")
+                    span.setAttribute("messaging.message.id", String(result));
+                return result;
+            }
+            catch (error) {
+                const sqlstate = error instanceof ServerError ? error.sqlstate : undefined;
+                span.setAttribute("error.type", sqlstate ?? "_OTHER");
+                span.setStatus({ code: api.SpanStatusCode.ERROR, message: String(error) });
+                throw error;
+            }
+            finally {
+                span.end();
+            }
+        });
+    }
+    /** Runs an attempt in a span, which `run` ends with the kind and the text of a failure, if it is one. */
+    async executing(ctx, run) {
+        const api = this.#api;
+        if (api === undefined)
+            return run(() => undefined);
+        const attributes = {
+            ...attributesOf("process", "process", ctx.task),
+            "messaging.message.id": String(ctx.jobId),
+        };
+        const sender = api.trace.getSpanContext(api.propagation.extract(api.ROOT_CONTEXT, ctx.trace ?? {}));
+        const links = sender === undefined ? [] : [{ context: sender }];
+        const options = { kind: api.SpanKind.CONSUMER, attributes, links };
+        return this.#tracer(api).startActiveSpan(`process ${ctx.task}`, options, api.ROOT_CONTEXT, async (span) => {
+            try {
+                return await run((kind, error) => {
+                    span.setAttribute("error.type", kind);
+                    span.setStatus({ code: api.SpanStatusCode.ERROR, message: error });
+                });
+            }
+            finally {
+                span.end();
+            }
+        });
+    }
+    #tracer(api) {
+        return api.trace.getTracer("trax");
+    }
+}
+function attributesOf(kind, operation, task) {
+    return {
+        "messaging.system": "trax",
+        "messaging.operation.type": kind,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": task,
+    };
+}

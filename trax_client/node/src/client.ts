@@ -1,0 +1,208 @@
+// Enqueues jobs and asks about them, over a connection of the caller: in its transaction, if there is one.
+
+import type { Trace } from "./context.js";
+import { type Duration, interval } from "./duration.js";
+import { TraxError, UsageError, translated } from "./errors.js";
+import { describe } from "./outcome.js";
+import { toJson } from "./json.js";
+import * as sql from "./sql.js";
+import { Telemetry } from "./telemetry.js";
+
+/** What runs a statement with numbered parameters: a `Client`, `PoolClient` or `Pool` of `pg`, or a few lines around
+ * the transaction of another library. */
+export interface Queryable {
+  query(text: string, values: unknown[]): PromiseLike<{ rows: unknown[] }>;
+}
+
+/** The options of `trax.enqueue`. */
+export interface EnqueueOptions {
+  /** Not before this time. */
+  runAt?: Date | string;
+  groupName?: string;
+  /** 0 to 31, the highest first. */
+  priority?: number;
+  maxRetries?: number;
+  /** How long an attempt may run. */
+  timeout?: Duration;
+  /** While a job with this key is alive, its id is returned and nothing is queued. */
+  uniqueKey?: string;
+  /** Keeps the unique key alive at least so long after queueing. */
+  uniqueFor?: Duration;
+  /** One job of a key runs at a time. */
+  concurrencyKey?: string;
+  retryDelay?: Duration;
+  /** `traceparent` and `tracestate`; without it those of OpenTelemetry's active span, if there is one. */
+  trace?: Trace;
+}
+
+export type JobState = "queued" | "in_progress" | "completed" | "failed" | "cancelled";
+
+/** A job, wherever it is. */
+export interface Job<Output = unknown> {
+  jobId: number;
+  state: JobState;
+  /** How many attempts it had. */
+  attempt: number;
+  task: string;
+  manifest: string | undefined;
+  groupName: string | undefined;
+  priority: number;
+  runAt: Date | undefined;
+  scheduledFor: Date | undefined;
+  queuedAt: Date | undefined;
+  startedAt: Date | undefined;
+  finishedAt: Date | undefined;
+  worker: string | undefined;
+  error: string | undefined;
+  output: Output | undefined;
+  progress: unknown;
+}
+
+/** What became of a job. */
+export interface JobResult<Output = unknown> {
+  state: JobState;
+  output: Output | undefined;
+  error: string | undefined;
+}
+
+export class Client {
+  readonly #db: Queryable;
+  #telemetry: Promise<Telemetry> | undefined;
+
+  /** @param db A connection, a pool, or a transaction that the caller has begun and commits. */
+  constructor(db: Queryable) {
+    this.#db = db;
+  }
+
+  /** Queues a job and returns its id. In a transaction it exists when that commits, and not before. */
+  async enqueue(task: string, input: unknown = {}, options: EnqueueOptions = {}): Promise<number> {
+    return this.#sending(task, "enqueue", options, async (rest) => {
+      const named = { task: ["text", task], input: ["jsonb", inputOf(input)], ...rest } as const;
+      return Number(await this.#value("enqueue", named));
+    });
+  }
+
+  /** Queues a job for each input in one round trip, and returns their ids in the order of the inputs. */
+  async enqueueMany(task: string, inputs: readonly unknown[], options: EnqueueOptions = {}): Promise<number[]> {
+    return this.#sending(task, "enqueue_many", options, async (rest) => {
+      const all = inputs.map(inputOf);
+      const rows = await this.#rows(sql.enqueueMany({ task: ["text", task], inputs: ["jsonb[]", all], ...rest }));
+      return rows.map(({ result }) => Number(result));
+    });
+  }
+
+  /** Returns a job; undefined when there is none, or it ended longer ago than `trax.run_retention`. */
+  async job<Output = unknown>(jobId: number): Promise<Job<Output> | undefined> {
+    const [row] = await this.#rows(sql.getJobs([jobId]));
+    return row === undefined ? undefined : jobOf<Output>(row);
+  }
+
+  /** Waits until a job has ended, at most for `timeout` (30 s); when the time is up the state is what it is then.
+   * Every other call on the connection waits for it.
+   * @throws UnknownNameError without such a job, WrongStateError inside a transaction. */
+  async awaitJob<Output = unknown>(jobId: number, timeout: Duration = 30_000): Promise<JobResult<Output>> {
+    const [row] = await this.#rows(sql.awaitJob(jobId, interval(timeout)));
+    const state = row?.["state"] as JobState;
+    // Asked for as text: whether the driver has parsed the procedure's own output, nobody knows.
+    const job = state === "completed" ? await this.job<Output>(jobId) : undefined;
+    return { state, output: job?.output, error: textOf(row?.["error"]) };
+  }
+
+  /** Cancels a job that waits, and asks the worker of one that runs to stop. */
+  async cancel(jobId: number): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
+    return (await this.#value("cancel", { job_id: ["bigint", jobId] })) as "cancelled" | "requested" | "finished" | "unknown";
+  }
+
+  /** Records the completion of an attempt in the caller's transaction, for effects that happen exactly once: the
+   * handler then returns `RECORDED`. False when the lease is lost: roll back. */
+  async complete(attempt: { jobId: number; token: string }, output?: unknown): Promise<boolean> {
+    const named = {
+      job_id: ["bigint", attempt.jobId],
+      token: ["uuid", attempt.token],
+      output: ["jsonb", jsonOf("output", output)],
+    } as const;
+    return Boolean(await this.#value("complete", named));
+  }
+
+  async #sending<T>(
+    task: string,
+    operation: string,
+    options: EnqueueOptions,
+    run: (rest: Record<string, sql.Argument>) => Promise<T>,
+  ): Promise<T> {
+    this.#telemetry ??= Telemetry.load();
+    const telemetry = await this.#telemetry;
+    return telemetry.sending(task, operation, (trace) => run(argumentsOf({ ...(trace && { trace }), ...options })));
+  }
+
+  async #value(name: string, named: Record<string, sql.Argument>): Promise<unknown> {
+    const [row] = await this.#rows(sql.value(name, named));
+    return row?.["result"];
+  }
+
+  async #rows({ text, values }: sql.Statement): Promise<Record<string, unknown>[]> {
+    try {
+      return (await this.#db.query(text, values)).rows as Record<string, unknown>[];
+    } catch (error) {
+      throw error instanceof TraxError ? error : translated(error);
+    }
+  }
+}
+
+function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
+  const span = (duration: Duration | undefined): string | undefined => duration === undefined ? undefined : interval(duration);
+  const { runAt } = options;
+  return {
+    run_at: ["timestamptz", runAt instanceof Date ? runAt.toISOString() : runAt],
+    group_name: ["text", options.groupName],
+    priority: ["int", options.priority],
+    max_retries: ["int", options.maxRetries],
+    timeout: ["interval", span(options.timeout)],
+    unique_key: ["text", options.uniqueKey],
+    unique_for: ["interval", span(options.uniqueFor)],
+    concurrency_key: ["text", options.concurrencyKey],
+    retry_delay: ["interval", span(options.retryDelay)],
+    trace: ["jsonb", jsonOf("trace", options.trace)],
+  };
+}
+
+function inputOf(input: unknown): string {
+  return jsonOf("input", input) ?? "null";
+}
+
+function jsonOf(what: string, value: unknown): string | undefined {
+  try {
+    return toJson(value);
+  } catch (error) {
+    throw new UsageError(`the ${what} is not JSON: ${describe(error)}`, { cause: error });
+  }
+}
+
+function jobOf<Output>(row: Record<string, unknown>): Job<Output> {
+  return {
+    jobId: Number(row["job_id"]),
+    state: row["state"] as JobState,
+    attempt: Number(row["attempt"]),
+    task: String(row["task"]),
+    manifest: textOf(row["manifest"]),
+    groupName: textOf(row["group_name"]),
+    priority: Number(row["priority"]),
+    runAt: dateOf(row["run_at"]),
+    scheduledFor: dateOf(row["scheduled_for"]),
+    queuedAt: dateOf(row["queued_at"]),
+    startedAt: dateOf(row["started_at"]),
+    finishedAt: dateOf(row["finished_at"]),
+    worker: textOf(row["worker"]),
+    error: textOf(row["error"]),
+    output: fromJson(row["output"]) as Output | undefined,
+    progress: fromJson(row["progress"]),
+  };
+}
+
+const textOf = (value: unknown): string | undefined => (typeof value === "string" ? value : undefined);
+
+const fromJson = (value: unknown): unknown => (typeof value === "string" ? JSON.parse(value) : undefined);
+
+/** Returns the date of seconds since 1970. */
+export const dateOf = (seconds: unknown): Date | undefined =>
+  seconds === null || seconds === undefined ? undefined : new Date(Number(seconds) * 1000);

@@ -1,0 +1,174 @@
+// Opens connections, limits calls, and waits before the next try.
+
+import { Socket } from "node:net";
+import pg from "pg";
+
+import type { HostConfig } from "./address.js";
+import { DisconnectedError, blame, translated } from "./errors.js";
+import type { Statement } from "./sql.js";
+
+/** A row of an answer. Who names a column knows its type. */
+export type Row = Record<string, any>;
+
+/** How a connection is opened. */
+export interface Opening {
+  hosts: HostConfig[];
+  applicationName: string;
+  /** How long connecting, and every call, may take, in milliseconds. */
+  connectLimit: number;
+  limit: number;
+  /** The channel to listen on, and who hears its notifications. */
+  channel: string;
+  onNotification: (payload: string) => void;
+  /** The connection is gone, and not by `close`. */
+  onEnd: () => void;
+}
+
+/** A connection of a worker: its calls follow one another, and each has a time limit. */
+export class Connection {
+  #client: pg.Client;
+  #socket: Socket;
+  #limit: number;
+  #closed = false;
+  #closedByUs = false;
+  /** The server said that it ends the session, and not as the answer to a call. */
+  wasEnded = false;
+
+  private constructor(client: pg.Client, socket: Socket, limit: number) {
+    this.#client = client;
+    this.#socket = socket;
+    this.#limit = limit;
+  }
+
+  /** Connects to the first host that answers and accepts writes; all are tried at once. */
+  static async open(opening: Opening): Promise<Connection> {
+    const tries = opening.hosts.map((host) => Connection.#openAt(host, opening));
+    try {
+      const first = await Promise.any(tries);
+      for (const other of tries) other.then((it) => it !== first && it.destroy()).catch(() => undefined);
+      await first.#listen(opening);
+      return first;
+    } catch (error) {
+      const errors = (error instanceof AggregateError ? (error.errors as unknown[]) : [error]).map(translated);
+      // What a server says is worth more than that another cannot be reached.
+      throw errors.find((one) => blame(one) !== "connection") ?? errors[0] ?? new DisconnectedError("there is no host");
+    }
+  }
+
+  static async #openAt(host: HostConfig, { applicationName, connectLimit, limit }: Opening): Promise<Connection> {
+    const socket = new Socket();
+    const client = new pg.Client({
+      application_name: applicationName,
+      keepAlive: true,
+      keepAliveInitialDelayMillis: 5000,
+      ...(host as pg.ClientConfig),
+      // Ours, so that it can be closed whatever state the driver is in.
+      stream: () => socket,
+    });
+    const connection = new Connection(client, socket, limit);
+    client.on("error", (error) => {
+      connection.wasEnded ||= "severity" in error;
+      connection.#closed = true;
+    });
+    client.on("notice", (notice) => {
+      connection.wasEnded ||= notice.code?.startsWith("57P") ?? false;
+    });
+    try {
+      await within(client.connect(), connectLimit);
+      const [row] = await connection.query({
+        text: "select pg_catalog.pg_is_in_recovery() or pg_catalog.current_setting('transaction_read_only') = 'on' as refuses",
+        values: [],
+      });
+      if (row?.["refuses"]) throw new DisconnectedError("the server is a standby or read-only: a worker needs the primary");
+      return connection;
+    } catch (error) {
+      connection.destroy();
+      throw translated(error);
+    }
+  }
+
+  async #listen({ channel, onNotification, onEnd }: Opening): Promise<void> {
+    // A pooler may pass on what others listen for.
+    this.#client.on("notification", (heard) => heard.channel === channel && onNotification(heard.payload ?? ""));
+    this.#client.on("end", () => {
+      this.#closed = true;
+      if (!this.#closedByUs) onEnd();
+    });
+    try {
+      await this.query({ text: `listen ${channel}`, values: [] });
+    } catch (error) {
+      // Where LISTEN is refused other calls may still work: they find the same, later.
+      if (this.#closed) throw error;
+    }
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
+  /** Returns the rows of an answer. After an error of the connection it is closed. */
+  async query({ text, values }: Statement): Promise<Row[]> {
+    try {
+      return (await within(this.#client.query<Row>(text, values), this.#limit)).rows;
+    } catch (error) {
+      const ours = translated(error);
+      if (blame(ours) === "connection") this.destroy();
+      throw ours;
+    }
+  }
+
+  /** Says good-bye to the server if that is done in a second. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = this.#closedByUs = true;
+    await within(this.#client.end(), 1000).catch(() => undefined);
+    this.#socket.destroy();
+  }
+
+  destroy(): void {
+    this.#closed = this.#closedByUs = true;
+    this.#socket.destroy();
+  }
+}
+
+/** How long reading an answer that has arrived may take. */
+const READ_TIME = 100;
+
+/** Returns the result of a call if it comes in time. */
+async function within<T>(call: Promise<T>, limit: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const give = (): void => reject(new DisconnectedError(`no answer within ${limit / 1000} s`));
+    timer = setTimeout(() => {
+      // A handler may have blocked the loop all this time: read what has arrived.
+      timer = setTimeout(give, READ_TIME);
+    }, limit);
+  });
+  try {
+    return await Promise.race([call, late]);
+  } finally {
+    clearTimeout(timer);
+    // If it fails later, nobody is interested.
+    call.catch(() => undefined);
+  }
+}
+
+/** Exponential backoff with full jitter; its longest delay is the time in which a server that is back is found. */
+export class Backoff {
+  #tries = 0;
+  readonly #cap: number;
+
+  constructor(cap = 1000) {
+    this.#cap = Math.min(cap, 1000);
+  }
+
+  next(): number {
+    const ceiling = Math.min(100 * 2 ** Math.min(this.#tries, 16), this.#cap);
+    this.#tries += 1;
+    return ceiling * Math.random();
+  }
+
+  reset(): void {
+    this.#tries = 0;
+  }
+}

@@ -1,0 +1,13 @@
+import { UsageError } from "./errors.js";
+
+/** A span of time: milliseconds, as elsewhere in Node, or a text as PostgreSQL writes an interval (`5 min`). */
+export type Duration = number | string;
+
+/** Returns the text of an interval. */
+export function interval(duration: Duration): string {
+  if (typeof duration === "string") return duration;
+  if (!Number.isFinite(duration)) {
+    throw new UsageError(`${duration} is not a span of time: give milliseconds, or a text like '5 min'`);
+  }
+  return `${duration} ms`;
+}

@@ -1,0 +1,109 @@
+// The worker's side of its heartbeat: starts it in a thread, or in the worker's own event loop where no thread can
+// have it (a password that is a function, a bundle without the thread's file).
+
+import { Worker as Thread } from "node:worker_threads";
+
+import { now } from "./clock.js";
+import { type FromHeart, Heartbeat, type HeartbeatOptions, type Lease, type ToHeart } from "./heartbeat.js";
+import type { Logger } from "./logger.js";
+import type { Reason } from "./outcome.js";
+
+/** How long the last report of a worker may take, in milliseconds. */
+const LAST_LIMIT = 700;
+
+export class Heart {
+  readonly #options: HeartbeatOptions;
+  readonly #log: Logger;
+  readonly #onStop: (token: string, reason: Reason) => void;
+  /** What the heartbeat must be told again if its thread ends. */
+  readonly #held = new Map<string, { lease: Lease; claimedAt: number }>();
+  #send: (message: ToHeart) => void;
+  #thread: Thread | undefined;
+  #left: () => void = () => undefined;
+  #leaving = false;
+
+  constructor(options: HeartbeatOptions, log: Logger, onStop: (token: string, reason: Reason) => void) {
+    this.#options = options;
+    this.#log = log;
+    this.#onStop = onStop;
+    this.#send = this.#inThread() ?? this.#inLoop();
+  }
+
+  hold(leases: Lease[], claimedAt: number): void {
+    if (leases.length === 0) return;
+    for (const lease of leases) this.#held.set(lease.token, { lease, claimedAt });
+    this.#send({ kind: "hold", leases, age: now() - claimedAt });
+  }
+
+  drop(tokens: string[]): void {
+    if (tokens.length === 0) return;
+    for (const token of tokens) this.#held.delete(token);
+    this.#send({ kind: "drop", tokens });
+  }
+
+  progress(token: string, progress: string): void {
+    this.#send({ kind: "progress", token, progress });
+  }
+
+  stopping(): void {
+    this.#send({ kind: "stopping" });
+  }
+
+  /** Ends it, after a last report. */
+  async leave(): Promise<void> {
+    this.#leaving = true;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      this.#left = resolve;
+      timer = setTimeout(resolve, LAST_LIMIT);
+      this.#send({ kind: "leave" });
+    });
+    clearTimeout(timer);
+    await this.#thread?.terminate();
+  }
+
+  #inThread(): ((message: ToHeart) => void) | undefined {
+    try {
+      const file = new URL("./heartbeat-thread.js", import.meta.url);
+      const thread = new Thread(file, { workerData: this.#options, name: "trax heartbeat" });
+      thread.on("message", (message: FromHeart) => this.#receive(message));
+      thread.on("error", (error) => this.#replace(error));
+      this.#thread = thread;
+      return (message) => thread.postMessage(message);
+    } catch (error) {
+      this.#log.info(`heartbeats run in the event loop, not in a thread: ${String(error)}`);
+      return undefined;
+    }
+  }
+
+  #inLoop(): (message: ToHeart) => void {
+    const heartbeat = new Heartbeat(this.#options, (message) => this.#receive(message));
+    heartbeat.run().catch((error: unknown) => this.#log.error(`the heartbeat ended: ${String(error)}`));
+    return (message) => heartbeat.receive(message);
+  }
+
+  #replace(error: Error): void {
+    if (this.#leaving) return this.#left();
+    this.#log.warn(`heartbeats go on in the event loop, their thread has ended: ${error.message}`);
+    this.#thread = undefined;
+    this.#send = this.#inLoop();
+    for (const { lease, claimedAt } of this.#held.values()) {
+      this.#send({ kind: "hold", leases: [lease], age: now() - claimedAt });
+    }
+  }
+
+  #receive(message: FromHeart): void {
+    switch (message.kind) {
+      case "stop":
+        return this.#onStop(message.token, message.reason);
+      case "trouble":
+        return this.#log.warn(`heartbeat: ${message.error}; again in ${Math.round(message.retryIn)} ms`);
+      case "recovered":
+        return this.#log.info("heartbeat: recovered");
+      case "progress refused":
+        return this.#log.warn(`job ${message.jobId}: its progress is refused: ${message.error}`);
+      case "left":
+        return this.#left();
+    }
+  }
+}

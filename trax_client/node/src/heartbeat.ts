@@ -1,0 +1,319 @@
+// Extends the leases of a worker, on a connection of its own. It normally runs in a thread of its own (`heart.ts`
+// starts it): a handler that blocks the worker's event loop does not lose its lease.
+//
+// Every third of a lease one call extends all held leases, and another reports that the worker lives. It listens
+// for cancels. A lease that was not extended for its length, measured from before the call, counts as lost.
+//
+// A claim names no job as begun, because its answer may be lost. What begins is reported by a heartbeat soon after;
+// what has ended by then needs none.
+
+import type { HostConfig } from "./address.js";
+import { now } from "./clock.js";
+import { Backoff, Connection } from "./connection.js";
+import { blame, translated } from "./errors.js";
+import type { Reason } from "./outcome.js";
+import * as sql from "./sql.js";
+import { Wakeup } from "./wakeup.js";
+
+export interface HeartbeatOptions {
+  hosts: HostConfig[];
+  name: string;
+  /** In milliseconds. */
+  lease: number;
+  /** What the worker says of itself, as JSON. */
+  info: string;
+}
+
+/** A lease that the worker holds. */
+export interface Lease {
+  jobId: number;
+  token: string;
+  /** How long the attempt may run, in milliseconds. */
+  timeout: number | undefined;
+}
+
+/** What the worker says to its heartbeat. */
+export type ToHeart =
+  /** These began; they were claimed `age` milliseconds ago. */
+  | { kind: "hold"; leases: Lease[]; age: number }
+  | { kind: "drop"; tokens: string[] }
+  | { kind: "progress"; token: string; progress: string }
+  /** The worker claims no more. */
+  | { kind: "stopping" }
+  /** The worker has ended. */
+  | { kind: "leave" };
+
+/** What the heartbeat says to its worker. */
+export type FromHeart =
+  /** The attempt should stop. */
+  | { kind: "stop"; token: string; reason: Reason }
+  | { kind: "trouble"; error: string; retryIn: number }
+  | { kind: "recovered" }
+  | { kind: "progress refused"; jobId: number; error: string }
+  | { kind: "left" };
+
+interface Held extends Lease {
+  validUntil: number;
+  timesOutAt: number;
+  /** Since then it began, or may be asked to stop, and no heartbeat has asked. */
+  askedAt: number | undefined;
+  progress: string | undefined;
+}
+
+/** The most leases that one call extends. */
+const BATCH = 1000;
+/** The least time between two heartbeats for what began, and between two rounds of progress. */
+const ASK_PERIOD = 100;
+const PROGRESS_PERIOD = 500;
+/** How often leases are looked at that were not extended. */
+const CHECK_PERIOD = 200;
+
+export class Heartbeat {
+  readonly #options: HeartbeatOptions;
+  readonly #post: (message: FromHeart) => void;
+  readonly #held = new Map<string, Held>();
+  readonly #wakeup = new Wakeup();
+  readonly #period: number;
+  readonly #backoff: Backoff;
+  #connection: Connection | undefined;
+  #nextBeat = 0;
+  #nextAsk = 0;
+  #nextProgress = 0;
+  #failing = false;
+  #state: "running" | "stopping" | "stopped" = "running";
+  /** The last report of the worker itself, what it said, and whether the server takes none. */
+  #reportedAt = -Infinity;
+  #reported = "";
+  #reportRefused = false;
+
+  constructor(options: HeartbeatOptions, post: (message: FromHeart) => void) {
+    this.#options = options;
+    this.#post = post;
+    this.#period = options.lease / 3;
+    this.#backoff = new Backoff(this.#period);
+  }
+
+  receive(message: ToHeart): void {
+    switch (message.kind) {
+      case "hold": {
+        const claimed = now() - message.age;
+        // What ends soon needs no heartbeat.
+        if (!this.#isAsked()) this.#nextAsk = Math.max(this.#nextAsk, now() + ASK_PERIOD / 2);
+        for (const lease of message.leases) {
+          this.#held.set(lease.token, {
+            ...lease,
+            validUntil: claimed + this.#options.lease,
+            timesOutAt: claimed + (lease.timeout ?? Infinity),
+            askedAt: now(),
+            progress: undefined,
+          });
+        }
+        break;
+      }
+      case "drop":
+        for (const token of message.tokens) this.#held.delete(token);
+        return;
+      case "progress": {
+        const held = this.#held.get(message.token);
+        if (held !== undefined) held.progress = message.progress;
+        break;
+      }
+      case "stopping":
+        this.#state = "stopping";
+        this.#nextBeat = 0;
+        break;
+      case "leave":
+        this.#state = "stopped";
+        break;
+    }
+    this.#wakeup.wake();
+  }
+
+  async run(): Promise<void> {
+    // Apart from the calls, any of which may hang.
+    const expiry = setInterval(() => this.#expire(), CHECK_PERIOD);
+    while (this.#state !== "stopped") {
+      try {
+        await this.#doWhatIsDue();
+        if (this.#failing) this.#post({ kind: "recovered" });
+        this.#failing = false;
+        this.#backoff.reset();
+      } catch (error) {
+        this.#failed(error);
+      }
+      await this.#wakeup.wait(this.#nextTime() - now());
+    }
+    clearInterval(expiry);
+    await this.#leave();
+    this.#post({ kind: "left" });
+  }
+
+  async #doWhatIsDue(): Promise<void> {
+    if (now() >= this.#nextBeat) {
+      await this.#extend([...this.#held.values()]);
+      await this.#reportWorker();
+      this.#nextBeat = now() + this.#period;
+      return;
+    }
+    if (this.#isAsked() && now() >= this.#nextAsk) {
+      await this.#extend([...this.#held.values()].filter((held) => held.askedAt !== undefined));
+      this.#nextAsk = now() + ASK_PERIOD;
+    }
+    if (this.#hasProgress() && now() >= this.#nextProgress) {
+      this.#nextProgress = now() + PROGRESS_PERIOD;
+      await this.#sendProgress();
+    }
+  }
+
+  #nextTime(): number {
+    if (this.#failing) return this.#nextBeat;
+    const ask = this.#isAsked() ? this.#nextAsk : Infinity;
+    return Math.min(this.#nextBeat, ask, this.#hasProgress() ? this.#nextProgress : Infinity);
+  }
+
+  #isAsked(): boolean {
+    return [...this.#held.values()].some((held) => held.askedAt !== undefined);
+  }
+
+  #hasProgress(): boolean {
+    return [...this.#held.values()].some((held) => held.progress !== undefined);
+  }
+
+  async #extend(leases: Held[]): Promise<void> {
+    for (let at = 0; at < leases.length; at += BATCH) {
+      const batch = leases.slice(at, at + BATCH);
+      const connection = await this.#connected();
+      const sent = now();
+      const ids = batch.map(({ jobId }) => jobId);
+      const tokens = batch.map(({ token }) => token);
+      const rows = await connection.query(sql.heartbeat(ids, tokens, `${this.#options.lease} ms`));
+      // One row for each lease, in the order of the arguments.
+      batch.forEach((held, index) => this.#answered(held, rows[index] ?? { held: false }, sent));
+    }
+  }
+
+  #answered(held: Held, answer: { held?: boolean; cancel_requested?: boolean }, sent: number): void {
+    if (!answer.held) return this.#stop(held, "lease lost");
+    held.validUntil = sent + this.#options.lease;
+    if (held.askedAt !== undefined && held.askedAt < sent) held.askedAt = undefined;
+    if (answer.cancel_requested) this.#tell(held, now() >= held.timesOutAt ? "timeout" : "cancelled");
+  }
+
+  async #sendProgress(): Promise<void> {
+    for (const held of this.#held.values()) {
+      const progress = held.progress;
+      if (progress === undefined) continue;
+      const connection = await this.#connected();
+      held.progress = undefined;
+      try {
+        const [row] = await connection.query(
+          sql.value("report_progress", {
+            job_id: ["bigint", held.jobId],
+            token: ["uuid", held.token],
+            progress: ["jsonb", progress],
+          }),
+        );
+        if (row?.["result"] === false) this.#stop(held, "lease lost");
+      } catch (error) {
+        const ours = translated(error);
+        if (blame(ours) !== "call") {
+          held.progress ??= progress;
+          throw ours;
+        }
+        this.#post({ kind: "progress refused", jobId: held.jobId, error: ours.message });
+      }
+    }
+  }
+
+  /** Reports that the worker lives, if it is time. */
+  async #reportWorker(): Promise<void> {
+    const period = Math.max(this.#period, 1000);
+    const state = this.#state;
+    const connection = await this.#connected();
+    const fresh = this.#reported === state && now() < this.#reportedAt + period * 0.75;
+    if (this.#reportRefused || fresh) return;
+    try {
+      await connection.query(this.#report(state, period, this.#reported === "" ? this.#options.info : undefined));
+      this.#reported = state;
+      this.#reportedAt = now();
+    } catch (error) {
+      if (blame(translated(error)) !== "call") throw error;
+      this.#reportRefused = true;
+    }
+  }
+
+  #report(state: string, period: number, info?: string): sql.Statement {
+    return sql.value("report_worker", {
+      name: ["text", this.#options.name],
+      period: ["interval", `${period} ms`],
+      state: ["text", state],
+      info: ["jsonb", info],
+    });
+  }
+
+  /** Reports that the worker has ended. If that fails it is soon seen to be gone. */
+  async #leave(): Promise<void> {
+    const connection = this.#connection;
+    if (connection === undefined || connection.isClosed) return;
+    if (this.#reported !== "") {
+      await connection.query(this.#report("stopped", this.#period)).catch(() => undefined);
+    }
+    await connection.close();
+  }
+
+  async #connected(): Promise<Connection> {
+    if (this.#connection !== undefined && !this.#connection.isClosed) return this.#connection;
+    const { hosts, name, lease } = this.#options;
+    // There must be time for a second call, on another connection, before the lease ends.
+    const limit = Math.min(Math.max(lease / 6, 500), lease / 3);
+    this.#reported = "";
+    this.#connection = await Connection.open({
+      hosts,
+      applicationName: `trax worker ${name}`,
+      connectLimit: Math.min(5000, Math.max(limit, 1000)),
+      limit,
+      channel: "trax_cancel",
+      onNotification: (payload) => this.#hearCancels(payload),
+      onEnd: () => {
+        // What was said meanwhile nobody heard.
+        if (this.#held.size > 0) this.#nextBeat = 0;
+        this.#wakeup.wake();
+      },
+    });
+    this.#hearCancels("");
+    return this.#connection;
+  }
+
+  /** Hears that jobs are asked to stop: "7,8"; empty is any. */
+  #hearCancels(payload: string): void {
+    const named = payload === "" ? undefined : new Set(payload.split(",").map(Number));
+    for (const held of this.#held.values()) {
+      if (named?.has(held.jobId) ?? true) held.askedAt = now();
+    }
+    this.#wakeup.wake();
+  }
+
+  #expire(): void {
+    const moment = now();
+    for (const held of this.#held.values()) {
+      if (held.validUntil <= moment) this.#stop(held, "lease lost");
+    }
+  }
+
+  #stop(held: Held, reason: Reason): void {
+    if (this.#held.delete(held.token)) this.#tell(held, reason);
+  }
+
+  #tell({ token }: Held, reason: Reason): void {
+    this.#post({ kind: "stop", token, reason });
+  }
+
+  #failed(error: unknown): void {
+    const retryIn = this.#backoff.next();
+    this.#nextBeat = now() + retryIn;
+    // Without a lease nothing depends on it, and the claim connection says what is wrong.
+    if (this.#held.size === 0) return;
+    this.#failing = true;
+    this.#post({ kind: "trouble", error: translated(error).message, retryIn });
+  }
+}

@@ -1,0 +1,138 @@
+import { randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+
+import { type Address, hosts } from "./address.js";
+import type { Decoder } from "./decoder.js";
+import { UsageError } from "./errors.js";
+import type { Handler, Registered } from "./execution.js";
+import { type Logger, quiet } from "./logger.js";
+import { Run, type Setup, type Summary } from "./run.js";
+import { Telemetry } from "./telemetry.js";
+import { version } from "./version.js";
+
+/** Times are in milliseconds. */
+export interface WorkerOptions {
+  /** Where the database is; by default DATABASE_URL, or PGHOST and its kin. */
+  connection?: Address;
+  /** The name in leases and runs; by default host, process and a random part. */
+  name?: string;
+  /** How many handlers run at once (10). */
+  concurrency?: number;
+  /** Claims only from these groups. */
+  groups?: string[];
+  /** How long a lease lasts without a heartbeat (30 s); they come every third of it. */
+  lease?: number;
+  /** How often an empty queue is polled (200 ms), less often after a long idle time and while notifications come. */
+  pollInterval?: number;
+  /** How long handlers may go on after the first signal (30 s). */
+  grace?: number;
+  /** How long a handler may go on after its signal is aborted before it is given up (10 s). */
+  cancelPatience?: number;
+  /** Stop at SIGTERM and SIGINT (true). */
+  signals?: boolean;
+  /** Stop when a claim finds no job and none is held (false). */
+  untilEmpty?: boolean;
+  /** Where trouble is said; by default on standard error. */
+  logger?: Logger;
+}
+
+/** Claims jobs and runs handlers until it is stopped.
+ *
+ *     const worker = new Worker({ connection: "postgresql://localhost/shop", concurrency: 20 });
+ *     worker.task<{ to: string }>("mail.send", async ({ to }, ctx) => send(to, { signal: ctx.signal }));
+ *     await worker.run();
+ */
+export class Worker {
+  readonly #options: WorkerOptions;
+  readonly #tasks = new Map<string, Registered>();
+  #run: Run | undefined;
+  #stopped: "no" | "drain" | "release" = "no";
+
+  constructor(options: WorkerOptions = {}) {
+    this.#options = options;
+    check(options);
+  }
+
+  /** Runs a function for every job of a task; only tasks with a handler are claimed. The input is whatever JSON the
+   * job has, or what the decoder makes of it.
+   * @throws UsageError when the task has a handler already. */
+  task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output>): this;
+  task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output>): this;
+  task(name: string, ...rest: unknown[]): this {
+    const [decoder, handler] = (rest.length === 2 ? rest : [undefined, ...rest]) as [Decoder<unknown> | undefined, Handler];
+    if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
+    if (name === "" || typeof handler !== "function") throw new UsageError("task() takes a name, a decoder if you like, and a function");
+    this.#tasks.set(name, { handler, decoder });
+    return this;
+  }
+
+  /** Runs until a signal, `stop` or an empty queue ends it. It waits for a server that cannot be reached, also at
+   * the start.
+   * @throws UsageError without a handler, and at the start what the server refuses for good: no extension
+   * (NotInstalledError), no right (NotPermittedError), another password. */
+  async run(): Promise<Summary> {
+    if (this.#tasks.size === 0) throw new UsageError('this worker has no handler: add one with worker.task("name", function)');
+    if (this.#run !== undefined) throw new UsageError("this worker runs already");
+    const run = (this.#run = new Run(await this.#setup()));
+    const onSignal = (): void => this.#signalled();
+    if (this.#options.signals ?? true) process.on("SIGTERM", onSignal).on("SIGINT", onSignal);
+    try {
+      if (this.#stopped !== "no") this.#apply();
+      return await run.run();
+    } finally {
+      process.off("SIGTERM", onSignal).off("SIGINT", onSignal);
+      this.#run = undefined;
+    }
+  }
+
+  /** Claims no more, and lets handlers end within the grace period: what the first signal does. */
+  stop(): void {
+    if (this.#stopped === "no") this.#stopped = "drain";
+    this.#apply();
+  }
+
+  /** Gives everything back at once: what the second signal does. */
+  release(): void {
+    this.#stopped = "release";
+    this.#apply();
+  }
+
+  #signalled(): void {
+    if (this.#stopped === "no") this.stop();
+    else this.release();
+  }
+
+  #apply(): void {
+    this.#run?.stop(this.#stopped === "release" ? 0 : undefined);
+  }
+
+  async #setup(): Promise<Setup> {
+    const options = this.#options;
+    const name = options.name ?? `${hostname()}:${process.pid}:${randomBytes(3).toString("hex")}`;
+    const at = hosts(options.connection);
+    const lease = options.lease ?? 30_000;
+    const concurrency = options.concurrency ?? 10;
+    const tasks = [...this.#tasks.keys()];
+    const info = { host: hostname(), pid: process.pid, version, language: "node", tasks: tasks.slice(0, 50), groups: options.groups, concurrency };
+    return {
+      tasks: this.#tasks,
+      concurrency,
+      pollInterval: options.pollInterval ?? 200,
+      grace: options.grace ?? 30_000,
+      cancelPatience: options.cancelPatience ?? 10_000,
+      untilEmpty: options.untilEmpty ?? false,
+      log: options.logger ?? quiet,
+      telemetry: await Telemetry.load(),
+      exchange: { hosts: at, lease, claim: { worker: name, tasks, groups: options.groups, lease: `${lease} ms` } },
+      heartbeat: { hosts: at, name, lease, info: JSON.stringify(info) },
+    };
+  }
+}
+
+function check({ concurrency = 10, lease = 30_000, connection }: WorkerOptions): void {
+  if (!Number.isInteger(concurrency) || concurrency < 1) {
+    throw new UsageError(`the concurrency is ${concurrency}: give a whole number from 1`);
+  }
+  if (!(lease >= 1000)) throw new UsageError(`the lease is ${lease}: give milliseconds, at least 1000`);
+  hosts(connection);
+}

@@ -1,0 +1,65 @@
+// The worker program of the conformance suite (tests/conformance/README.md) for this package.
+
+import { appendFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { type Context, Permanent, RetryIn, Snooze, Worker } from "../src/index.js";
+
+function setting(name: string): string {
+  const value = process.env[`CONFORMANCE_${name}`];
+  if (value === undefined) throw new Error(`CONFORMANCE_${name} is not set`);
+  return value;
+}
+
+const log = setting("LOG");
+const say = (what: string, { jobId, attempt }: Context, how = ""): void =>
+  appendFileSync(log, `${what} ${jobId} ${attempt} ${Date.now()}${how}\n`);
+
+/** A handler that logs when it begins and how it ends. */
+function logged<Input>(handler: (input: Input, ctx: Context) => unknown): (input: Input, ctx: Context) => Promise<unknown> {
+  return async (input, ctx) => {
+    say("begin", ctx);
+    try {
+      return await handler(input, ctx);
+    } finally {
+      say("end", ctx, ctx.reason === undefined ? " done" : " stopped");
+    }
+  };
+}
+
+function counted(input: unknown): { count: number } {
+  if (typeof input === "object" && input !== null && "count" in input && Number.isInteger(input.count)) {
+    return { count: Number(input.count) };
+  }
+  throw new TypeError("count is not an integer");
+}
+
+const worker = new Worker({
+  name: setting("NAME"),
+  concurrency: Number(setting("CONCURRENCY")),
+  lease: Number(setting("LEASE")) * 1000,
+  grace: Number(setting("GRACE")) * 1000,
+});
+
+worker
+  .task("conformance.echo", logged((input) => input))
+  .task("conformance.wait", logged<{ ms: number }>(async (input, ctx) => {
+    await sleep(input.ms, undefined, { signal: ctx.signal });
+    return input;
+  }))
+  .task("conformance.fail", logged<{ error: string }>(({ error }) => {
+    throw new Error(error);
+  }))
+  .task("conformance.fail_permanently", logged<{ error: string }>(({ error }) => {
+    throw new Permanent(error);
+  }))
+  .task("conformance.retry_in", logged<{ seconds: number }>(({ seconds }) => {
+    throw new RetryIn(seconds * 1000);
+  }))
+  .task("conformance.snooze", logged<{ seconds: number }>(({ seconds }) => {
+    throw new Snooze(seconds * 1000);
+  }))
+  .task("conformance.large", logged<{ bytes: number }>(({ bytes }) => "x".repeat(bytes)))
+  .task("conformance.typed", counted, logged<{ count: number }>(({ count }) => ({ count: count + 1 })));
+
+await worker.run();
