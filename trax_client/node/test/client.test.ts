@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { context, propagation, trace } from "@opentelemetry/api";
+import knex from "knex";
+import pg from "pg";
+
+import { Client, InvalidArgumentError, TooLargeError, UnknownNameError, UsageError, WrongStateError } from "../src/index.js";
+import { database } from "./database.js";
+
+const it = await database();
+const { client, db, value } = it;
+
+test("a job exists when the transaction of its producer commits, and not before", async () => {
+  await db.query("begin");
+  const gone = await client.enqueue("mail.send", { to: "a" });
+  await db.query("rollback");
+  assert.equal(await client.job(gone), undefined);
+  await db.query("begin");
+  const kept = await client.enqueue("mail.send", { to: "b" });
+  await db.query("commit");
+  assert.equal((await client.job(kept))?.state, "queued");
+});
+
+test("every option arrives", async () => {
+  const runAt = new Date("2031-02-03T04:05:06.789Z");
+  const options = {
+    runAt, groupName: "g", priority: 7, maxRetries: 3, timeout: "5 min", uniqueKey: "u", uniqueFor: 90_000,
+    concurrencyKey: "c", retryDelay: 1500, trace: { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" },
+  };
+  const job = await client.enqueue("all", [1, "two"], options);
+  assert.equal(await client.enqueue("all", [], options), job, "the unique key is alive");
+  const row = (await db.query("select * from trax.work_queue where job_id = $1", [job])).rows[0] as Record<string, unknown>;
+  assert.deepEqual(row["input"], [1, "two"]);
+  assert.deepEqual(row["trace"], options.trace);
+  const seen = await client.job(job);
+  assert.deepEqual([seen?.runAt, seen?.groupName, seen?.priority, seen?.attempt], [runAt, "g", 7, 0]);
+});
+
+test("many jobs have their ids in the order of their inputs", async () => {
+  const texts = ["a\"b", "{c,d}", "e\\f", "", null, "NULL"];
+  const ids = await client.enqueueMany("many", texts);
+  const rows = await Promise.all(ids.map((id) => value("select input from trax.job where job_id = $1", id)));
+  assert.deepEqual(rows, texts);
+});
+
+test("errors have a class for each SQLSTATE, with detail and hint", async () => {
+  await assert.rejects(client.enqueue("a", {}, { priority: 99 }), (error: unknown) => {
+    assert.ok(error instanceof InvalidArgumentError);
+    assert.equal(error.sqlstate, "22023");
+    assert.ok(error.detail && error.hint && error.message.includes(error.hint));
+    return true;
+  });
+  await assert.rejects(client.awaitJob(999_999, 10), UnknownNameError);
+  await assert.rejects(client.enqueue("a", "x".repeat(1_100_000)), TooLargeError);
+  await assert.rejects(client.enqueue("a", { n: 1n }), UsageError);
+  await assert.rejects(client.enqueue("a", {}, { timeout: NaN }), UsageError);
+  const job = await client.enqueue("waits");
+  await db.query("begin");
+  await assert.rejects(client.awaitJob(job, 10), WrongStateError);
+  await db.query("rollback");
+  assert.equal((await client.awaitJob(job, 10)).state, "queued");
+  assert.equal(await client.cancel(job), "cancelled");
+  assert.equal((await client.awaitJob(job)).state, "cancelled");
+});
+
+test("type parsers of the program, of big integers and of JSON, spoil nothing", async () => {
+  const types = { getTypeParser: (oid: number) => (text: string) => (oid === 20 ? BigInt(text) : text) };
+  const other = new pg.Client({ connectionString: it.url, types: types as pg.CustomTypesConfig });
+  await other.connect();
+  const odd = new Client(other);
+  const job = await odd.enqueue("odd");
+  assert.equal(typeof job, "number");
+  await it.worker({ untilEmpty: true }).task("odd", () => "text").run();
+  assert.deepEqual(await odd.awaitJob(job), { state: "completed", output: "text", error: undefined });
+  await other.end();
+});
+
+test("a transaction of Knex enqueues", async () => {
+  const sql = knex({ client: "pg", connection: it.url });
+  const over = (trx: knex.Knex): Client =>
+    new Client({ query: (text, values) => trx.raw(text.replace(/\$\d+/g, "?"), values as knex.Knex.RawBinding[]) });
+  const job = await sql.transaction((trx) => over(trx).enqueue("mail.send", { to: "what?" }, { priority: 3 }));
+  await assert.rejects(sql.transaction(async (trx) => {
+    await over(trx).enqueueMany("undone", [1, 2]);
+    throw new Error("undo");
+  }));
+  await sql.destroy();
+  assert.equal(await value("select input ->> 'to' from trax.job where job_id = $1", job), "what?");
+  assert.equal(await value("select count(*)::int from trax.job where task = 'undone'"), 0);
+});
+
+test("the span of the producer travels with the job", async () => {
+  const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  propagation.setGlobalPropagator({
+    inject: (_, carrier: Record<string, string>) => void (carrier["traceparent"] = parent),
+    extract: (from) => trace.setSpanContext(from, { traceId: parent.slice(3, 35), spanId: parent.slice(36, 52), traceFlags: 1 }),
+    fields: () => ["traceparent"],
+  });
+  const spans: string[] = [];
+  const tracer = trace.getTracer("none");
+  trace.setGlobalTracerProvider({
+    getTracer: () => ({
+      startSpan: tracer.startSpan.bind(tracer),
+      startActiveSpan: (...args: unknown[]) => {
+        const [name, options, run] = [args[0], args[1] as { links?: { context: { spanId: string } }[] }, args.at(-1)];
+        spans.push([name, ...(options.links ?? []).map((link) => link.context.spanId)].join(" "));
+        return (run as (span: unknown) => never)(tracer.startSpan(String(name), {}, context.active()));
+      },
+    }),
+  });
+  const job = await client.enqueue("traced");
+  const seen: unknown[] = [];
+  await it.worker({ untilEmpty: true }).task("traced", (_, ctx) => void seen.push(ctx.trace)).run();
+  assert.deepEqual(seen, [{ traceparent: parent }]);
+  assert.deepEqual(spans, ["send traced", "process traced 00f067aa0ba902b7"]);
+  assert.equal((await client.job(job))?.state, "completed");
+});

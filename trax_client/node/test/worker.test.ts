@@ -1,0 +1,218 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError } from "../src/index.js";
+import { database, during, eventually } from "./database.js";
+
+const it = await database();
+const { client, value } = it;
+
+/** The only run of a job: state, error. */
+const runOf = (job: number): Promise<unknown> =>
+  value("select concat_ws(' ', state, failure_kind) || ': ' || coalesce(error, output::text, '') from trax.run where job_id = $1", job);
+
+test("a handler gets its input and context and its output is recorded", async () => {
+  const [first, second] = await client.enqueueMany("greet", [{ name: "Ada" }, { name: "Zoë \\ ' \u0001" }], { maxRetries: 2 });
+  const worker = it.worker({ untilEmpty: true }).task<{ name: string }>("greet", ({ name }, ctx) => {
+    assert.equal(ctx.task, "greet");
+    assert.equal(ctx.groupName, "default");
+    assert.deepEqual([ctx.attempt, ctx.maxAttempts, ctx.manifest, ctx.timeout], [1, 3, undefined, undefined]);
+    assert.ok(Math.abs(ctx.queuedAt.getTime() - Date.now()) < 60_000);
+    return { id: ctx.jobId, text: `hello ${name}` };
+  });
+  const summary = await worker.run();
+  assert.equal(summary.completed, 2);
+  assert.deepEqual((await client.job(first ?? 0))?.output, { id: first, text: "hello Ada" });
+  assert.deepEqual((await client.awaitJob(second ?? 0)).output, { id: second, text: "hello Zoë \\ ' \u0001" });
+});
+
+test("inputs are decoded by a function, by parse, by a standard schema, and a misfit fails its job alone", async () => {
+  const isText = (input: unknown): string => {
+    if (typeof input !== "string") throw new TypeError("no text");
+    return input;
+  };
+  const schema = {
+    "~standard": {
+      validate: (input: unknown) =>
+        typeof input === "string" ? { value: input.length } : { issues: [{ message: "no text", path: ["a", { key: "b" }] }] },
+    },
+  };
+  const worker = it.worker({ untilEmpty: true });
+  worker.task("by.function", isText, (text) => text.toUpperCase());
+  worker.task("by.parse", { parse: isText }, (text) => text.toUpperCase());
+  worker.task("by.schema", schema, (length) => length + 1);
+  const good = await Promise.all(["by.function", "by.parse", "by.schema"].map((task) => client.enqueue(task, "abc")));
+  const bad = await Promise.all(["by.function", "by.schema"].map((task) => client.enqueue(task, 7, { maxRetries: 0 })));
+  await worker.run();
+  assert.deepEqual(await Promise.all(good.map(runOf)), ['completed: "ABC"', 'completed: "ABC"', "completed: 4"]);
+  assert.deepEqual(await Promise.all(bad.map(runOf)), [
+    "failed error: the input does not fit this handler: TypeError: no text",
+    "failed error: the input does not fit this handler: a.b: no text",
+  ]);
+});
+
+test("an output that is not JSON fails for good, and undefined is no output", async () => {
+  const circular: unknown[] = [];
+  circular.push(circular);
+  const outputs: Record<string, unknown> = { nothing: undefined, big: 10n, circular, function: () => 1, nul: "\0" };
+  const worker = it.worker({ untilEmpty: true }).task<string>("output", (name) => outputs[name]);
+  const jobs = await client.enqueueMany("output", Object.keys(outputs), { maxRetries: 0 });
+  await worker.run();
+  const [nothing, big, circle, fun, nul] = await Promise.all(jobs.map(runOf));
+  assert.equal(nothing, "completed: ");
+  assert.match(String(big), /^failed error: the output is not JSON: .*BigInt/);
+  assert.match(String(circle), /^failed error: the output is not JSON: .*circular/);
+  assert.match(String(fun), /^failed error: the output is not JSON: .*function/);
+  assert.match(String(nul), /^failed error: the outcome was refused/);
+});
+
+test("what a handler throws says what becomes of its job", async () => {
+  const errors: Record<string, Error> = {
+    plain: new Error("it broke", { cause: new Error("a disk") }),
+    permanent: new Permanent("never", { code: 7 }),
+    later: new RetryIn("10 min", "not now"),
+    snooze: new Snooze(600_000),
+    cancel: new Cancel("no longer wanted"),
+  };
+  const worker = it.worker({ untilEmpty: true }).task<string>("throw", (name) => {
+    throw errors[name];
+  });
+  const names = Object.keys(errors);
+  const jobs = await client.enqueueMany("throw", names, { maxRetries: 1 });
+  await worker.run();
+  const seen: Record<string, unknown> = {};
+  for (const [at, job] of jobs.entries()) {
+    const state = await value("select attempt || ' ' || state || coalesce(round(extract(epoch from run_at - now()) / 60) || ' min', '') from trax.job where job_id = $1", job);
+    seen[names[at] ?? ""] = [String(state).replace(/(?<=completed|failed|cancelled).*/, ""), await runOf(job)];
+  }
+  assert.equal((seen["plain"] as string[])[1], "failed error: it broke: a disk");
+  delete seen["plain"];
+  assert.deepEqual(seen, {
+    permanent: ["1 failed", "failed error: never"],
+    later: ["1 queued10 min", "failed error: not now"],
+    snooze: ["0 queued10 min", undefined],
+    cancel: ["1 cancelled", "cancelled: no longer wanted"],
+  });
+  assert.equal(await value("select detail ->> 'code' from trax.run where error = 'never'"), "7");
+});
+
+test("a completion in the handler's own transaction is exactly once", async () => {
+  await it.db.query("create table paid (job bigint)");
+  const job = await client.enqueue("pay");
+  const worker = it.worker({ untilEmpty: true }).task("pay", async (_, ctx) => {
+    await it.db.query("begin");
+    await it.db.query("insert into paid values ($1)", [ctx.jobId]);
+    assert.equal(await client.complete(ctx, "paid"), true);
+    await it.db.query("commit");
+    return RECORDED;
+  });
+  await worker.run();
+  assert.equal(await runOf(job), 'completed: "paid"');
+  assert.equal(await client.complete({ jobId: job, token: "00000000-0000-4000-8000-000000000000" }), false);
+});
+
+test("a cancel aborts the signal of the handler, also of one that ends by the signal's own error", async () => {
+  const job = await client.enqueue("endless");
+  let reason: unknown;
+  const worker = it.worker().task("endless", async (_, ctx) => {
+    ctx.progress({ percent: 50 });
+    ctx.signal.addEventListener("abort", () => (reason = ctx.signal.reason));
+    await sleep(60_000, undefined, { signal: ctx.signal });
+  });
+  await during(worker, async () => {
+    await eventually("its progress is seen", async () => (await client.job(job))?.progress !== undefined);
+    assert.equal(await client.cancel(job), "requested");
+    await eventually("it is cancelled", async () => (await client.job(job))?.state === "cancelled");
+  });
+  assert.ok(reason instanceof Stopped);
+  assert.equal(reason.reason, "cancelled");
+});
+
+test("a handler that ignores its signal is given up, and its place is free", async () => {
+  const job = await client.enqueue("deaf");
+  const worker = it.worker({ concurrency: 1, cancelPatience: 100 });
+  worker.task("deaf", () => sleep(8000, undefined, { ref: false })).task("next", () => 1);
+  await during(worker, async () => {
+    await eventually("it runs", async () => (await client.job(job))?.state === "in_progress");
+    await client.cancel(job);
+    assert.equal((await client.awaitJob(job, 6000)).state, "cancelled");
+    assert.equal((await client.awaitJob(await client.enqueue("next"), 6000)).state, "completed");
+  });
+});
+
+test("a job over its timeout is stopped for that reason", async () => {
+  const job = await client.enqueue("slow", {}, { timeout: 300, maxRetries: 0 });
+  let reason: unknown;
+  const worker = it.worker().task("slow", async (_, ctx) => {
+    assert.equal(ctx.timeout, 300);
+    ctx.signal.addEventListener("abort", () => (reason = ctx.reason));
+    await sleep(60_000, undefined, { signal: ctx.signal });
+  });
+  await during(worker, async () => assert.equal((await client.awaitJob(job, "30 s")).state, "failed"));
+  assert.equal(reason, "timeout");
+  assert.match(String(await runOf(job)), /^failed timeout/);
+});
+
+test("an outcome is told again after its connection was lost", async () => {
+  const job = await client.enqueue("through", {}, { maxRetries: 0 });
+  let go = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (go = resolve));
+  const worker = it.worker({ name: "through" }).task("through", () => gate.then(() => "done"));
+  await during(worker, async () => {
+    await eventually("it runs", async () => (await client.job(job))?.state === "in_progress");
+    const kill = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'trax worker through'";
+    await eventually("two sessions are ended", async () => Number(await value(kill)) === 2);
+    go();
+    assert.equal((await client.awaitJob(job)).output, "done");
+  });
+  assert.equal(await runOf(job), 'completed: "done"');
+});
+
+test("a stop gives back what does not end within the grace, and spends no attempt", async () => {
+  const job = await client.enqueue("patient");
+  const worker = it.worker({ grace: 100, name: "stopper" }).task("patient", (_, ctx) => sleep(60_000, undefined, { signal: ctx.signal }));
+  const running = worker.run();
+  await eventually("it runs", async () => (await client.job(job))?.state === "in_progress");
+  await eventually("it is registered", async () => Number(await value("select count(*) from trax.worker_state where name = 'stopper' and state = 'busy'")) === 1 || (await it.db.query("select * from trax.worker_state")).rows);
+  worker.stop();
+  assert.equal((await running).released, 1);
+  assert.equal(await value("select attempt || ' ' || state from trax.job where job_id = $1", job), "0 queued");
+  assert.equal(await value("select count(*)::int from trax.worker_state where name = 'stopper'"), 0);
+  await client.cancel(job);
+});
+
+test("a password that is a function keeps the heartbeats in the event loop, and hosts that are dead are passed over", async () => {
+  const { hostname, port, username, pathname, searchParams } = new URL(it.url);
+  const host = searchParams.get("host") ?? hostname;
+  const connection = { host, port: Number(port), user: username, database: pathname.slice(1), password: () => "none" };
+  const job = await client.enqueue("alone");
+  const first = it.worker({ connection, untilEmpty: true }).task("alone", () => 1);
+  assert.equal((await first.run()).completed, 1);
+  assert.ok(it.said.some((line) => line.startsWith("heartbeats run in the event loop")), it.said.join("\n"));
+  assert.equal(await runOf(job), "completed: 1");
+  const several = { ...connection, host: `127.0.0.1,${host}`, password: "x" };
+  process.env["PGPORT"] = `1,${port}`;
+  const { port: _, ...withoutPort } = several;
+  const second = it.worker({ connection: withoutPort, untilEmpty: true }).task("alone", () => 1);
+  await client.enqueue("alone");
+  assert.equal((await second.run()).completed, 1);
+  delete process.env["PGPORT"];
+});
+
+test("mistakes are said in words", async () => {
+  const worker = it.worker().task("twice", () => 1);
+  assert.throws(() => worker.task("twice", () => 2), new UsageError('the task "twice" has a handler already; a task has one'));
+  assert.throws(() => it.worker({ connection: "mydb" }), /does not begin with postgresql:/);
+  assert.throws(() => it.worker({ connection: "postgresql://u:geheim@[::1/x" }), (error: Error) => error instanceof UsageError && !error.message.includes("geheim"));
+  assert.throws(() => it.worker({ concurrency: 0 }), UsageError);
+  assert.throws(() => it.worker({ lease: NaN }), UsageError);
+  await assert.rejects(it.worker().run(), /has no handler/);
+  const empty = await database({ empty: true });
+  await assert.rejects(empty.worker().task("a", () => 1).run(), (error: Error) => {
+    assert.equal(error.name, "NotInstalledError");
+    assert.match(error.message, /has no extension trax\n.*\nHINT: Type: create extension trax;/);
+    return true;
+  });
+  await assert.rejects(new Client(empty.db).enqueue("a"), /NotInstalledError.*HINT: Type: create extension trax;/s);
+});
