@@ -142,6 +142,15 @@ fn the_package_for_python_with_an_event_loop_conforms() {
 }
 
 #[test]
+fn the_package_for_node_conforms() {
+    let mut build = std::process::Command::new(program::root().join("scripts/node"));
+    harness::process::run_quietly(build.arg("build"));
+    conforms(program::package(
+        "exec scripts/node run trax_client/node/dist/test/conformance-worker.js",
+    ));
+}
+
+#[test]
 fn the_example_in_python_conforms() {
     conforms(program::example(Language::Python, &[]));
 }

@@ -9,6 +9,7 @@ mod hosts;
 mod json;
 mod lease;
 mod middleware;
+mod node;
 mod pooler;
 mod python;
 mod reach;

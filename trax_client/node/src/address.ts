@@ -28,7 +28,7 @@ const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 
 /** Returns a configuration for each host of an address; without one, of DATABASE_URL or PGHOST and its kin.
  * @throws UsageError for an address that is none; its text has no password. */
-export function hosts(address: Address | undefined, env: NodeJS.ProcessEnv = process.env): HostConfig[] {
+export function hosts(address: Address | undefined, env: Record<string, string | undefined> = process.env): HostConfig[] {
   const given = address ?? (env["DATABASE_URL"] || {});
   const configs = typeof given === "string" ? ofText(given) : ofOptions(given, env);
   for (const config of configs) {
@@ -51,7 +51,7 @@ function ofText(text: string): HostConfig[] {
   return authority.split(",").map((host) => ({ connectionString: before + host + after }));
 }
 
-function ofOptions(options: ConnectionOptions, env: NodeJS.ProcessEnv): HostConfig[] {
+function ofOptions(options: ConnectionOptions, env: Record<string, string | undefined>): HostConfig[] {
   const names = (options.host ?? env["PGHOST"] ?? "").split(",");
   if (names.length === 1) return [options];
   const ports = String(options.port ?? env["PGPORT"] ?? "5432").split(",");

@@ -3,9 +3,6 @@
 //
 // Every third of a lease one call extends all held leases, and another reports that the worker lives. It listens
 // for cancels. A lease that was not extended for its length, measured from before the call, counts as lost.
-//
-// A claim names no job as begun, because its answer may be lost. What begins is reported by a heartbeat soon after;
-// what has ended by then needs none.
 
 import type { HostConfig } from "./address.js";
 import { now } from "./clock.js";
@@ -34,7 +31,7 @@ export interface Lease {
 
 /** What the worker says to its heartbeat. */
 export type ToHeart =
-  /** These began; they were claimed `age` milliseconds ago. */
+  /** These are held; they were claimed `age` milliseconds ago. */
   | { kind: "hold"; leases: Lease[]; age: number }
   | { kind: "drop"; tokens: string[] }
   | { kind: "progress"; token: string; progress: string }
@@ -55,14 +52,14 @@ export type FromHeart =
 interface Held extends Lease {
   validUntil: number;
   timesOutAt: number;
-  /** Since then it began, or may be asked to stop, and no heartbeat has asked. */
+  /** Since then it may be asked to stop, and no heartbeat has asked. */
   askedAt: number | undefined;
   progress: string | undefined;
 }
 
 /** The most leases that one call extends. */
 const BATCH = 1000;
-/** The least time between two heartbeats for what began, and between two rounds of progress. */
+/** The least time between two heartbeats about cancels, and between two rounds of progress. */
 const ASK_PERIOD = 100;
 const PROGRESS_PERIOD = 500;
 /** How often leases are looked at that were not extended. */
@@ -97,18 +94,16 @@ export class Heartbeat {
     switch (message.kind) {
       case "hold": {
         const claimed = now() - message.age;
-        // What ends soon needs no heartbeat.
-        if (!this.#isAsked()) this.#nextAsk = Math.max(this.#nextAsk, now() + ASK_PERIOD / 2);
         for (const lease of message.leases) {
           this.#held.set(lease.token, {
             ...lease,
             validUntil: claimed + this.#options.lease,
             timesOutAt: claimed + (lease.timeout ?? Infinity),
-            askedAt: now(),
+            askedAt: undefined,
             progress: undefined,
           });
         }
-        break;
+        return;
       }
       case "drop":
         for (const token of message.tokens) this.#held.delete(token);

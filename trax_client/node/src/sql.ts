@@ -60,14 +60,12 @@ export interface Claim {
   lease: string;
 }
 
-/** With no place no job begins before a heartbeat reports it: an answer that is lost costs no attempt. */
 const claiming = ({ worker, maxJobs, tasks, groups, lease }: Claim): Record<string, Argument> => ({
   worker: ["text", worker],
   max_jobs: ["int", maxJobs],
   tasks: ["text[]", tasks],
   groups: ["text[]", groups],
   lease: ["interval", lease],
-  places: ["int", 0],
 });
 
 /** Completions of one call, in three arrays of the same length. */

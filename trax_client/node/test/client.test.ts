@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { context, propagation, trace } from "@opentelemetry/api";
+import { INVALID_SPAN_CONTEXT, propagation, trace } from "@opentelemetry/api";
 import knex from "knex";
 import pg from "pg";
 
@@ -97,14 +97,14 @@ test("the span of the producer travels with the job", async () => {
     fields: () => ["traceparent"],
   });
   const spans: string[] = [];
-  const tracer = trace.getTracer("none");
+  const span = trace.wrapSpanContext(INVALID_SPAN_CONTEXT);
   trace.setGlobalTracerProvider({
     getTracer: () => ({
-      startSpan: tracer.startSpan.bind(tracer),
+      startSpan: () => span,
       startActiveSpan: (...args: unknown[]) => {
         const [name, options, run] = [args[0], args[1] as { links?: { context: { spanId: string } }[] }, args.at(-1)];
         spans.push([name, ...(options.links ?? []).map((link) => link.context.spanId)].join(" "));
-        return (run as (span: unknown) => never)(tracer.startSpan(String(name), {}, context.active()));
+        return (run as (span: unknown) => never)(span);
       },
     }),
   });

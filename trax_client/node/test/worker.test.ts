@@ -17,12 +17,12 @@ test("a handler gets its input and context and its output is recorded", async ()
   const worker = it.worker({ untilEmpty: true }).task<{ name: string }>("greet", ({ name }, ctx) => {
     assert.equal(ctx.task, "greet");
     assert.equal(ctx.groupName, "default");
-    assert.deepEqual([ctx.attempt, ctx.maxAttempts, ctx.manifest, ctx.timeout], [1, 3, undefined, undefined]);
+    assert.deepEqual([ctx.attempt, ctx.maxAttempts, ctx.manifest, ctx.reason], [1, 3, undefined, undefined]);
     assert.ok(Math.abs(ctx.queuedAt.getTime() - Date.now()) < 60_000);
     return { id: ctx.jobId, text: `hello ${name}` };
   });
   const summary = await worker.run();
-  assert.equal(summary.completed, 2);
+  assert.equal(summary.completed, 2, it.said.join("\n"));
   assert.deepEqual((await client.job(first ?? 0))?.output, { id: first, text: "hello Ada" });
   assert.deepEqual((await client.awaitJob(second ?? 0)).output, { id: second, text: "hello Zoë \\ ' \u0001" });
 });
@@ -174,7 +174,7 @@ test("a stop gives back what does not end within the grace, and spends no attemp
   const worker = it.worker({ grace: 100, name: "stopper" }).task("patient", (_, ctx) => sleep(60_000, undefined, { signal: ctx.signal }));
   const running = worker.run();
   await eventually("it runs", async () => (await client.job(job))?.state === "in_progress");
-  await eventually("it is registered", async () => Number(await value("select count(*) from trax.worker_state where name = 'stopper' and state = 'busy'")) === 1 || (await it.db.query("select * from trax.worker_state")).rows);
+  await eventually("it is registered", async () => Number(await value("select count(*) from trax.worker_state where name = 'stopper' and state = 'working'")) === 1 || (await it.db.query("select * from trax.worker_state")).rows);
   worker.stop();
   assert.equal((await running).released, 1);
   assert.equal(await value("select attempt || ' ' || state from trax.job where job_id = $1", job), "0 queued");

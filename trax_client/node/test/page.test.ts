@@ -1,0 +1,51 @@
+// The blocks of docs/node.md, each the program that its first line names, run as installed.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+import { version } from "../src/version.js";
+import { database } from "./database.js";
+
+const root = fileURLToPath(new URL("../../", import.meta.url));
+const page = readFileSync(join(root, "../../docs/node.md"), "utf8");
+const folder = mkdtempSync(join(tmpdir(), "trax-node-"));
+after(() => rmSync(folder, { recursive: true }));
+mkdirSync(join(folder, "node_modules"));
+symlinkSync(root, join(folder, "node_modules/trax-worker"));
+symlinkSync(join(root, "node_modules/pg"), join(folder, "node_modules/pg"));
+for (const [, name, code] of page.matchAll(/^```js\n\/\/ (\S+)\n(.*?)^```/gms)) {
+  writeFileSync(join(folder, name ?? ""), code ?? "");
+}
+
+const it = await database();
+
+/** Starts a program of the page; its end says the exit code and what it printed. */
+function start(name: string): { kill: () => void; end: Promise<string> } {
+  const child = spawn(process.execPath, [name], { cwd: folder, env: { ...process.env, DATABASE_URL: it.url } });
+  let said = "";
+  child.stdout.on("data", (piece) => (said += String(piece)));
+  child.stderr.on("data", (piece) => (said += String(piece)));
+  const end = new Promise<string>((resolve) => child.on("close", (code) => resolve(`${code}: ${said}`)));
+  return { kill: () => void child.kill("SIGTERM"), end };
+}
+
+test("the worker and the producer of the page work, and the worker ends at SIGTERM", async () => {
+  const worker = start("worker.mjs");
+  assert.equal(await start("enqueue.mjs").end, "0: greeted ada\n");
+  worker.kill();
+  assert.equal(await worker.end, "0: ");
+});
+
+test("the transactions of the page work", async () => {
+  assert.equal(await start("shop.mjs").end, "0: [ { cents: '300' } ]\n");
+});
+
+test("the package has one version", () => {
+  const { version: packaged } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+  assert.equal(version, packaged);
+});
