@@ -3,7 +3,6 @@
 
 import { Worker as Thread } from "node:worker_threads";
 
-import { now } from "./clock.js";
 import { type FromHeart, Heartbeat, type HeartbeatOptions, type Lease, type ToHeart } from "./heartbeat.js";
 import type { Logger } from "./logger.js";
 import type { Reason } from "./outcome.js";
@@ -32,7 +31,7 @@ export class Heart {
   hold(leases: Lease[], claimedAt: number): void {
     if (leases.length === 0) return;
     for (const lease of leases) this.#held.set(lease.token, { lease, claimedAt });
-    this.#send({ kind: "hold", leases, age: now() - claimedAt });
+    this.#send({ kind: "hold", leases, claimedAt });
   }
 
   drop(tokens: string[]): void {
@@ -88,7 +87,7 @@ export class Heart {
     this.#thread = undefined;
     this.#send = this.#inLoop();
     for (const { lease, claimedAt } of this.#held.values()) {
-      this.#send({ kind: "hold", leases: [lease], age: now() - claimedAt });
+      this.#send({ kind: "hold", leases: [lease], claimedAt });
     }
   }
 

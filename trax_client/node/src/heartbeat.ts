@@ -31,8 +31,8 @@ export interface Lease {
 
 /** What the worker says to its heartbeat. */
 export type ToHeart =
-  /** These are held; they were claimed `age` milliseconds ago. */
-  | { kind: "hold"; leases: Lease[]; age: number }
+  /** These are held; the time of their claim is that of the clock that all threads have. */
+  | { kind: "hold"; leases: Lease[]; claimedAt: number }
   | { kind: "drop"; tokens: string[] }
   | { kind: "progress"; token: string; progress: string }
   /** The worker claims no more. */
@@ -93,12 +93,11 @@ export class Heartbeat {
   receive(message: ToHeart): void {
     switch (message.kind) {
       case "hold": {
-        const claimed = now() - message.age;
         for (const lease of message.leases) {
           this.#held.set(lease.token, {
             ...lease,
-            validUntil: claimed + this.#options.lease,
-            timesOutAt: claimed + (lease.timeout ?? Infinity),
+            validUntil: message.claimedAt + this.#options.lease,
+            timesOutAt: message.claimedAt + (lease.timeout ?? Infinity),
             askedAt: undefined,
             progress: undefined,
           });

@@ -128,9 +128,13 @@ export class Run {
   #wanted(): number {
     const moment = now();
     const waits = moment < Math.max(this.#pausedUntil, this.#noClaimUntil);
-    const full = this.#retries.length >= Math.max(BATCH, 2 * this.#setup.concurrency);
-    if (this.#isStopping || waits || full || moment < this.#polling.nextClaim) return 0;
+    if (this.#isStopping || waits || this.#isFull || moment < this.#polling.nextClaim) return 0;
     return this.#setup.concurrency - this.#running.size;
+  }
+
+  /** The server takes none of many outcomes. */
+  get #isFull(): boolean {
+    return this.#retries.length >= Math.max(BATCH, 2 * this.#setup.concurrency);
   }
 
   #reconnects(): boolean {
@@ -218,7 +222,7 @@ export class Run {
     const times = [this.#askAt, this.#giveUpAt, this.#leaveAt].filter((at) => at > now());
     if (this.#retries.length > 0) times.push(Math.max(this.#retryAt, this.#pausedUntil));
     if (this.#outbox.length > 0 || this.#mustReconnect) times.push(this.#pausedUntil);
-    if (!this.#isStopping && this.#running.size < this.#setup.concurrency) {
+    if (!this.#isStopping && !this.#isFull && this.#running.size < this.#setup.concurrency) {
       times.push(Math.max(this.#polling.nextClaim, this.#pausedUntil, this.#noClaimUntil));
     }
     return Math.min(...times);

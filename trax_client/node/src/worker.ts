@@ -61,7 +61,9 @@ export class Worker {
   task(name: string, ...rest: unknown[]): this {
     const [decoder, handler] = (rest.length === 2 ? rest : [undefined, ...rest]) as [Decoder<unknown> | undefined, Handler];
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
-    if (name === "" || typeof handler !== "function") throw new UsageError("task() takes a name, a decoder if you like, and a function");
+    if (name === "" || typeof handler !== "function") {
+      throw new UsageError("task() takes a name, a decoder if you like, and a function");
+    }
     this.#tasks.set(name, { handler, decoder });
     return this;
   }
@@ -113,7 +115,8 @@ export class Worker {
     const lease = options.lease ?? 30_000;
     const concurrency = options.concurrency ?? 10;
     const tasks = [...this.#tasks.keys()];
-    const info = { host: hostname(), pid: process.pid, version, language: "node", tasks: tasks.slice(0, 50), groups: options.groups, concurrency };
+    const what = { tasks: tasks.slice(0, 50), groups: options.groups?.slice(0, 10), concurrency };
+    const info = { host: hostname(), pid: process.pid, version, language: "node", ...what };
     return {
       tasks: this.#tasks,
       concurrency,

@@ -178,7 +178,9 @@ test("a stop gives back what does not end within the grace, and spends no attemp
   worker.stop();
   assert.equal((await running).released, 1);
   assert.equal(await value("select attempt || ' ' || state from trax.job where job_id = $1", job), "0 queued");
-  assert.equal(await value("select count(*)::int from trax.worker_state where name = 'stopper'"), 0);
+  // On a busy machine its last report may not be in time: then it is seen to be gone.
+  const left = "select count(*)::int from trax.worker_state where name = 'stopper' and state <> 'gone'";
+  await eventually("it has left", async () => (await value(left)) === 0, 60_000);
   await client.cancel(job);
 });
 
