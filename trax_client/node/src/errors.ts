@@ -11,7 +11,7 @@ export class TraxError extends Error {
 /** A worker, a handler or a call is written wrong; the text says what to do. */
 export class UsageError extends TraxError {}
 
-/** The extension in the database and this package do not fit together. */
+/** The extension in the database is older than this package needs. */
 export class VersionError extends TraxError {}
 
 /** What the server says of an error. */

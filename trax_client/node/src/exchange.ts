@@ -10,11 +10,11 @@ import { dateOf } from "./client.js";
 import { now } from "./clock.js";
 import { Backoff, Connection, type Row } from "./connection.js";
 import type { Context } from "./context.js";
-import { ServerError, type TraxError, VersionError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
+import { ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
 import type { Logger } from "./logger.js";
 import { type Verdict, failure } from "./outcome.js";
 import * as sql from "./sql.js";
-import { version as ownVersion } from "./version.js";
+import { checkVersion } from "./version.js";
 
 /** A claimed attempt; the JSON is still text. */
 export interface Claimed extends Omit<Context, "trace" | "signal" | "reason" | "progress"> {
@@ -163,7 +163,7 @@ export class Exchange {
       const [row] = await connection.query(sql.version);
       const installed = row?.["version"] as string | null;
       if (installed === null) throw notInstalled(String(row?.["database"]));
-      checkVersion(installed, this.#options.log);
+      checkVersion(installed);
       const waiting = await connection.query(sql.waitingTasks(this.#options.claim.groups)).catch(() => []);
       const unhandled = waiting.map((one) => String(one["task"])).filter((task) => !this.#options.claim.tasks.includes(task));
       if (unhandled.length > 0) this.#options.log.warn(`jobs wait that this worker has no handler for: ${unhandled.join(", ")}`);
@@ -354,19 +354,4 @@ function claimedOf(row: Row): Claimed {
     timeout: row["timeout"] === null ? undefined : Number(row["timeout"]) * 1000,
     trace: row["trace"] ?? undefined,
   };
-}
-
-/** The contract only grows: what is newer than this package serves it, what is older may lack what it calls. */
-function checkVersion(installed: string, log: Logger): void {
-  const [theirs, ours] = [installed, ownVersion].map((text) => text.split(".").map(Number)) as [number[], number[]];
-  if (theirs[0] !== ours[0]) {
-    const newer = (theirs[0] ?? 0) > (ours[0] ?? 0);
-    throw new VersionError(
-      `the extension trax is version ${installed}, and this package ${ownVersion}: ` +
-        (newer ? "install a newer trax-worker" : "type: alter extension trax update;"),
-    );
-  }
-  if ((theirs[1] ?? 0) < (ours[1] ?? 0)) {
-    log.warn(`the extension trax is version ${installed}, older than this package (${ownVersion}); type: alter extension trax update;`);
-  }
 }

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { version } from "../src/version.js";
+import { checkVersion, version } from "../src/version.js";
 import { database } from "./database.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -48,4 +48,10 @@ test("the transactions of the page work", async () => {
 test("the package has one version", () => {
   const { version: packaged } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
   assert.equal(version, packaged);
+});
+
+test("an extension that is too old is refused in words, and a newer one is not", () => {
+  assert.throws(() => checkVersion("0.0.9"), /VersionError: the extension trax is 0.0.9.* type: alter extension trax update;/);
+  checkVersion(version);
+  checkVersion("7.0.0");
 });
