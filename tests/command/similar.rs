@@ -27,8 +27,13 @@ async fn a_name_that_nothing_has_is_answered_with_the_one_that_was_meant() {
             "{arguments:?}: {errors}"
         );
     }
-    let errors = refused(&db, 1, &["group", "pause", "report"]);
-    assert!(errors.contains("did you mean \"reports\"?"), "{errors}");
+    for arguments in [
+        &["group", "pause", "report"][..],
+        &["jobs", "cancel", "--group", "report", "--yes"],
+    ] {
+        let errors = refused(&db, 1, arguments);
+        assert!(errors.contains("did you mean \"reports\"?"), "{errors}");
+    }
     let errors = refused(&db, 1, &["manifest", "show", "weekly"]);
     assert!(!errors.contains("did you mean"), "{errors}");
     for (arguments, meant) in [

@@ -72,12 +72,15 @@ pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failur
     }
 }
 
-/// Returns an error of the server, which names what is most like a manifest that is not there.
+/// Returns an error of the server; of a manifest or group that is not there, with what is like it.
 pub(crate) async fn explained(session: &Session, name: &str, error: Error) -> Failure {
-    let of_a_manifest = |error: &Error| matches!(error, Error::UnknownManifest(report) if report.message.starts_with("manifest "));
-    match of_a_manifest(&error) {
-        true => unknown(session, Kind::Manifest, name).await,
-        false => error.into(),
+    let is_of = |kind: &Kind| {
+        let word = format!("{} ", kind.word());
+        matches!(&error, Error::UnknownManifest(report) if report.message.starts_with(&word))
+    };
+    match [Kind::Manifest, Kind::Group].into_iter().find(is_of) {
+        Some(kind) => unknown(session, kind, name).await,
+        None => error.into(),
     }
 }
 

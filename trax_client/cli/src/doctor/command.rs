@@ -46,6 +46,12 @@ fn command(text: &str) -> Option<(String, &str)> {
         let (group, after) = value(literal)?;
         return Some((format!("{list} --group {}", quote::word(&group)), after));
     }
+    const DEAD: &str = "id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
+                        then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)";
+    if let Some(after) = text.strip_prefix(DEAD) {
+        let list = "trax dead list; then trax dead requeue ID or trax dead ack ID";
+        return Some((list.to_owned(), after));
+    }
     let call = text.strip_prefix("trax.")?;
     let (function, arguments) = call.split_once('(')?;
     let (arguments, after) = read(arguments)?;
@@ -182,6 +188,15 @@ mod tests {
                 "See: select job_id, worker, task, started_at from trax.lease where group_name = 'g'; or: \
                  select trax.configure_group('g', max_active_jobs => 8)",
                 "See: trax jobs list --state in_progress --group g; or: trax group set g --max-active-jobs 8",
+            ),
+            (
+                "select trax.requeue_dead_letter(7); or, without another run: select trax.acknowledge_dead_letter(7)",
+                "trax dead requeue 7; or, without another run: trax dead ack 7",
+            ),
+            (
+                "See: select id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
+                 then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)",
+                "See: trax dead list; then trax dead requeue ID or trax dead ack ID",
             ),
         ] {
             assert_eq!(as_commands(sql), command);

@@ -93,7 +93,10 @@ impl<'a> Which<'a> {
                 Ok(count) => Ok(count),
                 Err(error) => Err(explained(session, name, error).await),
             },
-            Which::Group(name) => Ok(client.cancel_group(name).await?),
+            Which::Group(name) => match client.cancel_group(name).await {
+                Ok(count) => Ok(count),
+                Err(error) => Err(explained(session, name, error).await),
+            },
             Which::Task(name) => some_at_a_time(session, Some(name)).await,
             Which::All(_) => some_at_a_time(session, None).await,
         }
