@@ -102,6 +102,45 @@ async fn the_manifests_of_the_code_are_what_is_stored() -> Result {
 }
 
 #[tokio::test]
+async fn fifty_replicas_that_start_at_once_make_one_change() -> Result {
+    let server = Server::options().fast().setting("max_connections", "400");
+    let server = server.start()?;
+    let database = server.database("replicas").await?;
+    let db = database.connect().await?;
+    let manifests = |every| -> Vec<Manifest> {
+        let named = |n| Manifest::new(format!("m{n}"), "t").every(Duration::from_secs(every));
+        (0..20).map(named).collect()
+    };
+    // Made, changed in every row and in another order, and not changed.
+    for (every, wanted, acts) in [(86_400, 1, 20), (172_800, 1, 40), (172_800, 0, 40)] {
+        let replicas = (0..50).map(|replica| {
+            let database = database.clone();
+            let mut own = manifests(every);
+            own.rotate_left(replica % 20);
+            tokio::spawn(async move {
+                let (summary, reported) = declare(&database, "app", own).await.map_err(text)?;
+                summary.map_err(text)?;
+                Ok::<_, String>(reported.len())
+            })
+        });
+        let mut changes = 0;
+        for replica in replicas.collect::<Vec<_>>() {
+            changes += replica.await??;
+        }
+        assert_eq!(changes, wanted, "replicas that changed something");
+        let audited = "select count(*) from trax.audit";
+        assert_eq!(db.query_one(audited, &[]).await?.get::<_, i64>(0), acts);
+    }
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    assert_eq!(db.query_one(deadlocks, &[]).await?.get::<_, i64>(0), 0);
+    Ok(())
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[tokio::test]
 async fn a_program_sees_completions_and_the_stop_of_its_worker() -> Result {
     let (_server, database) = started().await?;
     let db = database.connect().await?;
