@@ -1,5 +1,6 @@
 //! Many callers of one process over one connection.
 
+use harness::scheduler::scheduling;
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use std::time::Duration;
@@ -116,6 +117,34 @@ async fn a_waiter_finds_its_way_back_and_hears_what_ended_meanwhile() {
         .await;
     let ended = tokio::time::timeout(PATIENCE, caller).await;
     let result = ended.expect("it is answered").expect("it runs");
+    assert_eq!(result.expect("it ended"), JobResult::Cancelled(None));
+}
+
+#[tokio::test]
+async fn a_waiter_waits_on_over_a_restart_of_the_server() {
+    let mut server = scheduling().start().expect("a server starts");
+    let db = server.database("waited").await.expect("a database is made");
+    let s = Session::of(&db).await;
+    let ended = s.enqueue("'ended'").await;
+    let later = s.enqueue("'later'").await;
+    let waiter = waiter(&db);
+    let callers = [ended, later].map(|job_id| {
+        let waiter = waiter.clone();
+        tokio::spawn(async move { waiter.await_job::<()>(JobId(job_id), LONG).await })
+    });
+    sleeps_with(&s, 2).await;
+    drop(s);
+    server.restart().expect("the server starts again");
+    let s = Session::of(&db).await;
+    s.get(&format!("select trax.cancel({ended})")).await;
+    let [first, second] = callers;
+    let answer = tokio::time::timeout(PATIENCE, first).await;
+    let result = answer.expect("it is answered").expect("it runs");
+    assert_eq!(result.expect("it ended"), JobResult::Cancelled(None));
+    sleeps_with(&s, 1).await;
+    s.get(&format!("select trax.cancel({later})")).await;
+    let answer = tokio::time::timeout(PATIENCE, second).await;
+    let result = answer.expect("it is answered").expect("it runs");
     assert_eq!(result.expect("it ended"), JobResult::Cancelled(None));
 }
 

@@ -46,12 +46,13 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
     assert!(output.contains("switched off"), "{output}");
     let (code, _, errors) = run(trax(&database, &arguments).args(["--apply", "--yes"]));
     assert_eq!(code, Some(0), "{errors}");
-    let made = "select string_agg(concat_ws(' ', name, coalesce(cron, every::text), timezone, group_name, enabled), '; '
+    let made = "select string_agg(concat_ws(' ', name, coalesce(cron, every::text), timezone, group_name, enabled, on_dead_letter), '; '
         order by name) from trax.manifest";
     assert_eq!(
         value::<String>(&client, made).await,
-        "pg_cron:nightly-vacuum 0 3 * * * GMT old t; pg_cron:select-beat 00:00:30 UTC old t; \
-         pg_cron:select-month 0 12 L * * GMT old f"
+        "pg_cron:nightly-vacuum 0 3 * * * GMT old t continue; \
+         pg_cron:select-beat 00:00:30 UTC old t continue; \
+         pg_cron:select-month 0 12 L * * GMT old f continue"
     );
     let input = "select input::text from trax.manifest where name like '%vacuum'";
     assert_eq!(

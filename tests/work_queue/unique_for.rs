@@ -1,5 +1,6 @@
 //! Unique keys that outlive their jobs: once in a time, whatever becomes of the job.
 
+use harness::scheduler::scheduling;
 use harness::session::{Session, session};
 
 const QUEUED: &str = "'a', unique_key => 'k', unique_for => '1 h'";
@@ -261,5 +262,67 @@ async fn a_key_removed_by_hand_is_free() {
     complete(&s).await;
     s.get("delete from trax.unique_key where key = 'k'").await;
     assert_ne!(s.enqueue(QUEUED).await, first);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_prepared_transaction_holds_its_key_until_it_ends() {
+    let server = scheduling()
+        .setting("max_prepared_transactions", "2")
+        .start()
+        .expect("a server starts");
+    for end in ["commit", "rollback"] {
+        let db = server.database(end).await.expect("a database is made");
+        let (s, looker) = (Session::of(&db).await, Session::of(&db).await);
+        s.get("begin").await;
+        let first = s.enqueue(QUEUED).await;
+        s.get("prepare transaction 'queued'").await;
+        let second = Session::of(&db).await;
+        let pid = second.pid();
+        let other = second.spawn(format!("select trax.enqueue({QUEUED})"));
+        looker.sees_waiting(pid).await;
+        s.get(&format!("{end} prepared 'queued'")).await;
+        let (_, result) = other.await.expect("the session lives");
+        let result = result.expect("it is answered");
+        assert_eq!(result == first.to_string(), end == "commit", "{end}");
+        assert_eq!(s.number("select count(*) from trax.work_queue").await, 1);
+
+        // Its end, prepared, leaves the key with the same job whichever way it ends.
+        let job = s.claim_one("").await;
+        s.get("begin").await;
+        s.get(&format!("select trax.complete({})", job.key())).await;
+        s.get("prepare transaction 'completed'").await;
+        let second = Session::of(&db).await;
+        let other = second.spawn(format!("select trax.enqueue({QUEUED})"));
+        s.get(&format!("{end} prepared 'completed'")).await;
+        let (_, result) = other.await.expect("the session lives");
+        assert_eq!(result.expect("it is answered"), job.id.to_string(), "{end}");
+        s.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_role_with_some_tasks_has_lasting_keys_for_these_alone() {
+    let (db, s) = session().await;
+    let role = format!("{}_mails", db.name());
+    s.get(&format!(
+        "create role {role} login; select trax.grant_access('{role}', 'producer', tasks => '{{mail}}')"
+    ))
+    .await;
+    let them = Session::as_role(&db, &role).await;
+    let mail = "'mail', unique_key => 'm', unique_for => '1 h'";
+    let own = them.enqueue(mail).await;
+    assert_eq!(complete(&s).await, own);
+    assert_eq!(them.enqueue(mail).await, own, "its time is not over");
+    s.enqueue(QUEUED).await;
+    complete(&s).await;
+    let taken = "select trax.enqueue('mail', unique_key => 'k', unique_for => '1 h')";
+    let refused = them.refusal(taken).await;
+    assert_eq!(refused.code, "42501", "{refused}");
+    pass_time(&s).await;
+    let next = them
+        .enqueue("'mail', unique_key => 'k', unique_for => '1 h'")
+        .await;
+    assert_eq!(s.number("select job_id from trax.work_queue").await, next);
     s.assert_healthy().await;
 }

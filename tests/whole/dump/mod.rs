@@ -41,7 +41,7 @@ async fn fill(client: &Client) {
         select trax.enqueue_many('done', array['1', '2', '3']::jsonb[]);
         select trax.complete(job_id, token, '{\"sum\": 3}')
             from trax.claim_next(max_jobs => 10, tasks => '{done}', worker => 'w');
-        select trax.enqueue('broken');
+        select trax.enqueue('broken', unique_key => 'hour', unique_for => '1 h');
         select trax.fail(job_id, token, 'no disk', '{\"disk\": 0}', permanent => true)
             from trax.claim_next(tasks => '{broken}');
         select trax.enqueue('executing');
@@ -168,6 +168,9 @@ async fn the_work_goes_on(client: &Client) {
     let sql = "select trax.enqueue('ready', unique_key => 'one')
         = (select job_id from trax.unique_key where key = 'one')";
     assert!(value::<bool>(client, sql).await, "the unique key is alive");
+    let sql = "select trax.enqueue('broken', unique_key => 'hour', unique_for => '1 h')
+        = (select job_id from trax.run where task = 'broken')";
+    assert!(value::<bool>(client, sql).await, "it outlives its job");
     execute(
         client,
         "update trax.lease set lease_expires_at = now(), reap_at = now()",
