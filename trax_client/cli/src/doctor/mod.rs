@@ -63,7 +63,7 @@ impl Finding {
             cause: cause.to_owned(),
             severity,
             detail: detail.into(),
-            fix: as_commands(&fix.into()),
+            fix: fix.into(),
         }
     }
 
@@ -83,7 +83,7 @@ impl Finding {
         ))
     }
 
-    /// Returns several lines for people.
+    /// Returns several lines for people; `--json` keeps the fix as the server says it.
     fn text(&self) -> String {
         let indent = "  ";
         let folded = |label: &str, text: &str| {
@@ -97,7 +97,7 @@ impl Finding {
         );
         let mut lines = vec![heading, folded("", &self.detail)];
         if !self.fix.is_empty() {
-            lines.push(folded("-> ", &self.fix));
+            lines.push(folded("-> ", &as_commands(&self.fix)));
         }
         lines.join("\n")
     }
