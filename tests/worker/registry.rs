@@ -162,6 +162,18 @@ async fn reports_of_a_thousand_workers_leave_their_rows_where_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_ends_at_once_leaves_nothing() {
+    let database = database().await;
+    let client = connect(&database).await;
+    for _ in 0..20 {
+        let running = start(worker(&database).handle("t", |(): (), _: Context| async { Ok(()) }));
+        running.drain().await;
+    }
+    let left = "select count(*) from trax.worker_state where state <> 'gone'";
+    assert_eq!(value::<i64>(&client, left).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_killed_is_gone_within_two_reports() {
     let database = database().await;
     let client = connect(&database).await;

@@ -28,6 +28,8 @@ pub(crate) struct Registration {
     shutdown: Shutdown,
     /// The last report, and what it said.
     reported: Option<(Moment, &'static str)>,
+    /// A report was sent, if only begun: the server may have heard it without our knowledge.
+    may_be_known: bool,
     /// The server refuses reports: it is older, or its owner gives this role no right to them.
     refused: bool,
 }
@@ -62,6 +64,7 @@ impl Registration {
             info: info.into(),
             shutdown,
             reported: None,
+            may_be_known: false,
             refused: false,
         }
     }
@@ -95,6 +98,7 @@ impl Registration {
         let first = self.reported.is_none();
         let info = first.then(|| self.info.clone());
         let client = Client::new(&**connection).lock_timeout(lock_timeout);
+        self.may_be_known = true;
         match client
             .report_worker(&self.name, self.period, state, info)
             .await
@@ -114,7 +118,7 @@ impl Registration {
 
     /// Reports that the worker has ended. If that fails it is soon seen to be gone.
     pub(crate) async fn leave(&self, connection: &Connection) {
-        if self.reported.is_some() {
+        if self.may_be_known && !self.refused {
             let client = Client::new(&**connection);
             let left = client.report_worker(&self.name, self.period, "stopped", None);
             answer_within(LAST_LIMIT, left).await.ok();
