@@ -2,11 +2,13 @@
 //! they started.
 
 use super::exec::program;
-use super::{text, trax};
+use super::{on, text, trax};
 use harness::process::{Orphan, Process, Scratch, children, is_alive, send_signal};
-use harness::scheduler::{connect, execute, value, violations};
+use harness::prompt::takes_less_than;
+use harness::scheduler::{connect, execute, live_database, live_server, value, violations};
 use harness::{PATIENCE, database, eventually};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Waits until the program has written its process id.
@@ -75,6 +77,49 @@ while true; do sleep 0.1; done"#;
     })
     .await;
     assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_cancel_ends_a_program_with_its_child_within_a_second_whatever_the_lease() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let files = Scratch::new("cancel-soon");
+    // Orphans become children of one who takes no note of their end, as in some containers.
+    let careless = "import ctypes, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)
+sys.exit(subprocess.call(sys.argv[1:]))";
+    let exec = "touch $DIR/$TRAX_JOB_ID; sleep 600; true";
+    let worker = on(live_server(), &database);
+    let mut command = Command::new("python3");
+    command.args(["-c", careless]).arg(worker.get_program());
+    command.args(worker.get_args());
+    command.args(["worker", "--lease", "600", "--exec", exec]);
+    command.env("DIR", files.path());
+    let worker = Process::start(command);
+    let cancelling = async || {
+        let job_id: i64 = value(&client, "select trax.enqueue('t')").await;
+        let begun = files.path().join(job_id.to_string());
+        eventually("the program", PATIENCE, async || {
+            if begun.exists() {
+                Ok(())
+            } else {
+                Err(worker.output())
+            }
+        })
+        .await;
+        let begun = Instant::now();
+        execute(&client, &format!("select trax.cancel({job_id})")).await;
+        let state = format!("select state from trax.job where job_id = {job_id}");
+        eventually("the end of the job", PATIENCE, async || {
+            match text(&client, &state).await {
+                state if state == "cancelled" => Ok(()),
+                state => Err(format!("{state}; {}", worker.output())),
+            }
+        })
+        .await;
+        begun.elapsed()
+    };
+    takes_less_than(Duration::from_secs(1), "a cancel", cancelling).await;
 }
 
 #[tokio::test]

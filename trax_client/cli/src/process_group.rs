@@ -11,7 +11,7 @@ use tokio::signal::unix;
 use tokio::signal::unix::SignalKind;
 
 use crate::guard::Guard;
-use crate::signal::{is_there, signal};
+use crate::signal::{is_running, is_there, signal};
 use trax_terminal::print;
 
 /// How often a group whose leader has ended is looked at.
@@ -124,9 +124,9 @@ impl Group<'_> {
         }
     }
 
-    /// Returns when nothing of it is left. There is no notification, so it polls.
+    /// Returns when nothing of it runs. There is no notification, so it polls.
     pub(crate) async fn gone(&self) {
-        while let Some(id) = self.id.filter(|&id| is_there(id)) {
+        while let Some(id) = self.id.filter(|&id| is_there(id) && is_running(id)) {
             reap(id);
             tokio::time::sleep(LOOK).await;
         }
