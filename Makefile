@@ -3,6 +3,7 @@
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
 # make chaos     everything goes wrong by the dice of SEED for SECONDS (120); CHAOS_ONLY=Promote,Cut for some kinds only
 # make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 16, 17 and 18, which it fetches
+# make package   the packages for Python and Node, into target/package
 # make install   into the PostgreSQL that PG_CONFIG names
 #
 # All of them build for, and run on, the PostgreSQL that PG_CONFIG names: make test PG_CONFIG=/path/to/17/bin/pg_config
@@ -15,7 +16,7 @@ export PGRX_HOME := $(CURDIR)/target/pgrx
 
 TRAX := target/debug/trax
 
-.PHONY: demo test proof chaos matrix pgspot install setup lint
+.PHONY: demo test proof chaos matrix package pgspot install setup lint
 
 demo: install $(TRAX)
 	$(TRAX) demo
@@ -32,6 +33,10 @@ test: setup lint install pgspot $(TRAX)
 
 matrix: setup $(TRAX)
 	scripts/versions test 16 17 18
+
+package: setup
+	scripts/python package
+	scripts/node package
 
 pgspot: install
 	scripts/pgspot
