@@ -7,8 +7,8 @@
 //! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work`
 //! woken at once; the scheduler woken, which sends one notification for all that rang meanwhile
 //! (`NOTIFY` in the producing transaction would serialize the commits of the whole server), and one
-//! that names the jobs whose workers are asked to stop. Holds:
-//! hints only. Without shared memory and in a database beyond the last bell, waiters poll.
+//! that names the jobs whose workers are asked to stop. Holds: hints only. Without shared memory
+//! and in a database beyond the last bell, waiters poll.
 
 use crate::error::Error;
 use crate::memory;

@@ -4,15 +4,14 @@
 //! TRAX_TASK, TRAX_GROUP, TRAX_QUEUED_AT and, when they are known, TRAX_MANIFEST,
 //! TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times in seconds since 1970) in the environment, with the
 //! TRACEPARENT and TRACESTATE of whoever enqueued it, and TRAX_INPUT_FROM, `manifest` when the
-//! input is what the job's manifest stores; no credentials.
-//! Leaves: the exit code as the outcome, standard output as the output (of a failure: as its
-//! detail) when it is JSON, the tail of standard error as the error. A failing program that prints
-//! {"retry_in": SECONDS} sets when to run it again, one that prints {"snooze": SECONDS} gives the
-//! attempt back, one that prints {"cancel": REASON} ends its job as cancelled. No more is kept in
-//! memory than is reported. A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the
-//! grace, as a whole process group. What a program leaves running in its group ends after it in the
-//! same way, so that nothing runs beside the next attempt. No program outlives the worker, however
-//! that ends.
+//! input is what the job's manifest stores; no credentials. Leaves: the exit code as the outcome,
+//! standard output as the output (of a failure: as its detail) when it is JSON, the tail of
+//! standard error as the error. A failing program that prints {"retry_in": SECONDS} sets when to
+//! run it again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
+//! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is reported. A
+//! cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process
+//! group. What a program leaves running in its group ends after it in the same way, so that nothing
+//! runs beside the next attempt. No program outlives the worker, however that ends.
 
 use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;

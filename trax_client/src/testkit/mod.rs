@@ -28,9 +28,8 @@
 //! # async fn example() -> Result<(), trax_client::testkit::Error> {
 //! use trax_client::testkit::Server;
 //!
-//! let server = Server::options().fast().start()?;
-//! let database = server.database("orders").await?; // with the extension
-//! let client = database.connect().await?;
+//! let server = Server::options().fast().start()?; let database = server.database("orders").await?;
+//! // with the extension let client = database.connect().await?;
 //! # Ok(())
 //! # }
 //! ```
