@@ -1,5 +1,6 @@
 //! Jobs as others see them: where they are, and what became of them.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
@@ -132,6 +133,34 @@ pub enum JobResult<T> {
     NotEnded,
 }
 
+impl<T> JobResult<T> {
+    /// Returns the output.
+    ///
+    /// # Errors
+    /// When the job did not complete.
+    pub fn completed(self) -> std::result::Result<T, NotCompleted> {
+        Err(NotCompleted(match self {
+            JobResult::Completed(output) => return Ok(output),
+            JobResult::Failed(error) => format!("the job failed: {error}"),
+            JobResult::Cancelled(None) => "the job was cancelled".to_owned(),
+            JobResult::Cancelled(Some(reason)) => format!("the job was cancelled: {reason}"),
+            JobResult::NotEnded => "the job has not ended in time".to_owned(),
+        }))
+    }
+}
+
+/// A job that was to complete and did not; its text says what became of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NotCompleted(String);
+
+impl fmt::Display for NotCompleted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotCompleted {}
+
 impl<T: DeserializeOwned> JobResult<T> {
     fn of(state: JobState, output: Option<Json>, error: Option<String>) -> Result<Self> {
         Ok(match state {
@@ -147,5 +176,30 @@ impl<T: DeserializeOwned> JobResult<T> {
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
         let state = JobState::read(row.try_get("state")?)?;
         Self::of(state, row.try_get("output")?, row.try_get("error")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_completed_job_has_an_output_and_the_others_say_why() {
+        let said = |result: JobResult<i32>| result.completed().map_err(|error| error.to_string());
+        assert_eq!(said(JobResult::Completed(3)), Ok(3));
+        for (result, text) in [
+            (
+                JobResult::Failed("no paper".to_owned()),
+                "the job failed: no paper",
+            ),
+            (JobResult::Cancelled(None), "the job was cancelled"),
+            (
+                JobResult::Cancelled(Some("late".to_owned())),
+                "the job was cancelled: late",
+            ),
+            (JobResult::NotEnded, "the job has not ended in time"),
+        ] {
+            assert_eq!(said(result), Err(text.to_owned()));
+        }
     }
 }

@@ -87,8 +87,9 @@ impl JobWaiter {
         JobWaiter { requests }
     }
 
-    /// Waits until a job has ended, at most for `timeout`, and returns its output as the type that
-    /// its handler returns. It waits for a server that cannot be reached too.
+    /// Waits until a job has ended, at most for `timeout`, and returns what became of it, with the
+    /// output as the type that its handler returns. It waits for a server that cannot be reached,
+    /// too.
     ///
     /// # Errors
     /// [`Error::UnknownManifest`] (42704) when there is no such job, or it ended longer ago than

@@ -104,7 +104,7 @@ pub use id::{JobId, Token};
 pub use job::{
     Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob, NewJobs, RunNow,
 };
-pub use job_result::{Job, JobResult, JobState};
+pub use job_result::{Job, JobResult, JobState, NotCompleted};
 pub use job_waiter::JobWaiter;
 pub use json::Json;
 pub use manifest::{Group, Manifest};

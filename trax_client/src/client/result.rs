@@ -28,8 +28,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(Job::from_row).collect()
     }
 
-    /// Waits until a job has ended, at most for `timeout`, and returns its output as the type that
-    /// its handler returns.
+    /// Waits until a job has ended, at most for `timeout`, and returns what became of it, with the
+    /// output as the type that its handler returns.
     ///
     /// Every other call on the connection waits for it: for many jobs at once there is
     /// [`JobWaiter`](crate::JobWaiter).
