@@ -1,6 +1,7 @@
 //! The Python package (`trax_client/python`): its tests, checks and distribution, by
 //! `scripts/python`.
 
+use harness::process::Scratch;
 use harness::scheduler::{connect, execute, live_database, live_server};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +12,11 @@ fn root() -> PathBuf {
 }
 
 /// Runs the script, which must succeed, and returns what it printed.
-async fn succeeds(arguments: &'static [&'static str], url: String) -> String {
+async fn succeeds(arguments: &[&str], url: String) -> String {
+    let mut command = Command::new(root().join("scripts/python"));
+    command.args(arguments);
     let run = move || {
-        Command::new(root().join("scripts/python"))
-            .args(arguments)
+        command
             .env("DATABASE_URL", url)
             .output()
             .expect("the script runs")
@@ -50,9 +52,11 @@ async fn the_python_package_is_typed_and_without_lints() {
 
 #[tokio::test]
 async fn the_python_package_is_built_and_has_our_version() {
-    succeeds(&["package"], String::new()).await;
+    let packages = Scratch::new("python-package");
+    let into = packages.path().join("dist").display().to_string();
+    succeeds(&["package", &into], String::new()).await;
     let wheel = format!("trax_worker-{}-py3-none-any.whl", env!("CARGO_PKG_VERSION"));
-    let wheel = root().join("target/package/python").join(wheel);
+    let wheel = Path::new(&into).join(wheel);
     let python = root().join("target/languages/trax-python/bin/python3");
     // As an installation sees it: from the wheel alone, not from the source.
     let program = "import trax, importlib.resources as r; assert '.whl' in trax.__file__;
