@@ -2,7 +2,7 @@
 //! are rolled back, or whose session vanishes. Their work is a row in a table, committed with the
 //! completion: exactly once.
 
-use crate::fact::Told;
+use crate::fact::Acknowledgement;
 use crate::journal::Journal;
 use crate::producer::Pace;
 use crate::random::Random;
@@ -168,13 +168,14 @@ impl Caller {
         }
         client.simple_query("commit").await?;
         let at = now();
-        let told = done.iter().map(|claim| Told {
+        let acknowledged = done.iter().map(|claim| Acknowledgement {
             at,
             nonce: claim.nonce.clone(),
             job: claim.job,
             unique: None,
         });
-        self.journal.note(|pages| pages.completed.extend(told));
+        self.journal
+            .note(|pages| pages.completed.extend(acknowledged));
         Ok(Next::GoesOn)
     }
 }

@@ -7,9 +7,9 @@ use harness::sweep::LimitChange;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row};
 
-/// A word of the server that a client has.
+/// What the server has acknowledged to a client.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Acknowledgement {
     pub(crate) at: i64,
     /// What the job's input calls it; stays the same where ids do not.
     pub(crate) nonce: String,
@@ -90,11 +90,11 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// Jobs whose enqueueing was acknowledged.
-    pub(crate) enqueued: Vec<Told>,
+    pub(crate) enqueued: Vec<Acknowledgement>,
     /// Jobs of transactions that were rolled back.
     pub(crate) withdrawn: Vec<String>,
     /// Completions that were acknowledged.
-    pub(crate) completed: Vec<Told>,
+    pub(crate) completed: Vec<Acknowledgement>,
     pub(crate) executions: Vec<Execution>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) attempts: Vec<Attempt>,

@@ -1,6 +1,6 @@
 //! What those who take part write down: clients in memory, worker processes in files.
 
-use crate::fact::{Execution, Told};
+use crate::fact::{Acknowledgement, Execution};
 use crate::holder::Hold;
 use crate::testbed::now;
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ pub(crate) struct Journal(Mutex<Pages>);
 /// Its pages.
 #[derive(Clone, Default)]
 pub(crate) struct Pages {
-    pub(crate) enqueued: Vec<Told>,
+    pub(crate) enqueued: Vec<Acknowledgement>,
     pub(crate) withdrawn: Vec<String>,
-    pub(crate) completed: Vec<Told>,
+    pub(crate) completed: Vec<Acknowledgement>,
     pub(crate) complaints: Vec<String>,
     pub(crate) holds: Vec<Hold>,
     /// Errors that clients saw, and how often.

@@ -2,7 +2,7 @@
 //! updated.
 
 use crate::shim::ZONE;
-use crate::strike::{Result, Striker, Wound, told};
+use crate::strike::{Result, Striker, Wound, text_of};
 use crate::testbed::{PATIENCE, now};
 use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
@@ -33,7 +33,7 @@ impl Striker<'_> {
     /// The disk of the primary is full; half of the time the log of its writes cannot go on either,
     /// which ends it.
     pub(crate) async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
-        let client = self.testbed.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(text_of)?;
         let (since, panics) = (now(), panics_in(&self.testbed.primary));
         self.shim.fill(&self.testbed.primary.data_dir());
         let words = if pick.is_multiple_of(2) {
@@ -59,7 +59,7 @@ impl Striker<'_> {
         while let Err(error) = self.testbed.address.connect().await {
             let server = &mut self.testbed.primary;
             if !server.is_running() {
-                block_in_place(|| server.start()).map_err(told)?;
+                block_in_place(|| server.start()).map_err(text_of)?;
             } else if begun.elapsed() > PATIENCE {
                 return Err(format!("the server takes no session: {error}"));
             }
@@ -73,7 +73,7 @@ impl Striker<'_> {
 
     /// The server's zone data changes.
     pub(crate) fn update_zone_data(&mut self) -> Result<(String, Option<Wound>)> {
-        let data = self.shim.change_zone().map_err(told)?;
+        let data = self.shim.change_zone().map_err(text_of)?;
         Ok((format!("{ZONE} gets that of {data}"), None))
     }
 }

@@ -1,7 +1,7 @@
 //! Those who enqueue: one statement, many, COPY, in transactions that commit late or are rolled
 //! back. Whatever is acknowledged is written down.
 
-use crate::fact::Told;
+use crate::fact::Acknowledgement;
 use crate::journal::Journal;
 use crate::random::Random;
 use crate::testbed::{connect, now};
@@ -171,10 +171,13 @@ impl Producer {
         }
     }
 
-    fn acknowledged(&self, told: Vec<Told>) {
+    fn acknowledged(&self, acknowledged: Vec<Acknowledgement>) {
         let at = now();
-        let told = told.into_iter().map(|told| Told { at, ..told });
-        self.journal.note(|pages| pages.enqueued.extend(told));
+        let acknowledged = acknowledged
+            .into_iter()
+            .map(|acknowledged| Acknowledgement { at, ..acknowledged });
+        self.journal
+            .note(|pages| pages.enqueued.extend(acknowledged));
     }
 
     /// One call, or one transaction.
@@ -184,18 +187,18 @@ impl Producer {
             1 => self.copy(client).await,
             2..=4 => self.transaction(client).await,
             _ => {
-                let told = self.one(client).await?;
-                self.acknowledged(vec![told]);
+                let acknowledged = self.one(client).await?;
+                self.acknowledged(vec![acknowledged]);
                 Ok(())
             }
         }
     }
 
-    async fn one(&mut self, client: &Client) -> Result<Told> {
+    async fn one(&mut self, client: &Client) -> Result<Acknowledgement> {
         let wanted = self.wanted();
         let sql = format!("select trax.enqueue({})", wanted.arguments);
         let job = ids(client, &sql).await?.first().copied().unwrap_or(0);
-        Ok(Told {
+        Ok(Acknowledgement {
             at: 0,
             nonce: wanted.nonce,
             job,
@@ -215,12 +218,15 @@ impl Producer {
             inputs.join(", ")
         );
         let jobs = ids(client, &sql).await?;
-        let told = nonces.into_iter().zip(jobs).map(|(nonce, job)| Told {
-            nonce,
-            job,
-            ..Told::default()
-        });
-        self.acknowledged(told.collect());
+        let acknowledged = nonces
+            .into_iter()
+            .zip(jobs)
+            .map(|(nonce, job)| Acknowledgement {
+                nonce,
+                job,
+                ..Acknowledgement::default()
+            });
+        self.acknowledged(acknowledged.collect());
         Ok(())
     }
 
@@ -235,20 +241,20 @@ impl Producer {
             copy.add(&NewJob::new("work", input).with(options)).await?;
         }
         copy.finish().await?;
-        let told = nonces.into_iter().map(|nonce| Told {
+        let acknowledged = nonces.into_iter().map(|nonce| Acknowledgement {
             nonce,
-            ..Told::default()
+            ..Acknowledgement::default()
         });
-        self.acknowledged(told.collect());
+        self.acknowledged(acknowledged.collect());
         Ok(())
     }
 
     /// A few jobs, then a while, then the end, one way or the other.
     async fn transaction(&mut self, client: &Client) -> Result<()> {
         client.simple_query("begin").await?;
-        let mut told = Vec::new();
+        let mut acknowledged = Vec::new();
         for _ in 0..self.random.between(1, 4) {
-            told.push(self.one(client).await?);
+            acknowledged.push(self.one(client).await?);
         }
         let late = if self.random.percent(30) {
             self.random.between(100, 3_000)
@@ -258,12 +264,14 @@ impl Producer {
         tokio::time::sleep(Duration::from_millis(late)).await;
         if self.random.percent(30) {
             // It is never committed, whatever comes back.
-            let nonces = told.into_iter().map(|told| told.nonce);
+            let nonces = acknowledged
+                .into_iter()
+                .map(|acknowledged| acknowledged.nonce);
             self.journal.note(|pages| pages.withdrawn.extend(nonces));
             client.simple_query("rollback").await?;
         } else {
             client.simple_query("commit").await?;
-            self.acknowledged(told);
+            self.acknowledged(acknowledged);
         }
         Ok(())
     }

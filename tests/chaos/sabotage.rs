@@ -2,7 +2,7 @@
 //! by hand in SQL, and say nothing of a history in which nothing was broken.
 
 use crate::check::violations;
-use crate::fact::{self, Attempt, Execution, Facts, Kind, Schedule, Told};
+use crate::fact::{self, Acknowledgement, Attempt, Execution, Facts, Kind, Schedule};
 use crate::holder::Hold;
 use harness::session::{Session, session};
 
@@ -46,7 +46,7 @@ async fn facts(s: &Session) -> Facts {
     for job in &facts.jobs {
         if let Some(nonce) = job.nonce.clone() {
             let job = job.job;
-            facts.enqueued.push(Told {
+            facts.enqueued.push(Acknowledgement {
                 at: 0,
                 nonce,
                 job,
@@ -59,11 +59,11 @@ async fn facts(s: &Session) -> Facts {
             continue;
         };
         if run.state == "completed" {
-            let told = Told {
+            let acknowledged = Acknowledgement {
                 job: run.job,
-                ..Told::default()
+                ..Acknowledgement::default()
             };
-            facts.completed.push(told);
+            facts.completed.push(acknowledged);
         }
         let word = if run.state == "completed" {
             "ok"

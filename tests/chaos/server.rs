@@ -2,7 +2,7 @@
 //! restored over it.
 
 use crate::fault::Fault;
-use crate::strike::{Result, Striker, told};
+use crate::strike::{Result, Striker, text_of};
 use crate::testbed::{PATIENCE, connect, now};
 use harness::process::{is_alive, send_signal};
 use std::time::{Duration, Instant};
@@ -20,26 +20,28 @@ impl Striker<'_> {
                 Fault::ServerRestart => server.stop(Stop::Fast).map(|_| ()),
                 _ => server.stop(Stop::Immediate).map(|_| ()),
             }
-            .map_err(told)?;
+            .map_err(text_of)?;
             if fault != Fault::ServerRestart {
                 self.damage.crashes.push(now());
             }
             std::thread::sleep(hold);
-            server.start().map_err(told)
+            server.start().map_err(text_of)
         })
     }
 
     /// The primary dies; after a while the standby takes over, and another standby is made.
     pub(crate) async fn promote(&mut self, hold: Duration) -> Result<String> {
         let standby = self.testbed.standby.as_ref().ok_or("no standby")?;
-        let on_standby = connect(&standby.config("postgres")).await.map_err(told)?;
+        let on_standby = connect(&standby.config("postgres"))
+            .await
+            .map_err(text_of)?;
         let client = self.testbed.admin().await;
         // What is acknowledged between the two is in danger too.
         let before = now();
         let until: String = client
             .query_one("select pg_current_wal_flush_lsn()::text", &[])
             .await
-            .map_err(told)?
+            .map_err(text_of)?
             .get(0);
         let caught_up = format!("select pg_last_wal_receive_lsn() >= '{until}'::pg_lsn");
         let begun = Instant::now();
@@ -51,14 +53,14 @@ impl Striker<'_> {
         }
         // What is written while the standby hears nothing is lost, unless commits wait for it.
         let receiver = "select pid from pg_stat_wal_receiver";
-        let receiver = on_standby.query_opt(receiver, &[]).await.map_err(told)?;
+        let receiver = on_standby.query_opt(receiver, &[]).await.map_err(text_of)?;
         let receiver: Option<i32> = receiver.map(|row| row.get(0));
         if let Some(pid) = receiver {
             send_signal("STOP", pid);
         }
         tokio::time::sleep(hold).await;
         let children = children(self.testbed.primary.pid());
-        block_in_place(|| self.testbed.primary.kill()).map_err(told)?;
+        block_in_place(|| self.testbed.primary.kill()).map_err(text_of)?;
         // None of the old backends may commit any more.
         for pid in children {
             if is_alive(pid) {
@@ -78,11 +80,11 @@ impl Striker<'_> {
         let promoted = on_standby
             .query_one("select pg_promote(true, 60)", &[])
             .await;
-        if !promoted.map_err(told)?.get::<_, bool>(0) {
+        if !promoted.map_err(text_of)?.get::<_, bool>(0) {
             return Err("the standby was not promoted".to_owned());
         }
         self.testbed.take_over();
-        let standby = block_in_place(|| self.testbed.primary.standby()).map_err(told)?;
+        let standby = block_in_place(|| self.testbed.primary.standby()).map_err(text_of)?;
         self.testbed.standby = Some(standby);
         Ok(format!("{} ms were in danger", (after - before) / 1000))
     }
@@ -93,16 +95,16 @@ impl Striker<'_> {
         let before = now();
         // Before the sessions end, or they are back at once.
         let limit = "alter database chaos connection limit 0";
-        client.batch_execute(limit).await.map_err(told)?;
+        client.batch_execute(limit).await.map_err(text_of)?;
         let shut = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
             where datname = 'chaos' and backend_type = 'client backend' and pid <> pg_backend_pid()";
-        client.batch_execute(shut).await.map_err(told)?;
+        client.batch_execute(shut).await.map_err(text_of)?;
         let done = self.dump_and_restore();
         let open = "alter database chaos connection limit -1";
-        client.batch_execute(open).await.map_err(told)?;
+        client.batch_execute(open).await.map_err(text_of)?;
         done?;
         let adopt = "select trax.adopt()";
-        client.batch_execute(adopt).await.map_err(told)?;
+        client.batch_execute(adopt).await.map_err(text_of)?;
         self.damage.losses.push((before, now()));
         Ok(())
     }
@@ -118,7 +120,7 @@ impl Striker<'_> {
         // A prepared transaction that waits for its end would keep it for ever.
         restore.env("PGOPTIONS", "-c lock_timeout=20s");
         for command in [dump.arg(&file), restore.arg(&file)] {
-            let output = block_in_place(|| command.output()).map_err(told)?;
+            let output = block_in_place(|| command.output()).map_err(text_of)?;
             if !output.status.success() {
                 return Err(String::from_utf8_lossy(&output.stderr).into_owned());
             }
@@ -128,7 +130,7 @@ impl Striker<'_> {
 }
 
 async fn is_true(client: &Client, sql: &str) -> Result<bool> {
-    let messages = client.simple_query(sql).await.map_err(told)?;
+    let messages = client.simple_query(sql).await.map_err(text_of)?;
     let is_true = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"));
     Ok(messages.iter().any(is_true))
 }

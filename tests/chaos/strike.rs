@@ -74,7 +74,7 @@ pub(crate) struct Striker<'a> {
 
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-pub(crate) fn told(error: impl std::fmt::Debug) -> String {
+pub(crate) fn text_of(error: impl std::fmt::Debug) -> String {
     format!("{error:?}")
 }
 
@@ -167,7 +167,7 @@ impl Striker<'_> {
             }
             Fault::ServerFreeze => {
                 let pid = self.testbed.primary.pid().ok_or("no server")?;
-                let pid = i32::try_from(pid).map_err(told)?;
+                let pid = i32::try_from(pid).map_err(text_of)?;
                 send_signal("STOP", pid);
                 // Whoever heals needs a new session himself.
                 tokio::time::sleep(hold).await;
@@ -195,7 +195,7 @@ impl Striker<'_> {
             Fault::Promote => self.promote(hold).await.map(|words| (words, None)),
             Fault::StandbyStop => {
                 let standby = self.testbed.standby.as_mut().ok_or("no standby")?;
-                block_in_place(|| standby.stop(Stop::Immediate)).map_err(told)?;
+                block_in_place(|| standby.stop(Stop::Immediate)).map_err(text_of)?;
                 Ok((String::new(), Some(Wound::Standby)))
             }
             Fault::Prepared => self.prepare(pick).await,
@@ -215,7 +215,7 @@ impl Striker<'_> {
             }
             Fault::Maintenance => {
                 let sql = MAINTENANCE[index(MAINTENANCE.len())];
-                let client = self.testbed.address.connect().await.map_err(told)?;
+                let client = self.testbed.address.connect().await.map_err(text_of)?;
                 let sql = sql.to_owned();
                 let words = sql.clone();
                 // It may wait for a long transaction: the campaign does not.
@@ -292,7 +292,7 @@ impl Striker<'_> {
             Wound::Standby => {
                 let stopped = self.testbed.standby.as_mut();
                 match stopped.filter(|standby| standby.pid().is_none()) {
-                    Some(standby) => block_in_place(|| standby.start()).map_err(told),
+                    Some(standby) => block_in_place(|| standby.start()).map_err(text_of),
                     None => Ok(()),
                 }
             }
@@ -332,9 +332,9 @@ impl Striker<'_> {
     }
 
     async fn execute(&self, sql: &str) -> Result<()> {
-        let client = self.testbed.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(text_of)?;
         let set = "set lock_timeout = '5 s'";
-        client.simple_query(set).await.map_err(told)?;
+        client.simple_query(set).await.map_err(text_of)?;
         client
             .simple_query(sql)
             .await
@@ -343,21 +343,21 @@ impl Striker<'_> {
     }
 
     async fn hold(&self, sql: &str, end: &str) -> Result<(String, Option<Wound>)> {
-        let client = self.testbed.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(text_of)?;
         let set = "set lock_timeout = '5 s'";
-        client.simple_query(set).await.map_err(told)?;
-        client.simple_query(sql).await.map_err(told)?;
+        client.simple_query(set).await.map_err(text_of)?;
+        client.simple_query(sql).await.map_err(text_of)?;
         Ok((sql.to_owned(), Some(Wound::Session(client, end.to_owned()))))
     }
 
     /// One of the backends that a condition names.
     async fn victim(&self, whom: &str, pick: u64) -> Result<(String, i32)> {
-        let client = self.testbed.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(text_of)?;
         let sql = format!(
             "select pid, concat_ws(' ', backend_type, usename, state, wait_event, left(query, 60))
              from pg_stat_activity where ({whom}) and pid <> pg_backend_pid() order by pid"
         );
-        let rows = client.query(&sql, &[]).await.map_err(told)?;
+        let rows = client.query(&sql, &[]).await.map_err(text_of)?;
         let row = rows
             .get((pick % rows.len().max(1) as u64) as usize)
             .ok_or("nobody is there")?;
@@ -366,9 +366,9 @@ impl Striker<'_> {
 
     async fn hit(&self, whom: &str, pick: u64, how: &str) -> Result<(String, Option<Wound>)> {
         let (words, pid) = self.victim(whom, pick).await?;
-        let client = self.testbed.address.connect().await.map_err(told)?;
+        let client = self.testbed.address.connect().await.map_err(text_of)?;
         let sql = format!("select {how} from pg_stat_activity where pid = {pid}");
-        client.simple_query(&sql).await.map_err(told)?;
+        client.simple_query(&sql).await.map_err(text_of)?;
         Ok((words, None))
     }
 

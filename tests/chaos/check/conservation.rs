@@ -20,15 +20,17 @@ pub(crate) fn nothing_acknowledged_is_lost(facts: &Facts) -> Vec<Violation> {
         .filter_map(|job| job.nonce.as_deref())
         .collect();
     let ids: BTreeSet<_> = facts.jobs.iter().map(|job| job.job).collect();
-    let is_there = |told: &crate::fact::Told| match told.unique {
-        Some(_) => nonces.contains(&*told.nonce) || ids.contains(&told.job),
-        None => nonces.contains(&*told.nonce),
+    let is_there = |acknowledged: &crate::fact::Acknowledgement| match acknowledged.unique {
+        Some(_) => nonces.contains(&*acknowledged.nonce) || ids.contains(&acknowledged.job),
+        None => nonces.contains(&*acknowledged.nonce),
     };
     facts
         .enqueued
         .iter()
-        .filter(|told| !facts.may_be_lost(told.at) && !is_there(told))
-        .map(|told| Violation::new("an acknowledged job is lost", format!("{told:?}")))
+        .filter(|acknowledged| !facts.may_be_lost(acknowledged.at) && !is_there(acknowledged))
+        .map(|acknowledged| {
+            Violation::new("an acknowledged job is lost", format!("{acknowledged:?}"))
+        })
         .collect()
 }
 
@@ -40,8 +42,14 @@ pub(crate) fn nothing_withdrawn_appears(facts: &Facts) -> Vec<Violation> {
         .filter_map(|job| job.nonce.as_deref())
         .collect();
     let appears = |nonce: &&String| nonces.contains(nonce.as_str());
-    let told = |nonce: &String| Violation::new("a job exists that was rolled back", nonce.as_str());
-    facts.withdrawn.iter().filter(appears).map(told).collect()
+    let violation =
+        |nonce: &String| Violation::new("a job exists that was rolled back", nonce.as_str());
+    facts
+        .withdrawn
+        .iter()
+        .filter(appears)
+        .map(violation)
+        .collect()
 }
 
 /// A job, and what was enqueued once, is one row of `trax.job`.
@@ -52,10 +60,10 @@ pub(crate) fn a_job_is_in_one_place(facts: &Facts) -> Vec<Violation> {
         .iter()
         .filter(|job| !facts.requeued.contains(&job.job));
     let nonces = by(originals, |job| job.nonce.as_deref()).into_values();
-    let told = |rows| Violation::new("a job is in several places", format!("{rows:?}"));
+    let violation = |rows| Violation::new("a job is in several places", format!("{rows:?}"));
     ids.chain(nonces)
         .filter(|rows| rows.len() > 1)
-        .map(told)
+        .map(violation)
         .collect()
 }
 
@@ -107,8 +115,15 @@ pub(crate) fn an_acknowledged_completion_stays(facts: &Facts) -> Vec<Violation> 
     facts
         .completed
         .iter()
-        .filter(|told| !facts.may_be_lost(told.at) && !completed.contains(&told.job))
-        .map(|told| Violation::new("an acknowledged completion is lost", format!("{told:?}")))
+        .filter(|acknowledged| {
+            !facts.may_be_lost(acknowledged.at) && !completed.contains(&acknowledged.job)
+        })
+        .map(|acknowledged| {
+            Violation::new(
+                "an acknowledged completion is lost",
+                format!("{acknowledged:?}"),
+            )
+        })
         .collect()
 }
 
@@ -192,13 +207,14 @@ pub(crate) fn every_job_ends(facts: &Facts) -> Vec<Violation> {
 
 /// `trax.check()` has nothing to say.
 pub(crate) fn the_server_finds_nothing(facts: &Facts) -> Vec<Violation> {
-    let told = |complaint: &String| Violation::new("trax.check() complains", complaint.as_str());
+    let violation =
+        |complaint: &String| Violation::new("trax.check() complains", complaint.as_str());
     let steps_back = facts.steps.iter().any(|(before, after)| after < before);
     facts
         .complaints
         .iter()
         .filter(|complaint| !(steps_back && complaint.starts_with(BY_THE_CLOCK)))
-        .map(told)
+        .map(violation)
         .collect()
 }
 
@@ -210,6 +226,12 @@ pub(crate) fn an_attempt_ends_after_it_began(facts: &Facts) -> Vec<Violation> {
         };
         ended < began && !facts.is_stepped(ended, began)
     };
-    let told = |attempt| Violation::new("an attempt ends before it began", format!("{attempt:?}"));
-    facts.attempts.iter().filter(is_odd).map(told).collect()
+    let violation =
+        |attempt| Violation::new("an attempt ends before it began", format!("{attempt:?}"));
+    facts
+        .attempts
+        .iter()
+        .filter(is_odd)
+        .map(violation)
+        .collect()
 }

@@ -29,7 +29,7 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
         let none = Vec::new();
         let attempts = manifests.get(schedule.name).unwrap_or(&none);
         let at = BTreeSet::from_iter(attempts.iter().filter_map(|attempt| attempt.scheduled_for));
-        let told = |detail: String| {
+        let violation = |detail: String| {
             Violation::new(
                 "a schedule is not kept",
                 format!("{}: {detail}", schedule.name),
@@ -38,26 +38,26 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
         match schedule.kind {
             Kind::Some(period) | Kind::All(period) => {
                 let odd = at.iter().filter(|at| *at % (period * SECOND) != 0);
-                found.extend(odd.map(|at| told(format!("{at} is none of its times"))));
+                found.extend(odd.map(|at| violation(format!("{at} is none of its times"))));
                 if let (Kind::All(_), Some(first), Some(last)) =
                     (schedule.kind, at.first(), at.last())
                 {
                     let all = (last - first) / (period * SECOND) + 1;
                     // A promotion or a restore that lost a run has lost that it was queued, too.
                     if all != at.len() as i64 {
-                        found.push(told(format!("{} of {all} occurrences ran", at.len())));
+                        found.push(violation(format!("{} of {all} occurrences ran", at.len())));
                     }
                 }
             }
             Kind::Every(period) => {
-                found.extend(too_soon(facts, attempts, period).into_iter().map(told))
+                found.extend(too_soon(facts, attempts, period).into_iter().map(violation))
             }
             Kind::After(parent) => {
                 let parents = manifests.get(parent).unwrap_or(&none);
                 found.extend(
                     before_parents(facts, attempts, parents)
                         .into_iter()
-                        .map(told),
+                        .map(violation),
                 );
             }
             Kind::Once => {
@@ -66,7 +66,7 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
                     .filter(|attempt| attempt.state == "completed")
                     .count();
                 if done != 1 {
-                    found.push(told(format!("it completed {done} times")));
+                    found.push(violation(format!("it completed {done} times")));
                 }
             }
         }
