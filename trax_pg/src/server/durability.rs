@@ -21,7 +21,8 @@ static LAZY_UNTIL: AtomicU64 = AtomicU64::new(0);
 static SETTING: AtomicI32 = AtomicI32::new(-1);
 
 /// Returns whether nothing has been written in this transaction and nothing is known to follow.
-/// What reading has logged, such as hints on a server with checksums, has no id and needs no commit.
+/// What reading has logged, such as hints on a server with checksums, has no id and needs no
+/// commit.
 pub(crate) fn is_untouched() -> bool {
     // SAFETY: reads the state of this backend.
     unsafe {
