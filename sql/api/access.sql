@@ -20,7 +20,7 @@ declare
     -- What each level may call beyond the level before it.
     reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
@@ -231,3 +231,14 @@ end;
 $$;
 comment on function trax.revoke_access(regrole) is
     'Revokes all that trax.grant_access granted to a role, which can then be dropped.';
+
+create function trax.regrant_access(
+    role regrole,
+    level text
+)
+returns void
+language c volatile parallel unsafe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_regrant_access';
+comment on function trax.regrant_access(regrole, text) is
+    'Internal. Calls trax.grant_access in an update of the extension, as if outside of it: a dump leaves out what an update itself grants.';

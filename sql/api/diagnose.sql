@@ -165,19 +165,6 @@ where w.schedulers > 0
     and to_timestamp(t.value) < c.past - 2 * current_setting('trax.tick_interval', true)::interval
 union all
 select
-    'version_mismatch', 'critical',
-    format('The library is version %s, the extension in this database %s.', t.labels ->> 'version', e.extversion),
-    case
-        when a.default_version is distinct from e.extversion then 'alter extension trax update; then restart PostgreSQL if that changes nothing'
-        else 'Restart PostgreSQL, so that it loads the library that is installed'
-    end
-from pg_extension e
-join tally t on t.name = 'trax_library_info'
-left join pg_available_extensions a on a.name = e.extname
-where e.extname = 'trax'
-    and e.extversion <> t.labels ->> 'version'
-union all
-select
     'code_of_others', 'critical',
     case
         when c.relation is null then format('%s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: history gets no new partitions, and no role other rights.',

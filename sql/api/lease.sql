@@ -49,12 +49,12 @@ create function trax.report_worker(
     state text default 'running',
     info jsonb default null
 )
-returns void
+returns boolean
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_worker';
 comment on function trax.report_worker(text, interval, text, jsonb) is
-    'Registers a worker in trax.worker, whether it has claimed anything or not, and says that it lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). It is gone when it has not been heard of for two periods. info (8 KiB) is kept when it is null: host, version, tasks. Commit at once.';
+    'Registers a worker in trax.worker, whether it has claimed anything or not, and says that it lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). It is gone when it has not been heard of for two periods. info (8 KiB) is kept when it is null: host, version, tasks. Never waits: returns false, and notes nothing, while another transaction holds the entry, such as a claim of this worker that is not committed; then report the same again. Commit at once.';
 
 create function trax.deadline_changed_manually()
 returns trigger
@@ -76,6 +76,9 @@ as $$
 begin
     if new.started_at < old.started_at and new.timeout_at = old.timeout_at then
         new.timeout_at := new.timeout_at - (old.started_at - new.started_at);
+    end if;
+    if new.started_at < old.started_at then
+        new.extended_at := coalesce(new.extended_at, old.started_at);
     end if;
     if new.lease_expires_at < old.lease_expires_at then
         -- Extensions that were recorded beside the row no longer count.

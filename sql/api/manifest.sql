@@ -2,7 +2,7 @@
 
 create function trax.schedule(
     name text,
-    task text,
+    task text default null,
     input jsonb default null,
     cron text default null,
     every interval default null,
@@ -26,17 +26,20 @@ create function trax.schedule(
     starts_at timestamptz default null,
     ends_at timestamptz default null,
     enabled boolean default null,
-    on_dead_letter text default null
+    on_dead_letter text default null,
+    sql text default null,
+    run_as text default null
 )
 returns bigint
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_schedule';
 comment on function trax.schedule(
     text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval,
-    text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean, text
+    text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean, text,
+    text, text
 ) is
-    'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
+    'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. sql instead of a task and its input is a statement that the server runs by itself, as trax.enqueue_sql() queues one, in a session of the calling role or of run_as. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
 
 create function trax.unschedule(
     name text
@@ -163,7 +166,7 @@ returns table (
     name text,
     detail text
 )
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
 comment on function trax.apply(jsonb, boolean, boolean, text) is

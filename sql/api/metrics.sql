@@ -243,8 +243,23 @@ from (
 ) l
 cross join lateral (values ('trax_tokens_held', l.held), ('trax_tokens_waiting', l.waiting)) n (name, value)
 union all
-select 'trax_workers', '{}', count(*) filter (where s.state <> 'gone')
-from trax.worker_state s
+select n.name, n.labels, n.value
+from (
+    select
+        count(*) filter (where s.state = 'working') as working,
+        count(*) filter (where s.state = 'idle') as idle,
+        count(*) filter (where s.state = 'stopping') as stopping,
+        count(*) filter (where s.state = 'gone') as gone
+    from trax.worker_state s
+) s
+cross join lateral (
+    values
+        ('trax_workers', '{}'::jsonb, s.working + s.idle + s.stopping),
+        ('trax_workers_by_state', '{"state": "working"}', s.working),
+        ('trax_workers_by_state', '{"state": "idle"}', s.idle),
+        ('trax_workers_by_state', '{"state": "stopping"}', s.stopping),
+        ('trax_workers_by_state', '{"state": "gone"}', s.gone)
+) n (name, labels, value)
 union all
 select 'trax_workers_busy', '{}', count(distinct l.worker)
 from trax.lease l

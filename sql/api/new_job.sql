@@ -7,38 +7,3 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_new_job_handler';
 comment on function trax.new_job_handler() is
     'Internal. Handles COPY and INSERT into trax.new_job.';
-
-create foreign data wrapper trax handler trax.new_job_handler no validator;
-comment on foreign data wrapper trax is 'Internal. Makes jobs of rows.';
-create server trax foreign data wrapper trax;
-comment on server trax is 'Internal. The queue of this database.';
-
--- The columns are the arguments of trax.enqueue.
-create foreign table trax.new_job (
-    task text,
-    input jsonb,
-    run_at timestamptz,
-    group_name text,
-    priority int,
-    max_retries int,
-    timeout interval,
-    unique_key text,
-    concurrency_key text,
-    trace jsonb,
-    retry_delay interval,
-    unique_for interval
-) server trax;
-comment on foreign table trax.new_job is
-    'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
-comment on column trax.new_job.task is 'The task that runs; required.';
-comment on column trax.new_job.input is 'Input for the task; null is {}.';
-comment on column trax.new_job.run_at is 'Not claimable before this time; null is now.';
-comment on column trax.new_job.group_name is 'The group it belongs to; null is default.';
-comment on column trax.new_job.priority is '0 to 31; within a group a higher one is claimed first; null is 0.';
-comment on column trax.new_job.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
-comment on column trax.new_job.timeout is 'How long one attempt may run; null takes trax.default_timeout.';
-comment on column trax.new_job.unique_key is 'A row whose key is alive (its job waits or executes, or its unique_for is not over) queues nothing.';
-comment on column trax.new_job.concurrency_key is 'Jobs with the same key run one at a time.';
-comment on column trax.new_job.trace is 'Trace context of whoever enqueues it.';
-comment on column trax.new_job.retry_delay is 'Delay before the first retry; null takes trax.retry_delay.';
-comment on column trax.new_job.unique_for is 'How long the unique key stays alive at least, also when the job has ended; null is no longer than the job.';

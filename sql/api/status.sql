@@ -220,6 +220,63 @@ select 'in progress', count(*)::text, true, null
 from trax.lease
 union all
 select
+    'sql jobs',
+    concat_ws(' ', 'ready:', w.ready),
+    not w.wait_for_nobody,
+    case
+        when not w.wait_for_nobody then null
+        when not (select f.preloaded from facts f) then format(
+            'Only a server that has trax preloaded runs them. Type: alter system set shared_preload_libraries = %s; then restart PostgreSQL.',
+            quote_literal(
+                concat_ws(', ', nullif(current_setting('shared_preload_libraries'), ''), 'trax')
+            )
+        )
+        when current_setting('trax.max_sql_workers', true) = '0' then
+            'trax.max_sql_workers is 0. Type: alter system set trax.max_sql_workers = 2; select pg_reload_conf()'
+        when w.workers >= current_setting('max_worker_processes')::int then format(
+            'They wait for a background worker: all %1$s of the server are in use. Type: alter system set max_worker_processes = %2$s; then restart PostgreSQL.',
+            current_setting('max_worker_processes'), current_setting('max_worker_processes')::int + 4
+        )
+        else format(
+            'No background worker runs them: see the scheduler above; max_worker_processes (%s) may have no room, which the server log says.',
+            current_setting('max_worker_processes')
+        )
+    end
+from (
+    select
+        count(*) as ready,
+        coalesce(min(q.run_at) < clock_timestamp() - interval '10 s', false)
+            and not exists (
+                select
+                from pg_stat_activity a
+                where a.backend_type = 'trax executor'
+                    and a.datname = current_database()
+            ) as wait_for_nobody,
+        (
+            select count(*)
+            from pg_stat_activity a
+            where a.backend_type not in (
+                'client backend', 'walsender', 'standalone backend', 'autovacuum launcher', 'autovacuum worker',
+                'startup', 'checkpointer', 'background writer', 'walwriter', 'walreceiver', 'archiver', 'logger',
+                'io worker', 'slotsync worker', 'walsummarizer'
+            )
+        ) as workers
+    from (
+        select q.run_at
+        from trax.work_queue q
+        where q.run_as is not null
+            and q.waits_for is null
+            and not exists (
+                select
+                from trax.manifest_group g
+                where g.name = q.group_name
+                    and not g.enabled
+            )
+        limit 10000
+    ) q
+) w
+union all
+select
     'overdue leases',
     count(*)::text,
     count(*) = 0,

@@ -1,5 +1,48 @@
 -- Concurrency tokens: a semaphore for any program.
 
+create view trax.concurrency_limit as
+select
+    u.name,
+    coalesce(
+        (
+            select w.max_holders
+            from trax.concurrency_waiter w
+            where w.name operator(pg_catalog.=) u.name
+            order by w.waiter_id desc
+            limit 1
+        ),
+        (
+            select t.max_holders
+            from trax.concurrency_token t
+            where t.name operator(pg_catalog.=) u.name
+            order by t.acquired_at desc, t.slot
+            limit 1
+        )
+    ) as max_holders,
+    (
+        select pg_catalog.count(*)
+        from trax.concurrency_token t
+        where t.name operator(pg_catalog.=) u.name
+            and t.expires_at operator(pg_catalog.>) pg_catalog.clock_timestamp()
+    ) as held,
+    (
+        select pg_catalog.count(*)
+        from trax.concurrency_waiter w
+        where w.name operator(pg_catalog.=) u.name
+    ) as waiting
+from (
+    select t.name
+    from trax.concurrency_token t
+    union
+    select w.name
+    from trax.concurrency_waiter w
+) u;
+comment on view trax.concurrency_limit is 'The names that are held or waited for.';
+comment on column trax.concurrency_limit.name is 'What is limited.';
+comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as of a recent call.';
+comment on column trax.concurrency_limit.held is 'How many hold it.';
+comment on column trax.concurrency_limit.waiting is 'How many wait for it.';
+
 create function trax.acquire_token(
     name text,
     holder text,

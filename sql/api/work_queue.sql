@@ -3,6 +3,61 @@
 -- What a role may be limited to (sql/schema/access.sql) takes the rights of its owner by itself,
 -- rather than as security definer, which would not say who calls.
 
+-- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities
+-- and switches of groups choose lanes and never touch a waiting row. A lane is written nowhere: it
+-- is a hash of the two names, and there while a row is.
+create function trax.lane_of(
+    group_name text,
+    task text
+)
+returns bigint
+language c immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_lane_of';
+comment on function trax.lane_of(text, text) is
+    'Internal. Returns the lane of a group and a task: what trax.work_queue.lane_id must be for a row that is written by hand.';
+
+create function trax.sql_lane_of(
+    group_name text,
+    run_as text
+)
+returns bigint
+language c immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_sql_lane_of';
+comment on function trax.sql_lane_of(text, text) is
+    'Internal. Returns the lane of the SQL jobs that a role runs in a group.';
+
+create view trax.lane as
+with recursive found as (
+    (
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
+        from trax.work_queue q
+        where q.waits_for is null
+        order by q.lane_id, q.priority desc, q.job_id
+        limit 1
+    )
+    union all
+    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at
+    from found f
+    cross join lateral (
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
+        from trax.work_queue q
+        where q.waits_for is null
+            and q.lane_id operator(pg_catalog.>) f.lane_id
+        order by q.lane_id, q.priority desc, q.job_id
+        limit 1
+    ) n
+)
+select f.lane_id, f.group_name, f.task, f.job_id, f.run_at
+from found f;
+comment on view trax.lane is 'The pairs of group and task that have a job ready to be claimed, with the first of these; found one after the other, whatever waits in each.';
+comment on column trax.lane.lane_id is 'Hash of group and task.';
+comment on column trax.lane.group_name is 'The group.';
+comment on column trax.lane.task is 'The task.';
+comment on column trax.lane.job_id is 'The job of the lane that is claimed first.';
+comment on column trax.lane.run_at is 'When that job became claimable.';
+
 create function trax.enqueue(
     task text,
     input jsonb default '{}',
@@ -44,6 +99,26 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval) is
     'Queues one job for each input and returns their ids in the order of the inputs.';
+
+create function trax.enqueue_sql(
+    command text,
+    run_at timestamptz default null,
+    group_name text default null,
+    priority int default 0,
+    max_retries int default null,
+    timeout interval default null,
+    unique_key text default null,
+    concurrency_key text default null,
+    retry_delay interval default null,
+    unique_for interval default null,
+    run_as text default null
+)
+returns bigint
+language c volatile parallel unsafe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_enqueue_sql';
+comment on function trax.enqueue_sql(text, timestamptz, text, int, int, interval, text, text, interval, interval, text) is
+    'Queues a statement that the server runs by itself, and returns the id of its job, whose task is sql. It runs in a session of the calling role, or of run_as, which the caller must be a member of; several statements are one transaction. What runs in a transaction takes effect exactly once, with the record of its completion; what cannot (VACUUM, CREATE INDEX CONCURRENTLY, a CALL that commits) runs at least once. The other arguments are those of trax.enqueue.';
 
 create function trax.run_now(
     job_id bigint

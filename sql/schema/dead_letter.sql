@@ -23,6 +23,7 @@ create table trax.dead_letter (
     resolution_note text,
     input jsonb not null,
     trace jsonb,
+    run_as text collate "C",
     constraint dead_letter_pkey primary key (id),
     constraint dead_letter_job_id_key unique (job_id),
     constraint dead_letter_priority_range check (priority between 0 and 31),
@@ -64,28 +65,7 @@ comment on column trax.dead_letter.last_error is 'The error of the last attempt.
 comment on column trax.dead_letter.resolution_note is 'The note of the person who resolved it.';
 comment on column trax.dead_letter.input is 'Input of the job.';
 comment on column trax.dead_letter.trace is 'Trace context of the job.';
-
--- One that runs once and has had that run has nothing to come that could be stopped.
-create view trax.stopped_schedule as
-select
-    m.name as manifest, d.id as dead_letter_id, d.job_id, d.created_at as stopped_at, d.reason, d.last_error
-from trax.dead_letter d
-join trax.manifest m on m.manifest_id = d.manifest_id
-join trax.manifest_state s on s.manifest_id = d.manifest_id
-where d.status = 'awaiting_intervention'
-    and m.on_dead_letter = 'stop'
-    and m.enabled
-    and not m.dormant
-    and pg_catalog.num_nonnulls(m.cron, m.every, m.run_at, m.depends_mode) = 1
-    and s.parked_on is distinct from 'ended'
-    and (m.run_at is null or s.parked_on is distinct from 'outcome');
-comment on view trax.stopped_schedule is 'The enabled schedules that queue nothing until a dead letter is resolved.';
-comment on column trax.stopped_schedule.manifest is 'Name of the manifest.';
-comment on column trax.stopped_schedule.dead_letter_id is 'What it waits for: trax.requeue_dead_letter() or trax.acknowledge_dead_letter() of this id lets it go on.';
-comment on column trax.stopped_schedule.job_id is 'The job that failed.';
-comment on column trax.stopped_schedule.stopped_at is 'When that failed for good.';
-comment on column trax.stopped_schedule.reason is 'Why it was given up.';
-comment on column trax.stopped_schedule.last_error is 'The error of its last attempt.';
+comment on column trax.dead_letter.run_as is 'The role whose session ran it, of a SQL job; null for a job of workers.';
 
 select pg_catalog.pg_extension_config_dump('trax.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('trax.dead_letter_id_seq', '');

@@ -10,7 +10,6 @@ create table trax.lease (
     lane_id bigint not null,
     token uuid not null,
     started_at timestamptz not null,
-    extended_at timestamptz not null,
     lease_expires_at timestamptz not null,
     timeout_at timestamptz not null,
     reap_at timestamptz not null,
@@ -26,7 +25,6 @@ create table trax.lease (
     cancelled boolean not null default false,
     timed_out boolean not null default false,
     limited boolean not null default false,
-    ahead boolean not null default false,
     worker text not null,
     task text collate "C" not null,
     group_name text collate "C" not null,
@@ -37,6 +35,10 @@ create table trax.lease (
     concurrency_key text collate "C",
     input jsonb not null,
     trace jsonb,
+    -- A dump of 0.1.0 has none. A claim writes none either: 13 bytes of WAL for each job.
+    extended_at timestamptz default pg_catalog.clock_timestamp(),
+    ahead boolean not null default false,
+    run_as text collate "C",
     constraint lease_pkey primary key (job_id),
     constraint lease_attempt_positive check (attempt > 0),
     constraint lease_priority_range check (priority between 0 and 31),
@@ -54,12 +56,15 @@ create index lease_limited on trax.lease (group_name, job_id) where limited;
 create index lease_concurrency_key on trax.lease (concurrency_key, job_id) where concurrency_key is not null;
 create index lease_manifest on trax.lease (manifest_id, job_id) where manifest_id is not null;
 
+-- The attempts that executors have: of those whose executor is gone nobody else knows.
+create index lease_sql on trax.lease (job_id) where run_as is not null;
+
 comment on table trax.lease is 'The attempts that are being executed: by whom, until when, under which token.';
 comment on column trax.lease.job_id is 'The job.';
 comment on column trax.lease.lane_id is 'The lane it goes back to when it is queued again.';
 comment on column trax.lease.token is 'Fencing token; every outcome and heartbeat must name it.';
 comment on column trax.lease.started_at is 'When it was claimed.';
-comment on column trax.lease.extended_at is 'When its worker last extended it; the claim at first. From then to lease_expires_at is one lease; after a grace, as long as the next one would be.';
+comment on column trax.lease.extended_at is 'When its worker last extended it; null: not since it was claimed, at started_at. From then to lease_expires_at is one lease; after a grace, as long as the next one would be.';
 comment on column trax.lease.lease_expires_at is 'When the lease ends unless a heartbeat extends it.';
 comment on column trax.lease.timeout_at is 'When the attempt has run too long, and once it is asked to stop, when it was asked. Does not count while it is fetched ahead.';
 comment on column trax.lease.reap_at is 'When the cycle checks it next; never later than the first deadline that applies, except for a lease that is overdue and cannot end yet.';
@@ -86,27 +91,6 @@ comment on column trax.lease.unique_key is 'The unique key it keeps alive.';
 comment on column trax.lease.concurrency_key is 'Jobs with the same key run one at a time.';
 comment on column trax.lease.input is 'Input for the task.';
 comment on column trax.lease.trace is 'Trace context of whoever enqueued it.';
-
--- A heartbeat waits for nobody: where another transaction has the lease's row (an outcome or a
--- cancel that is not committed yet) it adds a row here, which no other waits for either. The reaper
--- reads them of a lease that seems to have run out.
-create table trax.lease_extension (
-    job_id bigint not null,
-    token uuid not null,
-    extended_at timestamptz not null,
-    lease_expires_at timestamptz not null,
-    ahead boolean not null
-) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-
-create index lease_extension_job on trax.lease_extension (job_id);
-alter table trax.lease_extension replica identity full;
-
-comment on table trax.lease_extension is 'Heartbeats of leases whose rows other transactions had locked; removed soon after they have expired.';
-comment on column trax.lease_extension.job_id is 'The job.';
-comment on column trax.lease_extension.token is 'The lease that is extended; with another one it no longer counts.';
-comment on column trax.lease_extension.extended_at is 'When the heartbeat came.';
-comment on column trax.lease_extension.lease_expires_at is 'Until when the lease is extended.';
-comment on column trax.lease_extension.ahead is 'True: it reported that the job has not begun.';
+comment on column trax.lease.run_as is 'The role whose session runs it, of a SQL job; null for a job of workers.';
 
 select pg_catalog.pg_extension_config_dump('trax.lease', '');
-select pg_catalog.pg_extension_config_dump('trax.lease_extension', '');

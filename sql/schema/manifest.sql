@@ -26,14 +26,16 @@ create table trax.manifest (
     exclusions jsonb,
     starts_at timestamptz,
     ends_at timestamptz,
-    on_dead_letter text not null default 'stop',
     enabled boolean not null default true,
     disabled_reason text,
     applied boolean not null default false,
-    source text collate "C",
     created_at timestamptz not null default pg_catalog.clock_timestamp(),
     updated_at timestamptz not null default pg_catalog.clock_timestamp(),
+    on_dead_letter text not null default 'stop',
+    source text collate "C",
+    run_as text collate "C",
     constraint manifest_pkey primary key (manifest_id),
+    constraint manifest_only_sql_runs_as_a_role check (run_as is null or task = 'sql'),
     constraint manifest_name_key unique (name),
     constraint manifest_name_length check (pg_catalog.octet_length(name) between 1 and 255),
     constraint manifest_task_length check (pg_catalog.octet_length(task) between 1 and 255),
@@ -90,6 +92,7 @@ comment on column trax.manifest.enabled is 'False: it is never due.';
 comment on column trax.manifest.disabled_reason is 'Why it is disabled, when trax did it by itself.';
 comment on column trax.manifest.applied is 'True: created by trax.apply(), which may prune it.';
 comment on column trax.manifest.source is 'Whose documents say what it is: the source given to trax.apply(), which alone may change and prune it by document.';
+comment on column trax.manifest.run_as is 'The role whose session runs it, of a statement; null for a task of workers.';
 comment on column trax.manifest.created_at is 'When it was first scheduled.';
 comment on column trax.manifest.updated_at is 'When its definition was last changed.';
 

@@ -8,8 +8,8 @@ create table trax.concurrency_token (
     token uuid not null,
     holder text not null,
     acquired_at timestamptz not null,
-    extended_at timestamptz not null,
     expires_at timestamptz not null,
+    extended_at timestamptz not null default pg_catalog.clock_timestamp(),
     constraint concurrency_token_pkey primary key (name, slot),
     constraint concurrency_token_slot_within_limit check (slot between 1 and max_holders)
 ) with (fillfactor = 70);
@@ -27,44 +27,6 @@ create table trax.concurrency_waiter (
 
 create index concurrency_waiter_name on trax.concurrency_waiter (name, waiter_id);
 
-create view trax.concurrency_limit as
-select
-    u.name,
-    coalesce(
-        (
-            select w.max_holders
-            from trax.concurrency_waiter w
-            where w.name operator(pg_catalog.=) u.name
-            order by w.waiter_id desc
-            limit 1
-        ),
-        (
-            select t.max_holders
-            from trax.concurrency_token t
-            where t.name operator(pg_catalog.=) u.name
-            order by t.acquired_at desc, t.slot
-            limit 1
-        )
-    ) as max_holders,
-    (
-        select pg_catalog.count(*)
-        from trax.concurrency_token t
-        where t.name operator(pg_catalog.=) u.name
-            and t.expires_at operator(pg_catalog.>) pg_catalog.clock_timestamp()
-    ) as held,
-    (
-        select pg_catalog.count(*)
-        from trax.concurrency_waiter w
-        where w.name operator(pg_catalog.=) u.name
-    ) as waiting
-from (
-    select t.name
-    from trax.concurrency_token t
-    union
-    select w.name
-    from trax.concurrency_waiter w
-) u;
-
 comment on table trax.concurrency_token is 'The tokens that are held, a row for each: of trax.acquire_token and trax.await_token. One past expires_at is no longer held.';
 comment on column trax.concurrency_token.name is 'What is limited.';
 comment on column trax.concurrency_token.slot is 'Number of the slot, from 1; the lowest free one is taken.';
@@ -81,11 +43,6 @@ comment on column trax.concurrency_waiter.max_holders is 'How many may hold the 
 comment on column trax.concurrency_waiter.holder is 'Who waits.';
 comment on column trax.concurrency_waiter.pid is 'Process of the session that waits.';
 comment on column trax.concurrency_waiter.waiting_since is 'Since when it waits.';
-comment on view trax.concurrency_limit is 'The names that are held or waited for.';
-comment on column trax.concurrency_limit.name is 'What is limited.';
-comment on column trax.concurrency_limit.max_holders is 'How many may hold it at once, as of a recent call.';
-comment on column trax.concurrency_limit.held is 'How many hold it.';
-comment on column trax.concurrency_limit.waiting is 'How many wait for it.';
 
 select pg_catalog.pg_extension_config_dump('trax.concurrency_token', '');
 select pg_catalog.pg_extension_config_dump('trax.concurrency_waiter', '');

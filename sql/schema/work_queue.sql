@@ -22,6 +22,7 @@ create table trax.work_queue (
     concurrency_key text collate "C",
     input jsonb not null,
     trace jsonb,
+    run_as text collate "C",
     constraint work_queue_pkey primary key (job_id),
     constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest')),
     constraint work_queue_priority_range check (priority between 0 and 31),
@@ -29,6 +30,7 @@ create table trax.work_queue (
     constraint work_queue_max_retries_not_negative check (max_retries >= 0),
     constraint work_queue_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
     constraint work_queue_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days'),
+    constraint work_queue_only_sql_runs_as_a_role check (run_as is null or task = 'sql'),
     constraint work_queue_manifest_has_id check ((manifest is null) = (manifest_id is null)),
     constraint work_queue_scheduled_entry_is_fresh check (
         not scheduled
@@ -45,6 +47,8 @@ create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, pr
     where waits_for = 'key';
 create index work_queue_blocked_by_manifest on trax.work_queue (manifest_id, lane_id, priority desc, job_id)
     where waits_for = 'manifest';
+-- Which roles have SQL jobs that are ready.
+create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;
 create index work_queue_manifest on trax.work_queue (manifest_id) where manifest_id is not null;
 -- A second scheduled entry of one manifest is impossible, even without the cycle's lock. Triggers
@@ -73,6 +77,7 @@ comment on column trax.work_queue.unique_key is 'The unique key it keeps alive.'
 comment on column trax.work_queue.concurrency_key is 'Jobs with the same key run one at a time.';
 comment on column trax.work_queue.input is 'Input for the task.';
 comment on column trax.work_queue.trace is 'Trace context of whoever enqueued it.';
+comment on column trax.work_queue.run_as is 'The role whose session runs it, of a SQL job; null for a job of workers.';
 
 create table trax.unique_key (
     key text collate "C" not null,
@@ -89,50 +94,6 @@ comment on column trax.unique_key.key is 'The key.';
 comment on column trax.unique_key.job_id is 'The job that keeps it alive, or kept it.';
 comment on column trax.unique_key.ended is 'True: that job has ended, and the key is free from alive_until on.';
 comment on column trax.unique_key.alive_until is 'Alive until this time at least; null is no longer than its job.';
-
--- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities
--- and switches of groups choose lanes and never touch a waiting row. A lane is written nowhere: it
--- is a hash of the two names, and there while a row is.
-create function trax.lane_of(
-    group_name text,
-    task text
-)
-returns bigint
-language c immutable strict parallel safe
-set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'trax_lane_of';
-comment on function trax.lane_of(text, text) is
-    'Internal. Returns the lane of a group and a task: what trax.work_queue.lane_id must be for a row that is written by hand.';
-
-create view trax.lane as
-with recursive found as (
-    (
-        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
-        from trax.work_queue q
-        where q.waits_for is null
-        order by q.lane_id, q.priority desc, q.job_id
-        limit 1
-    )
-    union all
-    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at
-    from found f
-    cross join lateral (
-        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
-        from trax.work_queue q
-        where q.waits_for is null
-            and q.lane_id operator(pg_catalog.>) f.lane_id
-        order by q.lane_id, q.priority desc, q.job_id
-        limit 1
-    ) n
-)
-select f.lane_id, f.group_name, f.task, f.job_id, f.run_at
-from found f;
-comment on view trax.lane is 'The pairs of group and task that have a job ready to be claimed, with the first of these; found one after the other, whatever waits in each.';
-comment on column trax.lane.lane_id is 'Hash of group and task.';
-comment on column trax.lane.group_name is 'The group.';
-comment on column trax.lane.task is 'The task.';
-comment on column trax.lane.job_id is 'The job of the lane that is claimed first.';
-comment on column trax.lane.run_at is 'When that job became claimable.';
 
 select pg_catalog.pg_extension_config_dump('trax.work_queue', '');
 select pg_catalog.pg_extension_config_dump('trax.work_queue_job_id_seq', '');

@@ -4,9 +4,9 @@ create table trax.worker (
     name text collate "C" not null,
     started_at timestamptz not null,
     last_seen_at timestamptz not null,
+    info jsonb not null default '{}',
     period interval,
     stopping boolean not null default false,
-    info jsonb not null default '{}',
     constraint worker_pkey primary key (name),
     constraint worker_name_length check (pg_catalog.octet_length(name) between 1 and 255),
     constraint worker_period_range check (period > interval '0' and period <= interval '3660 days')

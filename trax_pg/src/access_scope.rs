@@ -11,8 +11,10 @@
 //! membership changes. With no limited role in the database a call pays for reading one flag.
 
 use crate::error::{Error, Result};
+use crate::server::call::sql_function;
 use crate::server::rights;
 use crate::server::rights::Caller;
+use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
@@ -37,7 +39,33 @@ row! {
 }
 statement!(AccessScopeAny, "access_scope/any.sql" -> bool);
 statement!(AccessScopeOf, "access_scope/of.sql", { role: OIDOID, function: OIDOID, table: OIDOID } -> Right);
+statement!(AccessScopeRegrant, "access_scope/regrant.sql", { role: OIDOID, level: TEXTOID } -> bool);
 statement!(AccessScopeJob, "access_scope/job.sql", { job_id: INT8OID } -> JobNames);
+
+sql_function!(trax_regrant_access, pg_finfo_trax_regrant_access, |call| {
+    regrant(call.required(0, "role")?, call.required(1, "level")?)?;
+    Ok(call.null())
+});
+
+/// Implements `trax.regrant_access()`: what an extension's script grants is taken for rights of the
+/// extension, which a dump leaves out and dropping the role leaves behind.
+fn regrant(role: pg_sys::Oid, level: String) -> Result<()> {
+    // SAFETY: a flag of the server, read by its only thread.
+    let is_script = unsafe { pg_sys::creating_extension };
+    // SAFETY: as above; after an error the server resets it itself, as the script has failed.
+    unsafe { pg_sys::creating_extension = false };
+    let granted = spi::connected(|spi| {
+        spi.query(AccessScopeRegrant {
+            role: arg(role),
+            level: arg(level),
+        })
+        .one();
+        Ok(())
+    });
+    // SAFETY: as above.
+    unsafe { pg_sys::creating_extension = is_script };
+    granted
+}
 
 /// Names of a scope that an error lists.
 const NAMES_SHOWN: usize = 10;

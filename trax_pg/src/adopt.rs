@@ -4,12 +4,15 @@ use crate::manifest::zone_update;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::{audit, instance, wake};
+use crate::{audit, instance, sql_job, wake};
 
 sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
     wake::mark(wake::DUE);
     spi::connected(|spi| {
         let now = Timestamp::now();
+        if instance::require_adopted(spi).is_err() {
+            sql_job::rebind(spi);
+        }
         instance::adopt(spi, now);
         audit::record_here(spi, "adopt", None);
         // With which zone data the next runs were computed is not known any more.

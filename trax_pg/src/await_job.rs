@@ -24,6 +24,7 @@ use crate::server::procedure::Procedure;
 use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{arg, row, statement};
+use crate::server::wait_event::WaitEvent;
 use crate::wake;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -284,9 +285,9 @@ fn sleep(until: Instant, is_impatient: bool) -> bool {
             return false;
         }
         let has_heard = if is_impatient {
-            latch::wait_or_client(left)
+            latch::wait_or_client(left, WaitEvent::Job)
         } else {
-            latch::wait(left);
+            latch::wait(left, WaitEvent::Job);
             false
         };
         pgrx::check_for_interrupts!();

@@ -6,6 +6,8 @@ pub(crate) use crate::setting::HIGHEST_PRIORITY;
 
 /// The group of a job that names none.
 pub(crate) const DEFAULT_GROUP: &str = "default";
+/// The task of every SQL job, and of no other.
+pub(crate) const SQL_TASK: &str = "sql";
 
 columns!(
     /// Columns of a waiting job.
@@ -31,6 +33,7 @@ columns!(
         ConcurrencyKey: c"concurrency_key",
         Input: c"input",
         Trace: c"trace",
+        RunAs: c"run_as",
     }
 );
 
@@ -41,7 +44,6 @@ columns!(
         LaneId: c"lane_id",
         Token: c"token",
         StartedAt: c"started_at",
-        ExtendedAt: c"extended_at",
         LeaseExpiresAt: c"lease_expires_at",
         TimeoutAt: c"timeout_at",
         ReapAt: c"reap_at",
@@ -57,7 +59,6 @@ columns!(
         Cancelled: c"cancelled",
         TimedOut: c"timed_out",
         Limited: c"limited",
-        Ahead: c"ahead",
         Worker: c"worker",
         Task: c"task",
         GroupName: c"group_name",
@@ -68,6 +69,9 @@ columns!(
         ConcurrencyKey: c"concurrency_key",
         Input: c"input",
         Trace: c"trace",
+        ExtendedAt: c"extended_at",
+        Ahead: c"ahead",
+        RunAs: c"run_as",
     }
 );
 

@@ -19,6 +19,7 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
+use crate::server::version;
 use crate::{
     cleanup, dead_letter, due, limit, metrics, outcome, prepared, setting, step, work_queue,
 };
@@ -150,6 +151,10 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
         let leases = Table::open(Leased::TABLE, Leased::ALL);
         let now = Timestamp::now();
         leases.close();
+        // An update locks this table first: from here on there is none.
+        if !version::is_ours() {
+            return Ok(interval);
+        }
         *reap_from = reap_from.next(spi, now);
         let report = run(spi, now, *reap_from)?;
         if report.is_some() {

@@ -7,7 +7,7 @@
 
 use crate::audit;
 use crate::audit::Kind;
-use crate::columns::HIGHEST_PRIORITY;
+use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
 use crate::error::{Error, Result};
 use crate::manifest_state;
 use crate::manifest_state::job_ended;
@@ -46,6 +46,7 @@ row! {
         manifest: Option<String>,
         input: Option<pg_sys::Datum>,
         trace: Option<pg_sys::Datum>,
+        run_as: Option<String>,
     }
 }
 row! {
@@ -171,6 +172,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .detail(format!("Its status is \"{status}\"."))
         .hint("Enqueue the job again with trax.enqueue() if it should run once more."));
     }
+    letter.require_role()?;
     Ok(requeue_letter(spi, resolution, letter))
 }
 
@@ -204,7 +206,8 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
         let taken = spi.query(DeadLetterTake {
             id: arg(resolution.id),
         });
-        if let Some(letter) = taken.first().filter(Letter::is_open) {
+        let can_run = |letter: &Letter| letter.is_open() && letter.require_role().is_ok();
+        if let Some(letter) = taken.first().filter(can_run) {
             requeue_letter(spi, &resolution, letter);
             requeued += 1;
         }
@@ -215,6 +218,19 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
 impl Letter {
     fn is_open(&self) -> bool {
         self.status == "awaiting_intervention"
+    }
+
+    /// Refuses a SQL job of which nobody knows any more whose session ran it.
+    fn require_role(&self) -> Result<()> {
+        if self.task != SQL_TASK || self.run_as.is_some() {
+            return Ok(());
+        }
+        let job_id = self.job_id;
+        Err(Error::wrong_state(format!(
+            "the role that runs the statement of job {job_id} is not known"
+        ))
+        .detail("The cycle wrote this dead letter from the history, which has no roles.")
+        .hint("Queue the statement again: select trax.enqueue_sql('...'); and resolve this with trax.acknowledge_dead_letter()."))
     }
 }
 
@@ -245,6 +261,7 @@ fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
         replaces: Some(letter.job_id),
         concurrency_key: letter.concurrency_key,
         trace: letter.trace,
+        run_as: letter.run_as,
         manifest: letter.manifest_id.zip(letter.manifest),
     }
 }

@@ -12,7 +12,7 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::StoredSettings;
-use crate::{audit, changes, manifest_state};
+use crate::{audit, changes, manifest_state, wake};
 use std::collections::BTreeSet;
 
 statement!(LeaseCountLimited, "group/lease_count_limited.sql", { groups: TEXTARRAYOID });
@@ -134,6 +134,10 @@ impl Settings {
 /// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
+    if settings.enabled == Some(false) {
+        // Its statements that run in the server end.
+        wake::mark(wake::SQL);
+    }
     spi.execute(GroupConfigure {
         name: arg(settings.name.as_str()),
         max_active_jobs: settings.max_active_jobs.and_then(arg),

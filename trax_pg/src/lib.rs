@@ -15,6 +15,8 @@ mod new_job;
 
 mod manifest;
 
+mod sql_job;
+
 mod claim;
 
 mod outcome;
@@ -30,6 +32,8 @@ mod group;
 mod limit;
 
 mod work_queue;
+
+mod lane;
 
 mod unique_key;
 
@@ -66,6 +70,7 @@ mod error;
 
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
+    server::version::be_the_only_one();
     setting::define();
     server::deadlock::install();
     server::foreign_code::install();

@@ -285,7 +285,7 @@ pub(crate) fn ended_waiting<T>(jobs: &[T], task: fn(&T) -> &str, outcome: Outcom
 }
 
 fn name(row: &Row, column: impl Into<usize>) -> &str {
-    row.get(column).unwrap_or_default()
+    row.text(column).unwrap_or_default()
 }
 
 /// Counts leases that a call named and that are lost.

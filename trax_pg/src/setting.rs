@@ -159,7 +159,7 @@ int_setting! {
     tick_interval -> Duration: millis;
     c"trax.tick_interval" = 1_000, 10 => DAY_MS / 24, GucFlags::UNIT_MS;
     c"The longest time between two cycles of a scheduler.",
-    c"A scheduler also wakes at the earliest due time. 10ms costs a hundred transactions a second in an idle database; at 1h work that no wake-up announced waits up to an hour."
+    c"A scheduler also wakes at the earliest due time. A cycle is trax.tick(). 10ms costs a hundred transactions a second in an idle database; at 1h work that no wake-up announced waits up to an hour."
 }
 
 int_setting! {
@@ -173,7 +173,7 @@ int_setting! {
     max_active_jobs -> Option<usize>: unless_zero;
     c"trax.max_active_jobs" = 0, 0 => 1_000_000, GucFlags::default();
     c"How many jobs of a database may execute at once.",
-    c"0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
+    c"What runs is counted by leases when trax.claim_next claims. 0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
 }
 
 /// Returns whether this session or its role has chosen the database's limit itself: not the
@@ -214,35 +214,35 @@ int_setting! {
     default_lease -> Duration: millis;
     c"trax.default_lease" = 30_000, 100 => DAY_MS, GucFlags::UNIT_MS;
     c"How long a claim holds a job when the claim does not say.",
-    c"A dead worker's jobs run again after this time and one cycle. At 100ms a worker that pauses briefly loses its jobs; at 1d a crash delays them by a day."
+    c"A dead worker's jobs run again after this time and one cycle. The argument lease of trax.claim_next and trax.heartbeat sets another. At 100ms a worker that pauses briefly loses its jobs; at 1d a crash delays them by a day."
 }
 
 int_setting! {
     default_timeout -> Duration: millis;
     c"trax.default_timeout" = 20 * 60 * 1_000, 1 => i32::MAX, GucFlags::UNIT_MS;
     c"How long one attempt may execute when its job does not say.",
-    c"Then its cancellation is requested. 1ms cancels nearly everything; the largest value lets an attempt run for 24 days."
+    c"Then its cancellation is requested. The argument timeout of trax.enqueue and trax.schedule sets another. 1ms cancels nearly everything; the largest value lets an attempt run for 24 days."
 }
 
 int_setting! {
     cancel_grace -> Duration: millis;
     c"trax.cancel_grace" = 30_000, 0 => DAY_MS, GucFlags::UNIT_MS;
     c"How long an attempt past its timeout may still end by itself.",
-    c"0 takes the lease away as soon as the timeout is noticed; 1d lets a worker that ignores the request keep its job for a day."
+    c"Then its lease is revoked, which its worker learns from trax.heartbeat. 0 takes the lease away as soon as the timeout is noticed; 1d lets a worker that ignores the request keep its job for a day."
 }
 
 int_setting! {
     default_max_retries -> i32: same;
     c"trax.default_max_retries" = 3, 0 => 1_000, GucFlags::default();
     c"How often a failed job is tried again when it does not say.",
-    c"0: the first failure is final. 1000: a job that always fails stays for weeks before it becomes a dead letter."
+    c"The argument max_retries of trax.enqueue and trax.schedule sets another. 0: the first failure is final. 1000: a job that always fails stays for weeks before it becomes a dead letter."
 }
 
 int_setting! {
     retry_delay -> Duration: millis;
     c"trax.retry_delay" = 5 * 60 * 1_000, 0 => i32::MAX, GucFlags::UNIT_MS;
     c"The delay before the first retry.",
-    c"0 retries at once, and trax.retry_backoff then has nothing to multiply. Never more than trax.retry_delay_max."
+    c"The argument retry_delay of trax.enqueue and trax.schedule, and retry_in of trax.fail, set another. 0 retries at once, and trax.retry_backoff then has nothing to multiply. Never more than trax.retry_delay_max."
 }
 
 /// Returns the factor by which each retry waits longer than the one before.
@@ -274,14 +274,21 @@ int_setting! {
     dependent_priority_boost -> i32: same;
     c"trax.dependent_priority_boost" = 16, 0 => HIGHEST_PRIORITY, GucFlags::default();
     c"What is added to the priority of a job that follows its parent.",
-    c"0 treats it like any other; 31 puts it before all others of its group. The sum is at most 31."
+    c"Parents are the depends_on of trax.schedule. 0 treats it like any other; 31 puts it before all others of its group. The sum is at most 31."
 }
 
 int_setting! {
     priority_aging -> Option<Duration>: seconds_unless_zero;
     c"trax.priority_aging" = 0, 0 => YEAR_S, GucFlags::UNIT_S;
     c"The waiting time that is worth one step of priority.",
-    c"0 is off: low priorities wait as long as higher ones come. 1s makes age count more than priority within half a minute."
+    c"trax.claim_next takes jobs in the order of priority. 0 is off: low priorities wait as long as higher ones come. 1s makes age count more than priority within half a minute."
+}
+
+int_setting! {
+    max_sql_workers -> usize: count;
+    c"trax.max_sql_workers" = 2, 0 => 64, GucFlags::default();
+    c"How many background workers may run the SQL jobs of a database at once.",
+    c"0 runs none: they wait. Each takes one of the server's max_worker_processes while it lives; 64 is what one server can have for all its databases."
 }
 
 int_setting! {
@@ -295,7 +302,7 @@ int_setting! {
     dead_letter_retention -> Duration: seconds;
     c"trax.dead_letter_retention" = 30 * DAY_S, 0 => i32::MAX, GucFlags::UNIT_S;
     c"How long resolved dead letters are kept.",
-    c"Unresolved ones stay. 0 removes a dead letter with the first cleanup after it was resolved; the largest value keeps it for 68 years."
+    c"Unresolved ones stay: trax.requeue_dead_letter and trax.acknowledge_dead_letter resolve them. 0 removes a dead letter with the first cleanup after it was resolved; the largest value keeps it for 68 years."
 }
 
 int_setting! {
@@ -308,8 +315,8 @@ int_setting! {
 int_setting! {
     max_input_bytes -> usize: count;
     c"trax.max_input_bytes" = 1024 * 1024, 1024 => 255 * 1024 * 1024, GucFlags::UNIT_BYTE;
-    c"The largest input of a job.",
-    c"Larger ones are refused when they are enqueued. 1kB suits jobs that name their data; 255MB is what jsonb can hold, and every claim moves it."
+    c"The largest input of a job, and the largest output or detail of an attempt, as the database holds it.",
+    c"A larger one is refused by trax.enqueue, trax.enqueue_many, trax.complete and trax.fail. 1kB suits jobs that name their data; 255MB is what jsonb can hold, and every claim moves it."
 }
 
 /// Defines all settings and reserves the prefix, so that unknown `trax.` names are refused.
@@ -330,6 +337,7 @@ pub fn define() {
     retry_delay_max::define();
     dependent_priority_boost::define();
     priority_aging::define();
+    max_sql_workers::define();
     run_retention::define();
     dead_letter_retention::define();
     audit_retention::define();

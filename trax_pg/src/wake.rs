@@ -18,6 +18,7 @@ use crate::server::latch;
 use crate::server::spi;
 use crate::server::spi::{arg, statement};
 use crate::server::transaction;
+use crate::server::wait_event::WaitEvent;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +49,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Workers are asked to stop a job.
 pub(crate) const CANCELLED: u32 = 16;
+
+/// A statement was queued, or an executor has taken one or is gone: the scheduler looks whether
+/// more executors are needed.
+pub(crate) const SQL: u32 = 32;
 
 /// What this transaction has marked.
 static MARKED: AtomicU32 = AtomicU32::new(0);
@@ -252,7 +257,7 @@ fn poll(timeout: Duration, may_find: impl Fn() -> bool) {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        latch::sleep(left.min(POLL));
+        latch::sleep(left.min(POLL), WaitEvent::Work);
         if left <= POLL || may_find() {
             return;
         }

@@ -14,8 +14,9 @@ use crate::access_scope::Scope;
 use crate::audit;
 use crate::audit::Kind;
 use crate::changes::Claimable;
-use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, Waiting};
+use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, SQL_TASK, Waiting};
 use crate::error::{Error, Result};
+use crate::lane;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
@@ -27,8 +28,7 @@ use crate::setting;
 use crate::unique_key;
 use crate::unique_key::Wanted;
 use crate::{changes, wake};
-use pgrx::{direct_function_call, pg_sys};
-use std::cell::RefCell;
+use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
 
 /// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
@@ -145,6 +145,8 @@ pub(crate) struct NewJob {
     pub(crate) replaces: Option<i64>,
     pub(crate) concurrency_key: Option<String>,
     pub(crate) trace: Option<pg_sys::Datum>,
+    /// The role that runs it, of a SQL job.
+    pub(crate) run_as: Option<String>,
     /// The manifest's id and name.
     pub(crate) manifest: Option<(i64, String)>,
 }
@@ -152,6 +154,13 @@ pub(crate) struct NewJob {
 impl NewJob {
     /// Returns the arguments that `trax.enqueue` and `trax.enqueue_many` have in common.
     pub(crate) fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
+        let job = Self::of_any_task(call, now)?;
+        refuse_sql_task(&job.task)?;
+        Ok(job)
+    }
+
+    /// Returns the same, of a SQL job too.
+    pub(crate) fn of_any_task(call: &Call, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
         let task = call.name(0, "task")?;
         let run_at = call.optional::<Timestamp>(2).unwrap_or(now);
@@ -193,14 +202,29 @@ impl NewJob {
             replaces: None,
             concurrency_key: call.optional_name(8, "concurrency_key")?,
             trace,
+            run_as: None,
             manifest: None,
         })
+    }
+
+    fn lane(&self) -> i64 {
+        lane::of(&self.group, &self.task, self.run_as.as_deref())
     }
 
     /// Returns until when its unique key stays alive at least.
     fn alive_until(&self) -> Option<Timestamp> {
         self.unique_for.map(|micros| self.now.plus(micros))
     }
+}
+
+/// Refuses the task of SQL jobs: a statement is queued by a function that knows whose it is.
+pub(crate) fn refuse_sql_task(task: &str) -> Result<()> {
+    if task != SQL_TASK {
+        return Ok(());
+    }
+    Err(Error::invalid("task \"sql\" is that of SQL jobs")
+        .detail("A job with this task is a statement that the server runs.")
+        .hint("Queue a statement with: select trax.enqueue_sql('...'); or give the task another name."))
 }
 
 /// Calls [`enqueue`] for a caller who may queue jobs of this task in this group. A limited role
@@ -298,10 +322,10 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
     for (Alike { job, .. }, _) in &jobs {
         lanes
             .entry((job.group.as_str(), job.task.as_str()))
-            .or_insert_with_key(|(group, task)| lane(group, task));
+            .or_insert_with(|| job.lane());
     }
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
-    let mut rows = Inserter::begin(&table);
+    let mut rows = Inserter::begin(&table, count);
     for (Alike { job, inputs }, own) in jobs {
         let lane = lanes[&(job.group.as_str(), job.task.as_str())];
         add(&mut rows, job, lane, own, inputs);
@@ -324,10 +348,10 @@ fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
 }
 
 fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
-    let lane = lane(&job.group, &job.task);
+    let lane = job.lane();
     let ids = table::next_ids(c"work_queue_job_id_seq", inputs.len());
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
-    let mut rows = Inserter::begin(&table);
+    let mut rows = Inserter::begin(&table, ids.len());
     add(&mut rows, job, lane, &ids, inputs);
     rows.end();
     table.close();
@@ -372,11 +396,15 @@ fn add(
             job.concurrency_key.as_deref().and_then(arg),
         ),
         (Waiting::Trace, job.trace),
+        (Waiting::RunAs, job.run_as.as_deref().and_then(arg)),
     ];
     if delayed {
         wake::mark(wake::DUE);
     } else if let Some(first) = ids.first() {
         changes::claimable(lane, job.priority as i16, *first);
+        if job.run_as.is_some() {
+            wake::mark(wake::SQL);
+        }
     }
     for (id, input) in ids.iter().zip(inputs) {
         let mut row = rows.row();
@@ -386,43 +414,6 @@ fn add(
         row.set(Waiting::JobId, arg(*id));
         row.set(Waiting::Input, *input);
     }
-}
-
-/// Lanes whose numbers a session keeps.
-const LANES_KEPT: usize = 1024;
-
-thread_local! {
-    static LANES: RefCell<HashMap<(String, String), i64>> = RefCell::default();
-}
-
-sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
-    let group = call.required::<String>(0, "group_name")?;
-    let task = call.required::<String>(1, "task")?;
-    Ok(call.value(lane(&group, &task)))
-});
-
-/// Returns the lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended
-/// by a zero byte. Stored in rows: must never change. Nobody finds a task whose lane is that of
-/// another's without 2^63 tries. A claim that met two lanes with one number would still go by the
-/// names in each row, and might leave some of them to the next.
-pub(crate) fn lane(group: &str, task: &str) -> i64 {
-    let names = (group.to_owned(), task.to_owned());
-    LANES.with_borrow_mut(|lanes| {
-        if let Some(lane) = lanes.get(&names) {
-            return *lane;
-        }
-        let bytes = [group.as_bytes(), &[0], task.as_bytes(), &[0]].concat();
-        // SAFETY: the function is strict and takes and returns bytea.
-        let hash: Option<Vec<u8>> =
-            unsafe { direct_function_call(pg_sys::sha256_bytea, &[arg(bytes)]) };
-        let hash = hash.expect("a hash of a value");
-        let lane = i64::from_be_bytes(hash[..8].try_into().expect("it has 32 bytes"));
-        if lanes.len() >= LANES_KEPT {
-            lanes.clear();
-        }
-        lanes.insert(names, lane);
-        lane
-    })
 }
 
 /// Makes delayed jobs claimable whose time has come; returns how many.

@@ -2,8 +2,8 @@
 //!
 //! Enters: what a worker reports of itself, or the name that a claim gives. Leaves: a row of
 //! `trax.worker`, refreshed by each report, or by claims twice a minute at most by each session.
-//! Holds: registering never makes a claim wait, and a claim that takes nothing registers nothing; a
-//! report may be lost in a crash, as a heartbeat may.
+//! Holds: registering never waits nor makes a claim wait, and a claim that takes nothing registers
+//! nothing; a report that is not taken says so, and one may be lost in a crash, as a heartbeat may.
 
 use crate::error::Error;
 use crate::server::backend;
@@ -66,16 +66,16 @@ sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
     }
     spi::require_primary()?;
     let untouched = durability::is_untouched();
-    spi::connected(|spi| {
-        // A claim of this worker may keep its transaction open; then it is known to live.
+    let taken = spi::connected(|spi| {
+        // A claim of this worker may keep its transaction open; the next report carries the same.
         if !Lock::Worker(&name).take_if_free(Mode::Alone) {
-            return Ok(());
+            return Ok(false);
         }
         if state == "stopped" {
             spi.execute(WorkerLeave {
                 name: arg(name.as_str()),
             });
-            return Ok(());
+            return Ok(true);
         }
         spi.execute(WorkerReport {
             name: arg(name.as_str()),
@@ -84,12 +84,12 @@ sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
             stopping: arg(state == "stopping"),
             info,
         });
-        Ok(())
+        Ok(true)
     })?;
     if untouched {
         durability::may_be_lost();
     }
-    Ok(call.null())
+    Ok(call.value(taken))
 });
 
 /// The worker that this session last noted, as a hash, and when.

@@ -9,7 +9,8 @@ select
             pg_catalog.current_setting('track_counts')::boolean
             and pg_catalog.pg_stat_get_last_vacuum_time(c.oid) is null
             and pg_catalog.pg_stat_get_last_autovacuum_time(c.oid) is null
-            and pg_catalog.pg_relation_size(c.oid) > 67108864
+            -- Null for a table that has just been dropped.
+            and coalesce(pg_catalog.pg_relation_size(c.oid) > 67108864, false)
         ) as is_due,
     exists (
         select

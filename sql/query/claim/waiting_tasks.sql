@@ -1,6 +1,10 @@
--- Returns which tasks have jobs ready to be claimed, and in which group. Null groups are all.
+-- Returns which tasks have jobs ready to be claimed by workers, and in which group. Null groups are
+-- all.
 select l.task, l.group_name
 from trax.lane l
-where $groups is null
-    or l.group_name = any ($groups)
+where l.task <> 'sql'
+    and (
+        $groups is null
+        or l.group_name = any ($groups)
+    )
 order by l.task, l.group_name

@@ -31,7 +31,7 @@ select
         ) >= case when m.overlap = 'allow' then m.max_concurrency else 1 end then 'executing'
     end as blocked_on,
     m.cron, m.every, m.run_at, m.depends_mode, m.timezone, m.ends_at, m.misfire, m.misfire_threshold, m.misfire_limit,
-    m.overlap, m.variance, m.exclusions, m.group_name, m.task, s.evaluation_failures,
+    m.overlap, m.variance, m.exclusions, m.group_name, m.task, m.run_as, s.evaluation_failures,
     m.starts_at, m.max_concurrency, s.evaluation_failed_since
 from unnest($manifest_ids) as d (manifest_id)
 cross join lateral (
@@ -46,7 +46,7 @@ cross join lateral (
     select
         f.enabled, f.group_name, f.max_concurrency, f.overlap, f.cron, f.every, f.run_at, f.depends_mode, f.timezone,
         f.starts_at, f.ends_at, f.misfire, f.misfire_threshold, f.misfire_limit, f.variance, f.exclusions, f.task,
-        f.on_dead_letter
+        f.run_as, f.on_dead_letter
     from trax.manifest f
     where f.manifest_id = d.manifest_id
     offset 0

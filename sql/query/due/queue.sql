@@ -3,12 +3,12 @@
 -- entries is the guard under the cycle's lock.
 insert into trax.work_queue (
     lane_id, queued_at, run_at, scheduled_for, scheduled, manifest_id, max_retries, priority, task, group_name,
-    manifest, timeout, retry_delay, input
+    manifest, timeout, retry_delay, input, run_as
 )
 select
     d.lane_id, $now, $now, d.scheduled_for, true, m.manifest_id, m.max_retries,
     least(m.priority + case when m.depends_mode is not null then $dependent_boost else 0 end, $highest_priority), m.task,
-    m.group_name, m.name, m.timeout, m.retry_delay, m.input
+    m.group_name, m.name, m.timeout, m.retry_delay, m.input, m.run_as
 from unnest($manifest_ids, $occurrences, $lane_ids) as d (manifest_id, scheduled_for, lane_id)
 join trax.manifest m on m.manifest_id = d.manifest_id
 on conflict (manifest_id) where scheduled do nothing

@@ -8,7 +8,7 @@ set extended_at = $now,
 from (
     select
         o.job_id,
-        greatest(o.lease_expires_at - o.extended_at, interval '0') as length,
+        greatest(o.lease_expires_at - coalesce(o.extended_at, o.started_at), interval '0') as length,
         least(
             o.timeout_at,
             $now + case when o.timed_out then interval '0' else coalesce(o.timeout, $default_timeout) end
@@ -17,7 +17,7 @@ from (
     where o.job_id = any (array(
         select f.job_id
         from (
-            select a.job_id, a.extended_at, a.lease_expires_at
+            select a.job_id, coalesce(a.extended_at, a.started_at) as extended_at, a.lease_expires_at
             from trax.lease a
             where a.reap_at > $latest
             order by a.reap_at desc
@@ -26,8 +26,9 @@ from (
         where f.extended_at > $latest
             and f.extended_at - $latest > f.lease_expires_at - f.extended_at
     ))
-        and o.extended_at > $latest
-        and o.extended_at - $latest > o.lease_expires_at - o.extended_at
+        and coalesce(o.extended_at, o.started_at) > $latest
+        and coalesce(o.extended_at, o.started_at) - $latest
+            > o.lease_expires_at - coalesce(o.extended_at, o.started_at)
     for update skip locked
 ) p
 where l.job_id = p.job_id

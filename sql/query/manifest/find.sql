@@ -3,7 +3,7 @@
 select
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
-    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter,
+    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter, m.run_as,
     s.last_success_at, s.next_run_at, s.next_scheduled_for, s.last_scheduled_for,
     array(
         select (select p.name from trax.manifest p where p.manifest_id = d.parent_id)

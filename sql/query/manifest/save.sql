@@ -4,17 +4,19 @@
 insert into trax.manifest as m (
     name, task, input, group_name, cron, every, run_at, timezone, priority, max_retries, retry_delay, timeout,
     starts_at, ends_at, enabled, created_at, updated_at, depends_mode, dormant, misfire, misfire_threshold,
-    misfire_limit, overlap, max_concurrency, variance, exclusions, applied, on_dead_letter, source
+    misfire_limit, overlap, max_concurrency, variance, exclusions, applied, on_dead_letter, source, run_as
 )
 values (
     $name, $task, coalesce($input, '{}'), coalesce($group, 'default'), $cron, $every, $run_at,
     coalesce($timezone, 'UTC'), coalesce($priority, 0), $max_retries, $retry_delay, $timeout, $starts_at, $ends_at,
     coalesce($enabled, true), $now, $now, $depends_mode, coalesce($dormant, false), coalesce($misfire, 'fire_once'),
     coalesce($misfire_threshold, '60 s'), coalesce($misfire_limit, 10), coalesce($overlap, 'queue'),
-    coalesce($max_concurrency, 1), $variance, $exclusions, $applied, coalesce($on_dead_letter, 'stop'), $source
+    coalesce($max_concurrency, 1), $variance, $exclusions, $applied, coalesce($on_dead_letter, 'stop'), $source,
+    $run_as
 )
 on conflict (name) do update set
     task = excluded.task,
+    run_as = excluded.run_as,
     input = case when $replace then excluded.input else coalesce($input, m.input) end,
     group_name = case when $replace then excluded.group_name else coalesce($group, m.group_name) end,
     cron = case when $replace_schedule then $cron else m.cron end,
@@ -54,4 +56,4 @@ on conflict (name) do update set
 returning
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
-    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter
+    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter, m.run_as

@@ -54,7 +54,7 @@ with due as materialized (
     where q.job_id = any (array(select d.job_id from due d))
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,
-        q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace
+        q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace, q.run_as
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state,
@@ -67,12 +67,12 @@ with due as materialized (
 ), buried as (
     insert into trax.dead_letter (
         job_id, manifest_id, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
-        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace
+        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as
     )
     select
         e.job_id, e.manifest_id, e.attempts, e.max_retries, e.priority, $now, e.manifest, e.task, e.group_name, e.timeout,
         e.retry_delay, e.unique_key, e.concurrency_key, 'waited longer than its queue time limit', null, e.input,
-        e.trace
+        e.trace, e.run_as
     from expired e
     on conflict do nothing
 )

@@ -10,7 +10,7 @@ with ended as (
         l.job_id, l.lane_id, l.queued_at, l.run_at, l.scheduled_for, l.expires_at, l.manifest_id,
         case when o.begun then l.started_at end as started_at,
         case when o.begun then l.attempt else l.attempt - 1 end as attempt, l.max_retries, l.priority, l.task, l.group_name, l.manifest, l.worker, l.timeout, l.retry_delay,
-        l.unique_key, l.concurrency_key, l.input, l.trace,
+        l.unique_key, l.concurrency_key, l.input, l.trace, l.run_as,
         o.state, o.failure_kind, o.error, o.detail, o.retry_at, o.reason
 ), recorded as (
     insert into trax.run (
@@ -25,23 +25,23 @@ with ended as (
 ), queued_again as (
     insert into trax.work_queue (
         job_id, lane_id, queued_at, run_at, waits_for, scheduled_for, expires_at, manifest_id, attempts, max_retries,
-        priority, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace
+        priority, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace, run_as
     )
     overriding system value
     select
         e.job_id, e.lane_id, e.queued_at, e.retry_at, case when e.retry_at > $now then 'time' end, e.scheduled_for,
         e.expires_at, e.manifest_id, e.attempt, e.max_retries, e.priority, e.task, e.group_name, e.manifest, e.timeout,
-        e.retry_delay, e.unique_key, e.concurrency_key, e.input, e.trace
+        e.retry_delay, e.unique_key, e.concurrency_key, e.input, e.trace, e.run_as
     from ended e
     where e.retry_at is not null
 ), buried as (
     insert into trax.dead_letter (
         job_id, manifest_id, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
-        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace
+        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as
     )
     select
         e.job_id, e.manifest_id, e.attempt, e.max_retries, e.priority, $now, e.manifest, e.task, e.group_name, e.timeout,
-        e.retry_delay, e.unique_key, e.concurrency_key, e.reason, e.error, e.input, e.trace
+        e.retry_delay, e.unique_key, e.concurrency_key, e.reason, e.error, e.input, e.trace, e.run_as
     from ended e
     where e.reason is not null
     on conflict do nothing

@@ -8,6 +8,7 @@
 use crate::server::backend::my_pid;
 use crate::server::latch;
 use crate::server::transaction;
+use crate::server::wait_event::WaitEvent;
 use crate::{memory, prepared};
 use pgrx::prelude::*;
 use std::ffi::{CStr, c_char};
@@ -123,9 +124,10 @@ fn close(database: pg_sys::Oid) {
         return;
     }
     memory::terminate_scheduler(database);
+    memory::executor::terminate_all(database);
     let deadline = Instant::now() + WAIT_LIMIT;
     while memory::is_served(database) && Instant::now() < deadline {
-        latch::sleep(Duration::from_millis(5));
+        latch::sleep(Duration::from_millis(5), WaitEvent::Scheduler);
     }
 }
 

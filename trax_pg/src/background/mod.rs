@@ -6,12 +6,15 @@
 //! answers every interrupt, so that it never holds back vacuum, DDL or a shutdown.
 
 pub(crate) mod closed_database;
+mod executor;
+mod executors;
 pub(crate) mod launcher;
 mod scheduler;
 mod start;
 mod vacuum;
 
 use crate::server::latch;
+use crate::server::wait_event::WaitEvent;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +23,8 @@ use std::time::Duration;
 const LAUNCHER: &str = "trax launcher";
 /// The name and the `backend_type` of a scheduler.
 const SCHEDULER: &str = "trax scheduler";
+/// The name and the `backend_type` of an executor.
+const EXECUTOR: &str = "trax executor";
 /// The library that the postmaster loads to start a worker.
 const LIBRARY: &str = "trax";
 
@@ -62,7 +67,7 @@ unsafe fn install_handler(signal: i32, handler: unsafe extern "C-unwind" fn(i32)
 
 /// Waits for the latch or the time, then answers interrupts and barriers.
 fn wait(timeout: Duration) {
-    latch::wait(timeout);
+    latch::wait(timeout, WaitEvent::Idle);
     // There is no statement to cancel between two transactions; the same as in an idle session.
     // SAFETY: a flag that only this process and its signal handler write.
     unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
@@ -91,6 +96,9 @@ fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
+        // Whatever a role's settings choose for its own.
+        pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
+        pg_sys::XactReadOnly = false;
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, activity.as_ptr());
     }

@@ -4,6 +4,7 @@
 //! the extension is gone, when the settings of the database changed (a new process reads them),
 //! on SIGTERM, or on any error. Who started it starts it again where that makes sense.
 
+use super::executors::Executors;
 use super::vacuum::Vacuums;
 use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, receive_signals, reload_if_asked, wait,
@@ -15,7 +16,8 @@ use crate::server::backend::my_pid;
 use crate::server::clock::Timestamp;
 use crate::server::lock::Lock;
 use crate::server::spi;
-use crate::server::spi::{Query, statement};
+use crate::server::spi::statement;
+use crate::server::version;
 use crate::timing::zone;
 use crate::{cycle, limit, prepared, setting, wake};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
@@ -25,7 +27,6 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-statement!(ExtensionVersion, "background/extension_version.sql" -> Option<String>);
 statement!(SettingsStored, "background/settings_stored.sql" -> Option<String>);
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its
@@ -43,13 +44,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const WAKE_SPACING: Duration = Duration::from_millis(10);
 /// How long it is known that the queue of notifications has room.
 const NOTIFY_ROOM_INTERVAL: Duration = Duration::from_secs(1);
-
 /// How many times as long as a notification took the next one waits at least: a fifth of one core
 /// goes into them at most.
 const NOTICE_SHARE: u32 = 4;
-
-/// The version of the SQL that this library belongs to.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Why this process is about to end, as far as it knows: see [`end`].
 static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
@@ -162,6 +159,9 @@ fn end(exit: Exit) -> ! {
         .position(|one| *one == exit)
         .expect("only announced exits end so");
     EXIT.store(place as u8 + 1, Ordering::Relaxed);
+    if exit == Exit::NoExtension {
+        Executors::end_all();
+    }
     let code = i32::from(exit == Exit::Restart && !memory::available());
     // SAFETY: ends the process in the server's own way.
     unsafe { pg_sys::proc_exit(code) };
@@ -240,6 +240,8 @@ struct Due {
     notice: bool,
     /// Workers are asked to stop: listeners hear of it.
     cancel: bool,
+    /// Executors may be needed, or gone.
+    executors: bool,
 }
 
 impl Due {
@@ -298,6 +300,7 @@ struct Connected {
     last_cycle: Instant,
     reap_from: ReapFrom,
     vacuums: Vacuums,
+    executors: Executors,
     notify_room: NotifyRoom,
 }
 
@@ -306,7 +309,7 @@ impl Connected {
         let deadline = Instant::now() + INSTALL_WAIT;
         loop {
             if let Some(settings) = in_transaction(c"trax: start", || {
-                installed_version().map(|_| {
+                version::installed().map(|_| {
                     look_for_older_prepared();
                     stored_settings()
                 })
@@ -317,6 +320,7 @@ impl Connected {
                     last_cycle: Instant::now(),
                     reap_from: ReapFrom::of_scheduler(Timestamp::now()),
                     vacuums: Vacuums::default(),
+                    executors: Executors::default(),
                     notify_room: NotifyRoom {
                         looked_at: None,
                         is_there: true,
@@ -340,6 +344,7 @@ impl Connected {
         let mut next_check = next_cycle;
         let mut next_notice = next_cycle;
         let mut next_cancel = next_cycle;
+        let mut next_executors = next_cycle;
         let mut noticed = next_cycle;
         let mut rung = 0;
         let mut heard = 0;
@@ -358,12 +363,19 @@ impl Connected {
             if rung & wake::DUE != 0 {
                 next_cycle = next_cycle.min(self.last_cycle + WAKE_SPACING);
             }
-            let due = Due {
+            let mut due = Due {
                 cycle: now >= next_cycle,
                 check: now >= next_check,
                 notice: rung & wake::WORK != 0 && now >= next_notice,
                 cancel: rung & wake::CANCELLED != 0 && now >= next_cancel,
+                executors: rung & wake::SQL != 0 && now >= next_executors,
             };
+            due.executors |= due.check || due.cancel;
+            if due.notice && !due.executors {
+                // Work of others, mostly, whose workers need the processor now.
+                rung |= wake::SQL;
+                next_executors = next_executors.max(now + WAKE_SPACING);
+            }
             if due.cycle || due.check || due.notice || due.cancel {
                 let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
                 let end = Instant::now();
@@ -374,7 +386,10 @@ impl Connected {
                     rung &= !wake::WORK;
                     heard = count;
                     noticed = end;
-                    next_notice = end + now.elapsed() * NOTICE_SHARE;
+                    // What a cycle took beside it is not the notice's.
+                    let alone = !due.cycle && !due.check;
+                    let pause = alone.then(|| now.elapsed() * NOTICE_SHARE);
+                    next_notice = end + pause.unwrap_or(WAKE_SPACING);
                 }
                 if due.cancel {
                     rung &= !wake::CANCELLED;
@@ -386,12 +401,23 @@ impl Connected {
                     next_cycle = end + sleep;
                 }
             }
+            if due.executors {
+                // By itself: no notice waits for it, nor for a multiple of its time.
+                let again = (self.compatible && setting::enabled())
+                    .then(|| in_transaction(c"trax: executors", || self.executors.look()))
+                    .flatten();
+                rung = rung & !wake::SQL | again.map_or(0, |_| wake::SQL);
+                next_executors = Instant::now() + again.unwrap_or(WAKE_SPACING);
+            }
             let mut until = next_cycle.min(next_check);
             if rung & wake::WORK != 0 {
                 until = until.min(next_notice);
             }
             if rung & wake::CANCELLED != 0 {
                 until = until.min(next_cancel);
+            }
+            if rung & wake::SQL != 0 {
+                until = until.min(next_executors);
             }
             wait(until.saturating_duration_since(Instant::now()));
         }
@@ -406,7 +432,7 @@ impl Connected {
             }
             return None;
         }
-        let Some(version) = installed_version() else {
+        let Some(version) = version::installed() else {
             log!("{SCHEDULER}: the extension was dropped, exiting");
             end(Exit::NoExtension);
         };
@@ -430,31 +456,29 @@ impl Connected {
             });
             looked.unwrap_or_else(|error| error.raise());
         }
-        due.cycle.then(|| one_cycle(&mut self.reap_from))
+        due.cycle.then(|| {
+            let ran = cycle::run_for_scheduler(&mut self.reap_from);
+            ran.unwrap_or_else(|error| error.raise())
+        })
     }
 
     /// Returns whether the installed SQL is the one that this library was made for; logs once if
     /// not.
     fn is_compatible(&mut self, version: &str) -> bool {
-        let was = std::mem::replace(&mut self.compatible, version == VERSION);
+        let was = std::mem::replace(&mut self.compatible, version == version::LIBRARY);
         if was && !self.compatible {
             ErrorReport::new(
                 PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("the trax scheduler waits: it is version {VERSION}, the extension is version {version}"),
+                format!(
+                    "the trax scheduler waits: it is version {}, the extension is version {version}",
+                    version::LIBRARY
+                ),
                 function_name!(),
             )
             .set_hint("Run: alter extension trax update; if the library is the older one, restart the server.")
             .report(PgLogLevel::WARNING);
         }
         self.compatible
-    }
-}
-
-/// Runs one manager cycle in the caller's transaction; returns the time until the next.
-fn one_cycle(reap_from: &mut ReapFrom) -> Duration {
-    match cycle::run_for_scheduler(reap_from) {
-        Ok(sleep) => sleep,
-        Err(error) => error.raise(),
     }
 }
 
@@ -466,19 +490,10 @@ fn look_for_older_prepared() {
     looked.unwrap_or_else(|error| error.raise());
 }
 
-/// Returns the version of the installed extension, if it is installed.
-fn installed_version() -> Option<String> {
-    read_text(ExtensionVersion)
-}
-
 /// Returns what `alter database` and `alter role` have stored for this process, as one text to
 /// compare.
 fn stored_settings() -> String {
-    read_text(SettingsStored).unwrap_or_default()
-}
-
-/// Returns the one text that a statement returns, if any.
-fn read_text(query: impl Query<Row = Option<String>>) -> Option<String> {
-    let text = spi::connected_anyhow(|spi| Ok(spi.query(query).first().flatten()));
+    let text = spi::connected_anyhow(|spi| Ok(spi.query(SettingsStored).first().flatten()));
     text.unwrap_or_else(|error| error.raise())
+        .unwrap_or_default()
 }

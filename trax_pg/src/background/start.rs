@@ -7,6 +7,8 @@ use crate::server::call::sql_function;
 use crate::server::latch;
 use crate::server::lock::Lock;
 use crate::server::transaction;
+use crate::server::version;
+use crate::server::wait_event::WaitEvent;
 use crate::{memory, setting};
 use pgrx::prelude::*;
 use std::ffi::CStr;
@@ -23,10 +25,30 @@ sql_function!(
     |call| { Ok(call.value(start_scheduler()?)) }
 );
 
-sql_function!(trax_installed, pg_finfo_trax_installed, |call| {
+// The end of the install scripts of all versions: `create extension trax version '...'` comes here.
+sql_function!(of any version trax_installed, pg_finfo_trax_installed, |call| {
     installed();
     Ok(call.null())
 });
+
+sql_function!(
+    of any version trax_library_version,
+    pg_finfo_trax_library_version,
+    |call| { Ok(call.value(version::LIBRARY)) }
+);
+
+// The triggers of 0.1.0, without which its tables could not be restored. There is nothing to forget
+// of tables of another version: nothing of this library touches them.
+sql_function!(
+    of any version trax_changed_by_hand,
+    pg_finfo_trax_changed_by_hand,
+    |_call| { Ok(pg_sys::Datum::from(0)) }
+);
+sql_function!(
+    of any version trax_deadline_changed_by_hand,
+    pg_finfo_trax_deadline_changed_by_hand,
+    |_call| { Ok(pg_sys::Datum::from(0)) }
+);
 
 /// Implements `trax.installed()`: has the launcher look at this database again when this
 /// transaction commits.
@@ -52,7 +74,7 @@ fn start_scheduler() -> Result<&'static str> {
     }
     let deadline = Instant::now() + START_LIMIT;
     while Instant::now() < deadline {
-        latch::sleep(Duration::from_millis(10));
+        latch::sleep(Duration::from_millis(10), WaitEvent::Scheduler);
         if Lock::Scheduler.is_taken() {
             return Ok("started");
         }

@@ -12,7 +12,7 @@ use crate::setting;
 use pgrx::pg_sys;
 
 /// Columns that a lease takes over from the row that waited.
-const SAME: [(Leased, Waiting); 16] = [
+const SAME: [(Leased, Waiting); 17] = [
     (Leased::JobId, Waiting::JobId),
     (Leased::LaneId, Waiting::LaneId),
     (Leased::QueuedAt, Waiting::QueuedAt),
@@ -29,6 +29,7 @@ const SAME: [(Leased, Waiting); 16] = [
     (Leased::RetryDelay, Waiting::RetryDelay),
     (Leased::UniqueKey, Waiting::UniqueKey),
     (Leased::ConcurrencyKey, Waiting::ConcurrencyKey),
+    (Leased::RunAs, Waiting::RunAs),
 ];
 
 /// Adds a lease for each job and returns its row, as `trax.claim_next` returns it, to `push`.
@@ -40,15 +41,22 @@ pub(super) fn grant(
 ) -> Result<()> {
     let default_timeout = arg(interval(micros(setting::default_timeout()))?);
     let default_retries = setting::default_max_retries();
-    let expires_at = now.plus(request.lease_micros);
+    let after_timeout = micros(setting::cancel_grace()) + micros(setting::default_lease());
+    let default_timeout_at = later(now, default_timeout);
     let worker = arg(request.worker.as_str());
     let tokens = random_uuids(picked.len());
     let table = Table::open(Leased::TABLE, Leased::ALL);
-    let mut leases = Inserter::begin(&table);
+    let mut leases = Inserter::begin(&table, picked.len());
     for (index, (job, token)) in picked.iter().zip(&tokens).enumerate() {
         let waiting = &job.row;
-        let timeout = waiting.value(Waiting::Timeout).or(default_timeout);
-        let timeout_at = later(now, timeout);
+        let own_timeout = waiting.value(Waiting::Timeout);
+        let timeout = own_timeout.or(default_timeout);
+        let timeout_at = own_timeout.map_or(default_timeout_at, |own| later(now, Some(own)));
+        // An executor is busy with its statement: that it lives is its heartbeat.
+        let expires_at = match &request.run_as {
+            Some(_) => timeout_at.plus(after_timeout),
+            None => now.plus(request.lease_micros),
+        };
         let attempt = waiting.number(Waiting::Attempts) as i32;
         let attempt = arg(attempt.saturating_add(1));
         let retries = waiting.get(Waiting::MaxRetries);
@@ -60,7 +68,6 @@ pub(super) fn grant(
         }
         lease.set(Leased::Token, token);
         lease.set(Leased::StartedAt, arg(now));
-        lease.set(Leased::ExtendedAt, arg(now));
         lease.set(Leased::LeaseExpiresAt, arg(expires_at));
         lease.set(Leased::TimeoutAt, arg(timeout_at));
         lease.set(Leased::ReapAt, arg(expires_at.min(timeout_at)));

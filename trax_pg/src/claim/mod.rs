@@ -21,6 +21,7 @@ mod grant;
 mod lane;
 mod pick;
 mod scan;
+mod sql;
 mod wait;
 
 use crate::access_scope;
@@ -42,6 +43,7 @@ use crate::wake::Look;
 use crate::{instance, metrics, outcome, setting, wake, worker_registry};
 use lane::List;
 use pgrx::pg_sys;
+pub(crate) use sql::{COMMAND, ROLE_OID, SqlJob, sql_job};
 use std::collections::HashMap;
 
 const MAX_JOBS: i32 = 1000;
@@ -158,6 +160,8 @@ struct Request {
     lease_micros: i64,
     /// How many jobs the worker begins at once, the first ones; it fetches the others ahead.
     places: usize,
+    /// The role whose SQL jobs an executor asks for.
+    run_as: Option<String>,
 }
 
 impl Request {
@@ -180,6 +184,7 @@ impl Request {
             places: call
                 .optional_within(first + 5, "places", 0, MAX_JOBS)?
                 .map_or(usize::MAX, |places| places as usize),
+            run_as: None,
         })
     }
 

@@ -7,7 +7,7 @@
 //! have. The best one is looked at when it comes up, and its candidate waits in a heap with its
 //! true order: so a claim reads the index for no more sections than may have what it takes.
 
-use super::lane::{self, Lane, List};
+use super::lane::{self, Lane, List, Names};
 use crate::changes;
 use crate::columns::{HIGHEST_PRIORITY, Waiting};
 use crate::memory;
@@ -278,11 +278,11 @@ impl Queue {
     fn first_wanted(&self, scan: &Scan, lane: &Rc<Lane>) -> Option<Rc<Lane>> {
         loop {
             pgrx::check_for_interrupts!();
-            let (group, task) = names(scan);
-            if group == lane.group && task == lane.task {
+            let names = names(scan);
+            if lane.is(names) {
                 return Some(Rc::clone(lane));
             }
-            let other = Lane::new(group, task);
+            let other = Lane::new(names);
             if self.list.wants(&other) {
                 return Some(other);
             }
@@ -437,16 +437,19 @@ fn sections(
     (rows, stopped)
 }
 
-/// Returns the group and the task of the row that `scan` shows.
-fn names(scan: &Scan) -> (&str, &str) {
-    let text = |column| scan.get::<&str>(column).expect("a column that is not null");
-    (text(Waiting::GroupName), text(Waiting::Task))
+/// Returns the names of the lane of the row that `scan` shows.
+fn names(scan: &Scan) -> Names<'_> {
+    let text = |column| scan.text(column).expect("a column that is not null");
+    Names {
+        group: text(Waiting::GroupName),
+        task: text(Waiting::Task),
+        run_as: scan.text(Waiting::RunAs),
+    }
 }
 
 /// Returns the lane of the row that `scan` shows, which from now on is known.
 fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
-    let (group, task) = names(scan);
-    let lane = Lane::new(group, task);
+    let lane = Lane::new(names(scan));
     lane::learn(number, &lane);
     lane
 }

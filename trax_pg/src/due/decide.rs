@@ -41,6 +41,7 @@ row! {
         exclusions: Option<pg_sys::Datum>,
         group_name: String,
         task: String,
+        run_as: Option<String>,
         evaluation_failures: i32,
         starts_at: Option<Timestamp>,
         max_concurrency: i32,
@@ -53,6 +54,7 @@ pub(super) struct Due {
     pub(super) manifest_id: i64,
     pub(super) group: String,
     pub(super) task: String,
+    pub(super) run_as: Option<String>,
     pub(super) depends: bool,
     evaluation_failures: i32,
     run_at: Timestamp,
@@ -185,6 +187,7 @@ impl Due {
             skips_overlap: row.overlap == "skip",
             from_start: row.max_concurrency > 1,
             group: row.group_name,
+            run_as: row.run_as,
             task: row.task,
             evaluation_failures: row.evaluation_failures,
         }

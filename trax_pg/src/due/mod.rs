@@ -23,7 +23,7 @@ use crate::server::random::random;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, statement};
 use crate::server::table::obstacle_of;
-use crate::{changes, setting, wake, work_queue};
+use crate::{changes, lane, setting, wake};
 use decide::{Decision, Due, Judged, Plans};
 use pgrx::pg_sys;
 use std::collections::HashSet;
@@ -178,7 +178,11 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
             index,
             manifest_id: decisions[index].manifest_id,
             occurrence: decisions[index].queue_for.expect("chosen above"),
-            lane_id: work_queue::lane(&due[index].group, &due[index].task),
+            lane_id: lane::of(
+                &due[index].group,
+                &due[index].task,
+                due[index].run_as.as_deref(),
+            ),
         })
         .collect();
     wake::mark(wake::WORK);

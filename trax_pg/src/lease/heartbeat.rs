@@ -51,7 +51,9 @@ pub(super) fn extend(
             if !beats.contains_key(&job_id) && walk.finds(held, *place, later) {
                 let scan = walk.scan();
                 let stored = Timestamp(scan.number(Leased::LeaseExpiresAt));
-                let last = Timestamp(scan.number(Leased::ExtendedAt));
+                let last = scan
+                    .get(Leased::ExtendedAt)
+                    .unwrap_or(Timestamp(scan.number(Leased::StartedAt)));
                 // Stays as it is until it is put back.
                 let (extended_at, expires_at) = if is_of_wrong_clock(last, stored, now) {
                     (last, stored)
@@ -108,7 +110,7 @@ pub(super) fn extend(
 
 fn remember(held: &Held, places: &[usize], ahead: &HashSet<i64>, now: Timestamp, until: Timestamp) {
     let table = Table::open(Extension::TABLE, Extension::ALL);
-    let mut rows = Inserter::begin(&table);
+    let mut rows = Inserter::begin(&table, places.len());
     for &place in places {
         let mut row = rows.row();
         row.set(Extension::JobId, arg(held.job_ids[place]));

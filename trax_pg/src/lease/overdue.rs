@@ -24,7 +24,7 @@ use crate::memory::{RESCAN_MICROS, RESCAN_SHARE};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::setting;
+use crate::{setting, wake};
 use pgrx::datum::Interval;
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
@@ -147,10 +147,15 @@ impl ReapFrom {
 /// Asks attempts that run longer than their timeout to stop; returns how many. From then on the row
 /// says when it was asked: a cycle that comes late leaves it the whole grace.
 pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
-    spi.execute(LeaseTimeOut {
+    let cancelled = spi.execute(LeaseTimeOut {
         now: arg(now),
         begin: arg(from.from),
-    })
+    });
+    if cancelled > 0 {
+        // Statements that run in the server are cancelled at once.
+        wake::mark(wake::SQL);
+    }
+    cancelled
 }
 
 /// Why the reaper takes a lease away.

@@ -1,14 +1,15 @@
 //! Changes of a manifest, in a call of `trax.schedule` or in a document.
 
 use super::definition::{Definition, Written};
-use crate::columns::HIGHEST_PRIORITY;
+use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
 use crate::error::{Error, Result};
 use crate::server::call::Call;
 use crate::server::clock::Timestamp;
 use crate::server::json;
+use crate::server::rights::Caller;
 use crate::server::spi::{Spi, arg, statement};
 use crate::timing::Timing;
-use crate::work_queue;
+use crate::{sql_job, work_queue};
 use pgrx::datum::{FromDatum, Interval};
 use pgrx::pg_sys;
 
@@ -45,6 +46,7 @@ statement!(
         applied: BOOLOID,
         on_dead_letter: TEXTOID,
         source: TEXTOID,
+        run_as: TEXTOID,
     } -> Written
 );
 
@@ -84,16 +86,69 @@ pub(crate) struct Change {
     pub(crate) applied: bool,
     /// Whose document it comes from.
     pub(crate) source: Option<String>,
+    /// The role that runs it, of a statement.
+    pub(crate) run_as: Option<String>,
     pub(crate) now: Timestamp,
+}
+
+/// What runs: a task of workers with its input, or a statement and the role that runs it.
+pub(super) struct What {
+    pub(super) task: String,
+    pub(super) input: Option<pg_sys::Datum>,
+    pub(super) run_as: Option<String>,
+}
+
+impl What {
+    pub(super) fn of(
+        task: Option<String>,
+        input: Option<pg_sys::Datum>,
+        sql: Option<String>,
+        run_as: Option<String>,
+        caller: Caller,
+    ) -> Result<Self> {
+        let Some(sql) = sql else {
+            if run_as.is_some() {
+                return Err(Error::invalid("argument \"run_as\" needs a statement")
+                    .detail("Only a statement runs as a role; a task runs as its worker.")
+                    .hint("Specify the statement: sql => 'vacuum analyze orders'"));
+            }
+            let task = task.ok_or_else(|| Error::null_argument("task"))?;
+            work_queue::refuse_sql_task(&task)?;
+            return Ok(Self {
+                task,
+                input,
+                run_as: None,
+            });
+        };
+        if task.is_some() || input.is_some() {
+            return Err(Error::invalid("a statement has no task and no input")
+                .detail("The manifest names sql beside one of them.")
+                .hint("Specify sql => '...', or task => '...' with its input."));
+        }
+        let run_as = sql_job::role(caller.user, run_as)?;
+        Ok(Self {
+            task: SQL_TASK.to_owned(),
+            input: Some(sql_job::input(&sql, &run_as)?),
+            run_as: Some(run_as),
+        })
+    }
 }
 
 impl Change {
     /// Returns the arguments of `trax.schedule`, in their order.
-    pub(crate) fn from_call(call: &Call) -> Result<Self> {
+    pub(crate) fn from_call(call: &Call, caller: Caller) -> Result<Self> {
+        let name = call.name(0, "name")?;
+        let what = What::of(
+            call.optional_name(1, "task")?,
+            call.datum(2),
+            call.optional(26),
+            call.optional_name(27, "run_as")?,
+            caller,
+        )?;
         let change = Self {
-            name: call.name(0, "name")?,
-            task: call.name(1, "task")?,
-            input: call.datum(2),
+            name,
+            task: what.task,
+            input: what.input,
             cron: call.optional(3),
             every: call.optional_positive(4, "every")?.and(call.datum(4)),
             run_at: call.optional(5),
@@ -130,6 +185,7 @@ impl Change {
             replace: false,
             applied: false,
             source: None,
+            run_as: what.run_as,
             now: Timestamp::now(),
         };
         change.check()?;
@@ -329,6 +385,7 @@ impl Change {
             applied: arg(self.applied),
             on_dead_letter: text(&self.on_dead_letter),
             source: self.source.as_deref().and_then(arg),
+            run_as: text(&self.run_as),
         });
         Definition::written(&self.name, rows.one(), before, self.parents())
     }

@@ -42,6 +42,7 @@ row! {
         variance: Option<Interval>,
         exclusions: Option<pg_sys::Datum>,
         on_dead_letter: String,
+        run_as: Option<String>,
     }
 }
 row! {
@@ -85,6 +86,7 @@ pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) task: String,
     pub(crate) group: String,
+    run_as: Option<String>,
     pub(crate) priority: i32,
     pub(crate) max_retries: Option<i32>,
     pub(crate) enabled: bool,
@@ -112,6 +114,7 @@ impl Definition {
             name: name.to_string(),
             task: row.task,
             group: row.group_name,
+            run_as: row.run_as,
             priority: i32::from(row.priority),
             max_retries: row.max_retries,
             enabled: row.enabled,
@@ -215,8 +218,24 @@ impl Definition {
             replaces: None,
             concurrency_key: None,
             trace: None,
+            run_as: self.run_as,
             manifest: Some((self.id, self.name)),
         }
+    }
+
+    /// Refuses an input for a statement: what it runs is its owner's to say.
+    pub(super) fn refuse_input(&self, input: Option<pg_sys::Datum>) -> Result<()> {
+        if self.run_as.is_none() || input.is_none() {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(
+            Error::invalid(format!("manifest \"{name}\" takes no input"))
+                .detail("It is a statement that the server runs.")
+                .hint(format!(
+                    "Leave the input out: select trax.trigger('{name}')"
+                )),
+        )
     }
 
     /// Returns whether both run at the same times, when they are enabled.

@@ -48,15 +48,17 @@ statement!(ManifestLockFree, "manifest/lock_free.sql", { manifest_id: INT8OID } 
 statement!(GroupManifests, "manifest/group_manifests.sql", { group: TEXTOID } -> String);
 
 sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
-    let change = Change::from_call(call)?;
-    let id = spi::connected(|spi| {
-        let before = StoredSettings::of_manifest(spi, &change.name);
-        let id = schedule(spi, &change)?;
-        let difference = before.difference(&StoredSettings::of_manifest(spi, &change.name));
-        audit::record_change(spi, "schedule", Kind::Manifest, &change.name, &difference);
-        Ok(id)
-    })?;
-    Ok(call.value(id))
+    as_owner(call, |caller| {
+        let change = Change::from_call(call, caller)?;
+        let id = spi::connected(|spi| {
+            let before = StoredSettings::of_manifest(spi, &change.name);
+            let id = schedule(spi, &change)?;
+            let difference = before.difference(&StoredSettings::of_manifest(spi, &change.name));
+            audit::record_change(spi, "schedule", Kind::Manifest, &change.name, &difference);
+            Ok(id)
+        })?;
+        Ok(call.value(id))
+    })
 });
 
 sql_function!(trax_unschedule, pg_finfo_trax_unschedule, |call| {
@@ -292,6 +294,7 @@ fn trigger(
     scope.require_of(&definition.task, &definition.group, || {
         format!("manifest \"{name}\"")
     })?;
+    definition.refuse_input(input)?;
     let job = NewJob {
         run_at: now.plus(delay),
         ..definition.job(&defaults, now)
@@ -325,6 +328,7 @@ fn activate(
     scope.require_of(&definition.task, &definition.group, || {
         format!("manifest \"{name}\"")
     })?;
+    definition.refuse_input(input)?;
     definition.refuse_unless_dormant()?;
     if !definition.enabled {
         return Err(

@@ -3,6 +3,7 @@
 
 use super::{available, lane};
 use crate::server::backend::my_database;
+use crate::server::wait_event::WaitEvent;
 use pgrx::pg_sys;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard};
 use std::cell::UnsafeCell;
@@ -282,7 +283,8 @@ impl Bell {
     /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it
     /// with an error.
     pub(crate) fn wait_while(&self, count: u64, timeout: Duration) {
-        self.work.wait_while(|| self.count() == count, timeout);
+        let silent = || self.count() == count;
+        self.work.wait_while(silent, timeout, WaitEvent::Work);
     }
 
     /// Returns how often it has rung for a class of names of tokens.
@@ -303,8 +305,8 @@ impl Bell {
     /// Waits while the bell has rung `count` times for a class of names, at most for `timeout`. An
     /// interrupt ends it with an error.
     pub(crate) fn wait_for_token(&self, class: usize, count: u64, timeout: Duration) {
-        self.token
-            .wait_while(|| self.token_count(class) == count, timeout);
+        let silent = || self.token_count(class) == count;
+        self.token.wait_while(silent, timeout, WaitEvent::Token);
     }
 }
 
@@ -335,9 +337,10 @@ impl Sleepers {
         }
     }
 
-    fn wait_while(&self, silent: impl Fn() -> bool, timeout: Duration) {
+    fn wait_while(&self, silent: impl Fn() -> bool, timeout: Duration, event: WaitEvent) {
         let deadline = Instant::now() + timeout;
         let condition = self.condition.get();
+        let event = event.number();
         let waiting = Waiting::begin(&self.waiters);
         // SAFETY: initialized when the bell was given.
         unsafe {
@@ -349,13 +352,7 @@ impl Sleepers {
                 let left = i64::try_from(left)
                     .unwrap_or(i64::MAX)
                     .min(i64::from(i32::MAX));
-                if left == 0
-                    || pg_sys::ConditionVariableTimedSleep(
-                        condition,
-                        left,
-                        pg_sys::PG_WAIT_EXTENSION,
-                    )
-                {
+                if left == 0 || pg_sys::ConditionVariableTimedSleep(condition, left, event) {
                     break;
                 }
             }

@@ -12,6 +12,7 @@ mod area;
 pub(crate) mod awaited;
 mod bell;
 pub(crate) mod counters;
+pub(crate) mod executor;
 mod floor;
 mod gate;
 mod lane;
@@ -28,6 +29,7 @@ pub(crate) use lane::{
 use awaited::{LOCK as AWAITED_LOCK, WAITS};
 use bell::{BELLS, silent_bells};
 use counters::{TALLIES, empty_tallies};
+use executor::EXECUTORS;
 use floor::FLOORS;
 use gate::GATES;
 use lane::{LANES, LOCK as LANES_LOCK};
@@ -139,6 +141,7 @@ pub(crate) fn request() {
     pg_shmem_init!(PREPARED_LOCK = 0);
     pg_shmem_init!(WAITS = ());
     pg_shmem_init!(AWAITED_LOCK = 0);
+    pg_shmem_init!(EXECUTORS = executor::none());
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
@@ -339,9 +342,18 @@ pub(crate) fn vacuum_leaves(database: Oid, place: usize, pid: i32) {
 
 /// Returns whether a process of ours is connected to a database.
 pub(crate) fn is_served(database: Oid) -> bool {
-    slots().iter().any(|slot| {
-        slot.database == database && (slot.pid().is_some() || slot.vacuums != [0; VACUUMS])
-    })
+    executor::is_any(database)
+        || slots().iter().any(|slot| {
+            slot.database == database && (slot.pid().is_some() || slot.vacuums != [0; VACUUMS])
+        })
+}
+
+/// Returns whether a statement has closed a database.
+pub(crate) fn is_closed(database: Oid) -> bool {
+    BOARD
+        .exclusive()
+        .find(database)
+        .is_some_and(|slot| slot.is_closed())
 }
 
 /// Sends SIGTERM to the scheduler of a database and to its vacuum; returns the scheduler's process
@@ -446,11 +458,15 @@ pub(crate) fn is_connected(pid: i32) -> bool {
 }
 
 fn send_sigterm(pid: i32) {
+    send_signal(pid, pg_sys::SIGTERM as i32);
+}
+
+fn send_signal(pid: i32, signal: i32) {
     unsafe extern "C" {
         fn kill(pid: i32, signal: i32) -> i32;
     }
     // SAFETY: kill(2) with a process of this server. It fails only when that is gone already.
-    unsafe { kill(pid, pg_sys::SIGTERM as i32) };
+    unsafe { kill(pid, signal) };
 }
 
 #[cfg(test)]

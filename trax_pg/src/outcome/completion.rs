@@ -74,7 +74,7 @@ fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
     let parent = Table::open(Run::TABLE, Run::ALL);
     let partition = parent.partition_for(now.0);
     let completed = arg(Outcome::Completed.state());
-    let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent));
+    let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent), ended.len());
     for (lease, output) in ended {
         let mut run = runs.row();
         for (to, from) in SAME {

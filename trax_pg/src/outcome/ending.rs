@@ -10,11 +10,11 @@ use pgrx::pg_sys;
 use std::time::Duration;
 
 /// What a worker reports of a failed attempt.
-pub(super) struct Failure {
-    pub(super) error: String,
-    pub(super) detail: Option<pg_sys::Datum>,
-    pub(super) retry_in: Option<i64>,
-    pub(super) permanent: bool,
+pub(crate) struct Failure {
+    pub(crate) error: String,
+    pub(crate) detail: Option<pg_sys::Datum>,
+    pub(crate) retry_in: Option<i64>,
+    pub(crate) permanent: bool,
 }
 
 /// The end of one attempt that did not complete.

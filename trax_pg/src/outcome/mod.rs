@@ -36,8 +36,10 @@ use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
 use crate::{changes, unique_key, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 pub(crate) use clock_correction::put_back_retries;
-use ending::{Ending, Failure};
+use ending::Ending;
+pub(crate) use ending::Failure;
 use pgrx::{Uuid, pg_sys};
+pub(crate) use release::release;
 use std::collections::HashSet;
 
 /// How often one cycle looks at most for leases behind those that cannot end now.
@@ -111,22 +113,31 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         .detail
         .map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
     let now = Timestamp::now();
-    let outcome = spi::connected(|spi| {
-        let Some(lease) = lease::take(spi, job_id, token) else {
-            metrics::stale(Stale::Fail, 1);
-            return Ok("lost");
-        };
-        let ending = Ending::failed(lease, failure, now);
-        let outcome = if ending.retry_at.is_some() {
-            "retrying"
-        } else {
-            "dead"
-        };
-        end(spi, &[ending], now, true);
-        Ok(outcome)
-    })?;
+    let outcome = spi::connected(|spi| Ok(fail(spi, job_id, token, failure, now)))?;
     Ok(call.value(outcome))
 });
+
+/// Records that an attempt has failed; returns what becomes of its job.
+pub(crate) fn fail(
+    spi: &Spi,
+    job_id: i64,
+    token: Uuid,
+    failure: Failure,
+    now: Timestamp,
+) -> &'static str {
+    let Some(lease) = lease::take(spi, job_id, token) else {
+        metrics::stale(Stale::Fail, 1);
+        return "lost";
+    };
+    let ending = Ending::failed(lease, failure, now);
+    let outcome = if ending.retry_at.is_some() {
+        "retrying"
+    } else {
+        "dead"
+    };
+    end(spi, &[ending], now, true);
+    outcome
+}
 
 /// Returns the outputs that stand beside the jobs of a call; an absent array is all nulls.
 pub(crate) fn outputs(

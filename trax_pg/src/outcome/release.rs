@@ -7,7 +7,7 @@ use crate::metrics::Stale;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::server::spi::{arg, row, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::{changes, wake};
 use pgrx::Uuid;
 
@@ -33,27 +33,30 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
     let now = Timestamp::now();
-    // Also when it is delayed: its place is free.
-    wake::mark(wake::WORK | wake::DUE | wake::ENDED);
-    let released = spi::connected(|spi| {
-        let release = LeaseRelease {
-            job_id: arg(job_id),
-            token: arg(token),
-            now: arg(now),
-            run_at: arg(now.plus(delay)),
-        };
-        let Some(row) = spi.query(release).first() else {
-            // A job that was asked to stop is not queued again: giving it back acknowledges that.
-            return Ok(acknowledge_cancel(spi, job_id, token, now, Stale::Release));
-        };
-        if row.is_claimable {
-            changes::claimable(row.lane_id, row.priority, row.job_id);
-        }
-        changes::lease_ended(job_id);
-        // Whether it has a limit: the gate is opened at most once too often.
-        changes::group_changed(&row.group_name);
-        limit::free(spi, Shared::of(row.concurrency_key, row.manifest_id), true);
-        Ok(true)
-    })?;
+    let released = spi::connected(|spi| Ok(release(spi, job_id, token, delay, now)))?;
     Ok(call.value(released))
 });
+
+/// Queues a job again without spending the attempt; false when the lease is lost.
+pub(crate) fn release(spi: &Spi, job_id: i64, token: Uuid, delay: i64, now: Timestamp) -> bool {
+    // Also when it is delayed: its place is free.
+    wake::mark(wake::WORK | wake::DUE | wake::ENDED);
+    let release = LeaseRelease {
+        job_id: arg(job_id),
+        token: arg(token),
+        now: arg(now),
+        run_at: arg(now.plus(delay)),
+    };
+    let Some(row) = spi.query(release).first() else {
+        // A job that was asked to stop is not queued again: giving it back acknowledges that.
+        return acknowledge_cancel(spi, job_id, token, now, Stale::Release);
+    };
+    if row.is_claimable {
+        changes::claimable(row.lane_id, row.priority, row.job_id);
+    }
+    changes::lease_ended(job_id);
+    // Whether it has a limit: the gate is opened at most once too often.
+    changes::group_changed(&row.group_name);
+    limit::free(spi, Shared::of(row.concurrency_key, row.manifest_id), true);
+    true
+}

@@ -18,9 +18,19 @@ pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
 const USE_EXPECTED_DESC: u32 = 1;
 
-/// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`.
+/// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`. It
+/// refuses the SQL of another version, unless it is said to be `of any version`.
 macro_rules! sql_function {
     ($symbol:ident, $finfo:ident, $body:expr) => {
+        $crate::server::call::sql_function!(of any version $symbol, $finfo, |call| {
+            $crate::server::version::require();
+            let body: fn(
+                &$crate::server::call::Call,
+            ) -> $crate::error::Result<::pgrx::pg_sys::Datum> = $body;
+            body(call)
+        });
+    };
+    (of any version $symbol:ident, $finfo:ident, $body:expr) => {
         #[doc(hidden)]
         #[unsafe(no_mangle)]
         pub(crate) extern "C-unwind" fn $finfo() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
@@ -276,6 +286,8 @@ impl Call {
             Rows {
                 store: (*info).setResult,
                 shape: (*info).setDesc,
+                datums: Vec::new(),
+                nulls: Vec::new(),
             }
         }
     }
@@ -285,16 +297,23 @@ impl Call {
 pub(crate) struct Rows {
     store: *mut pg_sys::Tuplestorestate,
     shape: pg_sys::TupleDesc,
+    /// Of the row that was added last.
+    datums: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
 }
 
 impl Rows {
     /// Adds one row; `values` are in the order of the declared columns.
     pub(crate) fn push(&mut self, values: &[Option<pg_sys::Datum>]) {
-        let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();
-        let mut datums: Vec<pg_sys::Datum> = values
-            .iter()
-            .map(|value| value.unwrap_or(pg_sys::Datum::from(0)))
-            .collect();
+        let (datums, nulls) = (&mut self.datums, &mut self.nulls);
+        datums.clear();
+        datums.extend(
+            values
+                .iter()
+                .map(|value| value.unwrap_or(pg_sys::Datum::from(0))),
+        );
+        nulls.clear();
+        nulls.extend(values.iter().map(Option::is_none));
         // SAFETY: one value and one flag for each column; the store copies what they point to.
         unsafe {
             assert_eq!(

@@ -1,20 +1,21 @@
 //! Waiting on this process's own latch.
 
 use super::backend::client_socket;
+use super::wait_event::WaitEvent;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
 /// Waits until the latch is set, at most for `timeout`; interrupts are the caller's to answer.
-pub(crate) fn wait(timeout: Duration) {
-    wait_for(timeout, None);
+pub(crate) fn wait(timeout: Duration, event: WaitEvent) {
+    wait_for(timeout, event, None);
 }
 
 /// Waits also until the client has sent something, or is gone; returns whether it has.
-pub(crate) fn wait_or_client(timeout: Duration) -> bool {
-    wait_for(timeout, client_socket())
+pub(crate) fn wait_or_client(timeout: Duration, event: WaitEvent) -> bool {
+    wait_for(timeout, event, client_socket())
 }
 
-fn wait_for(timeout: Duration, socket: Option<pg_sys::pgsocket>) -> bool {
+fn wait_for(timeout: Duration, event: WaitEvent, socket: Option<pg_sys::pgsocket>) -> bool {
     let mut wake = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     if socket.is_some() {
         wake |= pg_sys::WL_SOCKET_READABLE;
@@ -28,7 +29,7 @@ fn wait_for(timeout: Duration, socket: Option<pg_sys::pgsocket>) -> bool {
             wake as i32,
             socket.unwrap_or(pg_sys::PGINVALID_SOCKET),
             millis as i64,
-            pg_sys::PG_WAIT_EXTENSION,
+            event.number(),
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
         events
@@ -37,14 +38,14 @@ fn wait_for(timeout: Duration, socket: Option<pg_sys::pgsocket>) -> bool {
 }
 
 /// Waits for as long, whatever sets the latch meanwhile. An interrupt ends it with an error.
-pub(crate) fn sleep(timeout: Duration) {
+pub(crate) fn sleep(timeout: Duration, event: WaitEvent) {
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
         }
-        wait(left);
+        wait(left, event);
         pgrx::check_for_interrupts!();
     }
 }

@@ -115,3 +115,14 @@ pub(crate) fn with_rights_of<T>(owner: pg_sys::Oid, work: impl FnOnce() -> T) ->
         result
     }
 }
+
+/// Returns whether a role may act as another one.
+pub(crate) fn is_member(role: pg_sys::Oid, of: pg_sys::Oid) -> bool {
+    // SAFETY: catalog lookups in a transaction.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        return pg_sys::is_member_of_role(role, of);
+        #[cfg(not(feature = "pg15"))]
+        return pg_sys::member_can_set_role(role, of);
+    }
+}

@@ -21,6 +21,7 @@ use crate::server::lock::Lock;
 use crate::server::procedure::Procedure;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
+use crate::server::wait_event::WaitEvent;
 use crate::wake;
 use pgrx::{pg_guard, pg_sys};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -208,7 +209,7 @@ impl Waiter {
         let longest = longest.min(left);
         match memory::bell() {
             Some(bell) => bell.wait_for_token(self.class, rung, longest),
-            None => latch::sleep(longest.min(POLL)),
+            None => latch::sleep(longest.min(POLL), WaitEvent::Token),
         }
     }
 }

@@ -51,25 +51,47 @@ row! {
 }
 statement!(LaneGroups, "claim/lane_groups.sql" -> LaneGroup);
 
-/// The group and the task of a lane.
+/// What the jobs of a lane have in common, as a row shows it.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) group: &'a str,
+    pub(super) task: &'a str,
+    pub(super) run_as: Option<&'a str>,
+}
+
+/// The group and the task of a lane; of one with SQL jobs also the role that runs them.
 pub(super) struct Lane {
     pub(super) group: String,
     pub(super) task: String,
+    run_as: Option<String>,
     pub(super) gate: Gate,
 }
 
 impl Lane {
-    pub(super) fn new(group: &str, task: &str) -> Rc<Self> {
+    pub(super) fn new(names: Names) -> Rc<Self> {
         Rc::new(Self {
-            group: group.to_owned(),
-            task: task.to_owned(),
-            gate: changes::gate(group),
+            group: names.group.to_owned(),
+            task: names.task.to_owned(),
+            run_as: names.run_as.map(str::to_owned),
+            gate: changes::gate(names.group),
         })
+    }
+
+    pub(super) fn is(&self, names: Names) -> bool {
+        self.group == names.group
+            && self.task == names.task
+            && self.run_as.as_deref() == names.run_as
     }
 }
 
-/// Tasks, groups, and what the caller may claim of them.
-type Filter = (Option<Vec<String>>, Option<Vec<String>>, Scope);
+/// Tasks, groups, what the caller may claim of them, and the role of an executor: workers claim no
+/// SQL jobs, and executors nothing else.
+type Filter = (
+    Option<Vec<String>>,
+    Option<Vec<String>>,
+    Scope,
+    Option<String>,
+);
 
 thread_local! {
     static LANES: RefCell<HashMap<i64, Rc<Lane>>> = RefCell::default();
@@ -265,6 +287,7 @@ impl List {
             request.tasks.clone(),
             request.groups.clone(),
             request.scope.clone(),
+            request.run_as.clone(),
         );
         Self::filtered(spi, filter, ages)
     }
@@ -412,8 +435,9 @@ impl List {
 
     /// Returns whether a claim with this filter takes jobs of the lane.
     pub(super) fn wants(&self, lane: &Lane) -> bool {
-        let (tasks, groups, scope) = &self.filter;
-        self.groups.is_on(&lane.group)
+        let (tasks, groups, scope, run_as) = &self.filter;
+        *run_as == lane.run_as
+            && self.groups.is_on(&lane.group)
             && tasks
                 .as_ref()
                 .is_none_or(|tasks| tasks.contains(&lane.task))

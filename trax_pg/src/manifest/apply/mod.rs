@@ -10,7 +10,7 @@ mod object;
 mod order;
 mod source;
 
-use super::change::{Change, ON_DEAD_LETTER, one_of};
+use super::change::{Change, ON_DEAD_LETTER, What, one_of};
 use super::{lock_waiting, remove, schedule};
 use crate::audit;
 use crate::audit::Kind;
@@ -22,6 +22,7 @@ use crate::manifest_state::dependency;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::json;
+use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::{Difference, StoredSettings};
@@ -34,30 +35,32 @@ use std::collections::HashSet;
 statement!(ManifestLockNamed, "manifest/lock_named.sql", { names: TEXTARRAYOID } -> i64);
 
 sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
-    let document = call
-        .datum(0)
-        .ok_or_else(|| Error::null_argument("document"))?;
-    let document = json::value(document, "the document")?;
-    let prune = call.optional::<bool>(1).unwrap_or(false);
-    let dry_run = call.optional::<bool>(2).unwrap_or(false);
-    let source = call.optional_name(3, "source")?;
-    let source = source.as_deref();
-    let mut rows = call.rows();
-    let actions = spi::connected(|spi| {
-        if !dry_run {
-            return apply(spi, &document, prune, source);
+    as_owner(call, |caller| {
+        let document = call
+            .datum(0)
+            .ok_or_else(|| Error::null_argument("document"))?;
+        let document = json::value(document, "the document")?;
+        let prune = call.optional::<bool>(1).unwrap_or(false);
+        let dry_run = call.optional::<bool>(2).unwrap_or(false);
+        let source = call.optional_name(3, "source")?;
+        let source = source.as_deref();
+        let mut rows = call.rows();
+        let actions = spi::connected(|spi| {
+            if !dry_run {
+                return apply(spi, &document, prune, source, caller);
+            }
+            kept_if(|| Ok((apply(spi, &document, prune, source, caller)?, false)))
+        })?;
+        for action in actions {
+            rows.push(&[
+                arg(action.action),
+                arg(action.kind.name()),
+                arg(action.name),
+                action.detail.and_then(arg),
+            ]);
         }
-        kept_if(|| Ok((apply(spi, &document, prune, source)?, false)))
-    })?;
-    for action in actions {
-        rows.push(&[
-            arg(action.action),
-            arg(action.kind.name()),
-            arg(action.name),
-            action.detail.and_then(arg),
-        ]);
-    }
-    Ok(rows.end())
+        Ok(rows.end())
+    })
 });
 
 /// Runs `work` and undoes what it did unless it returns true, or fails.
@@ -103,7 +106,13 @@ impl Action {
     }
 }
 
-fn apply(spi: &Spi, document: &Value, prune: bool, source: Option<&str>) -> Result<Vec<Action>> {
+fn apply(
+    spi: &Spi,
+    document: &Value,
+    prune: bool,
+    source: Option<&str>,
+    caller: Caller,
+) -> Result<Vec<Action>> {
     let document = Object::new(document, "the document", &["groups", "manifests"])?;
     let now = Timestamp::now();
     let mut actions = Vec::new();
@@ -116,7 +125,7 @@ fn apply(spi: &Spi, document: &Value, prune: bool, source: Option<&str>) -> Resu
     let manifests: Vec<Entry> = document
         .list("manifests")?
         .iter()
-        .map(|value| Entry::read(value, source))
+        .map(|value| Entry::read(value, source, caller))
         .collect::<Result<_>>()?;
     refuse_repeated(
         "manifest",
@@ -326,11 +335,12 @@ struct Entry<'a> {
     depends_on: Option<Vec<String>>,
     object: Object<'a>,
     source: Option<&'a str>,
+    caller: Caller,
 }
 
 impl<'a> Entry<'a> {
-    fn read(value: &'a Value, source: Option<&'a str>) -> Result<Self> {
-        const KEYS: [&str; 26] = [
+    fn read(value: &'a Value, source: Option<&'a str>, caller: Caller) -> Result<Self> {
+        const KEYS: [&str; 28] = [
             "name",
             "task",
             "input",
@@ -357,6 +367,8 @@ impl<'a> Entry<'a> {
             "ends_at",
             "enabled",
             "on_dead_letter",
+            "sql",
+            "run_as",
         ];
         let object =
             Object::new(value, "a manifest", &KEYS).map_err(about(Kind::Manifest, value))?;
@@ -371,17 +383,23 @@ impl<'a> Entry<'a> {
             depends_on,
             object,
             source,
+            caller,
         })
     }
 
     fn change(&self, spi: &Spi, now: Timestamp) -> Result<Change> {
         let object = &self.object;
+        let what = What::of(
+            object.name("task")?,
+            object.json("input"),
+            object.text("sql")?,
+            object.name("run_as")?,
+            self.caller,
+        )?;
         let change = Change {
             name: self.name.clone(),
-            task: object
-                .name("task")?
-                .ok_or_else(|| Error::null_argument("task"))?,
-            input: object.json("input"),
+            task: what.task,
+            input: what.input,
             group: object.name("group_name")?,
             cron: object.text("cron")?,
             every: object.interval(spi, "every", 1)?,
@@ -424,6 +442,7 @@ impl<'a> Entry<'a> {
             replace: true,
             applied: true,
             source: self.source.map(str::to_owned),
+            run_as: what.run_as,
             now,
         };
         change.check()?;

@@ -22,7 +22,8 @@ const OUR_TRIGGERS: [&CStr; 4] = [
 ];
 
 /// Our own check constraints, which whoever adds a row answers for.
-const OUR_CHECKS: [&CStr; 20] = [
+const OUR_CHECKS: [&CStr; 21] = [
+    c"work_queue_only_sql_runs_as_a_role",
     c"work_queue_waits_for_known",
     c"work_queue_priority_range",
     c"work_queue_attempts_not_negative",

@@ -1,8 +1,10 @@
 //! Adding: many rows at once, into a table and its indexes.
 
-use super::Table;
 use super::direct_write;
 use super::known::Constraints;
+use super::unguarded;
+use super::unguarded::guarded;
+use super::{METHOD, Table};
 use crate::error::Error;
 use crate::server::spi;
 use crate::server::spi::attribute;
@@ -27,7 +29,8 @@ pub(crate) struct Inserter<'table> {
 }
 
 impl<'table> Inserter<'table> {
-    pub(crate) fn begin(table: &'table Table) -> Self {
+    /// Begins to add about so many rows.
+    pub(crate) fn begin(table: &'table Table, rows: usize) -> Self {
         // SAFETY: the relation is open; everything is allocated in the current memory context or
         // the state's own.
         unsafe {
@@ -41,7 +44,7 @@ impl<'table> Inserter<'table> {
                 pg_sys::ExecOpenIndices(target, false);
                 prepare_predicates(target);
             }
-            Self {
+            let mut begun = Self {
                 table,
                 state,
                 target,
@@ -49,7 +52,24 @@ impl<'table> Inserter<'table> {
                 slots: Vec::new(),
                 filled: 0,
                 constraints: direct_write::constraints(table.relation),
-            }
+            };
+            begun.add_slots(rows.min(ROWS_AT_ONCE));
+            begun
+        }
+    }
+
+    fn add_slots(&mut self, count: usize) {
+        let first = self.slots.len();
+        self.slots.resize(first + count, std::ptr::null_mut());
+        let (shape, kind) = (self.shape, &raw const pg_sys::TTSOpsHeapTuple);
+        let slots = &mut self.slots[first..];
+        // SAFETY: the descriptor lives as long as the slots.
+        unsafe {
+            guarded(|| {
+                for slot in slots {
+                    *slot = unguarded::MakeSingleTupleTableSlot(shape, kind);
+                }
+            });
         }
     }
 
@@ -59,10 +79,7 @@ impl<'table> Inserter<'table> {
             self.flush();
         }
         if self.filled == self.slots.len() {
-            // SAFETY: the descriptor lives as long as the slots.
-            self.slots.push(unsafe {
-                pg_sys::MakeSingleTupleTableSlot(self.shape, &raw const pg_sys::TTSOpsVirtual)
-            });
+            self.add_slots(1);
         }
         let slot = self.slots[self.filled];
         self.filled += 1;
@@ -88,35 +105,40 @@ impl<'table> Inserter<'table> {
         }
         let slots = &mut self.slots[..self.filled];
         self.filled = 0;
+        let Constraints {
+            not_null,
+            checks_of_others,
+        } = &*self.constraints;
+        let (relation, shape) = (self.table.relation, self.shape);
+        let (target, state) = (self.target, self.state);
         // SAFETY: each slot has been filled with a row of the table; copies made on the way live in
         // a memory context that is emptied afterwards.
         unsafe {
             let context = pg_sys::CurrentMemoryContext;
-            let expressions = pg_sys::MakePerTupleExprContext(self.state);
+            let expressions = pg_sys::MakePerTupleExprContext(state);
             pg_sys::CurrentMemoryContext = (*expressions).ecxt_per_tuple_memory;
+            guarded(|| {
+                for slot in slots.iter() {
+                    form(*slot, shape);
+                }
+            });
             for slot in slots.iter() {
-                pg_sys::ExecStoreVirtualTuple(*slot);
                 let is_null = (**slot).tts_isnull;
-                let Constraints {
-                    not_null,
-                    checks_of_others,
-                } = &*self.constraints;
                 if *checks_of_others || not_null.iter().any(|&column| *is_null.add(column)) {
-                    pg_sys::ExecConstraints(self.target, *slot, self.state);
+                    pg_sys::ExecConstraints(target, *slot, state);
                 }
             }
-            pg_sys::table_multi_insert(
-                self.table.relation,
-                slots.as_mut_ptr(),
-                slots.len() as i32,
-                pg_sys::GetCurrentCommandId(true),
-                0,
-                std::ptr::null_mut(),
-            );
-            for slot in slots.iter() {
-                insert_into_indexes(self.target, *slot, self.state, false);
-                pg_sys::ExecClearTuple(*slot);
-            }
+            let add = (*(*relation).rd_tableam).multi_insert.expect(METHOD);
+            let clear = pg_sys::TTSOpsHeapTuple.clear.expect(METHOD);
+            guarded(|| {
+                let command = unguarded::GetCurrentCommandId(true);
+                let (first, count) = (slots.as_mut_ptr(), slots.len() as i32);
+                add(relation, first, count, command, 0, std::ptr::null_mut());
+                for slot in slots.iter() {
+                    unguarded::insert_into_indexes(target, *slot, state);
+                    clear(*slot);
+                }
+            });
             pg_sys::CurrentMemoryContext = context;
             pg_sys::MemoryContextReset((*expressions).ecxt_per_tuple_memory);
         }
@@ -176,6 +198,17 @@ impl<'table> Inserter<'table> {
             pg_sys::FreeExecutorState(self.state);
             pg_sys::CommandCounterIncrement();
         }
+    }
+}
+
+/// Makes the tuple of a filled slot. A virtual slot would copy its values first, to free itself of
+/// them; here whoever reads a column finds the value that it was given.
+unsafe fn form(slot: *mut pg_sys::TupleTableSlot, shape: pg_sys::TupleDesc) {
+    // SAFETY: the slot has a value and a flag for each column of the shape; the tuple is its own.
+    unsafe {
+        let (values, nulls) = ((*slot).tts_values, (*slot).tts_isnull);
+        unguarded::ExecStoreHeapTuple(unguarded::heap_form_tuple(shape, values, nulls), slot, true);
+        (*slot).tts_nvalid = (*shape).natts as pg_sys::AttrNumber;
     }
 }
 

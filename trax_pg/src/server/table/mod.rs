@@ -20,6 +20,7 @@ mod insert;
 mod known;
 mod partition;
 mod scan;
+mod unguarded;
 mod update;
 
 use crate::error::Error;
@@ -32,6 +33,7 @@ pub(crate) use scan::{Index, Key, Row, Scan, View};
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::Once;
+use unguarded::guarded;
 pub(crate) use update::Updater;
 
 /// Names the columns of a table in their order, for [`Table::open`] and for reading and writing its
@@ -63,6 +65,9 @@ pub(crate) use columns;
 /// call of 100 jobs takes its memory from the kernel and returns it: brk and page faults were 5
 /// % of a drain's time.
 const MEMORY_KEPT: i32 = 4 << 20;
+
+/// What the server asserts of each access method of tables and of each kind of slots.
+const METHOD: &str = "a method that all have";
 
 static KEEP_MEMORY: Once = Once::new();
 
@@ -135,21 +140,19 @@ impl Table {
         // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a
         // statement is.
         let result = unsafe {
-            pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
             if !self.may_delete.get() {
+                pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
                 pg_sys::CheckCmdReplicaIdentity(self.relation, pg_sys::CmdType::CMD_DELETE);
                 self.may_delete.set(true);
             }
-            pg_sys::table_tuple_delete(
-                self.relation,
-                &raw mut tid,
-                pg_sys::GetCurrentCommandId(true),
-                view.snapshot,
-                std::ptr::null_mut(),
-                wait,
-                &raw mut failure,
-                false,
-            )
+            let (relation, snapshot) = (self.relation, view.snapshot);
+            let (tid, failure) = (&raw mut tid, &raw mut failure);
+            let delete = (*(*relation).rd_tableam).tuple_delete.expect(METHOD);
+            guarded(|| {
+                let command = unguarded::GetCurrentCommandId(true);
+                let none = std::ptr::null_mut();
+                delete(relation, tid, command, snapshot, none, wait, failure, false)
+            })
         };
         Taken::of(result)
     }

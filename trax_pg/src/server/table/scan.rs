@@ -1,9 +1,13 @@
 //! Reading: the rows that an index leads to.
 
-use super::Table;
 use super::known::relation_oid;
+use super::unguarded;
+use super::unguarded::guarded;
+use super::{METHOD, Table};
+use crate::server::spi::attribute;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::pg_sys;
+use pgrx::varlena::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, varlena_to_byte_slice};
 use std::ffi::CStr;
 
 /// What the scans of one step see.
@@ -240,6 +244,12 @@ impl Scan {
         unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
     }
 
+    /// Returns a text of the row that the scan shows, which lives as long as it shows it.
+    pub(crate) fn text(&self, column: impl Into<usize>) -> Option<&str> {
+        // SAFETY: the callers pass columns of type text.
+        self.value(column).and_then(|value| unsafe { text(value) })
+    }
+
     /// Returns whether a transaction has the row locked, or has changed or deleted it since the
     /// snapshot: one that has not ended, or has committed meanwhile.
     pub(crate) fn is_changing(&self) -> bool {
@@ -272,22 +282,38 @@ impl Scan {
 
     /// Returns a copy of the row that the scan shows.
     pub(crate) fn row(&self) -> Row {
-        // SAFETY: the slot holds a row of the table; the copy lives in the current memory context.
+        let slot = self.slot;
+        // SAFETY: the slot holds a row of the table; the copy lives in the current memory context,
+        // and a value within the one tuple is at the same place within the other.
         unsafe {
-            let shape = (*self.slot).tts_tupleDescriptor;
-            let tuple = pg_sys::ExecCopySlotHeapTuple(self.slot);
+            let shape = (*slot).tts_tupleDescriptor;
             let columns = (*shape).natts as usize;
-            let mut row = Row {
-                values: vec![pg_sys::Datum::from(0); columns],
-                nulls: vec![true; columns],
+            let kind = &*(*slot).tts_ops;
+            let copied = kind.copy_heap_tuple.expect(METHOD);
+            let Some(stored) = kind.get_heap_tuple else {
+                return Row::of(pg_sys::ExecCopySlotHeapTuple(slot), shape);
             };
-            pg_sys::heap_deform_tuple(
-                tuple,
-                shape,
-                row.values.as_mut_ptr(),
-                row.nulls.as_mut_ptr(),
-            );
-            row
+            let (old, new) = guarded(|| {
+                if usize::from((*slot).tts_nvalid as u16) < columns {
+                    unguarded::slot_getsomeattrs_int(slot, columns as i32);
+                }
+                (stored(slot), copied(slot))
+            });
+            let (from, to) = ((*old).t_data.addr(), (*new).t_data.addr());
+            let within = from..from + (*old).t_len as usize;
+            let value = |column| {
+                let value = *(*slot).tts_values.add(column);
+                let is_inside = within.contains(&value.value());
+                if is_inside && !(*attribute(shape, column)).attbyval {
+                    pg_sys::Datum::from(value.value() - from + to)
+                } else {
+                    value
+                }
+            };
+            let is_null = |column| *(*slot).tts_isnull.add(column);
+            Row((0..columns)
+                .map(|column| (!is_null(column)).then(|| value(column)))
+                .collect())
         }
     }
 
@@ -301,22 +327,60 @@ impl Scan {
 }
 
 unsafe fn slot_value(slot: *mut pg_sys::TupleTableSlot, column: usize) -> Option<pg_sys::Datum> {
-    let mut is_null = false;
-    // SAFETY: as the caller says; the server checks the column.
-    let datum = unsafe { pg_sys::slot_getattr(slot, column as i32 + 1, &raw mut is_null) };
-    (!is_null).then_some(datum)
+    // SAFETY: as the caller says; a column that the slot knows already has a value and a flag, of
+    // any other the server checks the number.
+    unsafe {
+        if column < usize::from((*slot).tts_nvalid as u16) {
+            let is_null = *(*slot).tts_isnull.add(column);
+            return (!is_null).then(|| *(*slot).tts_values.add(column));
+        }
+        let mut is_null = false;
+        let datum = pg_sys::slot_getattr(slot, column as i32 + 1, &raw mut is_null);
+        (!is_null).then_some(datum)
+    }
+}
+
+/// Returns a text, without a call of the server when it is stored plainly.
+unsafe fn text<'a>(value: pg_sys::Datum) -> Option<&'a str> {
+    let stored = value.cast_mut_ptr::<pg_sys::varlena>();
+    // SAFETY: as the caller says, the value is a text.
+    unsafe {
+        let is_plain = varatt_is_4b_u(stored) || varatt_is_1b(stored) && !varatt_is_1b_e(stored);
+        is_plain
+            .then(|| std::str::from_utf8(varlena_to_byte_slice(stored)).ok())
+            .flatten()
+            .or_else(|| <&str>::from_polymorphic_datum(value, false, pg_sys::TEXTOID))
+    }
 }
 
 /// The values of a row, which live as long as the memory context they were read in.
-pub(crate) struct Row {
-    values: Vec<pg_sys::Datum>,
-    nulls: Vec<bool>,
-}
+pub(crate) struct Row(Vec<Option<pg_sys::Datum>>);
 
 impl Row {
+    unsafe fn of(tuple: pg_sys::HeapTuple, shape: pg_sys::TupleDesc) -> Self {
+        // SAFETY: as the caller says, a tuple of this shape.
+        unsafe {
+            let columns = (*shape).natts as usize;
+            let mut values = vec![pg_sys::Datum::from(0); columns];
+            let mut nulls = vec![true; columns];
+            pg_sys::heap_deform_tuple(tuple, shape, values.as_mut_ptr(), nulls.as_mut_ptr());
+            let values = values.into_iter().zip(nulls);
+            Self(
+                values
+                    .map(|(value, is_null)| (!is_null).then_some(value))
+                    .collect(),
+            )
+        }
+    }
+
+    /// Returns a text.
+    pub(crate) fn text(&self, column: impl Into<usize>) -> Option<&str> {
+        // SAFETY: the callers pass columns of type text.
+        self.value(column).and_then(|value| unsafe { text(value) })
+    }
+
     pub(crate) fn value(&self, column: impl Into<usize>) -> Option<pg_sys::Datum> {
-        let column = column.into();
-        (!self.nulls[column]).then_some(self.values[column])
+        self.0[column.into()]
     }
 
     /// Returns a value that is passed by value, of a column that is not null.

@@ -1,0 +1,11 @@
+-- Returns the attempts that executors have, and whether their groups are switched off.
+select
+    l.job_id, l.token, l.cancel_requested,
+    exists (
+        select
+        from trax.manifest_group g
+        where g.name = l.group_name
+            and not g.enabled
+    ) as is_paused
+from trax.lease l
+where l.run_as is not null

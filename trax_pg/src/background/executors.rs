@@ -1,0 +1,242 @@
+//! The executors of a database, as its scheduler sees them: started when SQL jobs are ready, their
+//! statements cancelled when that is asked for, and the leases of those that are gone ended.
+
+use super::executor;
+use crate::claim;
+use crate::error::Result;
+use crate::instance::State;
+use crate::memory::executor as seats;
+use crate::memory::executor::Executor;
+use crate::outcome::Failure;
+use crate::server::backend::my_database;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::version;
+use crate::{instance, memory, outcome, setting, wake};
+use pgrx::{Uuid, pg_sys};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+row! {
+    /// A role with SQL jobs that are ready.
+    struct Waiting {
+        run_as: String,
+        role_oid: Option<pg_sys::Oid>,
+        jobs: i64,
+        may_connect: bool,
+    }
+}
+row! {
+    struct SqlLease {
+        job_id: i64,
+        token: Uuid,
+        cancel_requested: bool,
+        is_paused: bool,
+    }
+}
+statement!(SqlWaiting, "background/sql_waiting.sql", { at_most: INT8OID } -> Waiting);
+statement!(SqlLeases, "background/sql_leases.sql" -> SqlLease);
+statement!(
+    SqlLost, "background/sql_lost.sql",
+    { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID, now: TIMESTAMPTZOID }
+);
+
+/// How soon to try again when the server has no worker to give.
+const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+/// Executors of one role that end at once are not started more often than this.
+const START_SPACING: Duration = Duration::from_secs(1);
+/// How soon a statement that was cancelled and still runs is cancelled again.
+const CANCEL_SPACING: Duration = Duration::from_millis(100);
+/// Most jobs of a role that cannot run them that one look fails.
+const FAIL_AT_MOST: usize = 100;
+/// The name of whoever fails those.
+const WORKER: &str = "trax scheduler";
+
+/// What the scheduler remembers of executors.
+#[derive(Default)]
+pub(super) struct Executors {
+    refused_at: Option<Instant>,
+    has_failed: bool,
+    /// When the last ones of a role were started, and how many.
+    started: HashMap<pg_sys::Oid, (Instant, usize)>,
+}
+
+impl Executors {
+    /// Ends all of them, because the extension is gone: nothing could record what their statements
+    /// do, nor cancel them.
+    pub(super) fn end_all() {
+        if memory::available() {
+            seats::terminate_all(my_database());
+        }
+    }
+
+    /// Looks after them, inside a transaction of the scheduler; returns when to look again, if one
+    /// was asked to end its statement. A failure undoes only itself.
+    pub(super) fn look(&mut self) -> Option<Duration> {
+        if !memory::available() || !version::is_ours() {
+            return None;
+        }
+        let mut is_ending = false;
+        let looked = spi::connected_anyhow(|spi| {
+            if instance::state(spi) == State::Foreign {
+                return Ok(());
+            }
+            spi::isolated(|| self.look_within(spi, &mut is_ending))
+        });
+        match looked {
+            Ok(()) => self.has_failed = false,
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => error.warn(),
+            Err(_) => {}
+        }
+        is_ending.then_some(CANCEL_SPACING)
+    }
+
+    fn look_within(&mut self, spi: &Spi, is_ending: &mut bool) -> Result<()> {
+        let database = my_database();
+        let now = Timestamp::now();
+        seats::clear_missing(database, now.0);
+        *is_ending = look_at_leases(spi, database, now);
+        let at_most = setting::max_sql_workers();
+        if at_most == 0 || instance::state(spi) != State::Running {
+            return Ok(());
+        }
+        let waiting: Vec<Waiting> = spi
+            .query(SqlWaiting {
+                at_most: arg(at_most as i64),
+            })
+            .iter()
+            .collect();
+        for role in waiting {
+            match role.role_oid.filter(|_| role.may_connect) {
+                Some(oid) => self.serve(oid, role.jobs as usize, at_most),
+                None => fail_jobs(spi, &role, now)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a role with jobs has executors.
+    fn serve(&mut self, role: pg_sys::Oid, jobs: usize, at_most: usize) {
+        let database = my_database();
+        let all = seats::of(database);
+        let is_idle = |one: &&Executor| one.pid != 0 && one.job_id == 0;
+        let mine = || all.iter().filter(|one| one.role == role);
+        mine().filter(is_idle).for_each(|one| seats::wake(one.pid));
+        let coming = mine().filter(|one| one.job_id == 0).count();
+        let wanted = jobs.saturating_sub(coming);
+        let room = at_most.saturating_sub(all.len());
+        for _ in 0..wanted.min(room) {
+            if !self.start(database, role, at_most) {
+                return;
+            }
+        }
+        if room == 0 && mine().next().is_none() {
+            let mut others = all.iter().filter(|one| one.pid != 0);
+            if let Some(one) = all.iter().find(is_idle).or_else(|| others.next()) {
+                seats::retire(one.pid);
+            }
+        }
+    }
+
+    /// Starts an executor; false when none can be started now.
+    fn start(&mut self, database: pg_sys::Oid, role: pg_sys::Oid, at_most: usize) -> bool {
+        if self
+            .refused_at
+            .is_some_and(|at| at.elapsed() < REFUSED_PAUSE)
+        {
+            return false;
+        }
+        let now = Instant::now();
+        let started = self.started.entry(role).or_insert((now, 0));
+        if started.0.elapsed() >= START_SPACING {
+            *started = (now, 0);
+        }
+        if started.1 >= 2 * at_most {
+            return false;
+        }
+        started.1 += 1;
+        let Some(place) = seats::reserve(database, role, Timestamp::now().0) else {
+            self.refused_at = Some(now);
+            return false;
+        };
+        if executor::registration(place).load_dynamic().is_err() {
+            seats::clear(place);
+            if self.refused_at.is_none() {
+                no_worker();
+            }
+            self.refused_at = Some(now);
+            return false;
+        }
+        self.refused_at = None;
+        true
+    }
+}
+
+fn no_worker() {
+    use pgrx::PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
+    crate::error::Error::new(
+        ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+        "SQL jobs wait: the server has no background worker for them",
+    )
+    .detail("All background worker slots are in use.")
+    .hint("Raise max_worker_processes and restart.")
+    .warn();
+}
+
+/// Cancels the statements whose jobs are to stop, and ends the leases that no executor has. Returns
+/// whether there are such statements: a cancel that comes between two of them is to be repeated.
+fn look_at_leases(spi: &Spi, database: pg_sys::Oid, now: Timestamp) -> bool {
+    let leases: Vec<SqlLease> = spi.query_latest(SqlLeases).iter().collect();
+    let mut is_ending = false;
+    for lease in &leases {
+        if lease.cancel_requested || lease.is_paused {
+            seats::cancel(database, lease.job_id, !lease.cancel_requested);
+            is_ending = true;
+        }
+    }
+    if leases.is_empty() {
+        return is_ending;
+    }
+    // After the leases: an executor is there before its lease is seen.
+    let executed: HashSet<i64> = seats::of(database).iter().map(|one| one.job_id).collect();
+    let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) = leases
+        .into_iter()
+        .filter(|lease| !executed.contains(&lease.job_id))
+        .map(|lease| (lease.job_id, lease.token))
+        .unzip();
+    if job_ids.is_empty() {
+        return is_ending;
+    }
+    let lost = spi.execute(SqlLost {
+        job_ids: arg(job_ids),
+        tokens: arg(tokens),
+        now: arg(now),
+    });
+    if lost > 0 {
+        wake::mark(wake::DUE);
+    }
+    is_ending
+}
+
+/// Fails the jobs of a role in whose session nothing can run.
+fn fail_jobs(spi: &Spi, role: &Waiting, now: Timestamp) -> Result<()> {
+    let name = &role.run_as;
+    let error = match role.role_oid {
+        None => format!("role \"{name}\" does not exist"),
+        Some(_) => format!("role \"{name}\" may not log in, or not connect to this database"),
+    };
+    for _ in 0..FAIL_AT_MOST {
+        let Some(job) = claim::sql_job(spi, name, WORKER)? else {
+            break;
+        };
+        let failure = Failure {
+            error: error.clone(),
+            detail: None,
+            retry_in: None,
+            permanent: false,
+        };
+        outcome::fail(spi, job.job_id, job.token, failure, now);
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! The claim of an executor: the next SQL job of its role.
+
+use super::{Claimed, Request, claim};
+use crate::access_scope::Scope;
+use crate::error::Result;
+use crate::instance;
+use crate::server::durability;
+use crate::server::json;
+use crate::server::spi::Spi;
+use pgrx::datum::FromDatum;
+use pgrx::{Uuid, pg_sys};
+
+/// The member of a SQL job's input that has its statement.
+pub(crate) const COMMAND: &str = "command";
+
+/// The member that says which role of this server its name meant.
+pub(crate) const ROLE_OID: &str = "role_oid";
+
+/// A SQL job that this transaction has claimed.
+pub(crate) struct SqlJob {
+    pub(crate) job_id: i64,
+    pub(crate) token: Uuid,
+    /// Its statement; `None` when its input was changed by hand.
+    pub(crate) command: Option<String>,
+    role: Option<u64>,
+}
+
+impl SqlJob {
+    /// Returns whether it was queued for this role: not for one that had its name before.
+    pub(crate) fn is_for(&self, role: pg_sys::Oid) -> bool {
+        self.role.is_none_or(|oid| oid == u64::from(role.to_u32()))
+    }
+}
+
+/// Claims the next SQL job that `run_as` runs, if there is one that may run.
+pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<SqlJob>> {
+    instance::require_adopted(spi)?;
+    let untouched = durability::is_untouched();
+    let request = Request {
+        worker: worker.to_owned(),
+        max_jobs: 1,
+        tasks: None,
+        groups: None,
+        scope: Scope::default(),
+        lease_micros: 0,
+        places: usize::MAX,
+        run_as: Some(run_as.to_owned()),
+    };
+    let mut found = None;
+    let claimed = claim(spi, &request, |row| {
+        found = Some((value(row[0]), value(row[2]), row[4].expect("an input")));
+    })?;
+    if untouched && claimed == Claimed::Free {
+        durability::may_be_lost();
+    }
+    let Some((job_id, token, input)) = found else {
+        return Ok(None);
+    };
+    let input = json::value(input, "the input of a SQL job").ok();
+    let member = |name: &str| input.as_ref()?.get(name);
+    Ok(Some(SqlJob {
+        job_id,
+        token,
+        command: member(COMMAND).and_then(|text| Some(text.as_str()?.to_owned())),
+        role: member(ROLE_OID).and_then(serde_json::Value::as_u64),
+    }))
+}
+
+fn value<T: FromDatum>(value: Option<pg_sys::Datum>) -> T {
+    // SAFETY: a column of a claimed job, of the type that the claim gives it.
+    value
+        .and_then(|value| unsafe { T::from_datum(value, false) })
+        .expect("a column that is not null")
+}

@@ -1,0 +1,61 @@
+//! The numbers of lanes: what a claim picks from is one task in one group, and of SQL jobs what one
+//! role runs in one group.
+
+use crate::columns::SQL_TASK;
+use crate::server::call::sql_function;
+use crate::server::spi::arg;
+use pgrx::{direct_function_call, pg_sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// Lanes whose numbers a session keeps.
+const LANES_KEPT: usize = 1024;
+
+thread_local! {
+    static LANES: RefCell<HashMap<(String, String), i64>> = RefCell::default();
+}
+
+sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
+    let group = call.required::<String>(0, "group_name")?;
+    let task = call.required::<String>(1, "task")?;
+    Ok(call.value(lane(&group, &task)))
+});
+
+sql_function!(trax_sql_lane_of, pg_finfo_trax_sql_lane_of, |call| {
+    let group = call.required::<String>(0, "group_name")?;
+    let role = call.required::<String>(1, "run_as")?;
+    Ok(call.value(of(&group, SQL_TASK, Some(&role))))
+});
+
+/// Returns the lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended
+/// by a zero byte. Stored in rows: must never change. Nobody finds a task whose lane is that of
+/// another's without 2^63 tries. A claim that met two lanes with one number would still go by the
+/// names in each row, and might leave some of them to the next.
+fn lane(group: &str, task: &str) -> i64 {
+    let names = (group.to_owned(), task.to_owned());
+    LANES.with_borrow_mut(|lanes| {
+        if let Some(lane) = lanes.get(&names) {
+            return *lane;
+        }
+        let bytes = [group.as_bytes(), &[0], task.as_bytes(), &[0]].concat();
+        // SAFETY: the function is strict and takes and returns bytea.
+        let hash: Option<Vec<u8>> =
+            unsafe { direct_function_call(pg_sys::sha256_bytea, &[arg(bytes)]) };
+        let hash = hash.expect("a hash of a value");
+        let lane = i64::from_be_bytes(hash[..8].try_into().expect("it has 32 bytes"));
+        if lanes.len() >= LANES_KEPT {
+            lanes.clear();
+        }
+        lanes.insert(names, lane);
+        lane
+    })
+}
+
+/// Returns the lane of a job: of SQL jobs each role has its own. No task has a zero byte in its
+/// name.
+pub(crate) fn of(group: &str, task: &str, run_as: Option<&str>) -> i64 {
+    match run_as {
+        Some(role) => lane(group, &format!("{SQL_TASK}\0{role}")),
+        None => lane(group, task),
+    }
+}

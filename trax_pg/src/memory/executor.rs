@@ -1,0 +1,179 @@
+//! Executors: which processes run the SQL jobs of which database and role, and what each executes.
+//!
+//! An executor is here from before it connects until it has left, whatever ends it; after a crash
+//! this memory begins empty. A lease of a SQL job that none of them has is therefore lost.
+
+use super::{is_connected, send_signal, send_sigterm};
+use crate::server::backend::my_pid;
+use pgrx::pg_sys::{self, Oid};
+use pgrx::{AssertPGRXSharedMemory, PgLwLock};
+
+/// Most executors of all databases.
+pub(crate) const EXECUTORS_AT_MOST: usize = 64;
+/// One that is registered and not there after this time never comes, in microseconds.
+const START_MICROS: i64 = 10_000_000;
+
+/// One executor, or a free place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Executor {
+    /// The database, or invalid for a free place.
+    pub(crate) database: Oid,
+    pub(crate) role: Oid,
+    /// Its process; 0 until it has started.
+    pub(crate) pid: i32,
+    registered_at: pg_sys::TimestampTz,
+    /// The job that it executes, or 0.
+    pub(crate) job_id: i64,
+    /// It is to end when it has no job: another role needs its place.
+    retires: bool,
+    /// Its statement was cancelled because the group of the job is switched off.
+    is_paused: bool,
+}
+
+const FREE: Executor = Executor {
+    database: Oid::INVALID,
+    role: Oid::INVALID,
+    pid: 0,
+    registered_at: 0,
+    job_id: 0,
+    retires: false,
+    is_paused: false,
+};
+
+type Board = AssertPGRXSharedMemory<[Executor; EXECUTORS_AT_MOST]>;
+
+// SAFETY: no other lock has this name.
+pub(super) static EXECUTORS: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax executors") };
+
+pub(super) fn none() -> Board {
+    // SAFETY: it has no pointers and nothing to drop.
+    unsafe { AssertPGRXSharedMemory::new([FREE; EXECUTORS_AT_MOST]) }
+}
+
+/// Returns the executors of a database.
+pub(crate) fn of(database: Oid) -> Vec<Executor> {
+    let copy: [Executor; EXECUTORS_AT_MOST] = **EXECUTORS.share();
+    copy.into_iter()
+        .filter(|one| one.database == database)
+        .collect()
+}
+
+/// Returns whether there is one but for this process.
+pub(crate) fn is_any(database: Oid) -> bool {
+    let others = |one: &Executor| one.pid != 0 && one.pid != my_pid();
+    of(database).iter().any(others)
+}
+
+/// Reserves a place for an executor that is about to be registered.
+pub(crate) fn reserve(database: Oid, role: Oid, now: pg_sys::TimestampTz) -> Option<usize> {
+    let mut board = EXECUTORS.exclusive();
+    let place = board.iter().position(|one| one.database == Oid::INVALID)?;
+    board[place] = Executor {
+        database,
+        role,
+        registered_at: now,
+        ..FREE
+    };
+    Some(place)
+}
+
+/// Frees a place.
+pub(crate) fn clear(place: usize) {
+    EXECUTORS.exclusive()[place] = FREE;
+}
+
+/// Frees the places of executors of a database that never came.
+pub(crate) fn clear_missing(database: Oid, now: pg_sys::TimestampTz) {
+    let mut board = EXECUTORS.exclusive();
+    for one in board.iter_mut() {
+        if one.database == database
+            && one.pid == 0
+            && !(0..START_MICROS).contains(&(now - one.registered_at))
+        {
+            *one = FREE;
+        }
+    }
+}
+
+/// Takes the place that was reserved for this process; `None` when nobody waits for it any more.
+pub(crate) fn enter(place: usize, pid: i32) -> Option<Executor> {
+    let mut board = EXECUTORS.exclusive();
+    let one = board.get_mut(place)?;
+    if one.database == Oid::INVALID || one.pid != 0 {
+        return None;
+    }
+    one.pid = pid;
+    Some(*one)
+}
+
+/// Leaves the place; for the end of a process.
+pub(crate) fn leave(place: usize, pid: i32) {
+    let mut board = EXECUTORS.exclusive();
+    if board[place].pid == pid {
+        board[place] = FREE;
+    }
+}
+
+/// Stores which job the executor in a place executes: 0 is none. Before the claim commits, and
+/// after the outcome has.
+pub(crate) fn executes(place: usize, job_id: i64) {
+    let mut board = EXECUTORS.exclusive();
+    board[place].job_id = job_id;
+    board[place].is_paused = false;
+}
+
+/// Returns whether the job in a place was cancelled only because its group is switched off.
+pub(crate) fn is_paused(place: usize) -> bool {
+    EXECUTORS.share()[place].is_paused
+}
+
+/// Returns whether the executor in a place is to end.
+pub(crate) fn retires(place: usize) -> bool {
+    EXECUTORS.share()[place].retires
+}
+
+/// Asks an executor to end when it has no job, and wakes it.
+pub(crate) fn retire(pid: i32) {
+    for one in EXECUTORS.exclusive().iter_mut() {
+        if one.pid == pid {
+            one.retires = true;
+        }
+    }
+    wake(pid);
+}
+
+/// Wakes an executor.
+pub(crate) fn wake(pid: i32) {
+    // SAFETY: BackendPidGetProc returns null or a slot of the process array, which is never freed;
+    // a latch that meanwhile belongs to another process wakes that one once for nothing.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(pid);
+        if !process.is_null() {
+            pg_sys::SetLatch(&raw mut (*process).procLatch);
+        }
+    }
+}
+
+/// Cancels the statement of a job, if an executor of the database executes it: `is_paused` when the
+/// job is to run later.
+pub(crate) fn cancel(database: Oid, job_id: i64, is_paused: bool) {
+    // The executor lets go of a job under this lock, so it is not the next one that is cancelled.
+    for one in EXECUTORS.exclusive().iter_mut() {
+        if one.database == database && one.job_id == job_id && one.pid != 0 {
+            one.is_paused = is_paused;
+            send_signal(one.pid, pg_sys::SIGINT as i32);
+        }
+    }
+}
+
+/// Ends all executors of a database but for this process, whose statement asks for it.
+pub(crate) fn terminate_all(database: Oid) {
+    for one in EXECUTORS.exclusive().iter_mut() {
+        if one.database == database && one.pid == 0 {
+            // It finds its place taken away.
+            *one = FREE;
+        } else if one.database == database && one.pid != my_pid() && is_connected(one.pid) {
+            send_sigterm(one.pid);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! SQL jobs: a statement that the server runs by itself, in a session of whoever queued it.
+//!
+//! Enters: a text, and the role that calls. Leaves: a waiting job with the task `sql`, whose
+//! `run_as` an executor (`background/executor.rs`) takes for its session. Holds: the role is that
+//! of the caller, the owner inside a function with `security definer`, or one that the caller is a
+//! member of; no input of anybody's becomes a statement.
+
+use crate::access_scope;
+use crate::claim::{COMMAND, ROLE_OID};
+use crate::columns::SQL_TASK;
+use crate::error::{Error, Result};
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::rights::{as_owner, is_member};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, statement};
+use crate::server::sql_text::Parsed;
+use crate::work_queue::{NewJob, check_size, enqueue_within};
+use pgrx::{PgSqlErrorCode, pg_sys};
+use std::ffi::{CStr, CString};
+
+statement!(SqlJobRebind, "sql_job/rebind.sql");
+
+sql_function!(trax_enqueue_sql, pg_finfo_trax_enqueue_sql, |call| {
+    as_owner(call, |caller| {
+        let command = call.required::<String>(0, "command")?;
+        let run_as = call.optional_name(10, "run_as")?;
+        let run_as = role(caller.user, run_as)?;
+        let input = input(&command, &run_as)?;
+        check_size("input", input)?;
+        let job = NewJob {
+            run_as: Some(run_as),
+            ..NewJob::of_any_task(&as_enqueue(call), Timestamp::now())?
+        };
+        let id = spi::connected(|spi| {
+            let scope = access_scope::of_caller(spi, caller);
+            Ok(enqueue_within(spi, &scope, &job, &[Some(input)])?[0])
+        })?;
+        Ok(call.value(id))
+    })
+});
+
+/// Returns the call as one of `trax.enqueue`.
+fn as_enqueue(call: &Call) -> Call {
+    let [
+        run_at,
+        group,
+        priority,
+        retries,
+        timeout,
+        unique_key,
+        key,
+        delay,
+        unique_for,
+    ] = std::array::from_fn(|place| call.datum(place + 1));
+    Call::with(&[
+        arg(SQL_TASK),
+        None,
+        run_at,
+        group,
+        priority,
+        retries,
+        timeout,
+        unique_key,
+        key,
+        None,
+        delay,
+        unique_for,
+    ])
+}
+
+/// Returns the name of the role in whose session a statement of the caller's runs.
+pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String> {
+    let Some(name) = wanted else {
+        // SAFETY: a lookup in a transaction; the role calls, so it is there.
+        let name = unsafe { CStr::from_ptr(pg_sys::GetUserNameFromId(caller, false)) };
+        return Ok(name.to_string_lossy().into_owned());
+    };
+    let text = CString::new(name.as_str()).expect("a text of the server has no zero byte");
+    // SAFETY: a lookup in a transaction.
+    let oid = unsafe { pg_sys::get_role_oid(text.as_ptr(), true) };
+    if oid == pg_sys::InvalidOid {
+        return Err(Error::unknown(format!("role \"{name}\" does not exist"))
+            .detail("The argument run_as is the name of a role.")
+            .hint("List the roles with: select rolname from pg_roles order by rolname"));
+    }
+    if !is_member(caller, oid) {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+            format!("permission denied to run a statement as role \"{name}\""),
+        )
+        .detail("A statement runs as its caller, or as a role that the caller is a member of.")
+        .hint("Leave run_as out, or have an owner of the role grant it to you."));
+    }
+    Ok(name)
+}
+
+/// Lets the statements of a copy run as the roles that have the names here.
+pub(crate) fn rebind(spi: &Spi) {
+    spi.execute(SqlJobRebind);
+}
+
+/// Returns the input of a job with this statement, which the server can parse. That names the role
+/// for people: which role runs it is in a column that no input reaches. Its oid is there because
+/// another role may get the name.
+pub(crate) fn input(command: &str, run_as: &str) -> Result<pg_sys::Datum> {
+    let text = CString::new(command).expect("a text of the server has no zero byte");
+    Parsed::new(&text).refuse()?;
+    let name = CString::new(run_as).expect("a text of the server has no zero byte");
+    // SAFETY: a lookup in a transaction.
+    let role = unsafe { pg_sys::get_role_oid(name.as_ptr(), false) };
+    let value = serde_json::json!({ COMMAND: command, "run_as": run_as, ROLE_OID: role.to_u32() });
+    Ok(pgrx::datum::IntoDatum::into_datum(pgrx::JsonB(value)).expect("an object is not null"))
+}
