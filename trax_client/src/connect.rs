@@ -6,7 +6,7 @@
 //! is tried again meanwhile. Hosts that come first in the address are preferred if they answer.
 
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -37,11 +37,16 @@ pub(crate) async fn open(address: &Address) -> Result<Opened> {
         },
     ] = hosts.as_slice()
     {
-        return bounded(limit, open_target(address, &hosts[0])).await;
+        let opened = bounded(limit, open_target(address, &hosts[0])).await;
+        return opened.map_err(|error| error.of_host(&hosts[0].name()));
     }
     let tries = hosts.into_iter().map(|target| {
         let address = address.clone();
-        move || bounded(limit, resolved(address, target, limit))
+        move || async move {
+            let name = target.name();
+            let opened = bounded(limit, resolved(address, target, limit)).await;
+            opened.map_err(|error| error.of_host(&name))
+        }
     });
     race(tries.collect(), stagger(limit)).await
 }
@@ -67,6 +72,20 @@ struct HostAddress {
     host: Option<Host>,
     ip: Option<IpAddr>,
     port: u16,
+}
+
+impl HostAddress {
+    /// Returns what an error calls it.
+    fn name(&self) -> String {
+        match (&self.host, self.ip) {
+            (Some(Host::Tcp(name)), _) => format!("{name}:{}", self.port),
+            (Some(Host::Unix(directory)), _) => {
+                format!("{}/.s.PGSQL.{}", directory.display(), self.port)
+            }
+            (None, Some(ip)) => SocketAddr::new(ip, self.port).to_string(),
+            (None, None) => format!("port {}", self.port),
+        }
+    }
 }
 
 /// Returns the hosts in the order in which they are tried.
@@ -103,7 +122,7 @@ async fn resolved(address: Address, target: HostAddress, limit: Duration) -> Res
         _ => return open_target(&address, &target).await,
     };
     let found = tokio::net::lookup_host((name.as_str(), target.port)).await;
-    let found = found.map_err(|error| Error::Connection(format!("{name}: {error}").into()))?;
+    let found = found.map_err(|error| Error::Connection(error.into()))?;
     let mut ips: Vec<IpAddr> = found.map(|found| found.ip()).collect();
     if address.get_load_balance_hosts() == LoadBalanceHosts::Random {
         ips.sort_by_cached_key(|_| rand::random::<u64>());
@@ -232,21 +251,24 @@ where
     }
 }
 
-/// Returns the more informative error: an error of a server rather than no answer.
+/// Returns the more informative error: an error of a server rather than no answer; of hosts that
+/// cannot be reached, what is wrong with each.
 fn more_informative(one: Option<Error>, other: Error) -> Error {
     let weight = |error: &Error| match error.blame() {
         Blame::Connection => u8::from(error.is_starting()),
         Blame::Moment | Blame::Call => 2,
     };
-    match one {
-        Some(one) if weight(&one) > weight(&other) => one,
-        _ => other,
+    let Some(mut one) = one else { return other };
+    match one.add_host(other) {
+        Some(other) if weight(&one) <= weight(&other) => other,
+        _ => one,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::TcpSocket;
 
     #[test]
     fn one_host_of_an_address_keeps_all_that_is_said_of_them() {
@@ -267,6 +289,49 @@ mod tests {
         assert_eq!(only(&config, &targets[1]), expected);
         let wrong: Config = "host=a,b,c port=1,2".parse().expect("it is an address");
         assert!(hosts(&Address::from(wrong)).is_err());
+    }
+
+    #[tokio::test]
+    async fn the_error_names_each_host_with_its_own_reason() {
+        // Bound, and not listened to: refused for as long as this lives.
+        let closed: Vec<TcpSocket> = (0..2)
+            .map(|_| {
+                let socket = TcpSocket::new_v4().expect("a socket");
+                let any = SocketAddr::from(([127, 0, 0, 1], 0));
+                socket.bind(any).expect("a free port");
+                socket
+            })
+            .collect();
+        let port = |at: usize| closed[at].local_addr().expect("it is bound").port();
+        let (one, other) = (port(0), port(1));
+        let error = async |address: &str| {
+            let address: Address = address.parse().expect("it is an address");
+            let error = open(&address).await.err().expect("nobody listens");
+            assert!(error.is_transient(), "{error}");
+            error.to_string()
+        };
+        let refused = "error connecting to server: Connection refused (os error 111)";
+        assert_eq!(
+            error(&format!("host=127.0.0.1 port={one} user=u")).await,
+            format!("connection: 127.0.0.1:{one}: {refused}")
+        );
+        assert_eq!(
+            error(&format!(
+                "host=127.0.0.1,localhost,/no/such port={one},{other},7 user=u"
+            ))
+            .await,
+            format!(
+                "connection: 127.0.0.1:{one}: {refused}; localhost:{other}: {refused}; \
+                 /no/such/.s.PGSQL.7: error connecting to server: No such file or directory (os error 2)"
+            )
+        );
+        assert_eq!(
+            error(&format!("hostaddr=::1 port={one} user=u")).await,
+            format!("connection: [::1]:{one}: {refused}")
+        );
+        let unknown = error("host=no-such-host.invalid user=u").await;
+        let begins = "connection: no-such-host.invalid:5432: failed to lookup";
+        assert!(unknown.starts_with(begins), "{unknown}");
     }
 
     #[tokio::test(start_paused = true)]

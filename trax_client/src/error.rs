@@ -145,7 +145,35 @@ impl Error {
     /// Returns whether a server answered that may soon accept calls: one that is starting, or a
     /// standby.
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(self, Error::Connection(cause) if cause.is::<Starting>())
+        matches!(self, Error::Connection(cause) if cause.is::<Starting>()
+            || cause.downcast_ref::<Unreached>().is_some_and(|hosts| hosts.is_starting))
+    }
+
+    /// Returns the same error with the name of the host that could not be reached.
+    pub(crate) fn of_host(self, name: &str) -> Self {
+        let is_starting = self.is_starting();
+        match self {
+            Error::Connection(cause) => Error::Connection(Box::new(Unreached {
+                reasons: format!("{name}: {}", chain(cause.as_ref())),
+                is_starting,
+                cause,
+            })),
+            other => other,
+        }
+    }
+
+    /// Adds what is wrong with another host that could not be reached; returns the other error when
+    /// one of them is about something else.
+    pub(crate) fn add_host(&mut self, other: Self) -> Option<Self> {
+        if let (Error::Connection(one), Error::Connection(two)) = (&mut *self, &other)
+            && let Some(one) = one.downcast_mut::<Unreached>()
+            && let Some(two) = two.downcast_ref::<Unreached>()
+        {
+            one.reasons = format!("{}; {}", one.reasons, two.reasons);
+            one.is_starting |= two.is_starting;
+            return None;
+        }
+        Some(other)
     }
 
     /// Returns the same error, for another who waits for the same.
@@ -231,6 +259,27 @@ impl fmt::Display for Starting {
 }
 
 impl std::error::Error for Starting {}
+
+/// Hosts that could not be reached, each with the reason.
+#[derive(Debug)]
+struct Unreached {
+    reasons: String,
+    is_starting: bool,
+    /// Of the first one.
+    cause: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reasons)
+    }
+}
+
+impl std::error::Error for Unreached {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.cause.as_ref())
+    }
+}
 
 /// The message of a server that could not read ours.
 #[derive(Debug)]

@@ -104,7 +104,7 @@ impl JobOptions {
     }
 
     /// Returns these options with those that `over` sets in their place.
-    fn merged(self, over: JobOptions) -> Self {
+    pub(crate) fn merged(self, over: JobOptions) -> Self {
         JobOptions {
             run_at: over.run_at.or(self.run_at),
             group_name: over.group_name.or(self.group_name),
@@ -294,6 +294,31 @@ impl ClaimOptions {
     }
 }
 
+macro_rules! places {
+    ($(#[$doc:meta])* $name:ident { $($column:ident),* $(,)? }) => {
+        $(#[$doc])*
+        pub(crate) struct $name { $($column: usize),* }
+
+        impl $name {
+            pub(crate) fn of(rows: &[Row]) -> Self {
+                let columns = rows.first().map_or(&[][..], Row::columns);
+                let place = |name| columns.iter().position(|column| column.name() == name);
+                // A row has no column at the place of one that is missing, and says so.
+                $name { $($column: place(stringify!($column)).unwrap_or(usize::MAX)),* }
+            }
+        }
+    };
+}
+
+places!(
+    /// Where the columns of claimed jobs stand in a result, by their names: looked up once, not for
+    /// each row.
+    ClaimedPlaces {
+        job_id, attempt, max_attempts, queued_at, token, task, input, manifest, group_name,
+        scheduled_for, lease_expires_at, timeout, deadline, trace,
+    }
+);
+
 /// A job under lease: one attempt that this process may execute.
 #[derive(Clone, Debug)]
 pub struct Claimed {
@@ -333,22 +358,22 @@ impl Claimed {
          group_name, scheduled_for, lease_expires_at, timeout, trace, \
          max_attempts, queued_at, pg_catalog.clock_timestamp() + timeout as deadline";
 
-    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+    pub(crate) fn from_row(row: &Row, at: &ClaimedPlaces) -> Result<Self> {
         Ok(Claimed {
-            job_id: JobId(row.try_get("job_id")?),
-            attempt: row.try_get("attempt")?,
-            max_attempts: row.try_get("max_attempts")?,
-            queued_at: row.try_get("queued_at")?,
-            token: Token(row.try_get("token")?),
-            task: row.try_get("task")?,
-            input: row.try_get("input")?,
-            manifest: row.try_get("manifest")?,
-            group_name: row.try_get("group_name")?,
-            scheduled_for: row.try_get("scheduled_for")?,
-            lease_expires_at: row.try_get("lease_expires_at")?,
-            timeout: row.try_get::<_, Option<Interval>>("timeout")?.map(|i| i.0),
-            deadline: row.try_get("deadline")?,
-            trace: row.try_get("trace")?,
+            job_id: JobId(row.try_get(at.job_id)?),
+            attempt: row.try_get(at.attempt)?,
+            max_attempts: row.try_get(at.max_attempts)?,
+            queued_at: row.try_get(at.queued_at)?,
+            token: Token(row.try_get(at.token)?),
+            task: row.try_get(at.task)?,
+            input: row.try_get(at.input)?,
+            manifest: row.try_get(at.manifest)?,
+            group_name: row.try_get(at.group_name)?,
+            scheduled_for: row.try_get(at.scheduled_for)?,
+            lease_expires_at: row.try_get(at.lease_expires_at)?,
+            timeout: row.try_get::<_, Option<Interval>>(at.timeout)?.map(|i| i.0),
+            deadline: row.try_get(at.deadline)?,
+            trace: row.try_get(at.trace)?,
         })
     }
 

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use bytes::{BufMut, BytesMut};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -27,9 +28,8 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 /// assert_eq!(order.read::<Order>()?.id, 12345678901234567890123);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Deserialize, Serialize)]
-#[serde(transparent)]
-pub struct Json(Box<RawValue>);
+#[derive(Clone)]
+pub struct Json(Box<str>);
 
 impl Json {
     /// Writes a value.
@@ -37,12 +37,12 @@ impl Json {
     /// # Errors
     /// When it cannot be written as JSON.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
-        to_raw_value(value).map(Json)
+        to_raw_value(value).map(Json::from)
     }
 
     /// Returns the text.
     pub fn text(&self) -> &str {
-        self.0.get()
+        &self.0
     }
 
     /// Parses it as the type `T`.
@@ -62,7 +62,26 @@ impl Json {
 /// `null`.
 impl Default for Json {
     fn default() -> Self {
-        Json(RawValue::NULL.to_owned())
+        RawValue::NULL.to_owned().into()
+    }
+}
+
+impl From<Box<RawValue>> for Json {
+    fn from(value: Box<RawValue>) -> Self {
+        Json(value.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Json::from)
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        value.serialize(serializer)
     }
 }
 
@@ -76,7 +95,7 @@ impl FromStr for Json {
     type Err = serde_json::Error;
 
     fn from_str(text: &str) -> serde_json::Result<Self> {
-        RawValue::from_string(text.to_owned()).map(Json)
+        RawValue::from_string(text.to_owned()).map(Json::from)
     }
 }
 
@@ -126,12 +145,14 @@ impl ToSql for Json {
 
 impl<'a> FromSql<'a> for Json {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
-        let text = match raw.split_first() {
-            Some((&VERSION, text)) if *ty == Type::JSONB => text,
-            _ if *ty == Type::JSONB => return Err("jsonb of an unknown version".into()),
-            _ => raw,
-        };
-        Ok(std::str::from_utf8(text)?.parse::<Json>()?)
+        match raw.split_first() {
+            // The server has made the text from what it had parsed: it is not checked again.
+            Some((&VERSION, text)) if *ty == Type::JSONB => {
+                Ok(Json(std::str::from_utf8(text)?.into()))
+            }
+            _ if *ty == Type::JSONB => Err("jsonb of an unknown version".into()),
+            _ => Ok(std::str::from_utf8(raw)?.parse::<Json>()?),
+        }
     }
 
     fn accepts(ty: &Type) -> bool {

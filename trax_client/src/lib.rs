@@ -83,6 +83,7 @@ mod parameter;
 mod producer;
 mod queue;
 mod sql;
+mod sql_job;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
 mod task;
@@ -111,6 +112,7 @@ pub use manifest::{Group, Manifest};
 pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};
 pub use producer::Producer;
 pub use queue::{Attempt, QueueDepth};
+pub use sql_job::SqlJob;
 pub use task::Task;
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;

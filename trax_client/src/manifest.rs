@@ -26,7 +26,10 @@ use crate::task::Task;
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     name: String,
-    task: String,
+    /// None of one with a statement.
+    task: Option<String>,
+    sql: Option<String>,
+    run_as: Option<String>,
     input: Option<Json>,
     cron: Option<String>,
     every: Option<Interval>,
@@ -58,9 +61,26 @@ impl Manifest {
     pub fn new(name: impl Into<String>, task: impl Into<String>) -> Self {
         Manifest {
             name: name.into(),
-            task: task.into(),
+            task: Some(task.into()),
             ..Manifest::default()
         }
+    }
+
+    /// Returns a manifest whose work is a statement, or several in one transaction: an executor
+    /// inside the server runs it, as the role that stores it or as that of
+    /// [`run_as`](Self::run_as).
+    pub fn sql(name: impl Into<String>, command: impl Into<String>) -> Self {
+        Manifest {
+            name: name.into(),
+            sql: Some(command.into()),
+            ..Manifest::default()
+        }
+    }
+
+    /// Sets the role in whose session a statement runs.
+    pub fn run_as(mut self, role: impl Into<String>) -> Self {
+        self.run_as = Some(role.into());
+        self
     }
 
     /// Returns its unique name.
@@ -73,9 +93,9 @@ impl Manifest {
         Manifest::new(name, T::NAME).input(input)
     }
 
-    /// Returns the code that it runs.
+    /// Returns the code that it runs: `sql` for a statement.
     pub fn task(&self) -> &str {
-        &self.task
+        self.task.as_deref().unwrap_or("sql")
     }
 
     /// Sets the input of every run.
@@ -234,7 +254,9 @@ impl Manifest {
         };
         let members = [
             ("name", Some(Value::from(self.name.as_str()))),
-            ("task", Some(Value::from(self.task.as_str()))),
+            ("task", text(&self.task)),
+            ("sql", text(&self.sql)),
+            ("run_as", text(&self.run_as)),
             ("cron", text(&self.cron)),
             ("every", span(self.every)),
             ("run_at", time(self.run_at)),
@@ -275,7 +297,9 @@ impl Manifest {
     pub(crate) async fn store<C: GenericClient + Sync>(&self, db: &C) -> Result<i64> {
         Call::new("schedule")
             .arg("name", &self.name)
-            .arg("task", &self.task)
+            .option("task", &self.task)
+            .option("sql", &self.sql)
+            .option("run_as", &self.run_as)
             .option("input", &self.input)
             .option("cron", &self.cron)
             .option("every", &self.every)

@@ -17,6 +17,7 @@ use crate::id::JobId;
 use crate::job::{Cancelled, NewJob, NewJobs, RunNow};
 use crate::json::Json;
 use crate::sql::{Call, Interval};
+use crate::sql_job::SqlJob;
 use crate::telemetry::Enqueueing;
 
 /// Calls trax on a connection, or in the caller's own transaction.
@@ -74,6 +75,14 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
             .arg("input", &input);
         let call = job.options.apply(call, &trace).value(self.db);
         Ok(JobId(enqueueing.around(call, |id| Some(*id)).await?))
+    }
+
+    /// Queues a statement, which an executor inside the server runs.
+    pub async fn enqueue_sql(&self, job: &SqlJob) -> Result<JobId> {
+        let call = Call::new("enqueue_sql")
+            .arg("command", &job.command)
+            .option("run_as", &job.run_as);
+        Ok(JobId(job.options.apply(call, &None).value(self.db).await?))
     }
 
     /// Queues one job for each input in one call; the ids are in the order of the inputs.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::id::{JobId, Token};
-use crate::job::{Beat, ClaimOptions, Claimed, Failed, Failure};
+use crate::job::{Beat, ClaimOptions, Claimed, ClaimedPlaces, Failed, Failure};
 use crate::json::Json;
 use crate::sql::{Call, Interval};
 
@@ -19,7 +19,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         let rows = claiming(self.work("claim_next"), options)
             .rows(self.db, Claimed::COLUMNS)
             .await?;
-        rows.iter().map(Claimed::from_row).collect()
+        let places = ClaimedPlaces::of(&rows);
+        rows.iter()
+            .map(|row| Claimed::from_row(row, &places))
+            .collect()
     }
 
     /// Records completions and then claims waiting jobs, in one round trip and one commit. Returns
@@ -39,11 +42,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .option("outputs", &outputs);
         let columns = format!("completed_job_id, {}", Claimed::COLUMNS);
         let rows = claiming(call, options).rows(self.db, &columns).await?;
+        let places = ClaimedPlaces::of(&rows);
         let (mut completed, mut claimed) = (Vec::new(), Vec::new());
         for row in &rows {
             match row.try_get::<_, Option<i64>>(0)? {
                 Some(id) => completed.push(JobId(id)),
-                None => claimed.push(Claimed::from_row(row)?),
+                None => claimed.push(Claimed::from_row(row, &places)?),
             }
         }
         Ok((completed, claimed))
@@ -124,21 +128,21 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// Registers a worker, whether it has claimed anything or not, and reports that it lives; it
     /// is gone when it is not heard of for two `period`s. [`Worker`](crate::Worker) does so by
-    /// itself.
+    /// itself. False: another transaction held its entry, and nothing was noted.
     pub(crate) async fn report_worker(
         &self,
         name: &str,
         period: Duration,
         state: &str,
         info: Option<Json>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let period = Interval(period);
         self.work("report_worker")
             .arg("name", &name)
             .arg("period", &period)
             .arg("state", &state)
             .option("info", &info)
-            .run(self.db)
+            .value(self.db)
             .await
     }
 

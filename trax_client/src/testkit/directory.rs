@@ -1,10 +1,12 @@
 //! The directory of one server, and who owns it.
 //!
-//! A lock beside the directory is held for as long as its owner lives. Whoever makes the next
-//! directory removes those whose lock nobody holds: their owners were killed.
+//! A lock beside the directory is held for as long as its owner lives. The next process that makes
+//! a directory removes those whose lock nobody holds: their owners were killed, or ended with a
+//! server in a static.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Error;
@@ -20,7 +22,10 @@ impl Directory {
     /// Returns a new one under `home`.
     pub(crate) fn make(install: &Install, home: &Path) -> Result<Self, Error> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        sweep(home);
+        static SWEEP: Once = Once::new();
+        // Beside the server's start: a thousand databases take a minute to remove.
+        let to_sweep = home.to_owned();
+        SWEEP.call_once(|| drop(std::thread::spawn(move || sweep(&to_sweep))));
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = home.join(format!("server-{}-{number}", std::process::id()));
         let lock = owner_file(&path);
@@ -76,5 +81,26 @@ fn sweep(home: &Path) {
         if file.try_lock().is_ok() && dir.exists() {
             remove(&dir);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_owner_left_is_removed_and_what_a_living_one_has_stays() {
+        let home = std::env::temp_dir().join(format!("trax-sweep-{}", std::process::id()));
+        let (dead, living) = (home.join("server-1-0"), home.join("server-1-1"));
+        for dir in [&dead, &living] {
+            fs::create_dir_all(dir.join("data")).expect("it can be made");
+        }
+        File::create(owner_file(&dead)).expect("it can be made");
+        let owner = File::create(owner_file(&living)).expect("it can be made");
+        owner.lock().expect("nobody else has it");
+        sweep(&home);
+        assert!(!dead.exists() && !owner_file(&dead).exists());
+        assert!(living.exists() && owner_file(&living).exists());
+        fs::remove_dir_all(&home).expect("it can be removed");
     }
 }

@@ -22,7 +22,7 @@ use super::shutdown::Shutdown;
 use crate::address::Address;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::error::{Blame, Error, Result};
+use crate::error::{Blame, Error, Report, Result};
 use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed};
 use crate::manifest::Manifest;
@@ -89,8 +89,13 @@ pub(crate) struct ExchangeState {
     connection: Option<Connection>,
     /// False until the first claim succeeded; before that a refusal ends the run.
     has_claimed: bool,
-    /// The last exchange failed.
+    /// The last exchange failed, and perhaps not for its connection but for its claim, which only
+    /// another claim shows to work.
     exchange_failed: bool,
+    claim_failed: bool,
+    /// A refusal that an update of the extension may end came although there was none to wait for:
+    /// it may be from just before the update.
+    was_refused: bool,
     /// The last outcomes that were reported again failed.
     outcomes_delayed: bool,
     backoff: Backoff,
@@ -108,6 +113,8 @@ impl ExchangeState {
             connection: None,
             has_claimed: false,
             exchange_failed: false,
+            claim_failed: false,
+            was_refused: false,
             outcomes_delayed: false,
             backoff: Backoff::new(Duration::MAX),
             pause: Duration::ZERO,
@@ -135,7 +142,8 @@ impl ClaimConnection {
     /// broken connection.
     ///
     /// # Errors
-    /// What the server refuses, before the first claim has succeeded; none after it.
+    /// What the server refuses, before the first claim has succeeded; none after it, nor while the
+    /// extension is of another version than this library.
     pub(crate) async fn exchange(
         &mut self,
         outbox: Vec<UnreportedOutcome>,
@@ -161,13 +169,19 @@ impl ClaimConnection {
         {
             Ok(()) => {
                 self.health.reached(Part::Claim);
-                self.state.backoff.reset();
-                if std::mem::take(&mut self.state.exchange_failed) {
-                    self.events.emit(Event::Recovered { during: "claim" });
+                if want > 0 || !self.state.claim_failed {
+                    self.state.claim_failed = false;
+                    self.state.backoff.reset();
+                    if std::mem::take(&mut self.state.exchange_failed) {
+                        self.events.emit(Event::Recovered { during: "claim" });
+                    }
                 }
             }
-            Err(error) if !self.state.has_claimed && !error.is_transient() => return Err(error),
             Err(error) => {
+                let error = match self.state.has_claimed || error.is_transient() {
+                    true => error,
+                    false => self.before_update(error).await?,
+                };
                 let retry_in = self.state.backoff.after(&error);
                 let unopened = self.state.connection.is_none();
                 if error.blame() != Blame::Moment {
@@ -181,12 +195,51 @@ impl ClaimConnection {
                     Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
                 }
                 self.state.exchange_failed = true;
+                self.state.claim_failed = want > 0 && error.blame() != Blame::Connection;
                 self.health.troubled(Part::Claim, &error.to_string());
                 self.emit_trouble("claim", &error, retry_in);
             }
         }
         self.schedule_retries(&mut reply, outcome_error, again);
         Ok(reply)
+    }
+
+    /// Returns an error that an update of the extension may end, in words.
+    ///
+    /// # Errors
+    /// Any other one. That the extension is of this library's version may have come true after the
+    /// server refused: the second refusal counts.
+    async fn before_update(&mut self, error: Error) -> Result<Error> {
+        const INSTALLED: &str =
+            "select e.extversion from pg_catalog.pg_extension e where e.extname = 'trax'";
+        const OURS: &str = env!("CARGO_PKG_VERSION");
+        let (Error::NotInstalled(report) | Error::WrongState(report)) = &error else {
+            return Err(error);
+        };
+        let Some(connection) = &self.state.connection else {
+            return Err(error);
+        };
+        let asked = async { Ok(connection.query_typed(INSTALLED, &[]).await?) };
+        let rows = answer_within(self.limit, asked).await.unwrap_or_default();
+        let installed: Option<&str> = rows.first().and_then(|row| row.try_get(0).ok());
+        match installed {
+            None => Err(error),
+            Some(OURS) if self.state.was_refused => Err(error),
+            Some(OURS) => {
+                self.state.was_refused = true;
+                Ok(error)
+            }
+            Some(installed) => {
+                self.state.was_refused = false;
+                Ok(Error::WrongState(Report {
+                    message: format!(
+                        "trax {installed} is installed in the database, this worker is of {OURS}: \
+                         type there \"alter extension trax update\", or run a worker of {installed}"
+                    ),
+                    ..report.clone()
+                }))
+            }
+        }
     }
 
     /// Decides when to report again the outcomes that the server had no time for or did not answer.

@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::id::JobId;
 use crate::operate::AppliedChange;
 
+/// How many tasks one line names.
+const TASKS_SHOWN: usize = 10;
+
 /// Something that an operator may want to read. `Display` writes one line, with only the beginning
 /// and the end of a long error.
 #[derive(Clone, Debug)]
@@ -128,7 +131,12 @@ impl fmt::Display for Event {
             }
             Event::Unhandled { tasks } => {
                 write!(f, "jobs are waiting for which this worker has no handler: ")?;
-                f.write_str(&one_line(&tasks.join(", ")))
+                let shown = &tasks[..tasks.len().min(TASKS_SHOWN)];
+                f.write_str(&one_line(&shown.join(", ")))?;
+                match tasks.len() - shown.len() {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
             }
             Event::Declared { source, changes } => {
                 let changes: Vec<String> = changes
@@ -264,6 +272,16 @@ fn log(event: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_tasks_without_a_handler_the_first_are_named() {
+        let tasks = (1..=12).map(|n| format!("t{n}")).collect();
+        let said = Event::Unhandled { tasks }.to_string();
+        assert!(
+            said.ends_with(": t1, t2, t3, t4, t5, t6, t7, t8, t9, t10 and 2 more"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn no_text_of_others_begins_a_line_of_an_event_or_steers_a_terminal() {

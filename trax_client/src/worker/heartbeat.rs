@@ -10,7 +10,8 @@
 //! are asked about: what was said meanwhile nobody heard.
 //!
 //! A claim names no job as begun, because its answer may be lost. What begins is reported at once
-//! by a separate heartbeat, at most every [`BEGIN_PERIOD`]; what has ended by then needs none.
+//! by a separate heartbeat, at most every [`BEGIN_PERIOD`]. Of a stream of jobs only those are
+//! reported that last longer than that: a worker busy with short ones sends nothing.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,9 +35,9 @@ use crate::json::Json;
 
 /// The most leases that one call extends.
 const BATCH: usize = 1000;
-/// The time from one report of what has begun to the next: a worker that is busy with short jobs
-/// sends ten a second.
-const BEGIN_PERIOD: Duration = Duration::from_millis(100);
+/// The time from one report of what has begun to the next, and half the time by which every begin
+/// is reported.
+const BEGIN_PERIOD: Duration = Duration::from_millis(50);
 /// The time from one round of progress reports to the next.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
@@ -123,7 +124,7 @@ impl HeartbeatLoop {
         let mut stop_begun = self.registration.stop_begun();
         let mut next_report = Moment::now();
         let mut next_begun: Option<Moment> = None;
-        let mut may_report_at = Moment::now();
+        let mut last_begun: Option<Moment> = None;
         let mut reported = false;
         let (health, held) = (self.health.clone(), Arc::clone(&self.held));
         loop {
@@ -143,7 +144,8 @@ impl HeartbeatLoop {
             tokio::select! {
                 _ = stopped.changed() => return,
                 () = held.begun(), if next_begun.is_none() => {
-                    next_begun = Some(may_report_at.max(Moment::now()));
+                    let soonest = last_begun.map(|last| last + BEGIN_PERIOD);
+                    next_begun = soonest.max(Some(Moment::now()));
                 }
                 () = self.held.reported(), if !reported => reported = true,
                 Ok(()) = stop_begun.changed() => next = Moment::now(),
@@ -158,12 +160,20 @@ impl HeartbeatLoop {
             if next_begun.is_some_and(|at| now >= at)
                 && let Some(left) = next.after(now)
             {
+                // After a pause all of them, in a stream those that began before the last report.
+                let in_stream = |last: &Moment| (*last + BEGIN_PERIOD * 2).after(now).is_some();
+                let until = last_begun.filter(in_stream).unwrap_or(now);
+                let report = self.report_begun(until, left);
                 let is_reported = tokio::select! {
                     _ = stopped.changed() => return,
-                    is_reported = wait_for(&health, &held, self.report_begun(left)) => is_reported,
+                    is_reported = wait_for(&health, &held, report) => is_reported,
                 };
-                may_report_at = Moment::now() + BEGIN_PERIOD;
-                next_begun = (!is_reported).then_some(next);
+                last_begun = Some(now);
+                next_begun = if is_reported {
+                    held.is_any_unreported().then_some(now + BEGIN_PERIOD)
+                } else {
+                    Some(next)
+                };
             }
             let now = Moment::now();
             if reported
@@ -203,13 +213,13 @@ impl HeartbeatLoop {
         }
     }
 
-    /// Reports which handlers have begun if that is done before the next heartbeat, which reports
-    /// them too; false when it is not.
-    async fn report_begun(&mut self, limit: Duration) -> bool {
+    /// Reports which handlers have begun by `until` if that is done before the next heartbeat,
+    /// which reports them too; false when it is not.
+    async fn report_begun(&mut self, until: Moment, limit: Duration) -> bool {
         if self.failing {
             return false;
         }
-        let begun = self.held.unreported();
+        let begun = self.held.unreported(until);
         let sent = tokio::time::timeout(limit, self.extend(&begun)).await;
         matches!(sent, Ok(Ok(())))
     }

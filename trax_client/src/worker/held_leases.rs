@@ -28,6 +28,12 @@ struct Lease {
     progress: Option<Json>,
 }
 
+impl Lease {
+    fn is_unreported(&self, until: Moment) -> bool {
+        matches!(self.begin, Begin::Unreported(at) if at <= until) || self.asked_at.is_some()
+    }
+}
+
 /// Whether a handler has the job.
 #[derive(Clone, Copy)]
 enum Begin {
@@ -137,18 +143,21 @@ impl HeldLeases {
         self.begun.notified().await;
     }
 
-    /// Returns the leases whose handlers have begun without the server's knowledge, and those that
-    /// may be asked to stop.
-    pub(crate) fn unreported(&self) -> Vec<(JobId, Token)> {
+    /// Returns the leases whose handlers have begun by `until` without the server's knowledge, and
+    /// those that may be asked to stop.
+    pub(crate) fn unreported(&self, until: Moment) -> Vec<(JobId, Token)> {
         let leases = self.lock();
-        let unreported = |(_, lease): &(&JobId, &Lease)| {
-            matches!(lease.begin, Begin::Unreported(_)) || lease.asked_at.is_some()
-        };
         leases
             .iter()
-            .filter(unreported)
+            .filter(|(_, lease)| lease.is_unreported(until))
             .map(|(id, lease)| (*id, lease.token))
             .collect()
+    }
+
+    /// Returns whether the server does not know of a begin, or must be asked about a stop.
+    pub(crate) fn is_any_unreported(&self) -> bool {
+        let now = Moment::now();
+        self.lock().values().any(|lease| lease.is_unreported(now))
     }
 
     /// Returns when a lease is held.
@@ -363,14 +372,17 @@ mod tests {
         let before = Moment::now();
         let (held, token, _cancellation) = one(None, before);
         let leases = held.snapshot();
-        assert_eq!(held.unreported(), []);
+        assert_eq!(held.unreported(Moment::now()), []);
         assert!(held.begin(JobId(1), token, Moment::now()));
         let after = Moment::now() + LEASE;
-        assert_eq!(held.unreported(), leases);
+        assert_eq!(held.unreported(Moment::now()), leases);
+        assert_eq!(held.unreported(before), [], "not by then");
         held.record_beats(&leases, &beat(true, false), before, LEASE);
-        assert_eq!(held.unreported(), leases);
+        assert_eq!(held.unreported(Moment::now()), leases);
+        assert!(held.is_any_unreported());
         held.record_beats(&leases, &beat(true, false), after, LEASE);
-        assert_eq!(held.unreported(), []);
+        assert_eq!(held.unreported(Moment::now()), []);
+        assert!(!held.is_any_unreported());
     }
 
     #[test]
@@ -379,16 +391,16 @@ mod tests {
         let (held, token, cancellation) = one(None, before);
         let lease = [(JobId(1), token)];
         held.hear_cancels("7,10");
-        assert_eq!(held.unreported(), []);
+        assert_eq!(held.unreported(Moment::now()), []);
         held.hear_cancels("7,1");
-        assert_eq!(held.unreported(), lease);
+        assert_eq!(held.unreported(Moment::now()), lease);
         held.record_beats(&lease, &beat(true, false), before, LEASE);
-        assert_eq!(held.unreported(), lease, "it was sent before");
+        assert_eq!(held.unreported(Moment::now()), lease, "it was sent before");
         held.record_beats(&lease, &beat(true, true), before + LEASE, LEASE);
-        assert_eq!(held.unreported(), []);
+        assert_eq!(held.unreported(Moment::now()), []);
         assert_eq!(cancellation.reason(), Some(Reason::Cancelled));
         held.hear_cancels("");
-        assert_eq!(held.unreported(), lease, "any");
+        assert_eq!(held.unreported(Moment::now()), lease, "any");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) struct Registration {
     period: Duration,
     info: Json,
     shutdown: Shutdown,
-    /// The last report, and what it said.
+    /// The last report that the server took, and what it said.
     reported: Option<(Moment, &'static str)>,
     /// A report was sent, if only begun: the server may have heard it without our knowledge.
     may_be_known: bool,
@@ -103,7 +103,9 @@ impl Registration {
             .report_worker(&self.name, self.period, state, info)
             .await
         {
-            Ok(()) => self.reported = Some((now, state)),
+            Ok(true) => self.reported = Some((now, state)),
+            // It is due again, with all that it says, at the next heartbeat.
+            Ok(false) => {}
             Err(error) if error.is_transient() => return Err(error),
             Err(_) => self.refused = true,
         }
@@ -120,7 +122,15 @@ impl Registration {
     pub(crate) async fn leave(&self, connection: &Connection) {
         if self.may_be_known && !self.refused {
             let client = Client::new(&**connection);
-            let left = client.report_worker(&self.name, self.period, "stopped", None);
+            let left = async {
+                while !client
+                    .report_worker(&self.name, self.period, "stopped", None)
+                    .await?
+                {
+                    tokio::time::sleep(LAST_LIMIT / 20).await;
+                }
+                Ok(())
+            };
             answer_within(LAST_LIMIT, left).await.ok();
         }
     }
