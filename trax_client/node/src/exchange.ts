@@ -10,11 +10,11 @@ import { dateOf } from "./client.js";
 import { now } from "./clock.js";
 import { Backoff, Connection, type Row } from "./connection.js";
 import type { Context } from "./context.js";
-import { ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
+import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
 import type { Logger } from "./logger.js";
 import { type Verdict, failure } from "./outcome.js";
 import * as sql from "./sql.js";
-import { checkVersion } from "./version.js";
+import { checkVersion, version } from "./version.js";
 
 /** A claimed attempt; the JSON is still text. */
 export interface Claimed extends Omit<Context, "trace" | "signal" | "reason" | "progress"> {
@@ -79,6 +79,7 @@ export class Exchange {
   readonly #backoff = new Backoff();
   #connection: Connection | undefined;
   #isChecked = false;
+  #installed: string = version;
   #hasClaimed = false;
   #isTroubled = false;
   #pause = 0;
@@ -127,13 +128,21 @@ export class Exchange {
 
   #failed(error: TraxError, reply: Reply): void {
     const atFault = blame(error);
-    if (!this.#hasClaimed && atFault === "call") throw error;
+    let prefix = "";
+    if (!this.#hasClaimed && atFault === "call") {
+      if (error instanceof NotPermittedError || this.#installed === version) throw error;
+      // What this version calls may come with an update. The next connection looks again.
+      prefix = `trax-worker ${version} waits: the extension trax is ${this.#installed}; if that is older, type: alter extension trax update; `;
+      this.#isChecked = false;
+      void this.#connection?.close();
+      this.#connection = undefined;
+    }
     const retryIn = this.#backoff.next();
     // Without a connection nothing can be reported either: a password or the database is wrong.
     if (atFault === "connection" || !this.isConnected) reply.pauseFor = retryIn;
     else reply.noClaimFor = retryIn;
     this.#isTroubled = true;
-    this.#options.log.warn(`${error.message}; again in ${Math.round(retryIn)} ms`);
+    this.#options.log.warn(`${prefix}${error.message}; again in ${Math.round(retryIn)} ms`);
   }
 
   async #connected(): Promise<Connection> {
@@ -164,6 +173,7 @@ export class Exchange {
       const installed = row?.["version"] as string | null;
       if (installed === null) throw notInstalled(String(row?.["database"]));
       checkVersion(installed);
+      this.#installed = installed;
       const waiting = await connection.query(sql.waitingTasks(this.#options.claim.groups)).catch(() => []);
       const unhandled = waiting.map((one) => String(one["task"])).filter((task) => !this.#options.claim.tasks.includes(task));
       if (unhandled.length > 0) this.#options.log.warn(`jobs wait that this worker has no handler for: ${unhandled.join(", ")}`);

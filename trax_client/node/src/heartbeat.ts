@@ -78,10 +78,11 @@ export class Heartbeat {
   #nextProgress = 0;
   #failing = false;
   #state: "running" | "stopping" | "stopped" = "running";
-  /** The last report of the worker itself, what it said, and whether the server takes none. */
+  /** The last report of the worker itself that was taken, what it said, and whether the server refuses them. */
   #reportedAt = -Infinity;
   #reported = "";
   #reportRefused = false;
+  #mayBeKnown = false;
 
   constructor(options: HeartbeatOptions, post: (message: FromHeart) => void) {
     this.#options = options;
@@ -227,9 +228,14 @@ export class Heartbeat {
     const fresh = this.#reported === state && now() < this.#reportedAt + period * 0.75;
     if (this.#reportRefused || fresh) return;
     try {
-      await connection.query(this.#report(state, period, this.#reported === "" ? this.#options.info : undefined));
-      this.#reported = state;
-      this.#reportedAt = now();
+      const info = this.#reported === "" ? this.#options.info : undefined;
+      this.#mayBeKnown = true;
+      const [row] = await connection.query(this.#report(state, period, info));
+      // Otherwise it is due again, with all that it says, at the next heartbeat.
+      if (row?.["result"] === true) {
+        this.#reported = state;
+        this.#reportedAt = now();
+      }
     } catch (error) {
       if (blame(translated(error)) !== "call") throw error;
       this.#reportRefused = true;
@@ -249,7 +255,7 @@ export class Heartbeat {
   async #leave(): Promise<void> {
     const connection = this.#connection;
     if (connection === undefined || connection.isClosed) return;
-    if (this.#reported !== "") {
+    if (this.#mayBeKnown && !this.#reportRefused) {
       await connection.query(this.#report("stopped", this.#period)).catch(() => undefined);
     }
     await connection.close();

@@ -1,7 +1,7 @@
 import { VersionError } from "./errors.js";
 
 /** The version of this package, and the oldest of the extension that has all that it calls. */
-export const version = "0.1.0";
+export const version = "0.2.0";
 const OLDEST = "0.1";
 
 /** Refuses an extension that is too old. A newer one is no obstacle: the contract only grows. */

@@ -20,8 +20,8 @@ export interface Database {
 const server = process.env["DATABASE_URL"];
 if (server === undefined) throw new Error("DATABASE_URL names a server on which tests may make databases; scripts/node sets it");
 
-/** Makes a database, with the extension unless `empty`; it is dropped after the tests of the file. */
-export async function database({ empty = false } = {}): Promise<Database> {
+/** Makes a database, with the extension unless `empty`, of this `version` if there is one; it is dropped after the tests of the file. */
+export async function database({ empty = false, version = "" } = {}): Promise<Database> {
   const name = `node_${randomBytes(5).toString("hex")}`;
   const admin = new pg.Client(server);
   await admin.connect();
@@ -31,7 +31,7 @@ export async function database({ empty = false } = {}): Promise<Database> {
   const db = new pg.Client(url.href);
   db.on("error", () => undefined);
   await db.connect();
-  if (!empty) await db.query("create extension trax");
+  if (!empty) await db.query(`create extension trax${version && ` version '${version}'`}`);
   after(async () => {
     await db.end();
     await admin.query(`drop database ${name} with (force)`);

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import pg from "pg";
 
-import { database, during } from "./database.js";
+import { database, during, eventually } from "./database.js";
 
 const it = await database();
 
@@ -14,4 +15,21 @@ test("a handler that blocks the event loop for two leases keeps its job", async 
   });
   await during(worker, async () => assert.equal((await it.client.awaitJob(job)).output, "kept"));
   assert.equal(await it.value("select string_agg(state, ' ') from trax.run where job_id = $1", job), "completed");
+});
+
+test("what a worker is is reported until it is taken", async () => {
+  await it.client.enqueue("another");
+  const holder = new pg.Client(it.url);
+  await holder.connect();
+  await holder.query("begin");
+  await holder.query("select trax.claim_next(worker => 'w', tasks => '{another}')");
+  const answered = `select count(*)::int from pg_stat_activity
+    where datname = current_database() and query like '%report_worker%' and state = 'idle' and pid <> pg_backend_pid()`;
+  await during(it.worker({ name: "w", lease: 3000 }).task("t", () => undefined), async () => {
+    await eventually("a report that was not taken", async () => (await it.value(answered)) === 1);
+    await holder.query("commit");
+    await holder.end();
+    const tasks = "select info -> 'tasks' ->> 0 from trax.worker where name = 'w'";
+    await eventually("its tasks", async () => (await it.value(tasks)) === "t");
+  });
 });

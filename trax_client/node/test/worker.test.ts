@@ -52,6 +52,18 @@ test("inputs are decoded by a function, by parse, by a standard schema, and a mi
   ]);
 });
 
+test("a worker with older SQL says what to type, waits for the update and goes on", async () => {
+  const older = await database({ version: "0.1.0" });
+  await assert.rejects(older.client.enqueue("a"), /HINT: Type: alter extension trax update/);
+  const worker = older.worker().task("a", () => "done");
+  await during(worker, async () => {
+    await eventually("the warning", () => /0.1.0; if that is older, type: alter extension trax update/.test(older.said.join("\n")));
+    await older.db.query("alter extension trax update");
+    const job = await older.client.enqueue("a");
+    await eventually("its end", async () => (await older.client.job(job))?.state === "completed");
+  });
+});
+
 test("an output that is not JSON fails for good, and undefined is no output", async () => {
   const circular: unknown[] = [];
   circular.push(circular);

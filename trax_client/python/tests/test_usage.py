@@ -5,6 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from conftest import Fleet, ended, eventually
 
 import trax
 from trax import engine
@@ -93,6 +94,30 @@ def test_an_older_extension_is_refused_with_what_to_type(url: str, monkeypatch: 
     with pytest.raises(trax.VersionError) as older:
         worker_at(url).run(until_empty=True)
     assert "needs 0.99 or newer; type: alter extension trax update" in str(older.value)
+
+
+def test_a_worker_with_older_sql_waits_for_the_update_and_goes_on(
+    db: psycopg.Connection[Any], url: str, task: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"older_{os.getpid()}"
+    db.execute(f"create database {name}")
+    older = psycopg.conninfo.make_conninfo(url, dbname=name)
+    fleet = Fleet("sync", older, task)
+    try:
+        with psycopg.connect(older, autocommit=True) as connection:
+            connection.execute("create extension trax version '0.1.0'")
+            client = trax.Client(connection)
+            with pytest.raises(trax.ServerError) as refused:
+                client.enqueue(task)
+            assert "Type: alter extension trax update" in str(refused.value)
+            fleet.start(lambda _: "done")
+            words = "0.1.0; if that is older, type: alter extension trax update"
+            eventually(lambda: words in caplog.text)
+            connection.execute("alter extension trax update")
+            assert ended(client, client.enqueue(task)).output == "done"
+    finally:
+        fleet.stop()
+        db.execute(f"drop database {name} with (force)")
 
 
 def test_a_newer_extension_does(url: str, monkeypatch: Any) -> None:

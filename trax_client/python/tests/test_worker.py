@@ -290,11 +290,29 @@ def test_progress_and_the_worker_are_seen(
     worker = fleet.start(in_a_thread if fleet.kind == "sync" else on_a_loop)
     eventually(lambda: (j := client.job(job_id)) and j.progress == {"done": 0.5})
     sql = "select info ->> 'client', info -> 'tasks', stopping from trax.worker where name = %s"
-    assert db.execute(sql, [worker.name]).fetchone() == ("python", [fleet.task], False)
+    expected = ("python", [fleet.task], False)
+    eventually(lambda: db.execute(sql, [worker.name]).fetchone() == expected)
     go.set()
     ended(client, job_id)
     fleet.stop()
     assert db.execute(sql, [worker.name]).fetchone() is None
+
+
+def test_what_a_worker_is_is_reported_until_it_is_taken(
+    fleet: Fleet, client: trax.Client, db: psycopg.Connection[Any], url: str
+) -> None:
+    client.enqueue(f"{fleet.task} of another")
+    answered = """select count(*) from pg_stat_activity
+        where query like '%%report_worker%%' and state = 'idle' and application_name like %s"""
+    with psycopg.connect(url) as holder:
+        holder.execute(
+            "select trax.claim_next(worker => %s, tasks => %s)",
+            [fleet.task, [f"{fleet.task} of another"]],
+        )
+        fleet.start(lambda job: None, name=fleet.task, lease=3.0)
+        eventually(lambda: db.execute(answered, [f"%{fleet.task}%"]).fetchone() == (1,))
+    sql = "select info -> 'tasks' from trax.worker where name = %s"
+    eventually(lambda: db.execute(sql, [fleet.task]).fetchone() == ([fleet.task],))
 
 
 def test_a_handler_completes_its_job_with_its_own_writes(

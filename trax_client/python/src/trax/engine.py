@@ -22,7 +22,15 @@ from .attempt import Attempt, HeldAttempts
 from .clock import now
 from .connection import Backoff, Link, Watchdog, bounded
 from .context import Context
-from .errors import Blame, VersionError, blame, brief, not_installed, translated
+from .errors import (
+    Blame,
+    NotPermittedError,
+    VersionError,
+    blame,
+    brief,
+    not_installed,
+    translated,
+)
 from .exchange import BATCH, Claim, Exchange, Outcome
 from .handler import Handler
 from .heartbeat import Heartbeat
@@ -96,6 +104,7 @@ class Engine:
         self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
         self._link: Link | None = None
         self._is_checked = self._has_claimed = self._is_failing = False
+        self._extension = __version__
         self._polling = Polling(settings.poll_interval, now())
         self._backoff = Backoff(1.0)
         self._paused_until = self._no_claim_until = 0.0
@@ -207,6 +216,7 @@ class Engine:
                 f"the extension trax is {extension}, and trax-worker {__version__} needs {oldest} "
                 "or newer; type: alter extension trax update;"
             )
+        self._extension = extension
         self._is_checked = True
 
     def _start(self, claimed: Sequence[Attempt]) -> None:
@@ -263,15 +273,24 @@ class Engine:
 
     def _failed(self, error: psycopg.Error) -> None:
         at_fault = blame(error)
+        text = "a claim failed, again in %.1f s: %s"
         is_refused = at_fault is Blame.CALL and self._link is not None
         if is_refused and not self._has_claimed:
-            raise translated(error) from error
+            refusal = translated(error)
+            if isinstance(refusal, NotPermittedError) or self._extension == __version__:
+                raise refusal from error
+            # What this version calls may come with an update.
+            self._is_checked = False
+            text = (
+                f"trax-worker {__version__} waits: the extension trax is {self._extension}; "
+                "if that is older, type: alter extension trax update; again in %.1f s: %s"
+            )
         if at_fault is Blame.CONNECTION or self._link is None:
             self._lost_link(error)
             return
         pause = self._backoff.next()
         self._no_claim_until = now() + pause
-        self._complain("a claim failed, again in %.1f s: %s", pause, error)
+        self._complain(text, pause, error)
 
     def _lost_link(self, error: psycopg.Error) -> None:
         if self._link is not None:

@@ -131,8 +131,10 @@ def blame(error: psycopg.Error) -> Blame:
 
 
 def brief(error: Exception) -> str:
-    """Return the first line of an error, for messages that come again and again."""
-    return str(error).strip().partition("\n")[0]
+    """Return an error in one line, with what to type, for messages that come again and again."""
+    line = str(error).strip().partition("\n")[0]
+    hint = translated(error).hint if isinstance(error, psycopg.Error) else None
+    return f"{line} (hint: {hint})" if hint else line
 
 
 def is_of_the_values(error: Exception) -> bool:

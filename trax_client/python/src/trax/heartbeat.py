@@ -64,6 +64,7 @@ class Heartbeat(threading.Thread):
             {"host": socket.gethostname(), "pid": os.getpid(), "version": __version__, **info}
         )
         self._is_known = False
+        self._may_be_known = False
         self._is_refused = False
         self._link: Link | None = None
         self._state = "running"
@@ -187,16 +188,19 @@ class Heartbeat(threading.Thread):
     def _report_worker(self) -> None:
         if self._is_refused:
             return
-        info = None if self._is_known else self._info
         try:
-            self._linked().call(sql.REPORT_WORKER, self._registration(info), self._limit)
+            link = self._linked()
+            info = None if self._is_known else self._info
+            self._may_be_known = True
+            rows = link.call(sql.REPORT_WORKER, self._registration(info), self._limit)
         except psycopg.Error as error:
             if blame(error) is not Blame.CALL:
                 raise
             # An older server, or a role without the right: it works all the same.
             self._is_refused = True
             return
-        self._is_known = True
+        # One that was not taken is repeated, with all that it says, by the next heartbeat.
+        self._is_known = self._is_known or rows[0][0]
 
     def _registration(self, info: str | None) -> dict[str, Any]:
         period = span(self._period)
@@ -206,7 +210,7 @@ class Heartbeat(threading.Thread):
         if self._link is not None:
             self._state = "stopped"
             try:
-                if self._is_known:
+                if self._may_be_known and not self._is_refused:
                     self._link.call(sql.REPORT_WORKER, self._registration(None), LEAVE_LIMIT)
             except psycopg.Error as error:
                 # It is soon seen to be gone.
