@@ -1,0 +1,409 @@
+//! Acts: first a page that shows the statement and asks for the reason, then the act.
+//!
+//! Holds: each is one call of a public function in a transaction of its own, as the role of the
+//! person; `trax.audit` has the person's name and reason in its column `program`.
+
+use maud::{Markup, html};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::dispatch::Shared;
+use crate::layout::{self, Reader};
+use crate::trouble::Trouble;
+use crate::visit::{Values, Visit};
+use crate::work::Purpose;
+
+/// Longest name of a program that the server keeps, in bytes.
+const PROGRAM: usize = 63;
+
+/// One thing that a person can do.
+struct Act {
+    name: &'static str,
+    title: &'static str,
+    /// The function whose right the button needs.
+    function: &'static str,
+    /// The statement; its parameters are text, and null when nothing was given.
+    sql: &'static str,
+    fields: &'static [Field],
+    /// Where the page leads back to; `{}` is the first field.
+    back: &'static str,
+}
+
+/// A parameter of the statement.
+struct Field {
+    name: &'static str,
+    label: &'static str,
+    /// The link has it, or nobody does; else the person may give one.
+    required: bool,
+}
+
+const fn given(name: &'static str, label: &'static str) -> Field {
+    Field {
+        name,
+        label,
+        required: true,
+    }
+}
+
+const fn open(name: &'static str, label: &'static str) -> Field {
+    Field {
+        name,
+        label,
+        required: false,
+    }
+}
+
+const JOB: &[Field] = &[given("job", "job")];
+const GROUP: &[Field] = &[given("group", "group")];
+const MANIFEST: &[Field] = &[given("manifest", "manifest")];
+const LETTER: &[Field] = &[given("id", "dead letter"), open("reason", "reason")];
+
+const ACTS: [Act; 14] = [
+    Act {
+        name: "cancel",
+        title: "Cancel this job",
+        function: "cancel",
+        sql: "select trax.cancel(job_id => $1::bigint)::text",
+        fields: JOB,
+        back: "jobs/{}",
+    },
+    Act {
+        name: "run-now",
+        title: "Run this job now",
+        function: "run_now",
+        sql: "select trax.run_now(job_id => $1::bigint)::text",
+        fields: JOB,
+        back: "jobs/{}",
+    },
+    Act {
+        name: "again",
+        title: "Queue this job again",
+        function: "enqueue",
+        sql: include_str!("query/job_again.sql"),
+        fields: JOB,
+        back: "jobs/{}",
+    },
+    Act {
+        name: "requeue",
+        title: "Requeue this dead letter",
+        function: "requeue_dead_letter",
+        sql: "select trax.requeue_dead_letter(id => $1::bigint, note => $2)::text",
+        fields: LETTER,
+        back: "dead",
+    },
+    Act {
+        name: "acknowledge",
+        title: "Acknowledge this dead letter",
+        function: "acknowledge_dead_letter",
+        sql: "select trax.acknowledge_dead_letter(id => $1::bigint, note => $2)::text",
+        fields: LETTER,
+        back: "dead",
+    },
+    Act {
+        name: "requeue-many",
+        title: "Requeue dead letters",
+        function: "requeue_dead_letters",
+        sql: "select trax.requeue_dead_letters(task => $1, manifest => $2, group_name => $3, \
+              max_count => coalesce($4::int, 100))::text",
+        fields: &[
+            open("task", "only of this task"),
+            open("manifest", "only of this manifest"),
+            open("group", "only of this group"),
+            open(
+                "most",
+                "at most this many, the oldest first; 100 unless told",
+            ),
+        ],
+        back: "dead",
+    },
+    Act {
+        name: "enable",
+        title: "Enable this manifest",
+        function: "enable_manifest",
+        sql: "select trax.enable_manifest(name => $1)::text",
+        fields: MANIFEST,
+        back: "manifests/{}",
+    },
+    Act {
+        name: "disable",
+        title: "Disable this manifest",
+        function: "disable_manifest",
+        sql: "select trax.disable_manifest(name => $1)::text",
+        fields: MANIFEST,
+        back: "manifests/{}",
+    },
+    Act {
+        name: "trigger",
+        title: "Trigger this manifest",
+        function: "trigger",
+        sql: "select trax.trigger(name => $1, input => $2::jsonb)::text",
+        fields: &[
+            given("manifest", "manifest"),
+            open("input", "input as JSON; its own unless told"),
+        ],
+        back: "manifests/{}",
+    },
+    Act {
+        name: "pause-group",
+        title: "Pause this group",
+        function: "configure_group",
+        sql: "select trax.configure_group(name => $1, enabled => false)::text",
+        fields: GROUP,
+        back: "groups",
+    },
+    Act {
+        name: "resume-group",
+        title: "Resume this group",
+        function: "configure_group",
+        sql: "select trax.configure_group(name => $1, enabled => true)::text",
+        fields: GROUP,
+        back: "groups",
+    },
+    Act {
+        name: "limit-group",
+        title: "Limit this group",
+        function: "configure_group",
+        sql: "select trax.configure_group(name => $1, max_active_jobs => $2::int)::text",
+        fields: &[
+            given("group", "group"),
+            open("most", "jobs that may run at once; 0 is no limit"),
+        ],
+        back: "groups",
+    },
+    Act {
+        name: "pause",
+        title: "Pause the scheduler",
+        function: "pause",
+        sql: "select trax.pause(reason => $1)::text",
+        fields: &[open("reason", "reason")],
+        back: "doctor",
+    },
+    Act {
+        name: "resume",
+        title: "Resume the scheduler",
+        function: "resume",
+        sql: "select trax.resume()::text",
+        fields: &[],
+        back: "doctor",
+    },
+];
+
+fn find(name: &str) -> Result<&'static Act, Trouble> {
+    let found = ACTS.iter().find(|act| act.name == name);
+    found.ok_or_else(|| Trouble::missing(format!("there is no act \"{name}\"")))
+}
+
+impl Act {
+    /// Returns the values of the parameters in their order.
+    fn values<'v>(&self, values: &'v Values) -> Result<Vec<Option<&'v str>>, Trouble> {
+        let value = |field: &Field| match values.get(field.name) {
+            None if field.required => Err(Trouble::invalid(format!("say {}", field.label))),
+            value => Ok(value),
+        };
+        self.fields.iter().map(value).collect()
+    }
+
+    fn back(&self, visit: &Visit, first: Option<&str>) -> String {
+        let first = first.unwrap_or_default();
+        let part: String = form_urlencoded::byte_serialize(first.as_bytes()).collect();
+        visit.link(&self.back.replace("{}", &part.replace('+', "%20")))
+    }
+
+    /// Returns the statement as a person would type it.
+    fn typed(&self, values: &[Option<&str>]) -> String {
+        let code = self.sql.lines().filter(|line| !line.starts_with("--"));
+        let code = code.collect::<Vec<_>>().join("\n");
+        let mut parts = code.split('$');
+        let mut sql = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(part.len());
+            let place: usize = part[..end].parse().unwrap_or(0);
+            let value = values.get(place.wrapping_sub(1)).copied().flatten();
+            match value {
+                Some(value) => sql.push_str(&format!("'{}'", value.replace('\'', "''"))),
+                None => sql.push_str("null"),
+            }
+            sql.push_str(&part[end..]);
+        }
+        sql
+    }
+}
+
+/// Returns the page that asks.
+pub(crate) async fn ask(shared: &Shared, visit: &Visit, name: &str) -> Result<Markup, Trouble> {
+    let act = find(name)?;
+    let work = shared
+        .pool
+        .begin(&visit.person, Purpose::Read, "trax web")
+        .await?;
+    let reader = Reader::of(&work).await?;
+    work.commit().await?;
+    if !reader.may(visit, act.function) {
+        return Err(refused(visit, &reader, act));
+    }
+    let values = act.values(&visit.query)?;
+    let has_reason = act.fields.iter().any(|field| field.name == "reason");
+    let room = PROGRAM.saturating_sub(program(visit.person.name.as_deref(), Some("")).len());
+    let body = html! {
+        h1 { (act.title) }
+        form method="post" action=(visit.link(&format!("act/{name}"))) {
+            input type="hidden" name="token" value=(visit.token);
+            @for (field, value) in act.fields.iter().zip(&values) {
+                label {
+                    (field.label)
+                    @if field.required {
+                        input name=(field.name) value=[*value] readonly;
+                    } @else {
+                        input name=(field.name) value=[*value] maxlength="900";
+                    }
+                }
+            }
+            @if !has_reason {
+                label { "reason, for trax.audit" input name="reason" maxlength=(room); }
+            }
+            p { "This will be typed for you as role " b { (reader.role) } ":" }
+            (layout::verbatim(&act.typed(&values)))
+            button type="submit" { (act.title) }
+            " " a href=(act.back(visit, values.first().copied().flatten())) { "Back" }
+        }
+    };
+    Ok(layout::page(visit, &reader, act.title, &body))
+}
+
+/// Does it, and returns the page that says what came of it.
+pub(crate) async fn perform(
+    shared: &Shared,
+    visit: &Visit,
+    name: &str,
+    form: &Values,
+) -> Result<Markup, Trouble> {
+    let act = find(name)?;
+    let values = act.values(form)?;
+    let has_reason = act.fields.iter().any(|field| field.name == "reason");
+    let reason = form.get("reason").filter(|_| !has_reason);
+    let program = program(visit.person.name.as_deref(), reason);
+    if reason.is_some() && program.len() > PROGRAM {
+        let over = program.len() - PROGRAM;
+        return Err(Trouble::invalid(format!(
+            "the reason is {over} bytes too long for trax.audit"
+        ))
+        .hint("Go back and shorten it. A letter beyond ASCII takes six bytes or more."));
+    }
+    let work = shared
+        .pool
+        .begin(&visit.person, Purpose::Act, &program)
+        .await?;
+    let reader = Reader::of(&work).await?;
+    if !reader.may(visit, act.function) {
+        return Err(refused(visit, &reader, act));
+    }
+    let arguments: Vec<(&(dyn ToSql + Sync), Type)> = values
+        .iter()
+        .map(|value| (value as &(dyn ToSql + Sync), Type::TEXT))
+        .collect();
+    let rows = work.rows(act.sql, &arguments).await?;
+    let result: Option<String> = match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => Some("nothing: there is no such row".to_owned()),
+    };
+    work.commit().await?;
+    let result = result.filter(|text| !text.is_empty());
+    let first = values.first().copied().flatten();
+    let body = html! {
+        h1 { (act.title) ": done" }
+        p #result { "The server answered: " b { (result.as_deref().unwrap_or("done")) } }
+        (layout::verbatim(&act.typed(&values)))
+        p { a href=(act.back(visit, first)) { "Back" } }
+    };
+    Ok(layout::page(visit, &reader, act.title, &body))
+}
+
+fn refused(visit: &Visit, reader: &Reader, act: &Act) -> Trouble {
+    match visit.read_only {
+        Some(why) => Trouble::forbidden(why),
+        None => Trouble::forbidden(format!(
+            "role \"{}\" may not call trax.{}",
+            reader.role, act.function
+        )),
+    }
+}
+
+/// Returns what `trax.audit` shows as the program: "trax web, anna: why".
+fn program(person: Option<&str>, reason: Option<&str>) -> String {
+    let mut text = "trax web".to_owned();
+    if let Some(person) = person {
+        text = format!("{text}, {}", encoded(person));
+    }
+    if let Some(reason) = reason {
+        text = format!("{text}: {}", encoded(reason));
+    }
+    text
+}
+
+/// Returns text as a name of a program may have it: the server keeps printable ASCII of those.
+fn encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Returns the text again.
+pub(crate) fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while let Some(byte) = bytes.get(i) {
+        let code = text.get(i + 1..i + 3).filter(|_| *byte == b'%');
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                i += 3;
+            }
+            None => {
+                out.push(*byte);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_any_script_survives_the_audit() {
+        for name in ["anna", "أحمد", "🦀 100 %", "a%41"] {
+            let program = program(Some(name), Some("why"));
+            assert!(program.is_ascii());
+            assert_eq!(decoded(&program), format!("trax web, {name}: why"));
+        }
+    }
+
+    #[test]
+    fn a_statement_is_shown_as_it_could_be_typed() {
+        let act = find("requeue").expect("it is there");
+        assert_eq!(
+            act.typed(&[Some("7"), Some("it's $1")]),
+            "select trax.requeue_dead_letter(id => '7'::bigint, note => 'it''s $1')::text"
+        );
+    }
+
+    #[test]
+    fn every_function_of_a_button_is_asked_for() {
+        for act in &ACTS {
+            assert!(
+                crate::layout::FUNCTIONS.contains(&act.function),
+                "{}",
+                act.name
+            );
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! From a request to its answer: the gate, the page or act, and the headers that every answer has.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{OriginalUri, Request};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE,
+};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use maud::{Markup, html};
+use trax_client::Address;
+
+use crate::identity::{Identity, Person};
+use crate::live::Live;
+use crate::trouble::Trouble;
+use crate::visit::{Values, Visit};
+use crate::work::Pool;
+use crate::{Options, acts, gate, layout, pages};
+
+/// Longest form of an act, in bytes.
+const FORM: usize = 16 * 1024;
+
+pub(crate) const STYLE: &str = include_str!("asset/style.css");
+pub(crate) const SCRIPT: &str = include_str!("asset/script.js");
+
+/// Nothing is fetched from elsewhere, nothing inline runs, nobody frames a page.
+const SAFETY: [(&str, &str); 6] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// What all requests have in common.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) pool: Pool,
+    pub(crate) live: Live,
+    pub(crate) guess: tokio::sync::Mutex<()>,
+    /// Signs the tokens of forms; a new one with each start.
+    key: [u8; 32],
+}
+
+impl Shared {
+    pub(crate) fn new(address: Address, options: Options) -> Self {
+        Shared {
+            pool: Pool::new(address, options.connections),
+            options,
+            live: Live::new(),
+            guess: tokio::sync::Mutex::new(()),
+            key: rand::random(),
+        }
+    }
+}
+
+/// Returns the answer to a request.
+pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let inner = parts.uri.path().to_owned();
+    let outer = parts.extensions.get::<OriginalUri>();
+    let outer = outer.map_or(inner.as_str(), |uri| uri.0.path());
+    // What a router in front has removed from the path stands in front of every link.
+    let mounted = outer
+        .strip_suffix(inner.as_str())
+        .unwrap_or_else(|| outer.trim_end_matches('/'));
+    let base = format!("{}{mounted}", shared.options.base);
+    let path = inner.trim_start_matches('/').to_owned();
+
+    let known = gate::session(&parts.headers).map(str::to_owned);
+    let session = known
+        .clone()
+        .unwrap_or_else(|| gate::hex(&rand::random::<[u8; 16]>()));
+    let mut visit = Visit {
+        base,
+        path,
+        query: Values::default(),
+        person: Person::default(),
+        read_only: shared
+            .options
+            .read_only
+            .then_some("This page is read-only: it was not told how to know who asks."),
+        token: String::new(),
+    };
+    let answered = enter(shared, &parts, body, &mut visit, &session).await;
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(trouble) => refusal(&visit, &trouble, &shared.options.identity),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in SAFETY {
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+    }
+    if !headers.contains_key(CACHE_CONTROL) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if known.is_none() && parts.method == Method::GET {
+        let place = if visit.base.is_empty() {
+            "/"
+        } else {
+            &visit.base
+        };
+        let cookie = format!(
+            "{}={session}; Path={place}; HttpOnly; SameSite=Strict",
+            gate::SESSION
+        );
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            headers.insert(SET_COOKIE, cookie);
+        }
+    }
+    response
+}
+
+async fn enter(
+    shared: &Arc<Shared>,
+    parts: &axum::http::request::Parts,
+    body: Body,
+    visit: &mut Visit,
+    session: &str,
+) -> Result<Response, Trouble> {
+    gate::check_host(&shared.options, &parts.headers)?;
+    visit.person = gate::person(shared, &parts.headers).await?;
+    visit.token = gate::token(&shared.key, session, &visit.person);
+    visit.query = Values::parse(parts.uri.query().unwrap_or_default())?;
+    let words: Vec<String> = visit.path.split('/').map(str::to_owned).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if parts.method == Method::POST {
+        let ["act", name] = words.as_slice() else {
+            return Err(Trouble::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this page takes no form",
+            ));
+        };
+        let form = to_bytes(body, FORM).await.map_err(|_| {
+            Trouble::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a form may have {FORM} bytes"),
+            )
+        })?;
+        let form = Values::parse(&String::from_utf8_lossy(&form))?;
+        gate::check_act(&parts.headers, &visit.token, form.get("token"))?;
+        if let Some(why) = visit.read_only {
+            return Err(Trouble::forbidden(why));
+        }
+        return Ok(page(acts::perform(shared, visit, name, &form).await?));
+    }
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Err(Trouble::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "pages are asked for with GET",
+        ));
+    }
+    match words.as_slice() {
+        ["style.css"] => Ok(asset("text/css; charset=utf-8", STYLE)),
+        ["script.js"] => Ok(asset("text/javascript; charset=utf-8", SCRIPT)),
+        ["live"] => crate::live::stream(shared, visit).await,
+        ["act", name] => Ok(page(acts::ask(shared, visit, name).await?)),
+        words => Ok(page(pages::show(shared, visit, words).await?)),
+    }
+}
+
+fn page(markup: Markup) -> Response {
+    let mut response = Response::new(Body::from(markup.into_string()));
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, html);
+    response
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(
+        CACHE_CONTROL,
+        HeaderValue::from_static("private, max-age=300"),
+    );
+    response
+}
+
+fn refusal(visit: &Visit, trouble: &Trouble, identity: &Identity) -> Response {
+    let body = html! {
+        h1 { (trouble.message) }
+        @if let Some(detail) = &trouble.detail { p { (detail) } }
+        @if let Some(hint) = &trouble.hint { p .hint { (hint) } }
+    };
+    let mut response = page(layout::bare(visit, &trouble.message, &body));
+    *response.status_mut() = trouble.status;
+    if trouble.status == StatusCode::UNAUTHORIZED && matches!(identity, Identity::Passwords { .. })
+    {
+        let ask = HeaderValue::from_static("Basic realm=\"trax\", charset=\"UTF-8\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, ask);
+    }
+    response
+}

@@ -1,0 +1,274 @@
+//! What a request must prove before it reaches the database.
+//!
+//! Holds: the host is one of ours, so that no other site's name leads here; the person is known
+//! where people are; and a request that changes something comes from a page of this origin and
+//! carries the token that only such a page was given.
+
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
+use hmac::Mac;
+
+use crate::Options;
+use crate::identity::{Identity, Person, keyed};
+use crate::trouble::Trouble;
+
+/// The cookie to which the tokens of a browser's forms belong.
+pub(crate) const SESSION: &str = "trax_session";
+
+/// Refuses a host that is not ours.
+pub(crate) fn check_host(options: &Options, headers: &HeaderMap) -> Result<(), Trouble> {
+    let host = text(headers, HOST.as_str()).unwrap_or_default();
+    let known = |name: &String| name.eq_ignore_ascii_case(host);
+    if options.hosts.is_empty() || options.hosts.iter().any(known) {
+        return Ok(());
+    }
+    Err(Trouble::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        format!("this page is not served as \"{host}\""),
+    )
+    .hint("If it should be, start it with: trax web --host NAME"))
+}
+
+/// Returns who asks.
+pub(crate) async fn person(
+    shared: &std::sync::Arc<crate::dispatch::Shared>,
+    headers: &HeaderMap,
+) -> Result<Person, Trouble> {
+    match &shared.options.identity {
+        Identity::Nobody => Ok(Person::default()),
+        Identity::Header { name, roles } => {
+            // Two of them: one of the proxy, and one of somebody who went around it.
+            let mut values = headers.get_all(name).iter();
+            let (first, second) = (values.next(), values.next());
+            let person = first
+                .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
+                .map(str::trim)
+                .filter(|value| !value.is_empty() && second.is_none());
+            let person = person.ok_or_else(|| {
+                Trouble::new(
+                    StatusCode::UNAUTHORIZED,
+                    format!("the proxy must name one person in {name}"),
+                )
+            })?;
+            with_role(person, roles.of(person))
+        }
+        Identity::Passwords { roles, .. } => {
+            let (name, password) = basic(headers).ok_or_else(who)?;
+            if !is_right(shared, &name, &password).await {
+                return Err(who());
+            }
+            match roles {
+                Some(roles) => with_role(&name, roles.of(&name)),
+                None => Ok(Person {
+                    name: Some(name),
+                    role: None,
+                }),
+            }
+        }
+    }
+}
+
+fn who() -> Trouble {
+    Trouble::new(StatusCode::UNAUTHORIZED, "a name and a password, please")
+}
+
+fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
+    let role = role.ok_or_else(|| {
+        Trouble::forbidden(format!("\"{name}\" has no role"))
+            .hint("Whoever runs trax web adds a line to the file of --roles.")
+    })?;
+    Ok(Person {
+        name: Some(name.to_owned()),
+        role: Some(role.to_owned()),
+    })
+}
+
+/// One slow check at a time: who guesses does not take every processor.
+async fn is_right(
+    shared: &std::sync::Arc<crate::dispatch::Shared>,
+    name: &str,
+    password: &str,
+) -> bool {
+    let Identity::Passwords { passwords, .. } = &shared.options.identity else {
+        return false;
+    };
+    if passwords.is_known(name, password) {
+        return true;
+    }
+    let _one = shared.guess.lock().await;
+    let (again, name, password) = (shared.clone(), name.to_owned(), password.to_owned());
+    let verified = tokio::task::spawn_blocking(move || match &again.options.identity {
+        Identity::Passwords { passwords, .. } => passwords.verify(&name, &password),
+        _ => false,
+    });
+    verified.await.unwrap_or(false)
+}
+
+fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+    let (scheme, code) = text(headers, AUTHORIZATION.as_str())?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") || code.len() > 1_000 {
+        return None;
+    }
+    let plain = String::from_utf8(base64(code.trim())?).ok()?;
+    let (name, password) = plain.split_once(':')?;
+    Some((name.to_owned(), password.to_owned()))
+}
+
+/// Returns what base64 stands for (RFC 4648, section 4).
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=');
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    let (mut bits, mut count) = (0_u32, 0);
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(value)) & 0xff_ffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+/// Returns the session that the browser's cookie names.
+pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
+    let cookies = text(headers, COOKIE.as_str())?;
+    let ours = |pair: &str| {
+        let (name, value) = pair.trim().split_once('=')?;
+        let is_ours = name == SESSION && value.len() == 32;
+        (is_ours && value.bytes().all(|b| b.is_ascii_hexdigit())).then_some(())?;
+        Some(pair.trim().len() - value.len())
+    };
+    cookies
+        .split(';')
+        .find_map(|pair| ours(pair).map(|at| &pair.trim()[at..]))
+}
+
+/// Returns what a form of this session and person must carry.
+pub(crate) fn token(key: &[u8; 32], session: &str, person: &Person) -> String {
+    let mut mac = keyed(key);
+    mac.update(session.as_bytes());
+    mac.update(person.name.as_deref().unwrap_or_default().as_bytes());
+    hex(&mac.finalize().into_bytes())
+}
+
+/// Refuses a request that would change something and did not come from a page of ours.
+pub(crate) fn check_act(
+    headers: &HeaderMap,
+    wanted: &str,
+    token: Option<&str>,
+) -> Result<(), Trouble> {
+    let host = text(headers, HOST.as_str()).unwrap_or_default();
+    let same = match text(headers, ORIGIN.as_str()) {
+        Some(origin) => origin.split_once("://").is_some_and(|(scheme, name)| {
+            scheme.starts_with("http") && name.eq_ignore_ascii_case(host)
+        }),
+        None => false,
+    };
+    let site = text(headers, "sec-fetch-site");
+    if !same || site.is_some_and(|site| site != "same-origin") {
+        return Err(Trouble::forbidden(
+            "this act was not asked for by a page of this site",
+        ));
+    }
+    let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+    if !kind.starts_with("application/x-www-form-urlencoded") {
+        return Err(Trouble::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "an act is a form",
+        ));
+    }
+    // Equal times for equal lengths: the token is no secret of long life, but costs nothing.
+    let given = token.unwrap_or_default().as_bytes();
+    let differ = given
+        .iter()
+        .zip(wanted.as_bytes())
+        .fold(0, |all, (a, b)| all | (a ^ b));
+    if given.len() != wanted.len() || differ != 0 {
+        return Err(Trouble::forbidden(
+            "this form is of another session, or trax web has restarted since",
+        )
+        .hint("Go back, reload the page, and try again."));
+    }
+    Ok(())
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |(name, value): &(&'static str, &'static str)| {
+            (
+                axum::http::HeaderName::from_static(name),
+                axum::http::HeaderValue::from_static(value),
+            )
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn base64_is_read_as_the_rfc_writes_it() {
+        for (code, plain) in [
+            ("", ""),
+            ("Zg==", "f"),
+            ("Zm8=", "fo"),
+            ("Zm9vYmFy", "foobar"),
+        ] {
+            assert_eq!(base64(code), Some(plain.as_bytes().to_vec()), "{code}");
+        }
+        assert_eq!(base64("a b"), None);
+    }
+
+    #[test]
+    fn an_act_comes_from_our_origin_with_our_token() {
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        let host = ("host", "a:1");
+        let act = |lines: &[(&'static str, &'static str)], token| {
+            check_act(&headers(lines), "abc", token).is_ok()
+        };
+        let origin = ("origin", "http://a:1");
+        assert!(act(&[host, origin, form], Some("abc")));
+        assert!(act(
+            &[host, origin, form, ("sec-fetch-site", "same-origin")],
+            Some("abc")
+        ));
+        assert!(!act(
+            &[host, origin, form, ("sec-fetch-site", "same-site")],
+            Some("abc")
+        ));
+        assert!(!act(&[host, ("origin", "http://b:1"), form], Some("abc")));
+        assert!(!act(&[host, ("origin", "null"), form], Some("abc")));
+        assert!(!act(&[host, form], Some("abc")));
+        assert!(!act(&[host, origin], Some("abc")));
+        assert!(!act(&[host, origin, form], Some("abd")));
+        assert!(!act(&[host, origin, form], None));
+    }
+
+    #[test]
+    fn the_cookie_is_ours_or_none() {
+        let one = "trax_session=00112233445566778899aabbccddeeff";
+        assert_eq!(session(&headers(&[("cookie", one)])), Some(&one[13..]));
+        assert_eq!(session(&headers(&[("cookie", "trax_session=x")])), None);
+        assert_eq!(
+            session(&headers(&[("cookie", "other=1; trax_session=")])),
+            None
+        );
+    }
+}

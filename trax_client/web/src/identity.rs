@@ -1,0 +1,179 @@
+//! Who asks: a header that a proxy sets, or a password of a file; and the role that person has.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use axum::http::HeaderName;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// How people are known.
+#[derive(Debug)]
+pub enum Identity {
+    /// They are not: whoever reaches the pages has the role that connects.
+    Nobody,
+    /// A proxy that has authenticated them names them in this header.
+    Header { name: HeaderName, roles: Roles },
+    /// They have a password of a file.
+    Passwords {
+        passwords: Passwords,
+        /// None: everybody has the role that connects.
+        roles: Option<Roles>,
+    },
+}
+
+/// A person and what they act as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Person {
+    pub(crate) name: Option<String>,
+    /// None: the role that connects.
+    pub(crate) role: Option<String>,
+}
+
+/// Which role of the database each person has.
+#[derive(Debug, Default)]
+pub struct Roles(HashMap<String, String>);
+
+impl Roles {
+    /// Reads lines of a name and a role, separated by space; `#` begins a comment and the name `*`
+    /// stands for everybody who has no line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut roles = HashMap::new();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [name, role] = words.as_slice() else {
+                return Err(format!("line {}: write a name and a role", i + 1));
+            };
+            if roles
+                .insert((*name).to_owned(), (*role).to_owned())
+                .is_some()
+            {
+                return Err(format!("line {}: \"{name}\" has a line already", i + 1));
+            }
+        }
+        Ok(Roles(roles))
+    }
+
+    pub(crate) fn of(&self, name: &str) -> Option<&str> {
+        // The name of nobody: only the file may say it.
+        let own = self.0.get(name).filter(|_| name != "*");
+        own.or_else(|| self.0.get("*")).map(String::as_str)
+    }
+}
+
+/// Names and hashes of passwords, as `htpasswd -B` writes them.
+pub struct Passwords {
+    hashes: HashMap<String, String>,
+    key: [u8; 32],
+    /// Passwords that were right, keyed: a hash is slow on purpose, and each request has one.
+    verified: Mutex<HashMap<String, Vec<u8>>>,
+}
+
+impl std::fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Passwords").finish_non_exhaustive()
+    }
+}
+
+impl Passwords {
+    /// Reads lines `name:hash`; the hashes are bcrypt.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut hashes = HashMap::new();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let at = i + 1;
+            let (name, hash) = line
+                .split_once(':')
+                .ok_or(format!("line {at}: write name:hash"))?;
+            if !hash.starts_with("$2") || hash.len() != 60 {
+                return Err(format!(
+                    "line {at}: not a bcrypt hash; make it with: htpasswd -B"
+                ));
+            }
+            hashes.insert(name.to_owned(), hash.to_owned());
+        }
+        if hashes.is_empty() {
+            return Err("it names nobody; add a person with: htpasswd -B FILE NAME".to_owned());
+        }
+        Ok(Passwords {
+            hashes,
+            key: rand::random(),
+            verified: Mutex::new(HashMap::new()),
+        })
+    }
+
+    fn tag(&self, name: &str, password: &str) -> Hmac<Sha256> {
+        let mut mac = keyed(&self.key);
+        mac.update(&name.len().to_be_bytes());
+        mac.update(name.as_bytes());
+        mac.update(password.as_bytes());
+        mac
+    }
+
+    /// Returns whether this password was found right before.
+    pub(crate) fn is_known(&self, name: &str, password: &str) -> bool {
+        let tag = match self.verified.lock() {
+            Ok(verified) => verified.get(name).cloned(),
+            Err(_) => None,
+        };
+        tag.is_some_and(|tag| self.tag(name, password).verify_slice(&tag).is_ok())
+    }
+
+    /// Returns whether the password is right; slow, for a thread that may block. An unknown name
+    /// takes as long as a known one.
+    pub(crate) fn verify(&self, name: &str, password: &str) -> bool {
+        let known = self.hashes.get(name);
+        let Some(hash) = known.or_else(|| self.hashes.values().next()) else {
+            return false;
+        };
+        let right = bcrypt::verify(password, hash).unwrap_or(false) && known.is_some();
+        if right && let Ok(mut verified) = self.verified.lock() {
+            let tag = self.tag(name, password).finalize().into_bytes().to_vec();
+            verified.insert(name.to_owned(), tag);
+        }
+        right
+    }
+}
+
+/// Returns the beginning of a keyed tag.
+pub(crate) fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
+    // A key of any length is one.
+    Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_star_stands_for_everybody_else_and_is_nobodys_name() {
+        let roles =
+            Roles::parse("anna trax_admin # the boss\n* trax_reader\n").expect("it is right");
+        assert_eq!(roles.of("anna"), Some("trax_admin"));
+        assert_eq!(roles.of("bert"), Some("trax_reader"));
+        let roles = Roles::parse("anna trax_admin").expect("it is right");
+        assert_eq!(roles.of("*"), None);
+        assert!(Roles::parse("anna").is_err());
+        assert!(Roles::parse("a b\na c").is_err());
+    }
+
+    #[test]
+    fn a_password_is_right_once_and_then_known() {
+        let hash = bcrypt::hash("secret", 4).expect("it hashes");
+        let passwords = Passwords::parse(&format!("anna:{hash}\n")).expect("it is right");
+        assert!(!passwords.is_known("anna", "secret"));
+        assert!(!passwords.verify("anna", "wrong"));
+        assert!(!passwords.verify("bert", "secret"));
+        assert!(passwords.verify("anna", "secret"));
+        assert!(passwords.is_known("anna", "secret"));
+        assert!(!passwords.is_known("anna", "secret2"));
+        assert!(Passwords::parse("anna:secret").is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! The frame of every page, and the parts that pages are made of.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::moment::Moment;
+use crate::trouble::Trouble;
+use crate::visit::Visit;
+use crate::work::Work;
+
+const READER: &str = include_str!("query/reader.sql");
+
+/// The functions that buttons call.
+pub(crate) const FUNCTIONS: [&str; 13] = [
+    "acknowledge_dead_letter",
+    "cancel",
+    "configure_group",
+    "disable_manifest",
+    "enable_manifest",
+    "enqueue",
+    "pause",
+    "requeue_dead_letter",
+    "requeue_dead_letters",
+    "resume",
+    "run_now",
+    "status",
+    "trigger",
+];
+
+/// The pages, in the order of the navigation.
+const PAGES: [(&str, &str); 9] = [
+    ("", "Overview"),
+    ("jobs", "Jobs"),
+    ("manifests", "Manifests"),
+    ("groups", "Groups"),
+    ("dead", "Dead letters"),
+    ("workers", "Workers"),
+    ("tokens", "Tokens"),
+    ("doctor", "Doctor"),
+    ("audit", "Audit"),
+];
+
+/// What a page knows of the database and of its reader's rights.
+pub(crate) struct Reader {
+    pub(crate) role: String,
+    pub(crate) database: String,
+    pub(crate) now: Moment,
+    standby: bool,
+    functions: Vec<String>,
+}
+
+impl Reader {
+    pub(crate) async fn of(work: &Work<'_>) -> Result<Self, Trouble> {
+        let functions: Vec<&str> = FUNCTIONS.to_vec();
+        let kind = tokio_postgres::types::Type::TEXT_ARRAY;
+        let rows = work.rows(READER, &[(&functions, kind)]).await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Trouble::unknown("no row came back"))?;
+        Ok(Reader {
+            role: row.try_get("role")?,
+            database: row.try_get("database")?,
+            now: row.try_get("now")?,
+            standby: row.try_get("standby")?,
+            functions: row.try_get("functions")?,
+        })
+    }
+
+    /// Returns whether the role may read what the pages show.
+    pub(crate) fn reads(&self) -> bool {
+        self.functions.iter().any(|name| name == "status")
+    }
+
+    /// Returns whether the role may call a function, on a server that can write.
+    pub(crate) fn may(&self, visit: &Visit, function: &str) -> bool {
+        visit.read_only.is_none()
+            && !self.standby
+            && self.functions.iter().any(|name| name == function)
+    }
+}
+
+/// Returns a page in its frame.
+pub(crate) fn page(visit: &Visit, reader: &Reader, title: &str, body: &Markup) -> Markup {
+    let first = visit.path.split('/').next().unwrap_or_default();
+    let top = html! {
+        nav aria-label="Pages" {
+            @for (path, name) in PAGES {
+                a href=(visit.link(path)) aria-current=[(path == first).then_some("page")] { (name) }
+            }
+        }
+        p .who {
+            (reader.database) " as "
+            @if let Some(person) = &visit.person.name { (person) ", role " }
+            (reader.role)
+            @if reader.standby { ", a standby: nothing can be changed here" }
+            ", at " (reader.now.full(reader.now))
+        }
+        @if let Some(why) = visit.read_only { p .note { (why) } }
+    };
+    frame(
+        visit,
+        &format!("{title} · {}", reader.database),
+        Some(&top),
+        body,
+    )
+}
+
+/// Returns a page that knows nothing of the database.
+pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
+    let top = html! { nav aria-label="Pages" { a href=(visit.link("")) { "Overview" } } };
+    frame(
+        visit,
+        title,
+        Some(&top).filter(|_| !visit.token.is_empty()),
+        body,
+    )
+}
+
+fn frame(visit: &Visit, title: &str, top: Option<&Markup>, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · trax" }
+                link rel="stylesheet" href=(visit.link("style.css"));
+                link rel="icon" href="data:,";
+                script src=(visit.link("script.js")) defer {}
+            }
+            body data-live=(visit.link("live")) {
+                a .skip href="#main" { "To the content" }
+                header { @if let Some(top) = top { (top) } }
+                p #unknown role="status" hidden {}
+                main #main { (body) }
+            }
+        }
+    }
+}
+
+/// Returns a table; `head` has a class for columns of numbers.
+pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<Markup>], empty: &str) -> Markup {
+    if rows.is_empty() {
+        return html! { p .empty { (empty) } };
+    }
+    html! {
+        div .wide tabindex="0" role="region" aria-label=(caption) {
+            table {
+                thead { tr { @for name in head { th scope="col" { (name) } } } }
+                tbody {
+                    @for row in rows {
+                        tr { @for (cell, name) in row.iter().zip(head) { td data-label=(name) { div { (cell) } } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns names and values; what has no value is left out.
+pub(crate) fn facts(facts: &[(&str, Option<Markup>)]) -> Markup {
+    html! {
+        dl {
+            @for (name, value) in facts {
+                @if let Some(value) = value { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+/// Returns a link that leads to a question, which the person answers there.
+pub(crate) fn button(visit: &Visit, act: &str, values: &[(&str, &str)], text: &str) -> Markup {
+    html! { a .button href=(visit.link_with(&format!("act/{act}"), values)) { (text) } }
+}
+
+/// Returns a state as a word with a colour.
+pub(crate) fn state(name: &str) -> Markup {
+    let class = match name {
+        "completed" | "running" | "idle" => "good",
+        "failed" | "gone" | "awaiting_intervention" => "bad",
+        "in_progress" => "busy",
+        _ => "plain",
+    };
+    html! { span .state .(class) { (name.replace('_', " ")) } }
+}
+
+/// Returns text as it was written.
+pub(crate) fn verbatim(text: &str) -> Markup {
+    html! { pre tabindex="0" { (text) } }
+}
+
+/// Returns text, or nothing.
+pub(crate) fn text(value: Option<&str>) -> Markup {
+    html! { @if let Some(value) = value { (value) } }
+}
+
+/// Returns a number that the stream of live numbers replaces.
+pub(crate) fn live(name: &str, value: &str) -> Markup {
+    html! { span data-number=(name) { (value) } }
+}

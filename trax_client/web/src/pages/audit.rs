@@ -1,0 +1,50 @@
+//! Who did what.
+
+use maud::{Markup, html};
+use tokio_postgres::types::Type;
+
+use super::{Page, ROWS};
+use crate::acts::decoded;
+use crate::layout::{table, text};
+use crate::moment::Moment;
+use crate::trouble::Trouble;
+
+const LIST: &str = include_str!("../query/audit_list.sql");
+
+pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let before = page.visit.query.get("before");
+    let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
+    let rows = page
+        .work
+        .rows(LIST, &[(&before, Type::TEXT), (&limit, Type::INT8)])
+        .await?;
+    let now = page.reader.now;
+    let mut shown = Vec::new();
+    let mut last = String::new();
+    for row in rows.iter().take(ROWS) {
+        let at: Moment = row.try_get("at")?;
+        let role: String = row.try_get("role")?;
+        let program: String = row.try_get("program")?;
+        let action: String = row.try_get("action")?;
+        let kind: String = row.try_get("kind")?;
+        let name: String = row.try_get("name")?;
+        let note: Option<String> = row.try_get("note")?;
+        shown.push(vec![
+            at.shown(now),
+            html! { (role) },
+            html! { (decoded(&program)) },
+            html! { (action) " " (kind.replace('_', " ")) },
+            html! { (name) },
+            text(note.as_deref()),
+        ]);
+        last = at.exact();
+    }
+    let head = ["when", "role", "program", "what", "which", "note"];
+    Ok(html! {
+        h1 { "Audit" }
+        (table("Audit", &head, &shown, "Nobody has done anything yet."))
+        @if rows.len() > ROWS {
+            p { a href=(page.visit.link_with("audit", &[("before", last.as_str())])) { "Older" } }
+        }
+    })
+}

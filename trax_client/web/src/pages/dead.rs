@@ -1,0 +1,109 @@
+//! Jobs that failed for good.
+
+use maud::{Markup, html};
+use tokio_postgres::types::Type;
+
+use super::{Page, ROWS, manifest_path};
+use crate::layout::{button, state, table, text};
+use crate::moment::Moment;
+use crate::trouble::Trouble;
+
+const LIST: &str = include_str!("../query/dead_list.sql");
+
+pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let (visit, reader) = (page.visit, page.reader);
+    let (task, group) = (visit.query.get("task"), visit.query.get("group"));
+    let manifest = visit.query.get("manifest");
+    let status = visit.query.get("status").unwrap_or("awaiting_intervention");
+    let wanted = Some(status).filter(|status| *status != "any");
+    let before = visit.query.number("before")?;
+    let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
+    let rows = page
+        .work
+        .rows(
+            LIST,
+            &[
+                (&task, Type::TEXT),
+                (&group, Type::TEXT),
+                (&manifest, Type::TEXT),
+                (&wanted, Type::TEXT),
+                (&before, Type::INT8),
+                (&limit, Type::INT8),
+            ],
+        )
+        .await?;
+    let mut filters: Vec<(&str, &str)> = vec![("status", status)];
+    let given = [("task", task), ("group", group), ("manifest", manifest)];
+    filters.extend(
+        given
+            .iter()
+            .filter_map(|(name, value)| Some((*name, (*value)?))),
+    );
+    let mut shown = Vec::new();
+    let mut last = String::new();
+    for row in rows.iter().take(ROWS) {
+        let id: i64 = row.try_get("id")?;
+        let job: i64 = row.try_get("job_id")?;
+        let is: String = row.try_get("status")?;
+        let task: String = row.try_get("task")?;
+        let of: Option<String> = row.try_get("manifest")?;
+        let reason: String = row.try_get("reason")?;
+        let error: Option<String> = row.try_get("last_error")?;
+        let attempts: i32 = row.try_get("attempts")?;
+        let at: Moment = row.try_get("created_at")?;
+        let note: Option<String> = row.try_get("resolution_note")?;
+        let again: Option<i64> = row.try_get("requeued_job_id")?;
+        last = id.to_string();
+        let letter = [("id", last.as_str())];
+        let by_task = visit.link_with("dead", &[("status", status), ("task", task.as_str())]);
+        shown.push(vec![
+            html! { (id) },
+            state(&is),
+            html! { a href=(visit.link(&format!("jobs/{job}"))) { (job) } },
+            html! { a href=(by_task) { (task) } },
+            html! {
+                @if let Some(of) = &of { a href=(visit.link(&manifest_path(of))) { (of) } }
+            },
+            html! { (attempts) },
+            html! { (reason) @if let Some(error) = &error { ": " (error) } },
+            at.shown(reader.now),
+            html! {
+                (text(note.as_deref()))
+                @if let Some(again) = again {
+                    " " a href=(visit.link(&format!("jobs/{again}"))) { "job " (again) }
+                }
+                @if is == "awaiting_intervention" {
+                    @if reader.may(visit, "requeue_dead_letter") {
+                        (button(visit, "requeue", &letter, "Requeue")) " "
+                    }
+                    @if reader.may(visit, "acknowledge_dead_letter") {
+                        (button(visit, "acknowledge", &letter, "Acknowledge"))
+                    }
+                }
+            },
+        ]);
+    }
+    let head = [
+        "id", "state", "job", "task", "manifest", "attempts", "why", "when", "",
+    ];
+    Ok(html! {
+        h1 { "Dead letters" }
+        p .filters {
+            @for (value, name) in [
+                ("awaiting_intervention", "awaiting"), ("requeued", "requeued"),
+                ("acknowledged", "acknowledged"), ("any", "any")
+            ] {
+                a href=(visit.link_with("dead", &[("status", value)]))
+                    aria-current=[(value == status).then_some("true")] { (name) }
+            }
+            @for (name, value) in given { @if let Some(value) = value { span { (name) " " b { (value) } } } }
+        }
+        @if reader.may(visit, "requeue_dead_letters") && !rows.is_empty() {
+            p { (button(visit, "requeue-many", &filters[1..], "Requeue those that await")) }
+        }
+        (table("Dead letters", &head, &shown, "No dead letter matches."))
+        @if rows.len() > ROWS {
+            p { a href=(visit.link_with("dead", &[filters.as_slice(), &[("before", last.as_str())]].concat())) { "Older" } }
+        }
+    })
+}

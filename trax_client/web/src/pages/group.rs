@@ -1,0 +1,87 @@
+//! Groups: what they run, how much they may, what waits.
+
+use maud::{Markup, html};
+use tokio_postgres::types::Type;
+
+use super::{Page, ROWS};
+use crate::layout::{button, table};
+use crate::live::grouped;
+use crate::moment::Moment;
+use crate::trouble::Trouble;
+
+const LIST: &str = include_str!("../query/group_list.sql");
+/// Ready jobs of each lane are counted up to this.
+const COUNTED: i64 = 1_000;
+
+pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let after = page.visit.query.get("after");
+    Ok(html! {
+        h1 { "Groups and limits" }
+        (list(page, after, ROWS).await?)
+    })
+}
+
+pub(super) async fn list(
+    page: &Page<'_>,
+    after: Option<&str>,
+    most: usize,
+) -> Result<Markup, Trouble> {
+    let (visit, reader) = (page.visit, page.reader);
+    let limit = i64::try_from(most + 1).unwrap_or(i64::MAX);
+    let rows = page
+        .work
+        .rows(
+            LIST,
+            &[
+                (&COUNTED, Type::INT8),
+                (&after, Type::TEXT),
+                (&limit, Type::INT8),
+            ],
+        )
+        .await?;
+    let mut shown = Vec::new();
+    let mut last = String::new();
+    for row in rows.iter().take(most) {
+        let name: String = row.try_get("name")?;
+        let enabled: bool = row.try_get("enabled")?;
+        let priority: i16 = row.try_get("priority")?;
+        let limit: Option<i32> = row.try_get("max_active_jobs")?;
+        let running: i64 = row.try_get("running")?;
+        let ready: i64 = row.try_get("ready")?;
+        let oldest: Option<Moment> = row.try_get("oldest")?;
+        let jobs = |state| visit.link_with("jobs", &[("group", name.as_str()), ("state", state)]);
+        let group = [("group", name.as_str())];
+        shown.push(vec![
+            html! {
+                a href=(visit.link_with("jobs", &group)) { (name) }
+                @if !enabled { " " span .state.bad { "paused" } }
+            },
+            html! { a href=(jobs("in_progress")) { (grouped(running)) } },
+            html! { @if let Some(limit) = limit { (limit) } @else { "none" } },
+            html! {
+                a href=(jobs("queued")) {
+                    (grouped(ready)) @if ready >= COUNTED { " or more" }
+                }
+            },
+            html! { @if let Some(oldest) = oldest { (oldest.shown(reader.now)) } },
+            html! { (priority) },
+            html! {
+                @if reader.may(visit, "configure_group") {
+                    @if enabled { (button(visit, "pause-group", &group, "Pause")) }
+                    @else { (button(visit, "resume-group", &group, "Resume")) }
+                    " " (button(visit, "limit-group", &group, "Limit"))
+                }
+            },
+        ]);
+        last = name;
+    }
+    let head = [
+        "group", "running", "limit", "ready", "oldest", "priority", "",
+    ];
+    Ok(html! {
+        (table("Groups", &head, &shown, "No group has settings, manifests or jobs."))
+        @if rows.len() > most {
+            p { a href=(visit.link_with("groups", &[("after", last.as_str())])) { "More groups" } }
+        }
+    })
+}

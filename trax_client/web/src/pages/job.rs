@@ -1,0 +1,245 @@
+//! One job: what it is, what it waits for, its attempts, and what can be done with it.
+
+use maud::{Markup, html};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::{Page, manifest_path};
+use crate::layout::{button, facts, state, table, verbatim};
+use crate::live::grouped;
+use crate::moment::{Moment, length};
+use crate::trouble::Trouble;
+
+const SHOW: &str = include_str!("../query/job_show.sql");
+const ATTEMPTS: &str = include_str!("../query/job_attempts.sql");
+const WAITS: &str = include_str!("../query/job_waits.sql");
+
+/// Most characters of a value on the page.
+const VALUE: i32 = 20_000;
+/// Most attempts on the page.
+const MOST: i64 = 100;
+
+pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
+    let id: i64 = id
+        .parse()
+        .map_err(|_| Trouble::missing(format!("\"{id}\" is not the id of a job")))?;
+    let arguments = [
+        (
+            &id as &(dyn tokio_postgres::types::ToSql + Sync),
+            Type::INT8,
+        ),
+        (&VALUE, Type::INT4),
+    ];
+    let rows = page.work.rows(SHOW, &arguments).await?;
+    let Some(row) = rows.first() else {
+        return Err(Trouble::missing(format!("there is no job {id}"))
+            .hint("Ended jobs are kept for trax.run_retention."));
+    };
+    let is: String = row.try_get("state")?;
+    Ok(html! {
+        h1 { "Job " (id) " " (state(&is)) }
+        (buttons(page, id, &is))
+        @if is == "queued" { (waits(page, id).await?) }
+        (what(page, row)?)
+        (values(row)?)
+        (attempts(page, id).await?)
+    })
+}
+
+fn buttons(page: &Page<'_>, id: i64, is: &str) -> Markup {
+    let (visit, reader) = (page.visit, page.reader);
+    let id = id.to_string();
+    let job = [("job", id.as_str())];
+    let lives = is == "queued" || is == "in_progress";
+    html! {
+        p {
+            @if lives && reader.may(visit, "cancel") { (button(visit, "cancel", &job, "Cancel")) " " }
+            @if is == "queued" && reader.may(visit, "run_now") { (button(visit, "run-now", &job, "Run now")) " " }
+            @if !lives && reader.may(visit, "enqueue") && reader.may(visit, "trigger") {
+                (button(visit, "again", &job, "Queue again"))
+            }
+        }
+    }
+}
+
+async fn waits(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
+    let rows = page.work.rows(WAITS, &[(&id, Type::INT8)]).await?;
+    let mut reasons = Vec::new();
+    for row in &rows {
+        let reason: String = row.try_get("reason")?;
+        let behind: Option<i64> = row.try_get("job_id")?;
+        reasons.push((reason, behind));
+    }
+    Ok(html! {
+        h2 { "Why it waits" }
+        ul {
+            @for (reason, behind) in &reasons {
+                li {
+                    (reason)
+                    @if let Some(behind) = behind {
+                        ": " a href=(page.visit.link(&format!("jobs/{behind}"))) { "job " (behind) }
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
+    let (visit, now) = (page.visit, page.reader.now);
+    let plain = |name: &str| -> Result<Option<Markup>, tokio_postgres::Error> {
+        let value: Option<String> = row.try_get(name)?;
+        Ok(value.map(|value| html! { (value) }))
+    };
+    let time = |name: &str| -> Result<Option<Markup>, tokio_postgres::Error> {
+        let value: Option<Moment> = row.try_get(name)?;
+        Ok(value.map(|value| value.full(now)))
+    };
+    let task: String = row.try_get("task")?;
+    let group: String = row.try_get("group_name")?;
+    let manifest: Option<String> = row.try_get("manifest")?;
+    let priority: i16 = row.try_get("priority")?;
+    let attempt: i32 = row.try_get("attempt")?;
+    let retries: Option<i32> = row.try_get("max_retries")?;
+    let asked: bool = row.try_get("cancel_requested")?;
+    let dead: Option<i64> = row.try_get("dead_letter_id")?;
+    let status: Option<String> = row.try_get("dead_letter_status")?;
+    let reason: Option<String> = row.try_get("dead_letter_reason")?;
+    let again: Option<i64> = row.try_get("requeued_job_id")?;
+    let jobs = |name: &str, value: &str| visit.link_with("jobs", &[(name, value)]);
+    Ok(facts(&[
+        ("task", Some(html! { a href=(jobs("task", &task)) { (task) } })),
+        ("group", Some(html! { a href=(jobs("group", &group)) { (group) } })),
+        ("manifest", manifest.map(|name| html! { a href=(visit.link(&manifest_path(&name))) { (name) } })),
+        ("priority", Some(html! { (priority) })),
+        (
+            "attempts",
+            Some(html! { (attempt) @if let Some(retries) = retries { " of " (i64::from(retries) + 1) } }),
+        ),
+        ("asked to stop", asked.then(|| html! { "yes" })),
+        ("unique key", plain("unique_key")?),
+        ("concurrency key", plain("concurrency_key")?),
+        ("scheduled for", time("scheduled_for")?),
+        ("queued", time("queued_at")?),
+        ("due", time("run_at")?),
+        ("started", time("started_at")?),
+        ("lease until", time("lease_expires_at")?),
+        ("ended", time("finished_at")?),
+        ("worker", plain("worker")?),
+        (
+            "dead letter",
+            dead.map(|dead| {
+                html! {
+                    a href=(visit.link_with("dead", &[("status", "any")])) { (dead) }
+                    ": " (reason.unwrap_or_default()) ", " (status.unwrap_or_default().replace('_', " "))
+                    @if let Some(again) = again {
+                        " as " a href=(visit.link(&format!("jobs/{again}"))) { "job " (again) }
+                    }
+                }
+            }),
+        ),
+    ]))
+}
+
+/// Returns input, progress, output and error: text, whatever they hold.
+fn values(row: &Row) -> Result<Markup, Trouble> {
+    let value = |name: &str| row.try_get::<_, Option<String>>(name);
+    let size = |name: &str| row.try_get::<_, Option<i32>>(name);
+    let task: String = row.try_get("task")?;
+    let input = if task == "sql" { "statement" } else { "input" };
+    let all = [
+        ("error", value("error")?, None),
+        ("progress", value("progress")?, None),
+        (input, value("input")?, size("input_bytes")?),
+        ("output", value("output")?, size("output_bytes")?),
+        ("trace", value("trace")?, None),
+    ];
+    Ok(html! {
+        @for (name, value, bytes) in &all {
+            @if let Some(value) = value {
+                h2 { (name) }
+                (verbatim(value))
+                @if value.chars().count() >= usize::try_from(VALUE).unwrap_or(usize::MAX) {
+                    p .hint {
+                        "Only the beginning is shown"
+                        @if let Some(bytes) = bytes { " of " (grouped(i64::from(*bytes))) " bytes" }
+                        "."
+                    }
+                }
+            }
+        }
+    })
+}
+
+async fn attempts(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
+    let now = page.reader.now;
+    let short = 2_000;
+    let rows = page
+        .work
+        .rows(
+            ATTEMPTS,
+            &[(&id, Type::INT8), (&short, Type::INT4), (&MOST, Type::INT8)],
+        )
+        .await?;
+    let mut times: Vec<(Moment, Moment, Moment)> = Vec::new();
+    let mut shown = Vec::new();
+    for row in &rows {
+        let attempt: i32 = row.try_get("attempt")?;
+        let is: String = row.try_get("state")?;
+        let kind: Option<String> = row.try_get("failure_kind")?;
+        let worker: Option<String> = row.try_get("worker")?;
+        let due: Moment = row.try_get("run_at")?;
+        let started: Option<Moment> = row.try_get("started_at")?;
+        let ended: Moment = row.try_get("finished_at")?;
+        let error: Option<String> = row.try_get("error")?;
+        let detail: Option<String> = row.try_get("detail")?;
+        times.push((due, started.unwrap_or(ended), ended));
+        shown.push(vec![
+            html! { (attempt) },
+            html! { (state(&is)) @if let Some(kind) = &kind { " " (kind.replace('_', " ")) } },
+            html! { @if let Some(at) = started { (at.shown(now)) } },
+            ended.shown(now),
+            html! {
+                @if let Some(took) = started.and_then(|at| ended.seconds_since(at)) { (length(took)) }
+            },
+            html! { @if let Some(worker) = &worker { (worker) } },
+            html! {
+                @if let Some(error) = &error { (error) }
+                @if let Some(detail) = &detail { details { summary { "detail" } (verbatim(detail)) } }
+            },
+        ]);
+    }
+    let head = [
+        "attempt", "state", "started", "ended", "took", "worker", "error",
+    ];
+    Ok(html! {
+        h2 { "Ended attempts" }
+        (line(&times))
+        (table("Ended attempts", &head, &shown, "None yet."))
+        @if i64::try_from(rows.len()) == Ok(MOST) { p .hint { "These are the first " (MOST) "." } }
+    })
+}
+
+/// Returns a time line: of each attempt how long it waited, and how long it ran.
+fn line(times: &[(Moment, Moment, Moment)]) -> Markup {
+    let (Some(first), Some(last)) = (
+        times.iter().map(|t| t.0).min(),
+        times.iter().map(|t| t.2).max(),
+    ) else {
+        return html! {};
+    };
+    let whole = last.seconds_since(first).unwrap_or(0.0).max(0.001);
+    let at = |time: Moment| time.seconds_since(first).unwrap_or(0.0) / whole * 1_000.0;
+    let height = times.len() * 14;
+    html! {
+        svg .line viewBox=(format!("0 0 1000 {height}")) preserveAspectRatio="none" role="img"
+            aria-label=(format!("{} attempts within {}", times.len(), length(whole))) {
+            @for (i, (due, started, ended)) in times.iter().enumerate() {
+                rect .waited x=(at(*due)) y=(i * 14 + 4) height="6"
+                    width=((at(*started) - at(*due)).max(0.0)) {}
+                rect .ran x=(at(*started)) y=(i * 14 + 2) height="10"
+                    width=((at(*ended) - at(*started)).max(3.0)) {}
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Manifests, and when each fires.
+
+use maud::{Markup, html};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::{Page, ROWS, manifest_path};
+use crate::layout::table;
+use crate::moment::Moment;
+use crate::trouble::Trouble;
+
+const LIST: &str = include_str!("../query/manifest_list.sql");
+const NEXT: &str = include_str!("../query/next_list.sql");
+
+pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let (visit, now) = (page.visit, page.reader.now);
+    let (task, group) = (visit.query.get("task"), visit.query.get("group"));
+    let after = visit.query.get("after");
+    let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
+    let rows = page
+        .work
+        .rows(
+            LIST,
+            &[
+                (&task, Type::TEXT),
+                (&group, Type::TEXT),
+                (&after, Type::TEXT),
+                (&limit, Type::INT8),
+            ],
+        )
+        .await?;
+    let mut shown = Vec::new();
+    let mut last = String::new();
+    for row in rows.iter().take(ROWS) {
+        let name: String = row.try_get("name")?;
+        let task: String = row.try_get("task")?;
+        let group: String = row.try_get("group_name")?;
+        let success: Option<Moment> = row.try_get("last_success_at")?;
+        shown.push(vec![
+            html! { a href=(visit.link(&manifest_path(&name))) { (name) } },
+            html! { a href=(visit.link_with("manifests", &[("task", task.as_str())])) { (task) } },
+            html! { a href=(visit.link_with("manifests", &[("group", group.as_str())])) { (group) } },
+            html! { (schedule(row)?) },
+            next(row, now)?,
+            html! { @if let Some(at) = success { (at.shown(now)) } },
+        ]);
+        last = name;
+    }
+    let given = [("task", task), ("group", group)];
+    let mut more: Vec<(&str, &str)> = given
+        .iter()
+        .filter_map(|(n, v)| Some((*n, (*v)?)))
+        .collect();
+    more.push(("after", last.as_str()));
+    let head = [
+        "manifest",
+        "task",
+        "group",
+        "schedule",
+        "fires",
+        "last success",
+    ];
+    Ok(html! {
+        h1 { "Manifests" }
+        @if task.is_none() && group.is_none() && after.is_none() { (calendar(page).await?) h2 { "All" } }
+        (table("Manifests", &head, &shown, "No manifest matches."))
+        @if rows.len() > ROWS { p { a rel="next" href=(visit.link_with("manifests", &more)) { "More" } } }
+    })
+}
+
+/// Returns what comes next, by day.
+async fn calendar(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let rows = page.work.rows(NEXT, &[(&20_i64, Type::INT8)]).await?;
+    let mut days: Vec<(String, Vec<Markup>)> = Vec::new();
+    for row in &rows {
+        let name: String = row.try_get("name")?;
+        let at: Moment = row.try_get("next_run_at")?;
+        let day = at.exact().chars().take(10).collect::<String>();
+        let item = html! {
+            (at.full(page.reader.now)) " " a href=(page.visit.link(&manifest_path(&name))) { (name) }
+        };
+        match days.last_mut() {
+            Some((last, items)) if *last == day => items.push(item),
+            _ => days.push((day, vec![item])),
+        }
+    }
+    Ok(html! {
+        h2 { "What comes" }
+        @if days.is_empty() { p .empty { "No manifest is due by time." } }
+        @for (day, items) in &days {
+            h3 { (day) " UTC" }
+            ul { @for item in items { li { (item) } } }
+        }
+    })
+}
+
+/// Returns when a manifest fires, in words.
+pub(super) fn schedule(row: &Row) -> Result<String, Trouble> {
+    let cron: Option<String> = row.try_get("cron")?;
+    let zone: String = row.try_get("timezone")?;
+    let every: Option<String> = row.try_get("every")?;
+    let once: Option<Moment> = row.try_get("run_at")?;
+    let mode: Option<String> = row.try_get("depends_mode")?;
+    let dormant: bool = row.try_get("dormant")?;
+    Ok(match (cron, every, once, mode) {
+        (Some(cron), ..) => match trax_schedule::describe(&cron) {
+            Ok(words) => format!("{words}, {zone}"),
+            Err(_) => format!("{cron}, {zone}"),
+        },
+        (_, Some(every), ..) => format!("every {every}"),
+        (_, _, Some(once), _) => format!("once, at {}", once.exact()),
+        (_, _, _, Some(_)) if dormant => "when its parent activates it".to_owned(),
+        (_, _, _, Some(mode)) => format!("after {mode} of its parents"),
+        _ => "only by hand".to_owned(),
+    })
+}
+
+/// Returns when it fires next, or why it does not.
+pub(super) fn next(row: &Row, now: Moment) -> Result<Markup, Trouble> {
+    let enabled: bool = row.try_get("enabled")?;
+    let at: Option<Moment> = row.try_get("next_run_at")?;
+    let parked: Option<String> = row.try_get("parked_on")?;
+    let error: Option<String> = row.try_get("evaluation_error")?;
+    Ok(html! {
+        @if !enabled { span .state.plain { "disabled" } }
+        @else if let Some(at) = at { (at.shown(now)) }
+        @else if let Some(parked) = parked { "parked: " (parked.replace('_', " ")) }
+        @if let Some(error) = error { " " span .state.bad { (error) } }
+    })
+}

@@ -1,0 +1,89 @@
+//! The pages. Each reads in one transaction, as the role of the person.
+
+mod audit;
+mod dead;
+mod doctor;
+mod group;
+mod job;
+mod job_list;
+mod manifest;
+mod manifest_list;
+mod overview;
+mod token;
+mod worker;
+
+use maud::Markup;
+
+use crate::dispatch::Shared;
+use crate::layout::{self, Reader};
+use crate::trouble::Trouble;
+use crate::visit::Visit;
+use crate::work::{Purpose, Work};
+
+/// Rows of a page.
+const ROWS: usize = 50;
+
+/// What a page is made from.
+struct Page<'p> {
+    visit: &'p Visit,
+    work: &'p Work<'p>,
+    reader: &'p Reader,
+}
+
+/// Returns the page that a path names.
+pub(crate) async fn show(
+    shared: &Shared,
+    visit: &Visit,
+    words: &[&str],
+) -> Result<Markup, Trouble> {
+    let work = shared
+        .pool
+        .begin(&visit.person, Purpose::Read, "trax web")
+        .await?;
+    let reader = Reader::of(&work).await?;
+    if !reader.reads() {
+        return Err(
+            Trouble::forbidden(format!("role \"{}\" may not read trax", reader.role))
+                .hint("As an admin of trax, type: trax grant ROLE reader"),
+        );
+    }
+    let page = Page {
+        visit,
+        work: &work,
+        reader: &reader,
+    };
+    let name;
+    let (title, body) = match words {
+        [""] => ("Overview", overview::show(&page).await?),
+        ["jobs"] => ("Jobs", job_list::show(&page).await?),
+        ["jobs", id] => {
+            name = format!("Job {id}");
+            (name.as_str(), job::show(&page, id).await?)
+        }
+        ["manifests"] => ("Manifests", manifest_list::show(&page).await?),
+        ["manifests", manifest] => {
+            name = decoded(manifest);
+            (name.as_str(), manifest::show(&page, &name).await?)
+        }
+        ["groups"] => ("Groups", group::show(&page).await?),
+        ["dead"] => ("Dead letters", dead::show(&page).await?),
+        ["workers"] => ("Workers", worker::show(&page).await?),
+        ["tokens"] => ("Tokens", token::show(&page).await?),
+        ["doctor"] => ("Doctor", doctor::show(&page).await?),
+        ["audit"] => ("Audit", audit::show(&page).await?),
+        _ => return Err(Trouble::missing("there is no such page")),
+    };
+    let markup = layout::page(visit, &reader, title, &body);
+    work.commit().await?;
+    Ok(markup)
+}
+
+fn decoded(word: &str) -> String {
+    crate::acts::decoded(word)
+}
+
+/// Returns the part of a path that names a manifest.
+fn manifest_path(name: &str) -> String {
+    let part: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+    format!("manifests/{}", part.replace('+', "%20"))
+}

@@ -1,0 +1,6 @@
+-- Acts of operators, the newest first. $1 before this time, $2 at most.
+select a.id, a.at, a.role, a.program, a.action, a.kind, a.name, a.note
+from trax.audit a
+where a.at < coalesce($1::text::timestamptz, 'infinity')
+order by a.at desc, a.id desc
+limit $2

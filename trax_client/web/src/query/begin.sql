@@ -1,0 +1,7 @@
+-- Sets the limits, the name and the role of one transaction; all end with it. $1 longest statement,
+-- $2 the program, as trax.audit shows it, $3 the role; none: the one that connects.
+select
+    pg_catalog.set_config('statement_timeout', $1, true),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
+    pg_catalog.set_config('application_name', $2, true),
+    case when $3 is not null then pg_catalog.set_config('role', $3, true) end

@@ -1,0 +1,24 @@
+-- Dead letters that match all that is given, the newest first. $1 task, $2 group, $3 manifest,
+-- $4 status, $5 before this id, $6 at most.
+select
+    d.id,
+    d.job_id,
+    d.status,
+    d.task,
+    d.group_name,
+    d.manifest,
+    d.reason,
+    d.attempts,
+    pg_catalog.left(d.last_error, 500) as last_error,
+    d.created_at,
+    d.resolved_at,
+    d.resolution_note,
+    d.requeued_job_id
+from trax.dead_letter d
+where ($1::text is null or d.task = $1)
+    and ($2::text is null or d.group_name = $2)
+    and ($3::text is null or d.manifest = $3)
+    and ($4::text is null or d.status = $4)
+    and ($5::bigint is null or d.id < $5)
+order by d.id desc
+limit $6

@@ -1,0 +1,3 @@
+-- What is wrong, the worst first, as trax.diagnose tells it.
+select d.cause, d.severity, d.detail, d.fix
+from trax.diagnose() d

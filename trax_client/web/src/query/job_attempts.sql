@@ -1,0 +1,16 @@
+-- The ended attempts of one job, the first first. $1 its id, $2 most characters of a value, $3 at
+-- most.
+select
+    r.attempt,
+    r.state,
+    r.failure_kind,
+    r.worker,
+    r.run_at,
+    r.started_at,
+    r.finished_at,
+    pg_catalog.left(r.error, $2) as error,
+    pg_catalog.left(pg_catalog.jsonb_pretty(r.detail), $2) as detail
+from trax.run r
+where r.job_id = $1
+order by r.finished_at, r.attempt
+limit $3

@@ -1,0 +1,79 @@
+-- Jobs that match all that is given, the newest first, and down to which job all were looked at.
+-- $1 state, $2 task, $3 group, $4 manifest, $5 worker, $6 part of the error, $7 concurrency or
+-- unique key, $8 before this job, $9 look at this many of each table, $10 at most.
+--
+-- A filter that few of ten million runs match would read them all: each look is bounded by $9, and
+-- the reader asks for the next. Where a table was looked at in part, jobs of the others below that
+-- part are left for the next look too.
+with waiting as materialized (
+    select
+        q.job_id, 'queued'::text as state, q.attempts as attempt, q.task, q.group_name, q.manifest,
+        q.waits_for, q.run_at as at, null::timestamptz as started_at, null::timestamptz as finished_at,
+        null::text as worker, null::text as error, q.concurrency_key, q.unique_key, true as final
+    from trax.work_queue q
+    where ($1::text is null or $1 = 'queued')
+        and q.job_id < $8
+    order by q.job_id desc
+    limit $9
+),
+running as materialized (
+    select
+        l.job_id, 'in_progress'::text as state, l.attempt, l.task, l.group_name, l.manifest,
+        null::text as waits_for, l.started_at as at, l.started_at, null::timestamptz as finished_at,
+        l.worker, null::text as error, l.concurrency_key, l.unique_key, true as final
+    from trax.lease l
+    where ($1::text is null or $1 = 'in_progress')
+        and l.job_id < $8
+    order by l.job_id desc
+    limit $9
+),
+ended as materialized (
+    select
+        r.job_id, r.state, r.attempt, r.task, r.group_name, r.manifest,
+        null::text as waits_for, r.finished_at as at, r.started_at, r.finished_at,
+        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.final
+    from trax.run r
+    where ($1::text is null or $1 in ('completed', 'failed', 'cancelled'))
+        and r.job_id < $8
+    order by r.job_id desc
+    limit $9
+),
+looked as (
+    select max(p.edge) as edge
+    from (
+        select case when count(*) = $9 then min(w.job_id) end as edge
+        from waiting w
+        union all
+        select case when count(*) = $9 then min(u.job_id) end
+        from running u
+        union all
+        select case when count(*) = $9 then min(e.job_id) end
+        from ended e
+    ) p
+)
+select
+    j.job_id, j.state, j.attempt, j.task, j.group_name, j.manifest, j.waits_for, j.at,
+    j.started_at, j.finished_at, j.worker, pg_catalog.left(j.error, 300) as error, k.edge
+from looked k
+left join lateral (
+    select *
+    from (
+        select * from waiting
+        union all
+        select * from running
+        union all
+        select * from ended
+    ) a
+    where a.final
+        and a.job_id >= coalesce(k.edge, 0)
+        and ($1::text is null or a.state = $1)
+        and ($2::text is null or a.task = $2)
+        and ($3::text is null or a.group_name = $3)
+        and ($4::text is null or a.manifest = $4)
+        and ($5::text is null or a.worker = $5)
+        and ($6::text is null or pg_catalog.strpos(a.error, $6) > 0)
+        and ($7::text is null or a.concurrency_key = $7 or a.unique_key = $7)
+    order by a.job_id desc
+    limit $10
+) j on true
+order by j.job_id desc

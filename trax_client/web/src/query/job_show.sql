@@ -1,0 +1,37 @@
+-- One job, wherever it is; long values are cut. $1 its id, $2 most characters of a value.
+select
+    j.job_id,
+    j.state,
+    j.attempt,
+    j.task,
+    pg_catalog.left(case when j.task = 'sql' then j.input ->> 'command' else pg_catalog.jsonb_pretty(j.input) end, $2) as input,
+    pg_catalog.octet_length(j.input::text) as input_bytes,
+    j.manifest,
+    j.group_name,
+    j.priority,
+    j.run_at,
+    j.scheduled_for,
+    j.queued_at,
+    j.started_at,
+    j.finished_at,
+    j.worker,
+    pg_catalog.left(j.error, $2) as error,
+    pg_catalog.left(pg_catalog.jsonb_pretty(j.output), $2) as output,
+    pg_catalog.octet_length(j.output::text) as output_bytes,
+    pg_catalog.left(pg_catalog.jsonb_pretty(j.progress), $2) as progress,
+    q.waits_for,
+    coalesce(q.unique_key, l.unique_key) as unique_key,
+    coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,
+    coalesce(q.max_retries, l.max_retries) as max_retries,
+    pg_catalog.left(pg_catalog.jsonb_pretty(coalesce(q.trace, l.trace)), $2) as trace,
+    l.lease_expires_at,
+    coalesce(l.cancel_requested, false) as cancel_requested,
+    d.id as dead_letter_id,
+    d.status as dead_letter_status,
+    d.reason as dead_letter_reason,
+    d.requeued_job_id
+from trax.job j
+left join trax.work_queue q on q.job_id = j.job_id
+left join trax.lease l on l.job_id = j.job_id
+left join trax.dead_letter d on d.job_id = j.job_id
+where j.job_id = $1

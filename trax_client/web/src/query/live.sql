@@ -1,0 +1,38 @@
+-- The numbers that pages keep up to date. Each ends at $1, so that nothing here reads a queue of
+-- millions. $1 count up to.
+select
+    (
+        select count(*)
+        from (select from trax.work_queue q where q.waits_for is null limit $1) q
+    ) as ready,
+    (
+        select count(*)
+        from (select from trax.work_queue q where q.waits_for = 'time' limit $1) q
+    ) as later,
+    (
+        select count(*)
+        from (
+            select from trax.work_queue q where q.waits_for in ('key', 'manifest') limit $1
+        ) q
+    ) as blocked,
+    (
+        select count(*)
+        from (select from trax.lease l limit $1) l
+    ) as running,
+    (
+        select count(*)
+        from (
+            select from trax.dead_letter d where d.status = 'awaiting_intervention' limit $1
+        ) d
+    ) as dead,
+    (
+        select count(*)
+        from (
+            select
+            from trax.run r
+            where r.final
+                and r.state = 'failed'
+                and r.finished_at > pg_catalog.clock_timestamp() - interval '1 hour'
+            limit $1
+        ) r
+    ) as failed

@@ -1,0 +1,6 @@
+-- The last attempts of one manifest. $1 its id, $2 at most.
+select r.job_id, r.attempt, r.state, r.started_at, r.finished_at, pg_catalog.left(r.error, 300) as error
+from trax.run r
+where r.manifest_id = $1
+order by r.finished_at desc
+limit $2

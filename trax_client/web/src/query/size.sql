@@ -1,0 +1,13 @@
+-- How many rows there are, as the statistics of the tables have it: waiting jobs, and runs.
+select
+    (
+        select greatest(c.reltuples, 0)::bigint
+        from pg_catalog.pg_class c
+        where c.oid = 'trax.work_queue'::regclass
+    ) as waiting,
+    (
+        select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+        from pg_catalog.pg_inherits i
+        join pg_catalog.pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'trax.run'::regclass
+    ) as runs

@@ -1,0 +1,5 @@
+-- Who executes jobs, or did lately. $1 at most.
+select s.name, s.state, s.started_at, s.last_seen_at, s.host, s.version, s.running, s.oldest_started_at
+from trax.worker_state s
+order by s.state = 'gone', s.name
+limit $1

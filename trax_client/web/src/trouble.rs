@@ -1,0 +1,95 @@
+//! Why a page is not there: what the person reads, and the status of the answer.
+
+use axum::http::StatusCode;
+use tokio_postgres::error::SqlState;
+
+/// A refusal or a failure.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    pub(crate) detail: Option<String>,
+    pub(crate) hint: Option<String>,
+    /// The connection is gone: another may work.
+    pub(crate) disconnected: bool,
+}
+
+impl Trouble {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Trouble {
+            status,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            disconnected: false,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Trouble::new(StatusCode::FORBIDDEN, message)
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Trouble::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Trouble::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// Nothing is known of the database, so nothing is shown.
+    pub(crate) fn unknown(cause: impl std::fmt::Display) -> Self {
+        let mut trouble = Trouble::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the database does not answer",
+        );
+        trouble.detail = Some(cause.to_string());
+        trouble.hint("Nothing is shown because nothing is known. Reload this page to ask again.")
+    }
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(report) = error.as_db_error() else {
+            let source = std::error::Error::source(&error);
+            let is_lost = error.is_closed() || source.is_some_and(|s| s.is::<std::io::Error>());
+            if !is_lost {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                let mut trouble = Trouble::new(status, "the database's answer was not understood");
+                trouble.detail = Some(error.to_string());
+                return trouble;
+            }
+            let mut trouble = Trouble::unknown(&error);
+            trouble.disconnected = true;
+            return trouble;
+        };
+        let code = report.code();
+        if *code == SqlState::QUERY_CANCELED {
+            return Trouble::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "the database took too long for this page",
+            )
+            .hint("Narrow the filter, or use the command: trax jobs list");
+        }
+        if code.code().starts_with("57P") || code.code().starts_with("08") {
+            let mut trouble = Trouble::unknown(report.message());
+            trouble.disconnected = true;
+            return trouble;
+        }
+        let status = match code {
+            code if *code == SqlState::INSUFFICIENT_PRIVILEGE => StatusCode::FORBIDDEN,
+            code if code.code().starts_with("22") => StatusCode::BAD_REQUEST,
+            code if code.code().starts_with("427") => StatusCode::NOT_FOUND,
+            _ => StatusCode::CONFLICT,
+        };
+        let mut trouble = Trouble::new(status, report.message());
+        trouble.detail = report.detail().map(str::to_owned);
+        trouble.hint = report.hint().map(str::to_owned);
+        trouble
+    }
+}

@@ -1,0 +1,159 @@
+//! A few connections, and the transactions of pages and acts in them.
+//!
+//! Holds: the role and the name of a person are set for one transaction; a connection is used again
+//! only after that has ended by commit or rollback, and else closed. Nothing of one request reaches
+//! the next.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
+use trax_client::Address;
+
+use crate::identity::Person;
+use crate::trouble::Trouble;
+
+/// How long a request waits for a connection, and for one to be made.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const BEGIN: &str = include_str!("query/begin.sql");
+
+/// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
+pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// What a transaction is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    Act,
+}
+
+/// The connections.
+pub(crate) struct Pool {
+    address: Address,
+    idle: Mutex<Vec<Client>>,
+    places: Semaphore,
+}
+
+/// One transaction.
+pub(crate) struct Work<'p> {
+    pool: &'p Pool,
+    client: Client,
+    _place: SemaphorePermit<'p>,
+}
+
+impl Pool {
+    pub(crate) fn new(address: Address, connections: usize) -> Self {
+        Pool {
+            address,
+            idle: Mutex::new(Vec::new()),
+            places: Semaphore::new(connections.max(1)),
+        }
+    }
+
+    /// Begins a transaction of a person; `program` is what `trax.audit` shows.
+    pub(crate) async fn begin(
+        &self,
+        person: &Person,
+        purpose: Purpose,
+        program: &str,
+    ) -> Result<Work<'_>, Trouble> {
+        let place = timeout(PATIENCE, self.places.acquire()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(Trouble::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many requests wait for the database",
+            ));
+        };
+        let kept = self.idle.lock().ok().and_then(|mut idle| idle.pop());
+        if let Some(client) = kept.filter(|client| !client.is_closed()) {
+            match start(&client, person, purpose, program).await {
+                Ok(()) => {
+                    return Ok(Work {
+                        pool: self,
+                        client,
+                        _place: place,
+                    });
+                }
+                // The server was restarted: the others of before are gone too.
+                Err(trouble) if trouble.disconnected => self.forget(),
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let client = match timeout(PATIENCE, self.address.connect()).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return Err(Trouble::unknown(error)),
+            Err(_) => return Err(Trouble::unknown("no connection within 5 s")),
+        };
+        start(&client, person, purpose, program).await?;
+        Ok(Work {
+            pool: self,
+            client,
+            _place: place,
+        })
+    }
+
+    fn forget(&self) {
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.clear();
+        }
+    }
+}
+
+async fn start(
+    client: &Client,
+    person: &Person,
+    purpose: Purpose,
+    program: &str,
+) -> Result<(), Trouble> {
+    let (begin, limit) = match purpose {
+        Purpose::Read => ("begin isolation level repeatable read read only", "5s"),
+        Purpose::Act => ("begin isolation level read committed", "30s"),
+    };
+    let work = async {
+        client.batch_execute(begin).await?;
+        let role = person.role.as_deref();
+        let arguments: [Argument<'_>; 3] = [
+            (&limit, Type::TEXT),
+            (&program, Type::TEXT),
+            (&role, Type::TEXT),
+        ];
+        client.query_typed(BEGIN, &arguments).await?;
+        Ok(())
+    };
+    let begun: Result<Result<(), tokio_postgres::Error>, _> = timeout(PATIENCE, work).await;
+    begun
+        .map_err(|_| Trouble::unknown("no answer within 5 s"))?
+        .map_err(Trouble::from)
+}
+
+impl Work<'_> {
+    pub(crate) async fn rows(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<Vec<Row>, Trouble> {
+        // The server ends a statement that takes long; one that is out of reach cannot.
+        let limit = Duration::from_secs(40);
+        match timeout(limit, self.client.query_typed(sql, arguments)).await {
+            Ok(rows) => Ok(rows?),
+            Err(_) => Err(Trouble::unknown("no answer within 40 s")),
+        }
+    }
+
+    /// Ends the transaction and keeps the connection.
+    pub(crate) async fn commit(self) -> Result<(), Trouble> {
+        match timeout(Duration::from_secs(40), self.client.batch_execute("commit")).await {
+            Ok(ended) => ended?,
+            Err(_) => return Err(Trouble::unknown("no answer within 40 s")),
+        }
+        if let Ok(mut idle) = self.pool.idle.lock() {
+            idle.push(self.client);
+        }
+        Ok(())
+    }
+}
