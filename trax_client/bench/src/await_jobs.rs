@@ -25,7 +25,7 @@ const BATCH: usize = 100;
 /// The waiter's connection, once it sleeps in its call.
 const ASLEEP: &str = "select min(a.pid) from pg_stat_activity a
     where a.application_name = 'trax job waiter' and a.datname = current_database()
-        and a.wait_event = 'Extension' and a.query_start < clock_timestamp() - interval '300 ms'";
+        and a.wait_event_type = 'Extension' and a.query_start < clock_timestamp() - interval '300 ms'";
 const CONNECTIONS: &str = "select count(*) from pg_stat_activity a
     where a.application_name = 'trax job waiter' and a.datname = current_database()";
 

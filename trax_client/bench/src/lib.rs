@@ -28,6 +28,7 @@ mod server;
 mod single;
 mod sizes;
 mod snapshot;
+mod sql_job;
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -70,7 +71,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     let server = BenchServer::find(address::from_environment(url.as_deref())?).await?;
     let machine = Machine::look(&server).await?;
     let report = Rc::new(RefCell::new(Report::new(machine, arguments.json)));
-    report.borrow().begin();
+    report.borrow().begin()?;
 
     // A separate task: after a panic the database goes too.
     let local = LocalSet::new();
@@ -111,7 +112,7 @@ async fn play(
         server.make_database().await?;
         let bench = BenchDatabase::open(&server, sizes.clone(), progress.clone()).await?;
         let figures = (scenario.run)(&bench).await?;
-        progress.end(|| report.borrow_mut().add(scenario.name, figures));
+        progress.end(|| report.borrow_mut().add(scenario.name, figures))?;
     }
     Ok(())
 }

@@ -47,11 +47,12 @@ impl Progress {
     }
 
     /// Ends the scenario; `print` writes its lines where the bar is not.
-    pub(crate) fn end(&self, print: impl FnOnce()) {
+    pub(crate) fn end<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => {
-                bar.suspend(print);
+                let printed = bar.suspend(print);
                 bar.inc(1);
+                printed
             }
             None => print(),
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::machine::Machine;
 use super::meter::Cost;
 use trax_terminal::Failure;
-use trax_terminal::print;
+use trax_terminal::{print, stdout};
 
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -171,17 +171,22 @@ impl Report {
     }
 
     /// Writes what stands above the figures.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
         if !self.json {
             for line in self.machine.lines() {
-                println!("{}", print::folded(&line, 2));
+                stdout::say(&print::folded(&line, 2))?;
             }
             let row = ["", "measured", "floor", "ratio", "CPU µs/job", "WAL B/job"];
-            println!("\n{}", columns(row.map(str::to_owned)));
+            stdout::say(&format!("\n{}", columns(row.map(str::to_owned))))?;
         }
+        Ok(())
     }
 
-    pub(crate) fn add(&mut self, scenario: &'static str, figures: Vec<Figure>) {
+    pub(crate) fn add(
+        &mut self,
+        scenario: &'static str,
+        figures: Vec<Figure>,
+    ) -> Result<(), Failure> {
         for figure in figures {
             let rounds: Vec<Numbers> = figure.rounds.iter().map(Numbers::of).collect();
             let line = Line {
@@ -194,26 +199,26 @@ impl Report {
                 rounds,
             };
             if !self.json {
-                println!("{}", line.row());
+                stdout::say(&line.row())?;
             }
             self.results.push(line);
         }
+        Ok(())
     }
 
     /// Returns the document, or what the lines of the table mean.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         if self.json {
             let text = serde_json::to_string(self).map_err(trax_client::Error::from)?;
-            println!("{text}");
-            return Ok(());
+            return stdout::say(&text);
         }
         if !self.results.is_empty() {
             let text = "Medians of the rounds; ratio: measured to floor, the median of the rounds' own. CPU: all \
                  processes of the server; n/a: they are not on this machine. In brackets: the floor's.";
-            println!("\n{}", print::folded(text, 0));
+            stdout::say(&format!("\n{}", print::folded(text, 0)))?;
         }
         for line in &self.results {
-            println!("{}", print::folded(&line.meaning(), 4));
+            stdout::say(&print::folded(&line.meaning(), 4))?;
         }
         Ok(())
     }

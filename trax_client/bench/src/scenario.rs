@@ -7,7 +7,7 @@ use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
     await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape,
-    single, snapshot,
+    single, snapshot, sql_job,
 };
 use trax_terminal::Failure;
 
@@ -76,6 +76,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         true,
         latency::run,
         "how soon a job begins on an idle system"
+    ),
+    scenario!(
+        "sql",
+        false,
+        sql_job::run,
+        "statements that the server runs by itself"
     ),
     scenario!(
         "await",

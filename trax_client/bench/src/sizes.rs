@@ -1,6 +1,9 @@
 //! Sizes of scenarios: as requested, or else the quick or, with `--all`, the full size.
 
+use std::time::Duration;
+
 use clap::value_parser;
+use trax_terminal::at_least_a_second;
 
 #[derive(clap::Args)]
 pub(crate) struct SizeArguments {
@@ -11,11 +14,11 @@ pub(crate) struct SizeArguments {
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
     /// How long one round of a timed scenario takes
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
-    seconds: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
+    seconds: Option<Duration>,
     /// How long another session holds a snapshot (held_snapshot)
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=36_000))]
-    hold: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
+    hold: Option<Duration>,
     /// How many jobs wait in the deep queue (depth)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     deep: Option<i64>,
@@ -71,11 +74,12 @@ impl Sizes {
     pub(crate) fn new(asked: &SizeArguments, all: bool) -> Self {
         let size =
             |asked: Option<i64>, quick, full| asked.unwrap_or(if all { full } else { quick });
+        let whole = |asked: Option<Duration>, default| asked.map_or(default, |time| time.as_secs());
         Sizes {
             jobs: size(asked.jobs, 100_000, 500_000),
             rounds: asked.rounds.unwrap_or(if all { 5 } else { 3 }),
-            seconds: asked.seconds.unwrap_or(if all { 10 } else { 1 }),
-            hold: asked.hold.unwrap_or(if all { 300 } else { 30 }),
+            seconds: whole(asked.seconds, if all { 10 } else { 1 }),
+            hold: whole(asked.hold, if all { 300 } else { 30 }),
             deep: size(asked.deep, 1_000_000, 10_000_000),
             blocked: size(asked.blocked, 100_000, 100_000),
             groups: size(asked.groups, 1_000, 10_000),

@@ -9,9 +9,26 @@ use tokio_postgres::types::Type;
 
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
+use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
+const ACTIONS: [&str; 14] = [
+    "acknowledge",
+    "adopt",
+    "cancel",
+    "configure",
+    "disable",
+    "enable",
+    "grant",
+    "pause",
+    "requeue",
+    "resume",
+    "revoke",
+    "run_now",
+    "schedule",
+    "unschedule",
+];
 const KINDS: [&str; 6] = [
     "dead_letter",
     "group",
@@ -33,8 +50,8 @@ pub(crate) struct Arguments {
     /// Only acts of this role; may be repeated
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
-    /// Only this act (cancel, requeue, pause, schedule, ...); may be repeated
-    #[arg(long = "action", value_name = "ACTION")]
+    /// Only this act; may be repeated
+    #[arg(long = "action", value_name = "ACTION", value_parser = PossibleValuesParser::new(ACTIONS))]
     actions: Vec<String>,
     /// Only acts on this kind of object; may be repeated
     #[arg(long = "kind", value_name = "KIND", value_parser = PossibleValuesParser::new(KINDS))]
@@ -88,6 +105,13 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     acts.truncate(limit);
     let output = arguments.output;
     output.list(&acts, session.now, "no act matches")?;
+    if acts.is_empty() {
+        let filters = [
+            (Kind::Role, arguments.roles.as_slice()),
+            (Kind::Audited, arguments.names.as_slice()),
+        ];
+        similar::note(&session, &output, &filters).await;
+    }
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }

@@ -1,4 +1,4 @@
-//! `trax enqueue`: queue one job, or one a line.
+//! `trax enqueue`: queue one job, one a line, or a statement.
 //!
 //! Lines are read and parsed beside the calls that queue them, a batch ahead. All of them are one
 //! transaction, whose ids are printed when it has committed: after a line that is not JSON nothing
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use trax_client::{JobId, JobOptions, Json, NewJob, NewJobs, TraceContext};
+use trax_client::{JobId, JobOptions, Json, NewJob, NewJobs, SqlJob, TraceContext};
 
 use crate::output::{Options, Progress, json as print_json, say};
 use crate::session::Session;
-use trax_terminal::Failure;
 use trax_terminal::print;
+use trax_terminal::{Failure, duration};
 
 /// How many lines go into one call.
 const BATCH: usize = 1000;
@@ -30,10 +30,12 @@ Examples:
   trax enqueue mail.send '{\"to\": \"ada@example.org\"}'
   trax enqueue image.resize --file inputs.jsonl --group images
   jq -c '.[]' inputs.json | trax enqueue image.resize -
-  tail -f requests.jsonl | trax enqueue image.resize - --stream")]
+  tail -f requests.jsonl | trax enqueue image.resize - --stream
+  trax enqueue --sql 'vacuum analyze orders'")]
 pub(crate) struct Arguments {
     /// The task, e.g. report.build
-    task: String,
+    #[arg(required_unless_present = "sql")]
+    task: Option<String>,
     /// The input as JSON; - reads one JSON value per line from standard input, and queues a job for
     /// each
     #[arg(default_value = "{}", hide_default_value = true)]
@@ -41,6 +43,12 @@ pub(crate) struct Arguments {
     /// Read one JSON value per line from this file, and queue a job for each
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     file: Option<String>,
+    /// Queue a statement that the server runs by itself, without a worker
+    #[arg(long, value_name = "STATEMENT", conflicts_with_all = ["task", "input", "file", "stream"])]
+    sql: Option<String>,
+    /// The role that runs the statement; default: yours
+    #[arg(long, value_name = "ROLE")]
+    run_as: Option<String>,
     /// Queue lines as they come: those before a line that is wrong stay queued. Without it all
     /// lines are queued when the last one has been read, or none
     #[arg(long)]
@@ -58,18 +66,18 @@ pub(crate) struct Arguments {
     /// Attempts after the first
     #[arg(long, value_name = "N")]
     max_retries: Option<i32>,
-    /// The delay before the first retry; it grows from there
-    #[arg(long, value_name = "SECONDS")]
-    retry_delay: Option<f64>,
+    /// The delay before the first retry, such as 30s or 5m; it grows from there
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    retry_delay: Option<Duration>,
     /// How long one attempt may run
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
     /// While a job with this key is alive, print its id and queue nothing
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
     /// The key stays alive at least this long, also when its job has ended
-    #[arg(long, value_name = "SECONDS", requires = "unique_key")]
-    unique_for: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "unique_key")]
+    unique_for: Option<Duration>,
     /// Jobs with the same key run one at a time
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
@@ -78,6 +86,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    if let Some(sql) = &arguments.sql {
+        return statement(url, sql, &arguments).await;
+    }
+    if arguments.run_as.is_some() {
+        return Err(
+            Failure::usage("--run-as is for --sql: a worker runs as its own role").hint(
+                "leave it out, or queue a statement: trax enqueue --sql 'vacuum' --run-as ROLE",
+            ),
+        );
+    }
     // A mistake in the JSON, or in the name of the file, is found before the server is asked.
     let source: Option<Box<dyn Read + Send>> = match (&arguments.file, arguments.input.as_str()) {
         (Some(file), _) => {
@@ -124,9 +142,24 @@ async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Fail
     })?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let options = options(&session, &arguments).await?;
-    let job = NewJob::new(arguments.task, input).with(options);
-    let job_id = session.client().enqueue(&job).await?;
-    if arguments.output.json {
+    let task = arguments.task.unwrap_or_default();
+    let job = NewJob::new(task, input).with(options);
+    print_id(session.client().enqueue(&job).await?, &arguments.output)
+}
+
+async fn statement(
+    url: Option<String>,
+    sql: &str,
+    arguments: &Arguments,
+) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let mut job = SqlJob::new(sql).with(options(&session, arguments).await?);
+    job.run_as.clone_from(&arguments.run_as);
+    print_id(session.client().enqueue_sql(&job).await?, &arguments.output)
+}
+
+fn print_id(job_id: JobId, output: &Options) -> Result<ExitCode, Failure> {
+    if output.json {
         print_json(&[object(job_id)])?;
     } else {
         say(&job_id.to_string())?;
@@ -154,8 +187,9 @@ async fn lines(
             continue;
         }
         let client = session.client();
+        let task = arguments.task.as_deref().unwrap_or_default();
         // Not by COPY, which returns no ids.
-        let jobs = NewJobs::new(&arguments.task, &inputs).with(options.clone());
+        let jobs = NewJobs::new(task, &inputs).with(options.clone());
         printed.add(client.enqueue_many(&jobs).await?)?;
     }
     Ok(())
@@ -322,10 +356,10 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     if let Some(text) = &arguments.run_at {
         options = options.run_at(session.time(text).await?);
     }
-    if let Some(delay) = length("--retry-delay", arguments.retry_delay)? {
+    if let Some(delay) = arguments.retry_delay {
         options = options.retry_delay(delay);
     }
-    if let Some(timeout) = length("--timeout", arguments.timeout)? {
+    if let Some(timeout) = arguments.timeout {
         options = options.timeout(timeout);
     }
     if let Some(group) = &arguments.group {
@@ -340,7 +374,7 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     if let Some(key) = &arguments.unique_key {
         options = options.unique_key(key);
     }
-    if let Some(time) = length("--unique-for", arguments.unique_for)? {
+    if let Some(time) = arguments.unique_for {
         options = options.unique_for(time);
     }
     if let Some(key) = &arguments.concurrency_key {
@@ -350,12 +384,6 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
         Some(trace) => options.trace_context(&trace),
         None => options,
     })
-}
-
-/// Returns a length of time that an option names in seconds.
-fn length(option: &str, seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
-    let length = seconds.map(Duration::try_from_secs_f64).transpose();
-    length.map_err(|error| Failure::usage(format!("{option}: {error}")))
 }
 
 /// Returns the span that this command runs in, as OpenTelemetry puts it into the environment. A

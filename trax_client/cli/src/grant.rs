@@ -7,9 +7,10 @@ use serde::Serialize;
 use trax_client::{Access, Error};
 
 use crate::output::Options;
-use crate::quote::identifier;
 use crate::session::Session;
+use crate::similar::{Kind, similar_to};
 use trax_terminal::Failure;
+use trax_terminal::quote::identifier;
 
 const LEVELS: [(&str, Access); 5] = [
     ("none", Access::Nothing),
@@ -68,14 +69,19 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .client()
         .grant_limited_access(&arguments.role, level, tasks.as_deref(), groups.as_deref())
         .await;
-    granted.map_err(|error| match error {
+    match granted {
+        Ok(()) => {}
         // The server looks the name up before any function of ours could give a hint.
-        Error::UnknownManifest(_) => Failure::from(error).hint(format!(
-            "see the roles with \\du in psql, or: create role {} login",
-            identifier(&arguments.role)
-        )),
-        error => error.into(),
-    })?;
+        Err(error @ Error::UnknownManifest(_)) => {
+            let meant = similar_to(&session, Kind::Role, &arguments.role).await;
+            let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
+            let role = identifier(&arguments.role);
+            return Err(Failure::from(error).hint(format!(
+                "{meant}see the roles with \\du in psql, or: create role {role} login"
+            )));
+        }
+        Err(error) => return Err(error.into()),
+    }
     let change = GrantedAccess {
         role: arguments.role,
         level: arguments.level,

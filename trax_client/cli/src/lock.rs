@@ -22,9 +22,9 @@ use trax_client::{Error, TokenGuard, TokenRequest};
 use crate::credentials::{self, PassedVariables};
 use crate::output::json;
 use crate::process_group::{Group, Groups};
-use trax_terminal::Failure;
 use trax_terminal::address;
 use trax_terminal::print;
+use trax_terminal::{Failure, LONGEST, at_least_a_second, duration};
 
 /// EX_IOERR: the token was lost while the program ran.
 const LOST: u8 = 74;
@@ -34,8 +34,6 @@ const NOT_ACQUIRED: u8 = 75;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
-/// What waits without an end: the longest wait that the server takes.
-const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 #[derive(clap::Args)]
 #[command(
@@ -54,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = at_least_a_second)]
     ttl: Duration,
     /// How long to wait for it, such as 500ms, 30s, 5m or 2h; default: without limit
-    #[arg(long, value_name = "TIME", value_parser = length, conflicts_with = "no_wait")]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
     wait: Option<Duration>,
     /// Do not wait at all
     #[arg(long)]
@@ -63,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
     /// How long the program may run after SIGTERM when the token is lost
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     grace: Duration,
     #[command(flatten)]
     passed: PassedVariables,
@@ -127,7 +125,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         if arguments.no_wait {
             TokenGuard::try_acquire(config.clone(), request).await
         } else {
-            let patience = arguments.wait.unwrap_or(FOREVER);
+            let patience = arguments.wait.unwrap_or(LONGEST);
             TokenGuard::wait(config.clone(), request, patience).await
         }
     };
@@ -385,51 +383,4 @@ fn default_holder() -> String {
         host => host,
     };
     format!("{host}:{}", std::process::id())
-}
-
-/// Returns a length of time as a person writes it: `500ms`, `30s`, `5m`, `2h`; a bare number is
-/// seconds.
-fn length(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let millis = match &text[digits.len()..] {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("give a length such as 500ms, 30s, 5m or 2h".to_owned()),
-    };
-    let number: f64 = digits
-        .parse()
-        .map_err(|_| "give a length such as 500ms, 30s, 5m or 2h".to_owned())?;
-    let longest = FOREVER.as_secs_f64() * 1000.0;
-    let millis = number * f64::from(millis);
-    if !(0.0..=longest).contains(&millis) {
-        return Err("give a length from 0s to 87600h".to_owned());
-    }
-    Ok(Duration::from_secs_f64(millis / 1000.0))
-}
-
-/// Parses a duration of at least a second: extensions go over a network.
-fn at_least_a_second(text: &str) -> Result<Duration, String> {
-    match length(text)? {
-        length if length >= Duration::from_secs(1) => Ok(length),
-        _ => Err("give at least 1s".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_are_read_as_people_write_them() {
-        assert_eq!(length("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(length("30"), Ok(Duration::from_secs(30)));
-        assert_eq!(length("1.5m"), Ok(Duration::from_secs(90)));
-        assert_eq!(length("2h"), Ok(Duration::from_secs(7200)));
-        for wrong in ["", "s", "-1s", "5 apples", "1d", "nan", "1e99h", "inf"] {
-            assert!(length(wrong).is_err(), "{wrong}");
-        }
-        assert!(at_least_a_second("999ms").is_err());
-    }
 }

@@ -25,7 +25,6 @@ mod metrics;
 mod output;
 mod pause;
 mod process_group;
-mod quote;
 mod session;
 mod signal;
 mod similar;
@@ -34,6 +33,7 @@ mod stored;
 mod tokens;
 mod top;
 mod upcoming;
+mod web;
 mod worker;
 mod workers;
 
@@ -86,6 +86,8 @@ commands! {
     Check(check::Arguments) => check::run,
     /// Watch rates, queues, groups, workers and tasks; cancel, pause and retry by key
     Top(top::Arguments) => top::run,
+    /// Serve pages for a browser: what runs, waits and fails, and what to do about it
+    Web(web::Arguments) => web::run,
     /// Diagnose what is wrong, and print commands that fix it; exit code 2 if something is
     Doctor(doctor::Arguments) => doctor::run,
     /// Print metrics for Prometheus, or serve them

@@ -10,17 +10,26 @@ use crate::session::Session;
 /// What a name is the name of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
+    /// What an act of the audit was done to.
+    Audited,
     Group,
     Manifest,
+    Role,
     Task,
+    Token,
+    Worker,
 }
 
 impl Kind {
     fn word(self) -> &'static str {
         match self {
+            Kind::Audited => "object of an act",
             Kind::Group => "group",
             Kind::Manifest => "manifest",
+            Kind::Role => "role",
             Kind::Task => "task",
+            Kind::Token => "token",
+            Kind::Worker => "worker",
         }
     }
 
@@ -28,8 +37,12 @@ impl Kind {
     fn names(self) -> &'static str {
         match self {
             Kind::Group => include_str!("query/name_of_groups.sql"),
+            Kind::Audited => "select distinct a.name from trax.audit a order by 1 limit $1",
             Kind::Manifest => "select m.name from trax.manifest m order by 1 limit $1",
+            Kind::Role => "select r.rolname::text from pg_catalog.pg_roles r order by 1 limit $1",
             Kind::Task => include_str!("query/name_of_tasks.sql"),
+            Kind::Token => include_str!("query/name_of_tokens.sql"),
+            Kind::Worker => "select w.name from trax.worker_state w order by 1 limit $1",
         }
     }
 
@@ -37,7 +50,9 @@ impl Kind {
         match self {
             Kind::Group => Some("trax group list"),
             Kind::Manifest => Some("trax manifest list"),
-            Kind::Task => None,
+            Kind::Token => Some("trax tokens"),
+            Kind::Worker => Some("trax workers"),
+            Kind::Audited | Kind::Role | Kind::Task => None,
         }
     }
 }
@@ -56,15 +71,20 @@ pub(crate) async fn names(session: &Session, kind: Kind) -> Result<Vec<String>, 
         .collect::<Result<_, _>>()?)
 }
 
+/// Returns the name of a kind that is most like one that nothing has.
+pub(crate) async fn similar_to(session: &Session, kind: Kind, name: &str) -> Option<String> {
+    // Only advice: who may not read the names hears the error all the same.
+    let names = names(session, kind).await.unwrap_or_default();
+    closest(name, &names).map(str::to_owned)
+}
+
 /// Returns what to say of a name that nothing has.
 pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failure {
     let failure = Failure::new(format!("{} \"{name}\" does not exist", kind.word()));
-    // Only advice: who may not read the names hears the error all the same.
-    let names = names(session, kind).await.unwrap_or_default();
     let all = kind
         .list()
         .map(|list| format!("to see what exists: {list}"));
-    match (closest(name, &names), all) {
+    match (similar_to(session, kind, name).await, all) {
         (Some(meant), Some(all)) => failure.hint(format!("did you mean \"{meant}\"? {all}")),
         (Some(meant), None) => failure.hint(format!("did you mean \"{meant}\"?")),
         (None, Some(all)) => failure.hint(all),

@@ -7,7 +7,7 @@ use trax_client::StatusLine;
 use crate::output::{Cell, Column, Moment, Options, Record, Tone, say, width};
 use crate::session::Session;
 use trax_terminal::print;
-use trax_terminal::{Failure, UNHEALTHY};
+use trax_terminal::{Failure, UNHEALTHY, as_commands};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -44,7 +44,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
     for line in lines {
         if let Some(hint) = &line.hint {
-            let text = format!("{}: {hint}", line.item);
+            let text = format!("{}: {}", line.item, as_commands(hint));
             say("")?;
             say(&print::folded_at(&text, 2, width()))?;
         }

@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use crate::session::Session;
+use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const TOKEN_LIST: &str = include_str!("query/token_list.sql");
@@ -45,7 +46,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         Some(name) => format!("nobody holds or waits for \"{name}\""),
         None => "nobody holds or waits for a token".to_owned(),
     };
-    arguments.output.list(&holders, session.now, &nothing)?;
+    let output = arguments.output;
+    output.list(&holders, session.now, &nothing)?;
+    if holders.is_empty() {
+        let name: Vec<String> = arguments.name.into_iter().collect();
+        similar::note(&session, &output, &[(Kind::Token, name.as_slice())]).await;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

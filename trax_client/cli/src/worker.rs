@@ -11,9 +11,9 @@ use crate::credentials::{self, PassedVariables};
 use crate::exec::Program;
 use crate::output::json;
 use crate::stored::StoredInput;
-use trax_terminal::Failure;
 use trax_terminal::address;
 use trax_terminal::print;
+use trax_terminal::{Failure, at_least_a_second, duration};
 
 /// What `exec` does, for who writes the program.
 const PROTOCOL: &str = "\
@@ -66,14 +66,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
     /// How long a lease lasts without a heartbeat
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
-    lease: u32,
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = at_least_a_second)]
+    lease: Duration,
     /// How long programs may run after SIGTERM to the worker, or after their cancellation
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    grace: u32,
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    grace: Duration,
     /// The delay before a retry after exit code 75, instead of the job's own
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32))]
-    retry_delay: Option<u32>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    retry_delay: Option<Duration>,
     /// The worker's name in leases and runs; default: host, process and a random part
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -113,12 +113,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         );
     }
 
-    let grace = Duration::from_secs(arguments.grace.into());
+    let grace = arguments.grace;
     if !arguments.quiet {
         print::log("trax", &intention(&arguments));
     }
-    let retry_delay = arguments.retry_delay.map(|s| Duration::from_secs(s.into()));
-    let lease = Duration::from_secs(arguments.lease.into());
+    let (lease, retry_delay) = (arguments.lease, arguments.retry_delay);
     // On a standby a lease may not have arrived yet, and the input would be taken for somebody's.
     let mut primary = config.clone();
     if primary.get_target_session_attrs() == TargetSessionAttrs::Any {

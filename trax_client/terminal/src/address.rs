@@ -94,8 +94,18 @@ pub fn from_environment(url: Option<&str>) -> Result<Address, Failure> {
 
 /// Returns an address for a person: no password.
 pub fn describe(config: &Config) -> String {
+    let user = config.get_user().unwrap_or("?");
+    let database = config.get_dbname().unwrap_or(user);
+    format!(
+        "{} (database \"{database}\", user \"{user}\")",
+        hosts(config).join(", ")
+    )
+}
+
+/// Returns the hosts as an error of the library names them.
+fn hosts(config: &Config) -> Vec<String> {
     let ports = config.get_ports();
-    let hosts: Vec<String> = config
+    config
         .get_hosts()
         .iter()
         .enumerate()
@@ -106,13 +116,7 @@ pub fn describe(config: &Config) -> String {
                 Host::Unix(dir) => format!("{}/.s.PGSQL.{port}", dir.display()),
             }
         })
-        .collect();
-    let user = config.get_user().unwrap_or("?");
-    let database = config.get_dbname().unwrap_or(user);
-    format!(
-        "{} (database \"{database}\", user \"{user}\")",
-        hosts.join(", ")
-    )
+        .collect()
 }
 
 /// Returns a connection; the failure names the address that was tried.
@@ -129,7 +133,12 @@ pub fn unreachable(address: &Config, error: &Error) -> Failure {
         }
         _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
     };
-    Failure::new(format!("cannot reach {}: {error}", describe(address))).hint(hint)
+    let mut cause = error.to_string();
+    // The only host has been named.
+    if let [host] = hosts(address).as_slice() {
+        cause = cause.replacen(&format!("{host}: "), "", 1);
+    }
+    Failure::new(format!("cannot reach {}: {cause}", describe(address))).hint(hint)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use trax_client::{Error, Report};
 
-use crate::print;
+use crate::{as_commands, print};
 
 pub const FAILED: u8 = 1;
 pub const UNHEALTHY: u8 = 2;
@@ -110,11 +110,19 @@ impl From<Error> for Failure {
                     "{create}; where an older one is: alter extension trax update"
                 ))
             }
-            Error::NotPermitted(_) => {
-                let grant = "as an administrator: select trax.grant_access('role', 'worker')";
-                Some(format!("{grant}, or 'reader', 'producer', 'admin'"))
-            }
-            other => other.report().and_then(|report| report.hint.clone()),
+            other => other
+                .report()
+                .and_then(|report| report.hint.as_deref())
+                .map(as_commands),
+        };
+        let hint = match &error {
+            Error::NotPermitted(_) => hint.or_else(|| {
+                let grant = "as an admin of trax, type: trax grant ROLE LEVEL";
+                Some(format!(
+                    "{grant}; the levels are reader, producer, worker and admin"
+                ))
+            }),
+            _ => hint,
         };
         let code = match &error {
             Error::Setup(_) => USAGE,

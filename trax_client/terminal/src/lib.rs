@@ -1,9 +1,15 @@
 //! What every program of trax shares that a person starts from a shell: where the database is, how
-//! a command fails, and text that cannot steer the terminal.
+//! a command fails, lengths of time, and text that cannot steer the terminal.
 
 pub mod address;
+mod command;
+mod duration;
 mod failure;
 pub mod print;
+pub mod quote;
+pub mod stdout;
 pub mod text;
 
+pub use command::as_commands;
+pub use duration::{LONGEST, at_least_a_second, duration, duration_from};
 pub use failure::{FAILED, Failure, TIMEOUT, UNHEALTHY, USAGE};

@@ -8,7 +8,7 @@ use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Wor
 
 use super::input::{ChainInput, Parcel};
 use super::pool::Pool;
-use super::workload::{CLOCK, DOOMED, FLAKY, PULSE, STEP, WEIGH};
+use super::workload::{CLOCK, DOOMED, FLAKY, LOAD, MAIL, PULSE, SALES, STEP, WEIGH};
 
 pub(crate) fn handlers(worker: Worker<Pool>) -> Worker<Pool> {
     worker
@@ -18,6 +18,8 @@ pub(crate) fn handlers(worker: Worker<Pool>) -> Worker<Pool> {
         .handle(DOOMED, doomed)
         .handle(PULSE, beat)
         .handle(CLOCK, beat)
+        .handle(LOAD, load)
+        .handle(MAIL, mail)
 }
 
 async fn weigh(parcel: Parcel, ctx: Context<Pool>) -> HandlerResult<Outcome> {
@@ -99,6 +101,30 @@ async fn beat(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
         ],
     )
     .await?;
+    lease_held(
+        Client::new(&tx)
+            .complete(ctx.job_id(), ctx.token(), &())
+            .await?,
+    )?;
+    tx.commit().await?;
+    Ok(Outcome::Recorded)
+}
+
+async fn load(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
+    let sql = "insert into demo.sale select n % 10, n from generate_series(1, $1) n";
+    alone(&ctx, sql, SALES).await
+}
+
+async fn mail(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
+    let sql = "insert into demo.letter select $1, sum(sales) from demo.report";
+    alone(&ctx, sql, ctx.job_id().0).await
+}
+
+/// Runs one statement and completes the job: both or none.
+async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
+    let mut connection = ctx.state().get().await?;
+    let tx = connection.transaction().await?;
+    tx.execute_typed(sql, &[(&number, Type::INT8)]).await?;
     lease_held(
         Client::new(&tx)
             .complete(ctx.job_id(), ctx.token(), &())

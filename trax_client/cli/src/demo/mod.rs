@@ -1,7 +1,8 @@
 //! `trax demo`: a small real workload from its first job to its last, checked in the database.
 //!
-//! A throw-away server (or a new database on a given one), manifests, chains, failures, bulk and a
-//! real program; a live view; at the end a table of what was expected and what the database holds.
+//! A throw-away server (or a new database on a given one), manifests, chains, failures, bulk, a
+//! graph with a statement that the server runs itself, and a real program; a live view; at the end
+//! a table of what was expected and what the database holds.
 
 mod database;
 mod handlers;
@@ -76,13 +77,14 @@ async fn play(
     let config = place.config();
     let connection = address::connect(&config).await?;
     let files = Files::make()?;
-    let plan = Plan {
-        bulk: arguments.jobs.into(),
-        ..Plan::default()
-    };
     workload::make_tables(&connection).await?;
     let output = arguments.output;
     let ticker = ensure_ticking(&connection, &config, output).await?;
+    let plan = Plan {
+        bulk: arguments.jobs.into(),
+        reports: i64::from(ticker.is_none() && runs_statements(&connection).await?),
+        ..Plan::default()
+    };
 
     let fleet = Fleet::start(&config, files.script(), output).await?;
     workload::begin(&connection, &plan, &files).await?;
@@ -140,6 +142,17 @@ async fn ensure_ticking(
             tokio::time::sleep(LOOK).await;
         }
     })))
+}
+
+/// Returns whether the server runs statements by itself.
+async fn runs_statements(connection: &Connection) -> Result<bool, Failure> {
+    let sql = "select pg_catalog.current_setting('trax.max_sql_workers')::int > 0
+        from trax.status() where item = 'library' and value = 'preloaded'";
+    let rows = connection.query_typed(sql, &[]).await?;
+    Ok(match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => false,
+    })
 }
 
 /// The demo's two workers: one in this process, one that runs a program in a separate process.

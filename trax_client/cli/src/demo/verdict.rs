@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use trax_client::Client;
 
 use super::database::Files;
-use super::workload::{CLOCK, DIGEST, DOOMED, FLAKY, PULSE, Plan, STEP, WEIGH};
+use super::workload::{CLOCK, DIGEST, DOOMED, FLAKY, PULSE, Plan, SALES, STEP, WEIGH};
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use trax_terminal::Failure;
 
@@ -221,6 +221,18 @@ async fn tables(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failu
             Exactly(0),
         ),
         (
+            "graph",
+            "sales in the report of a statement",
+            "select coalesce(sum(sales), 0)::bigint from demo.report",
+            Exactly(plan.reports * SALES),
+        ),
+        (
+            "graph",
+            "letters sent after it",
+            "select count(*) from demo.letter l where l.sales = (select sum(sales) from demo.report)",
+            Exactly(plan.reports),
+        ),
+        (
             "all",
             "rows without a completed run, or the reverse",
             "select count(*) from (
@@ -229,7 +241,7 @@ async fn tables(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failu
                 select job_id from demo.beat
             ) wrote full join (
                 select job_id from trax.run
-                where state = 'completed' and task <> all ('{mail.send,file.digest}')
+                where state = 'completed' and task <> all ('{mail.send,file.digest,sql,sales.load,sales.mail}')
             ) ran using (job_id) where wrote.job_id is null or ran.job_id is null",
             Exactly(0),
         ),

@@ -17,6 +17,10 @@ pub(crate) const DOOMED: &str = "report.doomed";
 pub(crate) const PULSE: &str = "pulse.beat";
 pub(crate) const CLOCK: &str = "clock.strike";
 pub(crate) const DIGEST: &str = "file.digest";
+pub(crate) const LOAD: &str = "sales.load";
+pub(crate) const MAIL: &str = "sales.mail";
+/// The rows that one load brings.
+pub(crate) const SALES: i64 = 1000;
 
 /// How many of each.
 pub(crate) struct Plan {
@@ -29,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) pulses: i64,
     /// At least, of the cron entry that fires every two seconds.
     pub(crate) strikes: i64,
+    /// Of a graph with a statement; none where no scheduler starts executors.
+    pub(crate) reports: i64,
 }
 
 impl Default for Plan {
@@ -41,6 +47,7 @@ impl Default for Plan {
             files: 40,
             pulses: 5,
             strikes: 3,
+            reports: 1,
         }
     }
 }
@@ -54,6 +61,7 @@ impl Plan {
             + self.files
             + self.pulses
             + self.strikes
+            + self.reports * 3
             + 1
     }
 }
@@ -62,7 +70,10 @@ pub(crate) async fn make_tables(connection: &Connection) -> Result<(), Failure> 
     let sql = "create schema demo;
         create table demo.parcel (job_id bigint primary key, parcel bigint not null, grams int not null);
         create table demo.step (chain bigint, step bigint, job_id bigint not null, primary key (chain, step));
-        create table demo.beat (job_id bigint primary key, manifest text not null, at timestamptz not null);";
+        create table demo.beat (job_id bigint primary key, manifest text not null, at timestamptz not null);
+        create table demo.sale (product int not null, cents int not null);
+        create table demo.report (product int primary key, sales bigint not null, cents bigint not null);
+        create table demo.letter (job_id bigint primary key, sales bigint not null);";
     Ok(connection.batch_execute(sql).await?)
 }
 
@@ -84,6 +95,9 @@ pub(crate) async fn begin(
     client.schedule(&doomed).await?;
     client.trigger("doomed", None).await?;
 
+    if plan.reports > 0 {
+        report(&client).await?;
+    }
     for number in 0..plan.flaky {
         client
             .enqueue(&NewJob::new(FLAKY, json!({ "to": number })))
@@ -118,6 +132,18 @@ pub(crate) async fn begin(
     Ok(())
 }
 
+/// Starts a graph of a worker's job, a statement that the server runs itself, and a worker's again.
+async fn report(client: &Client<'_, Connection>) -> Result<(), Failure> {
+    let rollup = "insert into demo.report select product, count(*), sum(cents) from demo.sale group by product";
+    let rollup = Manifest::sql("rollup", rollup).depends_on(["load"]);
+    let mail = Manifest::new("mail", MAIL).depends_on(["rollup"]);
+    client.schedule(&Manifest::new("load", LOAD)).await?;
+    client.schedule(&rollup).await?;
+    client.schedule(&mail).await?;
+    client.trigger("load", None).await?;
+    Ok(())
+}
+
 /// Returns whether everything that the plan names has ended.
 pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool, Failure> {
     let sql = "select task, count(*) from trax.run where final group by task";
@@ -133,7 +159,8 @@ pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool
         && ended(DIGEST) >= plan.files
         && ended(DOOMED) >= 1
         && ended(PULSE) >= plan.pulses
-        && ended(CLOCK) >= plan.strikes)
+        && ended(CLOCK) >= plan.strikes
+        && ended(MAIL) >= plan.reports)
 }
 
 /// Ends the schedules: what is counted must stand still.

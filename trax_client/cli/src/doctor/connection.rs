@@ -238,6 +238,17 @@ fn versions(extension: Option<&str>, available: Option<&str>) -> Option<Finding>
             ),
         });
     };
+    if available.is_some_and(|available| numbers(installed) < numbers(available)) {
+        return Some(Finding::new(
+            Severity::Warning,
+            "update_pending",
+            format!(
+                "The server has trax {}, this database has {installed}.",
+                available.unwrap_or_default()
+            ),
+            "alter extension trax update",
+        ));
+    }
     (installed != VERSION).then(|| {
         let fix = if numbers(installed) < numbers(VERSION) {
             "Install the newer extension on the server, then: alter extension trax update"
@@ -404,6 +415,8 @@ mod tests {
         let fix = |installed| versions(Some(installed), None).map(|finding| finding.fix);
         assert!(fix("0.0.9").is_some_and(|fix| fix.contains("alter extension trax update")));
         assert!(fix("99.0.0").is_some_and(|fix| fix.contains("cargo install")));
+        let pending = versions(Some("0.0.9"), Some(VERSION)).map(|finding| finding.fix);
+        assert_eq!(pending.as_deref(), Some("alter extension trax update"));
         let missing = versions(None, Some("0.1.0")).map(|finding| finding.fix);
         assert_eq!(missing.as_deref(), Some("create extension trax"));
     }

@@ -2,8 +2,8 @@
 
 use super::connection::Reached;
 use super::{Finding, Severity};
-use crate::quote;
 use crate::similar::distance;
+use trax_terminal::quote;
 
 /// $1 at most. What is configured, and what manifests and live jobs use.
 const GROUPS: &str = include_str!("../query/group_used.sql");

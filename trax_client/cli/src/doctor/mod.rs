@@ -1,11 +1,11 @@
 //! `trax doctor`: what is wrong, and the line to type: the causes of `trax.diagnose()` and what
 //! only a client can see.
 
-mod command;
 mod connection;
 mod group;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio_postgres::Row;
@@ -14,12 +14,11 @@ use tokio_postgres::types::Type;
 use crate::output::{
     Cell, Column, Moment, Options, Record, Tone, json, one_line, paint, say, width,
 };
-use crate::quote::{self, literal};
-use command::as_commands;
 use connection::Reached;
 use trax_terminal::address;
 use trax_terminal::print;
-use trax_terminal::{Failure, UNHEALTHY};
+use trax_terminal::quote::{self, literal};
+use trax_terminal::{Failure, UNHEALTHY, as_commands, duration};
 
 const HELP: &str = "A finding is critical (jobs do not run, or soon will not), a warning, or a notice, which is worth \
 knowing and no illness. Exit code 2 when there is a critical one or a warning.";
@@ -28,8 +27,8 @@ knowing and no illness. Exit code 2 when there is a critical one or a warning.";
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// How long jobs may wait, snapshots be held and no cycle run before it counts as a problem
-    #[arg(long, value_name = "TIME", default_value = "5 min")]
-    patience: String,
+    #[arg(long, value_name = "TIME", default_value = "5 min", value_parser = duration)]
+    patience: Duration,
     #[command(flatten)]
     output: Options,
 }
@@ -155,7 +154,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     match connection::reach(&config).await {
         Ok(reached) => {
             findings.extend(reached.findings.iter().cloned());
-            findings.extend(inside(&reached, &arguments.patience).await?);
+            findings.extend(inside(&reached, arguments.patience).await?);
             findings.extend(group::mistyped(&reached).await);
             examined = Some(reached);
         }
@@ -172,15 +171,16 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 }
 
 /// Returns what the database reports of itself.
-async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failure> {
+async fn inside(reached: &Reached, patience: Duration) -> Result<Vec<Finding>, Failure> {
     if !reached.installed {
         return Ok(Vec::new());
     }
+    let patience = patience.as_secs_f64();
     let sql = "select d.cause, d.severity, d.detail, d.fix \
-               from trax.diagnose(patience => cast($1 as interval)) d";
+               from trax.diagnose(patience => pg_catalog.make_interval(secs => $1)) d";
     let rows = reached
         .client
-        .query_typed(sql, &[(&patience, Type::TEXT)])
+        .query_typed(sql, &[(&patience, Type::FLOAT8)])
         .await;
     match rows.map_err(trax_client::Error::from) {
         Ok(rows) => Ok(rows.iter().map(Finding::read).collect::<Result<_, _>>()?),
@@ -196,10 +196,13 @@ async fn inside(reached: &Reached, patience: &str) -> Result<Vec<Finding>, Failu
                 literal(&quote::name(&reached.role))
             ),
         )]),
-        Err(trax_client::Error::InvalidArgument(_)) => Err(Failure::usage(format!(
-            "--patience is \"{patience}\", which is not an interval"
-        ))
-        .hint("use an interval such as '5 min' or '30 s'")),
+        // The library is of another version.
+        Err(trax_client::Error::WrongState(report)) => Ok(vec![Finding::new(
+            Severity::Critical,
+            "refused",
+            format!("Calls are refused: {}.", report.message),
+            report.hint.unwrap_or_default(),
+        )]),
         Err(error) => Err(error.into()),
     }
 }

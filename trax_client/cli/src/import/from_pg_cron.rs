@@ -1,4 +1,5 @@
-//! `trax import pg_cron`.
+//! `trax import pg_cron`: jobs of the database that has trax become statements that the server runs
+//! by itself, jobs of other databases are for a worker with psql.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -8,12 +9,14 @@ use tokio_postgres::config::Host;
 use tokio_postgres::{Config, Row};
 
 use super::pg_cron_schedule::{last_day, seconds};
-use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply};
+use super::proposal::{
+    ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply, statement,
+};
 use super::run::Input;
-use crate::quote;
 use crate::session::Session;
 use trax_terminal::Failure;
 use trax_terminal::address;
+use trax_terminal::quote;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -33,8 +36,16 @@ const PSQL: &str = r#"printf '%s\n' '\getenv s STATEMENT' "select :'s' \gexec" |
 const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.command::text as command, \
     j.database::text as database, j.username::text as username, j.active as active, \
     pg_catalog.to_jsonb(j) ->> 'jobname' as name, \
-    coalesce(nullif(pg_catalog.current_setting('cron.timezone', true), ''), 'GMT') as zone \
+    coalesce(nullif(pg_catalog.current_setting('cron.timezone', true), ''), 'GMT') as zone, \
+    j.nodename::text as host, j.nodeport::int4 as port, \
+    j.nodeport = pg_catalog.current_setting('port')::int4 \
+        and (j.nodename in ('', 'localhost', '127.0.0.1', '::1', pg_catalog.current_setting('cron.host', true)) \
+            or j.nodename like '/%') as is_local \
     from cron.job j order by j.jobid";
+
+/// Which database this is, of which server.
+const HERE: &str = "select c.system_identifier::int8 as server, pg_catalog.current_database()::text as database \
+    from pg_catalog.pg_control_system() c";
 
 struct Job {
     id: i64,
@@ -45,6 +56,10 @@ struct Job {
     active: bool,
     name: Option<String>,
     zone: String,
+    host: String,
+    port: i32,
+    /// The server of pg_cron itself runs it.
+    is_local: bool,
 }
 
 impl Job {
@@ -58,6 +73,9 @@ impl Job {
             active: row.try_get("active")?,
             name: row.try_get("name")?,
             zone: row.try_get("zone")?,
+            host: row.try_get("host")?,
+            port: row.try_get("port")?,
+            is_local: row.try_get("is_local")?,
         })
     }
 }
@@ -80,35 +98,55 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         }
     })?;
     let jobs: Vec<Job> = rows.iter().map(Job::read).collect::<Result<_, _>>()?;
+    let here = session.connection.query_typed(HERE, &[]).await?;
+    let there = source.query_typed(HERE, &[]).await?;
+    let same_server =
+        here[0].try_get::<_, i64>("server")? == there[0].try_get::<_, i64>("server")?;
+    let database: String = here[0].try_get("database")?;
     let mut names = UniqueNames::default();
-    let proposals = jobs
-        .into_iter()
-        .map(|job| proposal(&arguments.how, &mut names, &address, job))
-        .collect();
+    let proposal = |job: Job| {
+        let place = match same_server && job.is_local && job.database == database {
+            true => Place::Here,
+            false => Place::Elsewhere(&address),
+        };
+        proposal(&arguments.how, &mut names, place, job)
+    };
+    let proposals = jobs.into_iter().map(proposal).collect();
     preview_and_apply(&session, &arguments.how, proposals).await
 }
 
-fn proposal(how: &ImportOptions, names: &mut UniqueNames, server: &Config, job: Job) -> Proposal {
+/// Where the statements of a job run.
+enum Place<'a> {
+    /// In the database that has trax.
+    Here,
+    /// In another one; those of pg_cron's own server are reached at this address.
+    Elsewhere(&'a Config),
+}
+
+fn proposal(how: &ImportOptions, names: &mut UniqueNames, place: Place<'_>, job: Job) -> Proposal {
     let source = format!("cron.job:{}", job.id);
     let line = format!("{} {}", job.schedule, job.command);
     let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
-    let input = Input {
-        command: format!(
-            "{PSQL} {} --username={}",
-            place(server),
-            quote::shell(&job.username)
-        ),
-        environment: BTreeMap::from([
-            ("PGDATABASE".to_owned(), job.database.clone()),
-            ("STATEMENT".to_owned(), job.command.clone()),
-        ]),
-        ..Input::default()
+    let (mut manifest, note) = match place {
+        Place::Here => {
+            let note = format!("the server runs it by itself as \"{}\"", job.username);
+            (statement(how, &name, &job.command, &job.username), note)
+        }
+        Place::Elsewhere(server) => {
+            let of = match job.is_local {
+                true => String::new(),
+                false => format!(" of {}, port {},", job.host, job.port),
+            };
+            let note = format!(
+                "psql runs it in \"{0}\"{of} as \"{1}\" on the worker's machine, with the worker's .pgpass or, with \
+                 --pass-env PGPASSWORD, its password; without a worker: create extension trax in \"{0}\", and import \
+                 it there with --from",
+                job.database, job.username
+            );
+            (manifest(how, &name, json!(by_psql(server, &job))), note)
+        }
     };
-    let mut manifest = manifest(how, &name, json!(input));
-    let mut notes = vec![format!(
-        "psql runs it in \"{}\" as \"{}\" on the worker's machine, with the worker's .pgpass or, with --pass-env PGPASSWORD, its password",
-        job.database, job.username
-    )];
+    let mut notes = vec![note];
     match seconds(&job.schedule) {
         Some(seconds) => {
             manifest["every"] = json!(format!("{seconds} s"));
@@ -127,8 +165,27 @@ fn proposal(how: &ImportOptions, names: &mut UniqueNames, server: &Config, job: 
     proposal
 }
 
-/// Returns where the server of pg_cron is reached from here, as psql takes it.
-fn place(server: &Config) -> String {
+/// Returns the input with which a worker runs a job by psql.
+fn by_psql(server: &Config, job: &Job) -> Input {
+    Input {
+        command: format!(
+            "{PSQL} {} --username={}",
+            address_of(server, job),
+            quote::shell(&job.username)
+        ),
+        environment: BTreeMap::from([
+            ("PGDATABASE".to_owned(), job.database.clone()),
+            ("STATEMENT".to_owned(), job.command.clone()),
+        ]),
+        ..Input::default()
+    }
+}
+
+/// Returns where the server of a job is reached from here, as psql takes it.
+fn address_of(server: &Config, job: &Job) -> String {
+    if !job.is_local {
+        return format!("--host={} --port={}", quote::shell(&job.host), job.port);
+    }
     let hosts = server.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(directory) => directory.display().to_string(),

@@ -122,9 +122,11 @@ impl Proposal {
             let days: Vec<&str> = days.iter().filter_map(Value::as_str).collect();
             parts.push(format!("not on {}", days.join(" ")));
         }
-        let user = self.manifest["input"]["user"].as_str();
+        let user = self.manifest["input"]["user"].as_str().map(str::to_owned);
+        let user = user.or_else(|| text("run_as"));
         let user = user.map_or(String::new(), |user| format!(" as {user}"));
-        parts.push(format!("task {}{user}", text("task").unwrap_or_default()));
+        let task = text("task").map_or("its statement".to_owned(), |task| format!("task {task}"));
+        parts.push(format!("{task}{user}"));
         if self.manifest["enabled"] == json!(false) {
             parts.push("switched off".to_owned());
         }
@@ -167,15 +169,27 @@ impl UniqueNames {
 
 /// Returns what all imported manifests have in common: as near to cron as can be.
 pub(super) fn manifest(how: &ImportOptions, name: &str, input: Value) -> Value {
+    let work = json!({"task": how.task, "input": input});
+    of_work(how, name, work)
+}
+
+/// Returns a manifest whose work is a statement, which runs as `role`.
+pub(super) fn statement(how: &ImportOptions, name: &str, sql: &str, role: &str) -> Value {
+    of_work(how, name, json!({"sql": sql, "run_as": role}))
+}
+
+/// Returns a manifest that treats failures and late runs as cron does.
+fn of_work(how: &ImportOptions, name: &str, work: Value) -> Value {
     let mut manifest = json!({
         "name": name,
-        "task": how.task,
-        "input": input,
         "misfire": "skip",
         "on_dead_letter": "continue",
         "max_retries": 0,
         "timeout": "24 h",
     });
+    for (key, value) in work.as_object().into_iter().flatten() {
+        manifest[key] = value.clone();
+    }
     if let Some(group) = &how.group {
         manifest["group_name"] = json!(group);
     }

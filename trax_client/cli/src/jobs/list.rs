@@ -100,6 +100,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             (Kind::Task, arguments.tasks.as_slice()),
             (Kind::Group, arguments.groups.as_slice()),
             (Kind::Manifest, manifest.as_slice()),
+            (Kind::Worker, arguments.workers.as_slice()),
         ];
         similar::note(&session, &output, &filters).await;
     }

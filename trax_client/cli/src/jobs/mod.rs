@@ -4,6 +4,7 @@ mod cancel;
 mod list;
 mod retry;
 mod show;
+mod sql_output;
 mod watch;
 
 use crate::command::commands;

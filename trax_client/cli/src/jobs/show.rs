@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use trax_client::Json;
 
+use super::sql_output::{as_psql, statement};
 use super::{tone, unknown};
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, elapsed, json, say};
 use crate::session::Session;
@@ -161,12 +162,19 @@ impl Job {
         facts.maybe("ended", time(self.finished_at));
         facts.maybe("worker", self.worker.as_deref());
         facts.maybe("dead letter", self.dead_letter_text());
-        facts.json("input", &self.input);
+        let statement = statement(&self.task, &self.input);
+        match &statement {
+            Some(statement) => facts.verbatim("statement", statement),
+            None => facts.json("input", &self.input),
+        }
         if let Some(progress) = &self.progress {
             facts.json("progress", progress);
         }
         if let Some(output) = &self.output {
-            facts.json("output", output);
+            match statement.and_then(|_| as_psql(output)) {
+                Some(text) => facts.verbatim("output", &text),
+                None => facts.json("output", output),
+            }
         }
         facts.rows("ended attempts", &self.attempts, now);
         if let Some(error) = &self.error {

@@ -12,7 +12,7 @@ use trax_client::Json;
 use super::{tone, unknown};
 use crate::output::{Moment, Options, json, one_line, paint, say};
 use crate::session::Session;
-use trax_terminal::{FAILED, Failure, TIMEOUT};
+use trax_terminal::{FAILED, Failure, TIMEOUT, duration};
 
 const JOB_STATE: &str = include_str!("../query/job_state.sql");
 /// The end of a job is heard of at once; how often it is looked how far the others are.
@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<i64>,
     /// Give up after this time, with exit code 3
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     output: Options,
 }
@@ -52,13 +52,7 @@ struct Job {
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let limit = arguments
-        .timeout
-        .map(|seconds| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| Failure::usage(format!("--timeout: {error}")))
-        })
-        .transpose()?;
+    let limit = arguments.timeout;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let begun = Instant::now();
     let mut known = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! `trax manifest enable`, `disable`, `trigger` and `delete`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio_postgres::types::Type;
@@ -10,7 +11,7 @@ use crate::output::{Consent, Options, confirmed, json, say};
 use crate::session::Session;
 use crate::similar::explained;
 use trax_terminal::print;
-use trax_terminal::{FAILED, Failure};
+use trax_terminal::{FAILED, Failure, duration};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -39,9 +40,9 @@ pub(crate) struct TriggerArguments {
     /// An input to use instead of its own, as JSON
     #[arg(long, value_name = "JSON")]
     input: Option<String>,
-    /// Not claimable before this time has passed, in PostgreSQL's syntax ('5 min')
-    #[arg(long, value_name = "INTERVAL")]
-    delay: Option<String>,
+    /// Not claimable before this time has passed, such as 5m or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    delay: Option<Duration>,
     #[command(flatten)]
     output: Options,
 }
@@ -164,14 +165,15 @@ pub(crate) async fn trigger(
         })
         .transpose()?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let sql = "select trax.trigger($1, $2, cast($3 as interval))";
+    let sql = "select trax.trigger($1, $2, pg_catalog.make_interval(secs => $3))";
+    let delay = arguments.delay.map(|delay| delay.as_secs_f64());
     let triggered: Result<i64, trax_client::Error> = session
         .value(
             sql,
             &[
                 (&arguments.name, Type::TEXT),
                 (&input, Type::JSONB),
-                (&arguments.delay, Type::TEXT),
+                (&delay, Type::FLOAT8),
             ],
         )
         .await;

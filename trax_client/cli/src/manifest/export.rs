@@ -111,6 +111,8 @@ fn manifest(stored: &Value) -> Entry {
     let defaults = [
         ("name", Value::Null),
         ("task", Value::Null),
+        ("sql", Value::Null),
+        ("run_as", Value::Null),
         ("cron", Value::Null),
         ("timezone", json!("UTC")),
         ("every", Value::Null),

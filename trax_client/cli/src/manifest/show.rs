@@ -26,8 +26,9 @@ const TIMES: [(&str, &str); 9] = [
     ("created", "created_at"),
     ("changed", "updated_at"),
 ];
-const TEXTS: [(&str, &str); 20] = [
+const TEXTS: [(&str, &str); 21] = [
     ("task", "task"),
+    ("runs as", "run_as"),
     ("group", "group_name"),
     ("cron", "cron"),
     ("time zone", "timezone"),
@@ -130,7 +131,10 @@ fn text(
         facts.maybe(label, at.map(|at| at.full(now)));
     }
     let member = |key| Json::from(manifest.get(key).cloned().unwrap_or_default());
-    facts.json("input", &member("input"));
+    match member_text(manifest, "sql") {
+        Some(sql) => facts.verbatim("statement", &sql),
+        None => facts.json("input", &member("input")),
+    }
     facts.json("exclusions", &member("exclusions"));
     match runs {
         Ok(runs) => facts.rows("next runs", runs, now),

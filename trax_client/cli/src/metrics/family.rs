@@ -23,7 +23,7 @@ impl Kind {
 use Kind::{Counter, Gauge, Histogram, Summary};
 
 /// Every family that this version of the server returns.
-pub(super) const FAMILIES: [(&str, Kind, &str); 46] = [
+pub(super) const FAMILIES: [(&str, Kind, &str); 47] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (
         "trax_scrape_duration_seconds",
@@ -138,6 +138,11 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 46] = [
         "trax_workers",
         Gauge,
         "Workers that live: they report, or claimed something in the last two minutes.",
+    ),
+    (
+        "trax_workers_by_state",
+        Gauge,
+        "Workers that are working, idle, stopping or gone, which is not heard of for two reports.",
     ),
     (
         "trax_workers_busy",

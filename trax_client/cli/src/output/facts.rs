@@ -40,6 +40,11 @@ impl Facts {
         self.blocks.push((one_line(&heading.into()), text));
     }
 
+    /// Adds a text whose lines stay as they are.
+    pub(crate) fn verbatim(&mut self, heading: &str, text: &str) {
+        self.blocks.push((heading.to_owned(), plain(text)));
+    }
+
     /// Adds a table under its own heading; left out when it has no row.
     pub(crate) fn rows<R: Record>(
         &mut self,

@@ -19,12 +19,14 @@ pub(crate) use progress::Progress;
 pub(crate) use table::{Cell, Column, cut, table};
 pub(crate) use time::{Moment, elapsed};
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
+pub(crate) use trax_terminal::stdout::say;
+use trax_terminal::stdout::written;
+use trax_terminal::text::escaped;
 pub(crate) use trax_terminal::text::{Tone, one_line, paint, plain, width};
-use trax_terminal::text::{escaped, printable};
 use trax_terminal::{Failure, print};
 
 /// How a command prints; part of its arguments.
@@ -153,19 +155,4 @@ fn zero_ended(names: impl Iterator<Item = String>) -> Result<(), Failure> {
             .write_all(text.as_bytes())
             .and_then(|()| stdout.flush()),
     )
-}
-
-/// Writes to standard output, nothing that steers a terminal but our own colours; who reads no
-/// further has what they wanted.
-pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    written(writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()))
-}
-
-fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
-    match outcome {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::silent()),
-        Err(error) => Err(Failure::new(format!("cannot write: {error}"))),
-    }
 }

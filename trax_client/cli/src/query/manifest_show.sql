@@ -1,8 +1,10 @@
--- One manifest as JSON: its definition, its state, its parents and children. $1 its name.
+-- One manifest as JSON: its definition, its state, its parents and children, and the statement that
+-- is its work, if that is one. $1 its name.
 select
     to_jsonb(m)
     || (to_jsonb(s) - array['group_name'])
     || jsonb_build_object(
+        'sql', case when m.run_as is not null then m.input -> 'command' end,
         'depends_on',
         array(
             select p.name

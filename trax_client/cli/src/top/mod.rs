@@ -19,6 +19,7 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
@@ -28,7 +29,7 @@ use action::Action;
 use data::{Screenful, Snapshot};
 use json::TopJson;
 use screen::Screen;
-use trax_terminal::Failure;
+use trax_terminal::{Failure, duration_from};
 
 const KEYS: &str = "Keys: Tab or 1 to 5 select a list, up and down a row; c cancels the job, r requeues the dead letter, p pauses or \
 resumes the group, s the scheduler; y confirms, any other key does not; q quits.";
@@ -36,9 +37,9 @@ resumes the group, s the scheduler; y confirms, any other key does not; q quits.
 #[derive(clap::Args)]
 #[command(after_help = KEYS)]
 pub(crate) struct Arguments {
-    /// Seconds between two updates
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
-    interval: f64,
+    /// The time between two updates
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = between_updates)]
+    interval: Duration,
     /// Print one screen after one interval, and exit; works without a terminal
     #[arg(long)]
     once: bool,
@@ -51,15 +52,10 @@ pub(crate) struct Arguments {
 }
 
 /// Shorter than this would keep the database busy with being watched.
-const SHORTEST: f64 = 0.5;
+const SHORTEST: Duration = Duration::from_millis(500);
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
-    if (SHORTEST..=3600.0).contains(&number) {
-        Ok(number)
-    } else {
-        Err(format!("give {SHORTEST} to 3600 seconds"))
-    }
+fn between_updates(text: &str) -> Result<Duration, String> {
+    duration_from(SHORTEST, text)
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -73,7 +69,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         ..Options::default()
     };
     let session = Session::open(url.as_deref(), &options).await?;
-    let interval = Duration::from_secs_f64(arguments.interval);
+    let interval = arguments.interval;
     if once {
         let screenful = two_looks(&session, interval).await?;
         if arguments.json {
@@ -149,6 +145,9 @@ async fn watch(
     let mut screenful = Screenful::of(Snapshot::read(session).await?);
     let mut screen = Screen::default();
     let mut next = Instant::now() + interval;
+    // The terminal is put back first.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     loop {
         terminal.draw(|frame| screen.draw(frame, &screenful))?;
         tokio::select! {
@@ -166,6 +165,8 @@ async fn watch(
                 }
                 Some(_) => {}
             },
+            _ = terminate.recv() => return Ok(()),
+            _ = hang_up.recv() => return Ok(()),
             () = sleep_until(next) => {
                 screenful.add(Snapshot::read(session).await?);
                 screen.stay_within(&screenful);

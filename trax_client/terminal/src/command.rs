@@ -1,14 +1,35 @@
-//! The lines to type as commands of `trax`, where there is one: `trax.diagnose()` says them in SQL,
+//! The lines to type as commands of `trax`, where there is one: the server's hints say them in SQL,
 //! which works from everywhere.
 
 use crate::quote;
 
-/// The arguments of a call: texts, and texts by name.
-type Arguments = Vec<(Option<String>, String)>;
+/// The arguments of a call, some by name: a text, or those of an array.
+type Arguments = Vec<(Option<String>, Vec<String>)>;
+
+/// What stands behind `select` in texts of the server that name no values.
+const KNOWN: [(&str, &str); 7] = [
+    (
+        "id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
+         then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)",
+        "trax dead list; then trax dead requeue ID or trax dead ack ID",
+    ),
+    ("* from trax.stopped_schedule", "trax manifest list"),
+    ("* from trax.diagnose()", "trax doctor"),
+    ("* from trax.job", "trax jobs list"),
+    ("trax.cancel(job_id)", "trax jobs cancel ID"),
+    (
+        "name from trax.manifest order by name",
+        "trax manifest list",
+    ),
+    (
+        "trax.grant_access(role, level, tasks => ..., groups => ...)",
+        "trax grant ROLE LEVEL --task TASK --group GROUP",
+    ),
+];
 
 /// Returns a fix with each call that is a command replaced by it; not in the names of others, which
 /// are in quotes.
-pub(super) fn as_commands(fix: &str) -> String {
+pub fn as_commands(fix: &str) -> String {
     const SELECT: &str = "select ";
     let (mut text, mut rest) = (String::new(), fix);
     while !rest.is_empty() {
@@ -46,11 +67,11 @@ fn command(text: &str) -> Option<(String, &str)> {
         let (group, after) = value(literal)?;
         return Some((format!("{list} --group {}", quote::word(&group)), after));
     }
-    const DEAD: &str = "id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
-                        then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)";
-    if let Some(after) = text.strip_prefix(DEAD) {
-        let list = "trax dead list; then trax dead requeue ID or trax dead ack ID";
-        return Some((list.to_owned(), after));
+    let known = KNOWN
+        .iter()
+        .find_map(|(sql, command)| Some((*command, text.strip_prefix(sql)?)));
+    if let Some((command, after)) = known {
+        return Some((command.to_owned(), after));
     }
     let call = text.strip_prefix("trax.")?;
     let (function, arguments) = call.split_once('(')?;
@@ -59,15 +80,32 @@ fn command(text: &str) -> Option<(String, &str)> {
         let found = arguments
             .iter()
             .find(|(known, _)| known.as_deref() == Some(name));
-        found.map(|(_, value)| value.as_str())
+        found
+            .and_then(|(_, values)| values.first())
+            .map(String::as_str)
     };
-    let first = arguments.first().map(|(_, value)| quote::word(value));
+    let first = arguments.first().and_then(|(_, values)| values.first());
+    let first = first.map(|value| quote::word(value));
     let command = match (function, arguments.len()) {
         ("resume", 0) => "trax resume".to_owned(),
         ("check", 0) => "trax check".to_owned(),
-        ("grant_access", 2) => {
-            let role = quote::word(&unquoted(&arguments[0].1));
-            format!("trax grant {role} {}", arguments[1].1)
+        ("grant_access", 2..=4) => {
+            let mut grant = format!(
+                "trax grant {} {}",
+                quote::word(&unquoted(arguments[0].1.first()?)),
+                quote::word(arguments[1].1.first()?)
+            );
+            for (name, values) in &arguments[2..] {
+                let option = match name.as_deref()? {
+                    "tasks" => "--task",
+                    "groups" => "--group",
+                    _ => return None,
+                };
+                for value in values {
+                    grant.push_str(&format!(" {option} {}", quote::word(value)));
+                }
+            }
+            grant
         }
         ("configure_group", 2) if of("enabled") == Some("true") => {
             format!("trax group resume {}", first?)
@@ -102,8 +140,25 @@ fn read(mut text: &str) -> Option<(Arguments, &str)> {
             }
             None => None,
         };
-        let (value, after) = value(text)?;
-        arguments.push((name, value));
+        let (values, after) = match text.strip_prefix("array[") {
+            Some(elements) => array(elements)?,
+            None => value(text).map(|(value, after)| (vec![value], after))?,
+        };
+        arguments.push((name, values));
+        text = after;
+    }
+}
+
+/// Reads elements up to the closing bracket.
+fn array(mut text: &str) -> Option<(Vec<String>, &str)> {
+    let mut values = Vec::new();
+    loop {
+        text = text.trim_start_matches([' ', ',']);
+        if let Some(after) = text.strip_prefix(']') {
+            return Some((values, after));
+        }
+        let (element, after) = value(text)?;
+        values.push(element);
         text = after;
     }
 }
@@ -179,6 +234,19 @@ mod tests {
             (
                 r#"As an administrator: select trax.grant_access(E'"A\\ ""b"', 'worker')"#,
                 r#"As an administrator: trax grant 'A\ "b' worker"#,
+            ),
+            (
+                "If it should, as an admin of trax type: select trax.grant_access('app', 'worker', \
+                 tasks => array['a', 'it''s'], groups => array['g'])",
+                r"If it should, as an admin of trax type: trax grant app worker --task a --task 'it'\''s' --group g",
+            ),
+            (
+                "See jobs with: select * from trax.job; cancel one with: select trax.cancel(job_id)",
+                "See jobs with: trax jobs list; cancel one with: trax jobs cancel ID",
+            ),
+            (
+                "End the session: select * from trax.diagnose() says how.",
+                "End the session: trax doctor says how.",
             ),
             (
                 "select trax.configure_group('it''s', enabled => true)",

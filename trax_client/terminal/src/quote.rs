@@ -1,13 +1,13 @@
 //! Quoting: names of others in lines to type.
 
 /// Returns a name as SQL reads it, in quotes.
-pub(crate) fn identifier(name: &str) -> String {
+pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Does the same for a place where SQL reads a name out of a text, with quotes only when they make
 /// a difference there.
-pub(crate) fn name(name: &str) -> String {
+pub fn name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(plain) {
         return name.to_owned();
@@ -16,7 +16,7 @@ pub(crate) fn name(name: &str) -> String {
 }
 
 /// Returns a text as a literal of SQL.
-pub(crate) fn literal(text: &str) -> String {
+pub fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') {
         return format!("E'{}'", quoted.replace('\\', "\\\\"));
@@ -25,12 +25,12 @@ pub(crate) fn literal(text: &str) -> String {
 }
 
 /// Returns a text as one word of the shell.
-pub(crate) fn shell(text: &str) -> String {
+pub fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// The same, with quotes only when the shell reads it differently without them.
-pub(crate) fn word(text: &str) -> String {
+pub fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
         return text.to_owned();

@@ -1,0 +1,155 @@
+//! Statements that the server runs by itself: how soon one begins, and how many tiny ones it
+//! completes a second.
+
+use std::time::{Duration, Instant};
+
+use super::bench_database::{BenchDatabase, expect};
+use super::floor;
+use super::latency::Spread;
+use super::report::{Figure, Round, Sample, Unit};
+use trax_terminal::Failure;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+/// As many as run at once by default.
+const EXECUTORS: i64 = 2;
+/// How many starts without an executor are measured in a round: each starts a process.
+const COLD: u32 = 10;
+/// Holds back what is to be run at once.
+const GROUP: &str = "statements";
+
+pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let rounds = bench
+        .rounds(
+            async || floor::commit(bench, EXECUTORS).await,
+            async || drain(bench).await,
+        )
+        .await?;
+    let mut figures = vec![Figure {
+        measure: "tiny".to_owned(),
+        unit: Unit::JobsPerSecond,
+        what: format!(
+            "{} times select 1 by {EXECUTORS} executors, each with its claim, and its completion in its own transaction",
+            jobs(bench)
+        ),
+        floor: format!("one commit of one inserted row a job, over {EXECUTORS} connections"),
+        rounds,
+    }];
+    let (mut warm, mut cold) = (Vec::new(), Vec::new());
+    for number in 0..=bench.sizes.rounds {
+        bench.step(&format!("start, round {number} of {}", bench.sizes.rounds));
+        let round = (
+            starts(bench, bench.sizes.samples, false).await?,
+            starts(bench, COLD, true).await?,
+        );
+        if number > 0 {
+            warm.push(round.0);
+            cold.push(round.1);
+        }
+    }
+    for (name, what, spreads) in [
+        ("warm", "an executor waits", warm),
+        ("cold", "there is no executor", cold),
+    ] {
+        for (part, percentile) in Spread::PARTS.iter().enumerate() {
+            let rounds = spreads.iter().map(|spread| Round {
+                measured: Sample::bare(spread.0[part]),
+                floor: None,
+            });
+            figures.push(Figure {
+                measure: format!("{name} {percentile}"),
+                unit: Unit::Milliseconds,
+                what: format!(
+                    "trax.enqueue_sql to the claim of its executor, single jobs while {what}"
+                ),
+                floor: String::new(),
+                rounds: rounds.collect(),
+            });
+        }
+    }
+    Ok(figures)
+}
+
+/// Returns a fiftieth of what bulk gets.
+fn jobs(bench: &BenchDatabase) -> i64 {
+    (bench.sizes.jobs / 50).max(EXECUTORS)
+}
+
+async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
+    let jobs = jobs(bench);
+    bench.clear().await?;
+    bench
+        .sql(&format!(
+            "select trax.configure_group('{GROUP}', enabled => false)"
+        ))
+        .await?;
+    let queued = bench
+        .number(&format!(
+            "select count(trax.enqueue_sql('select 1', group_name => '{GROUP}')) from generate_series(1, {jobs})"
+        ))
+        .await?;
+    expect("jobs queued", queued, jobs)?;
+    bench.settle_queue().await?;
+    // Both executors are there.
+    one(bench).await?;
+    let begun = bench.meter.begin().await?;
+    bench
+        .sql(&format!(
+            "select trax.configure_group('{GROUP}', enabled => true)"
+        ))
+        .await?;
+    all_have_ended(bench).await?;
+    let cost = bench.meter.end(begun).await?;
+    bench.expect_completed(jobs + 1).await?;
+    Ok(Sample::rate(jobs, cost))
+}
+
+/// Returns how long single statements wait, by the server's clock.
+async fn starts(bench: &BenchDatabase, count: u32, cold: bool) -> Result<Spread, Failure> {
+    bench.clear().await?;
+    one(bench).await?;
+    for _ in 0..count {
+        if cold {
+            // Not one that is about to end.
+            let sql = "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity \
+                where backend_type = 'trax executor' and datname = current_database()";
+            bench.number(sql).await?;
+        }
+        one(bench).await?;
+    }
+    bench.expect_completed(i64::from(count) + 1).await?;
+    let sql = "select greatest(extract(epoch from started_at - queued_at), 0)::float8 from trax.run order by job_id offset 1";
+    let rows = bench.connect().await?.query(sql, &[]).await?;
+    let times = rows
+        .iter()
+        .map(|row| Ok(Duration::from_secs_f64(row.try_get(0)?)));
+    Ok(Spread::of(times.collect::<Result<_, Failure>>()?))
+}
+
+/// Runs one statement.
+async fn one(bench: &BenchDatabase) -> Result<(), Failure> {
+    bench.sql("select trax.enqueue_sql('select 1')").await?;
+    let sql = format!(
+        "select (select count(*) from trax.work_queue where group_name <> '{GROUP}') + (select count(*) from trax.lease)"
+    );
+    wait(bench, &sql).await
+}
+
+async fn all_have_ended(bench: &BenchDatabase) -> Result<(), Failure> {
+    wait(
+        bench,
+        "select (select count(*) from trax.work_queue) + (select count(*) from trax.lease)",
+    )
+    .await
+}
+
+/// Waits until a number is zero.
+async fn wait(bench: &BenchDatabase, sql: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while bench.number(sql).await? != 0 {
+        if begun.elapsed() > DEADLINE {
+            return Err(Failure::new("statements were queued and did not run"));
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
