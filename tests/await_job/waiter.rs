@@ -24,7 +24,7 @@ async fn connections(s: &Session) -> i64 {
 
 /// Waits until the connection of a waiter sleeps in a call that names so many jobs.
 async fn sleeps_with(s: &Session, jobs: usize) {
-    let sql = "select wait_event = 'Extension' and state = 'active',
+    let sql = "select wait_event_type = 'Extension' and state = 'active',
             cardinality(string_to_array(query, ',')) - 3, left(query, 100)
         from pg_stat_activity
         where application_name = 'trax job waiter' and datname = current_database()";

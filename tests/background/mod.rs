@@ -90,7 +90,7 @@ async fn a_sleeping_scheduler_holds_no_snapshot_and_no_transaction() {
     execute(&writer, "begin; create temporary table t ()").await;
     let looks: Vec<(bool, bool)> = {
         let sql =
-            "select wait_event = 'Extension', backend_xmin is not null or backend_xid is not null
+            "select wait_event_type = 'Extension', backend_xmin is not null or backend_xid is not null
                 or xact_start is not null
             from pg_stat_activity where backend_type = 'trax scheduler' and datname = $1";
         let mut looks = Vec::new();

@@ -4,6 +4,7 @@ use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, scheduler_of,
     scheduler_wakes, schedulers, scheduling, status, status_becomes, value,
 };
+use harness::session::Session;
 use harness::{PATIENCE, eventually};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -165,13 +166,14 @@ async fn a_blocked_scheduler_does_not_hold_up_another_database() {
 async fn a_scheduler_waits_while_the_extension_has_another_version() {
     let database = live_database().await;
     let client = connect(&database).await;
+    let pid = scheduler_of(&client, database.name(), PATIENCE).await;
     execute(
         &client,
-        "update pg_extension set extversion = '0.0.9' where extname = 'trax';
-        select trax.schedule('m', 't', every => '1 hour')",
+        // Due after the cycle that may be under way, which has read the version before.
+        "select trax.schedule('late', 't', every => '1 hour', starts_at => now() + interval '2 s');
+        update pg_extension set extversion = '0.0.9' where extname = 'trax'",
     )
     .await;
-    let pid = scheduler_of(&client, database.name(), PATIENCE).await;
     // The setting makes a new process, which finds the version when it begins.
     execute(
         &client,
@@ -182,10 +184,13 @@ async fn a_scheduler_waits_while_the_extension_has_another_version() {
     )
     .await;
     another_scheduler_of(&client, database.name(), pid, PATIENCE).await;
-    execute(
-        &client,
-        "select trax.schedule('late', 't', every => '1 hour')",
-    )
+    let is_due = "select next_run_at < now() from trax.manifest_state";
+    eventually("the manifest is due", PATIENCE, async || {
+        value::<bool>(&client, is_due)
+            .await
+            .then_some(())
+            .ok_or("not yet".to_owned())
+    })
     .await;
     scheduler_wakes(&client, database.name(), 5).await;
     let queued = "select count(*) from trax.work_queue where manifest = 'late'";
@@ -200,11 +205,10 @@ async fn a_scheduler_waits_while_the_extension_has_another_version() {
         "it says so once for each process: {said}"
     );
 
-    execute(
-        &client,
-        "update pg_extension set extversion = '0.1.0' where extname = 'trax'",
-    )
-    .await;
+    let version = env!("CARGO_PKG_VERSION");
+    let as_it_was =
+        format!("update pg_extension set extversion = '{version}' where extname = 'trax'");
+    execute(&client, &as_it_was).await;
     a_cycle_runs(&client, PATIENCE).await;
     assert_eq!(value::<i64>(&client, queued).await, 1);
 }
@@ -355,4 +359,40 @@ async fn without_a_free_worker_slot_status_says_which_setting_to_raise() {
         value::<i64>(&client, "select count(*) from trax.claim_next()").await,
         1
     );
+}
+
+#[tokio::test]
+async fn a_cycle_that_waited_for_an_update_does_nothing_with_the_new_tables() {
+    let database = live_database().await;
+    let s = Session::of(&database).await;
+    let updating = Session::of(&database).await;
+    updating
+        .get("begin; lock table trax.lease in access exclusive mode")
+        .await;
+    let scheduler = scheduler_of(s.client(), database.name(), PATIENCE).await;
+    s.sees_waiting(scheduler).await;
+    // What an update does, as a session sees it; something is due meanwhile.
+    let version = updating
+        .get("select extversion from pg_extension where extname = 'trax'")
+        .await;
+    updating
+        .get(
+            "select trax.schedule('due', 'due', every => '1 h');
+             create function made_by_the_update() returns int language sql as 'select 1';
+             update pg_extension set extversion = '999' where extname = 'trax'; commit",
+        )
+        .await;
+    scheduler_wakes(s.client(), database.name(), 3).await;
+    assert_eq!(s.get("select count(*) from trax.work_queue").await, "0");
+    s.get(&format!(
+        "update pg_extension set extversion = '{version}' where extname = 'trax'"
+    ))
+    .await;
+    eventually("what is due is queued", PATIENCE, async || {
+        match s.number("select count(*) from trax.work_queue").await {
+            1 => Ok(()),
+            _ => Err("nothing".to_owned()),
+        }
+    })
+    .await;
 }

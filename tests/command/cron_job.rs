@@ -11,7 +11,7 @@ use std::path::Path;
 /// The table of pg_cron 1.6, with its columns and types.
 const PG_CRON: &str = "create schema cron;
     create table cron.job (jobid bigint primary key, schedule text not null, command text not null,
-        nodename text not null default 'localhost', nodeport int not null default 5432,
+        nodename text not null default 'localhost', nodeport int not null default current_setting('port')::int,
         database text not null default current_database(), username text not null default current_user,
         active boolean not null default true, jobname name);
     insert into cron.job (jobid, schedule, command, jobname, active) values

@@ -186,7 +186,7 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     );
     let (code, _, errors) = run(&mut as_role(&["status"]));
     assert_eq!(code, Some(1));
-    assert!(errors.contains("trax.grant_access("), "{errors}");
+    assert!(errors.contains("type: trax grant ROLE LEVEL"), "{errors}");
 }
 
 /// A job that runs the program once; returns the worker's peak memory in KiB, and what it said.

@@ -118,7 +118,7 @@ async fn a_granted_reader_reads_and_changes_nothing() {
     let (code, _, errors) = as_role(&["jobs", "list"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.contains("42501") && errors.contains("trax.grant_access("),
+        errors.contains("42501") && errors.contains("type: trax grant ROLE LEVEL"),
         "{errors}"
     );
     let changes = objects(&db, &["grant", &role, "reader"]);

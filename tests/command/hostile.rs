@@ -55,10 +55,11 @@ async fn fill(s: &Session) {
         format!("select slot from trax.acquire_token({evil}, {evil}, 1, '1 hour')"),
         "create schema cron".to_owned(),
         "create table cron.job (jobid bigint, schedule text, command text, database text, username text, active boolean,
-            jobname text)"
+            jobname text, nodename text default 'localhost', nodeport int default current_setting('port')::int)"
             .to_owned(),
         format!("insert into cron.job values (1, '0 3 * * *', {evil}, {evil}, {evil}, true, {evil})"),
         format!("insert into cron.job values (2, {evil}, {evil}, {evil}, {evil}, true, {evil})"),
+        format!("insert into cron.job values (3, '0 3 * * *', {evil}, {evil}, {evil}, true, {evil}, {evil})"),
         format!(
             "select trax.report_worker({evil}, '1 h', 'running', jsonb_build_object('host', {evil}, 'version', {evil}))"
         ),
@@ -187,8 +188,8 @@ const ONCE: [&[&str]; 28] = [
 ];
 
 /// These show no text of others: they ask no database, or make one of their own. What `import run`
-/// passes on is what its program prints, to the worker.
-const OTHERS: [&str; 5] = ["demo", "bench", "import run", "completions", "man"];
+/// passes on is what its program prints, to the worker; the pages of `web` have tests of their own.
+const OTHERS: [&str; 6] = ["demo", "bench", "import run", "completions", "man", "web"];
 
 #[test]
 fn every_command_has_an_entry() {

@@ -199,6 +199,12 @@ async fn alert_rules_and_dashboard_are_valid_and_name_numbers_that_exist() {
         .map(|target| target["expr"].as_str().expect("an expression").to_owned())
         .collect();
     assert!(expressions.len() > 20);
+    for shown in [
+        "sum by (state) (trax_workers_by_state{",
+        "trax_schedules_stopped{",
+    ] {
+        assert!(expressions.iter().any(|e| e.contains(shown)), "{shown}");
+    }
     let ids: BTreeSet<i64> = panels
         .iter()
         .filter_map(|panel| panel["id"].as_i64())

@@ -8,6 +8,7 @@ mod cron;
 mod cron_job;
 mod dead;
 mod doctor;
+mod duration;
 mod enqueue;
 mod exec;
 mod exec_end;

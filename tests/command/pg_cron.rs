@@ -4,7 +4,7 @@ use super::{json, on};
 use harness::process::{run, run_quietly};
 use harness::scheduler::{connect, execute, value};
 use harness::session::Session;
-use harness::shared_server;
+use harness::{PATIENCE, eventually, shared_server};
 use std::path::Path;
 use trax_client::testkit::{Database, Server};
 
@@ -24,7 +24,7 @@ async fn server() -> (Server, Database) {
     let server = Server::options()
         .fast()
         .setting("shared_preload_libraries", "trax, pg_cron")
-        .setting("trax.databases", "no_database_has_this_name")
+        .setting("trax.databases", "app")
         .setting("cron.database_name", "postgres")
         .start()
         .expect("a server with pg_cron starts; scripts/setup installs it");
@@ -44,7 +44,9 @@ const JOBS: &str = r#"create role ada login;
     select cron.schedule('gone', '0 0 * * *', 'select 3');
     select cron.unschedule('gone');
     select cron.schedule('changed', '0 0 * * *', 'select 4');
-    select cron.schedule('changed', '15 0 * * *', 'select 5')"#;
+    select cron.schedule('changed', '15 0 * * *', 'select 5');
+    select cron.schedule_in_database('far', '0 4 * * *', 'select 6', 'app');
+    update cron.job set nodename = 'warehouse.example', nodeport = 5433 where jobname = 'far'"#;
 
 #[tokio::test]
 async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
@@ -72,38 +74,53 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     let (code, _, errors) = run(on(&server, &app).args(import).args(["--apply", "--yes"]));
     assert_eq!(code, Some(0), "{errors}");
 
-    // What pg_cron itself has, written as the manifests should be.
+    // What pg_cron itself has, written as the manifests should be: those of this database are
+    // statements, those of another one or of another server are for a worker with psql.
     let wanted = format!(
         "select concat_ws('|', 'pg_cron:' || replace(coalesce(jobname, 'select-1'), ' ', '-'), schedule, 'GMT',
-            active, $$printf '%s\\n' '\\getenv s STATEMENT' \"select :'s' \\gexec\" | $$ ||
-            'psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --host=''{}'' --port={}' ||
-            ' --username=''' || username || '''', database, command)
+            active, case when database = 'app' and jobname <> 'far' then concat_ws('|', 'sql', username, command) else concat_ws('|', 'shell',
+            $$printf '%s\\n' '\\getenv s STATEMENT' \"select :'s' \\gexec\" | $$ ||
+            'psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 ' || case jobname when 'far' then '--host=''warehouse.example'' --port=5433'
+                else '--host=''{}'' --port={}' end ||
+            ' --username=''' || username || '''', database, command) end)
         from cron.job order by 1",
         server.socket_dir().display(),
         server.port()
     );
     let client = connect(&app).await;
-    let seen = "select string_agg(concat_ws('|', name, cron, timezone, enabled, input ->> 'command',
+    let seen = "select string_agg(concat_ws('|', name, cron, timezone, enabled, task, run_as, input ->> 'command',
             input #>> '{environment,PGDATABASE}', input #>> '{environment,STATEMENT}'), E'\n' order by name collate \"C\") from trax.manifest";
     let wanted = source.get(&wanted).await;
-    assert_eq!(wanted.lines().count(), 5, "{wanted}");
+    assert_eq!(wanted.lines().count(), 6, "{wanted}");
     assert_eq!(value::<String>(&client, seen).await, wanted);
 
-    // And one of them does what pg_cron would have done.
+    // And one of them does what pg_cron would have done, without a worker.
     execute(
         &client,
         "create table ran (who name, what text); grant insert on ran to ada; select trax.trigger('pg_cron:who')",
     )
     .await;
+    let ran = "select coalesce(string_agg(who || ' ' || what, ','), 'nothing') from ran";
+    eventually("the statement has run", PATIENCE, async || {
+        match value::<String>(&client, ran).await {
+            ran if ran == "ada it's 100%" => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+
+    // One of another database runs by psql.
+    let job = "select trax.trigger('pg_cron:changed')";
+    let job = value::<i64>(&client, job).await;
     let program = format!("{} import run", harness::process::trax_binary().display());
     let (code, _, errors) = run(on(&server, &app)
         .args(["worker", "--until-empty", "--task", "shell", "--exec"])
         .arg(&program));
     assert_eq!(code, Some(0), "{errors}");
-    let ran = "select coalesce(string_agg(who || ' ' || what, ','), 'nothing') from ran";
+    let state = format!("select state from trax.job where job_id = {job}");
     assert_eq!(
-        value::<String>(&client, ran).await,
-        "ada it's 100%",
+        value::<String>(&client, &state).await,
+        "completed",
         "{errors}"
     );
 }

@@ -2,6 +2,7 @@
 
 use super::{refused, trax};
 use harness::process::run;
+use harness::scheduler::new_name;
 use harness::session::session;
 
 #[tokio::test]
@@ -57,4 +58,65 @@ async fn a_name_that_nothing_has_is_answered_with_the_one_that_was_meant() {
             "{arguments:?}: {errors}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_worker_a_token_and_a_role_that_nothing_has_are_answered_too() {
+    let (db, s) = session().await;
+    let role = new_name("operator");
+    s.get(&format!("create role {role}")).await;
+    s.get("select trax.report_worker('web-1', '1 h'), trax.acquire_token('deploy', 'me', 1, '1 h'), trax.pause()")
+        .await;
+    s.get("select trax.schedule('nightly-report', 't')").await;
+    let mistyped = format!("{role}x");
+    for (arguments, meant) in [
+        (&["jobs", "list", "--worker", "web1"][..], "web-1"),
+        (&["tokens", "deplyo"], "deploy"),
+        (&["audit", "--name", "nightly-reprot"], "nightly-report"),
+        (&["audit", "--role", &mistyped], &role),
+    ] {
+        let (code, output, errors) = run(&mut trax(&db, arguments));
+        assert_eq!(code, Some(0), "{arguments:?}: {output}{errors}");
+        assert!(
+            errors.contains(&format!("did you mean \"{meant}\"?")),
+            "{arguments:?}: {errors}"
+        );
+    }
+    let errors = refused(&db, 1, &["grant", &mistyped, "reader"]);
+    assert!(
+        errors.contains(&format!("did you mean \"{role}\"? see the roles")),
+        "{errors}"
+    );
+    // What only these words can be is refused with the word that was meant.
+    for (arguments, meant) in [
+        (&["audit", "--action", "cancle"][..], "cancel"),
+        (&["audit", "--kind", "manifst"], "manifest"),
+        (&["jobs", "list", "--state", "qeued"], "queued"),
+        (&["dead", "list", "--status", "requed"], "requeued"),
+        (&["grant", &role, "raeder"], "reader"),
+    ] {
+        let errors = refused(&db, 64, arguments);
+        assert!(
+            errors.contains(&format!("a similar value exists: '{meant}'")),
+            "{arguments:?}: {errors}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_acts_that_can_be_asked_for_are_those_that_are_recorded() {
+    let (db, s) = session().await;
+    let errors = refused(&db, 64, &["audit", "--action", "?"]);
+    let known = errors.split("[possible values: ").nth(1);
+    let known = known.and_then(|known| known.split(']').next());
+    let known = known.expect("clap lists the values").replace(", ", " ");
+    let described = s
+        .get(
+            "select col_description('trax.audit'::regclass, attnum) from pg_attribute
+              where attrelid = 'trax.audit'::regclass and attname = 'action'",
+        )
+        .await;
+    let described = described.trim_start_matches("What was done: ");
+    let described = described.replace(" or ", ", ").replace(',', "");
+    assert_eq!(known, described.trim_end_matches('.'));
 }

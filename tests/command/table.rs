@@ -223,3 +223,22 @@ fn help_without_a_command_is_a_mistake_and_says_what_there_is() {
         assert!(errors.contains(command), "{errors}");
     }
 }
+
+#[tokio::test]
+async fn who_stops_reading_a_bench_gets_no_panic_and_no_database_stays() {
+    let (db, s) = session().await;
+    let arguments = "bench floor --jobs 1000 --rounds 1 --seconds 1";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let mut bench = trax(&db, &arguments);
+    let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut bench = bench.expect("the command starts");
+    drop(bench.stdout.take());
+    let ended = bench.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(!errors.contains("panic"), "{errors}");
+    assert_eq!(
+        s.number("select count(*) from pg_database where datname ~ '^trax_bench'")
+            .await,
+        0
+    );
+}

@@ -2,7 +2,7 @@
 //! change something.
 
 use super::{on, trax};
-use harness::process::{run, trax_binary};
+use harness::process::{children, run, send_signal, trax_binary};
 use harness::scheduler::{connect, execute, live_database, live_server, status_becomes, value};
 use harness::{PATIENCE, database, eventually, shared_server};
 use std::fs::File;
@@ -64,7 +64,9 @@ struct Live {
 impl Live {
     fn start(database: &Database) -> Self {
         let server = shared_server();
-        let seen = server.socket_dir().join("top.screen");
+        let seen = server
+            .socket_dir()
+            .join(format!("{}.screen", database.name()));
         let program = format!(
             "stty rows 24 cols 80; exec {} --database-url 'host={} port={} user=postgres dbname={}' top --interval 0.5",
             trax_binary().display(),
@@ -157,4 +159,22 @@ async fn keys_pause_a_group_and_queue_a_dead_letter_again() {
     assert!(ended.success(), "{ended:?}");
     let screen = live.screen();
     assert!(screen.contains("\u{1b}[?1049h"), "a screen of its own");
+}
+
+#[tokio::test]
+async fn a_signal_gives_the_terminal_back() {
+    let program = trax_binary().display().to_string();
+    for name in ["TERM", "HUP", "INT"] {
+        let database = database().await;
+        let mut live = Live::start(&database);
+        live.says("q quit", 1).await;
+        let script = i32::try_from(live.script.id()).expect("it is a process");
+        match name {
+            "INT" => live.press("\u{3}"),
+            name => send_signal(name, children(script, &program)[0]),
+        }
+        live.says("\u{1b}[?1049l", 1).await;
+        let ended = live.script.wait().expect("it has ended");
+        assert!(ended.success(), "{name}: {ended:?}");
+    }
 }

@@ -338,14 +338,14 @@ async fn status_says_what_to_type() {
     let counts = "select item, value, healthy from trax.status()
                   where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated', 'rows of the hot tables',
                       'cleanup steps that fail', 'stopped schedules') order by item";
-    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
+    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nsql jobs|ready: 0|t\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
     assert_eq!(s.get(counts).await, expected);
     assert_eq!(s.number(unhealthy).await, 0);
 }
 
 /// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an
 /// executing job 2, a completed job 3, a job 4 that failed for good, and the manifest `m`.
-const BREAKAGES: [(&str, &str); 19] = [
+const BREAKAGES: [(&str, &str); 20] = [
     (
         "a job is in one place",
         "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input)
@@ -354,6 +354,13 @@ const BREAKAGES: [(&str, &str); 19] = [
     ),
     ("a job is in one place", "update trax.run set job_id = 1 where job_id = 3"),
     ("a job is in one place", "update trax.run set job_id = 2 where job_id = 3"),
+    (
+        "a job is in one place",
+        "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, input)
+             overriding system value
+         select 1000, lane_id, queued_at, run_at, task, group_name, input from trax.work_queue where job_id = 1;
+         update trax.run set job_id = 1000 where job_id = 3",
+    ),
     (
         "a job ends once",
         "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)

@@ -3,7 +3,9 @@
 //! The rule for documents that are run:
 //! - A fenced block whose info string is exactly `sql` is run by psql, one with `sh` by bash, which
 //!   stops at the first command that fails. `sql ignore`, any other word and indented code are not
-//!   run.
+//!   run. What a page needs and does not show stands in an HTML comment, fence and all.
+//! - A block in another language (`python`, `toml`) whose first line is a comment with the name of
+//!   a file and nothing else is that file.
 //! - A fenced block `text` that is the very next block after it is what it prints on standard
 //!   output (`psql -X -q`, so no `CREATE EXTENSION`), blanks at line ends and empty lines at the
 //!   end aside. A line `...` stands for any number of lines.
@@ -14,6 +16,8 @@
 //!   database in `PGDATABASE`.
 
 use crate::process::{Scratch, run};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 /// What a block is written in.
@@ -21,6 +25,8 @@ use std::process::Command;
 pub enum Language {
     Sql,
     Shell,
+    /// Not run: a file that later blocks find in their directory.
+    File,
 }
 
 /// A piece of SQL, or commands, that a document shows.
@@ -34,7 +40,14 @@ pub struct Block {
     pub expected: Option<String>,
 }
 
-/// The blocks of a document that are run, in order.
+impl Block {
+    /// Whether it is run.
+    pub fn runs(&self) -> bool {
+        self.language != Language::File
+    }
+}
+
+/// The blocks of a document that are run, and the files for them, in order.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut follows_code = false;
@@ -42,7 +55,9 @@ pub fn blocks(text: &str) -> Vec<Block> {
         let language = match info {
             "sql" => Some(Language::Sql),
             "sh" => Some(Language::Shell),
-            _ => None,
+            "text" => None,
+            word if word.contains(' ') => None,
+            _ => file_name(&body).map(|_| Language::File),
         };
         if let Some(language) = language {
             blocks.push(Block {
@@ -57,9 +72,16 @@ pub fn blocks(text: &str) -> Vec<Block> {
         {
             block.expected = Some(body);
         }
-        follows_code = language.is_some();
+        follows_code = blocks.last().is_some_and(Block::runs) && language.is_some();
     }
     blocks
+}
+
+/// The name of the file that a block is.
+fn file_name(code: &str) -> Option<&str> {
+    let first = code.lines().next()?;
+    let name = first.strip_prefix("# ").or(first.strip_prefix("// "))?;
+    (name.contains('.') && !name.contains([' ', '/'])).then_some(name)
 }
 
 /// All fenced blocks: line of the opening fence, info string, body.
@@ -89,11 +111,20 @@ fn fences(text: &str) -> Vec<(usize, &str, String)> {
 /// the first that fails or that prints something else than the document says.
 pub fn play(document: &str, blocks: &[Block], command: impl Fn(&str) -> Command) {
     let files = Scratch::new("document");
+    let home = files.path().join("home");
+    std::fs::create_dir(&home).expect("a directory can be made");
+    std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o777))
+        .expect("its maker may change it");
     for block in blocks {
         let (line, code) = (block.line, &block.code);
         let mut command = match block.language {
+            Language::File => {
+                let name = file_name(code).expect("a block that is a file names it");
+                std::fs::write(home.join(name), code).expect("a file can be written");
+                continue;
+            }
             Language::Sql => psql(&files, block, command("psql")),
-            Language::Shell => bash(&files, block, command("bash")),
+            Language::Shell => bash(&home, block, command("bash")),
         };
         let (status, output, errors) = run(&mut command);
         assert_eq!(
@@ -119,9 +150,7 @@ fn psql(files: &Scratch, block: &Block, mut psql: Command) -> Command {
     psql
 }
 
-fn bash(files: &Scratch, block: &Block, mut bash: Command) -> Command {
-    let home = files.path().join("home");
-    std::fs::create_dir_all(&home).expect("a directory can be made");
+fn bash(home: &Path, block: &Block, mut bash: Command) -> Command {
     bash.args(["-euo", "pipefail", "-c", &block.code])
         .current_dir(home);
     bash

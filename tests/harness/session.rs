@@ -224,7 +224,7 @@ impl Session {
     /// no id, and no transaction either, unless it is a procedure of its own that called.
     pub async fn sees_asleep_in(&self, procedure: &str, pid: i32) {
         let sql = format!(
-            "select query like '%call trax.{procedure}%' and state = 'active' and wait_event = 'Extension',
+            "select query like '%call trax.{procedure}%' and state = 'active' and wait_event_type = 'Extension',
                  backend_xmin is null and backend_xid is null
                      and (xact_start is null or query not like 'call trax.%'), to_json(a)
              from pg_stat_activity a where pid = {pid}"

@@ -5,7 +5,7 @@ use harness::{PATIENCE, eventually, shared_server};
 
 /// What a claim and a heartbeat do by a clock that is 400 days ahead.
 const AHEAD: &str = "update trax.lease set
-    extended_at = extended_at + interval '400 days', lease_expires_at = lease_expires_at + interval '400 days',
+    extended_at = coalesce(extended_at, started_at) + interval '400 days', lease_expires_at = lease_expires_at + interval '400 days',
     timeout_at = timeout_at + interval '400 days', reap_at = reap_at + interval '400 days'";
 const SOON: &str = "select count(*) from trax.lease
     where extended_at <= now() and lease_expires_at < now() + interval '1 min'

@@ -390,9 +390,9 @@ async fn a_session_that_is_ended_while_it_looks_for_a_place_leaves_its_claims_to
         claim.await.is_err()
     });
     locker.sees_waiting(pid).await;
-    locker
-        .get(&format!("select pg_terminate_backend({pid})"))
-        .await;
+    // The client hears of its end before its locks go: the process must be gone.
+    let gone = format!("select pg_terminate_backend({pid}, 10000)");
+    assert_eq!(locker.get(&gone).await, "t");
     assert!(claim.await.expect("it ends"));
     locker.get("rollback").await;
     s.get("set statement_timeout = '10 s'").await;

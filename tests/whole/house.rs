@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 /// Imports of the extension that run up, each with its reason. Make it shorter.
 const UP: [(&str, &str); 0] = [];
 /// Folders of tests beside those of the stages.
-const OTHER_TESTS: [&str; 7] = [
+const OTHER_TESTS: [&str; 8] = [
     "chaos",
     "command",
     "conformance",
     "harness",
     "testkit",
+    "web",
     "whole",
     "worker",
 ];
@@ -335,7 +336,12 @@ fn no_file_is_too_long_and_no_comment_too_wide() {
     }
     assert!(found.len() > 300, "{} files", found.len());
     let mut wrong = Vec::new();
+    let released = read(&root().join("sql/released.sha256"));
     for path in found {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| released.contains(name)) {
+            continue;
+        }
         let text = read(&path);
         let lines = text.lines().count();
         if lines > LONGEST_FILE {

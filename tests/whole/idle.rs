@@ -141,6 +141,57 @@ async fn nothing_that_waits_holds_a_snapshot_and_vacuum_removes_what_died_meanwh
     .await;
 }
 
+#[tokio::test]
+async fn what_a_process_waits_for_has_a_name_from_17_on() {
+    let database = live_database().await;
+    let s = Session::of(&database).await;
+    s.get("select trax.acquire_token('place', 'other', 1, '1 h')")
+        .await;
+    let job = s
+        .enqueue("'nobody.runs.this', run_at => now() + interval '1 day'")
+        .await;
+    let waits = [
+        (
+            "call trax.wait_for_work('10 min')".to_owned(),
+            "TraxWaitForWork",
+        ),
+        (
+            format!("call trax.await_job({job}, '10 min', null, null, null)"),
+            "TraxAwaitJob",
+        ),
+        (
+            "call trax.await_token('place', 'me', 1, '1 h', '10 min', null, null, null)".to_owned(),
+            "TraxAwaitToken",
+        ),
+    ];
+    let named = s.number("show server_version_num").await >= 170_000;
+    for (wait, name) in waits {
+        let session = Session::of(&database).await;
+        session.get("select * from trax.claim_next()").await;
+        let sql = format!(
+            "select wait_event_type, wait_event from pg_stat_activity where pid = {}",
+            session.pid()
+        );
+        drop(session.spawn(&wait));
+        let expected = format!("Extension|{}", if named { name } else { "Extension" });
+        eventually(name, PATIENCE, async || match s.get(&sql).await {
+            seen if seen == expected => Ok(()),
+            seen => Err(seen),
+        })
+        .await;
+    }
+    let expected = if named { "TraxIdle" } else { "Extension" };
+    let sql = "select count(*) from pg_stat_activity
+        where backend_type in ('trax scheduler', 'trax launcher') and wait_event_type = 'Extension' and wait_event = ";
+    eventually("processes that sleep", PATIENCE, async || {
+        match s.number(&format!("{sql}'{expected}'")).await {
+            0 => Err("none".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
 /// The middle of the delays between the commit of an enqueue and the start of its job is short,
 /// also beside those of waking up by plain means that were measured in between.
 fn assert_soon(what: &str, delays: Vec<Duration>, handovers: Vec<Duration>) {

@@ -17,3 +17,4 @@ mod plan;
 mod readme;
 mod schema;
 mod settings;
+mod upgrade;

@@ -393,11 +393,34 @@ async fn check_reads_the_history_of_the_last_hour_once_and_none_of_the_days_befo
     let pages = history(&s, 3_000_000, 50_000, "0 s").await;
     let with_new = typical(&Session::of(&db).await, CHECK).await;
     println!("check: {before} buffers, {with_old} with old and {with_new} with {pages} new pages");
-    // Each job that lives is looked up in each partition, whose trees are deeper.
+    // The jobs that live are looked up in each partition, whose trees are deeper.
     assert!(with_old < before + 300, "{before} and {with_old} buffers");
     // The one read of what ended, and one of which attempts ended before they began.
     assert!(
         with_new < with_old + 2 * pages + 200,
         "{with_old} and {with_new} buffers, {pages} pages"
+    );
+}
+
+#[tokio::test]
+async fn check_looks_for_waiting_jobs_that_have_ended_in_one_pass() {
+    let (_db, s) = session().await;
+    s.get("select count(trax.enqueue('a')) from generate_series(1, 10)")
+        .await;
+    for (first, ago) in [(1_000_000, "2 days"), (2_000_000, "3 days")] {
+        history(&s, first, 1_000, ago).await;
+    }
+    let before = buffers(&s, CHECK).await;
+    load(&s, 20_000, "default", "", "").await;
+    s.get("vacuum analyze trax.work_queue").await;
+    let pages = s
+        .number("select pg_relation_size('trax.work_queue') / current_setting('block_size')::int")
+        .await;
+    let after = buffers(&s, CHECK).await;
+    println!("check: {before} buffers with 10, {after} with 20,010 jobs in {pages} pages");
+    // A lookup of each job in each partition would be a dozen for each.
+    assert!(
+        after < before + 10_000,
+        "{before} and {after} buffers, {pages} pages"
     );
 }

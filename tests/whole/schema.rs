@@ -11,7 +11,7 @@ const CONTRACT: &[&str] = &[
     "await_job(IN job_id bigint, IN timeout interval, OUT state text, OUT output jsonb, OUT error text) returns nothing",
     "await_jobs(IN job_ids bigint[], IN timeout interval, OUT ended bigint[], IN until_message boolean default false) returns nothing",
     "get_jobs(job_ids bigint[]) returns table(job_id bigint, state text, attempt int, task text, manifest text, group_name text, priority int, run_at timestamptz, scheduled_for timestamptz, queued_at timestamptz, started_at timestamptz, finished_at timestamptz, worker text, error text, output jsonb, progress jsonb)",
-    "report_worker(name text, period interval, state text default 'running'::text, info jsonb default null) returns void",
+    "report_worker(name text, period interval, state text default 'running'::text, info jsonb default null) returns boolean",
     "extend_token(name text, token uuid, ttl interval) returns boolean",
     "release_token(name text, token uuid) returns boolean",
     "trigger_group(group_name text) returns bigint",
@@ -24,7 +24,8 @@ const CONTRACT: &[&str] = &[
     "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",
     "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null) returns bigint",
     "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null) returns setof bigint",
-    "schedule(name text, task text, input jsonb default null, cron text default null, every interval default null, run_at timestamptz default null, depends_on text[] default null, depends_mode text default null, dormant boolean default null, timezone text default null, group_name text default null, priority int default null, max_retries int default null, retry_delay interval default null, timeout interval default null, misfire text default null, misfire_threshold interval default null, misfire_limit int default null, overlap text default null, max_concurrency int default null, variance interval default null, exclusions jsonb default null, starts_at timestamptz default null, ends_at timestamptz default null, enabled boolean default null, on_dead_letter text default null) returns bigint",
+    "enqueue_sql(command text, run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, retry_delay interval default null, unique_for interval default null, run_as text default null) returns bigint",
+    "schedule(name text, task text default null, input jsonb default null, cron text default null, every interval default null, run_at timestamptz default null, depends_on text[] default null, depends_mode text default null, dormant boolean default null, timezone text default null, group_name text default null, priority int default null, max_retries int default null, retry_delay interval default null, timeout interval default null, misfire text default null, misfire_threshold interval default null, misfire_limit int default null, overlap text default null, max_concurrency int default null, variance interval default null, exclusions jsonb default null, starts_at timestamptz default null, ends_at timestamptz default null, enabled boolean default null, on_dead_letter text default null, sql text default null, run_as text default null) returns bigint",
     "unschedule(name text) returns void",
     "enable_manifest(name text) returns void",
     "disable_manifest(name text) returns void",
@@ -303,8 +304,8 @@ async fn every_security_definer_has_a_fixed_search_path() {
                            and not p.prosecdef
                            and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work',
                                -- They must know who calls, and then take their owner's rights.
-                               'activate', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many', 'get_jobs',
-                               'limit_queue_time', 'run_now', 'trigger', 'waiting_tasks')
+                               'activate', 'apply', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many', 'enqueue_sql', 'get_jobs',
+                               'limit_queue_time', 'run_now', 'schedule', 'trigger', 'waiting_tasks')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
     assert_eq!(s.get(not_definer).await, "");
 }

@@ -7,6 +7,7 @@ mod fetch;
 mod health;
 mod hosts;
 mod json;
+mod language;
 mod lease;
 mod middleware;
 mod node;

@@ -3,9 +3,10 @@
 use super::{enqueue, start, worker};
 use harness::process::{Process, send_signal, trax_binary};
 use harness::scheduler::{connect, execute, value};
-use harness::session::session;
+use harness::session::{Session, session};
 use harness::{PATIENCE, database, eventually, shared_server};
 use std::process::Command;
+use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::Context;
 
@@ -66,6 +67,8 @@ async fn who_is_not_heard_of_for_two_reports_is_gone_and_not_counted() {
     let (_db, s) = session().await;
     let seen = "select string_agg(name || ' ' || state, ', ' order by name) from trax.worker_state";
     let living = "select value::int from trax.metrics() where name = 'trax_workers'";
+    let by_state = "select string_agg(concat_ws(' ', labels ->> 'state', value), ', ' order by labels ->> 'state')
+        from trax.metrics() where name = 'trax_workers_by_state'";
     s.get(
         "select trax.report_worker('a', '10 s', info => '{\"host\": \"h\"}'), trax.report_worker('b', '1 h')",
     )
@@ -94,6 +97,8 @@ async fn who_is_not_heard_of_for_two_reports_is_gone_and_not_counted() {
         "{}"
     );
     assert_eq!(s.get(seen).await, "a stopping, b working");
+    let states = "gone 0, idle 0, stopping 1, working 1";
+    assert_eq!(s.get(by_state).await, states);
     s.get("select trax.report_worker('a', '10 s', 'stopped')")
         .await;
     assert_eq!(s.get(seen).await, "b working");
@@ -114,6 +119,61 @@ async fn who_is_not_heard_of_for_two_reports_is_gone_and_not_counted() {
             "{call}: {refusal}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_report_beside_an_open_claim_of_its_worker_answers_at_once_that_it_was_not_taken() {
+    let (db, s) = session().await;
+    let open = Session::of(&db).await;
+    open.enqueue("'t'").await;
+    open.get("begin").await;
+    open.claim_one("worker => 'w'").await;
+    for state in ["running", "stopping", "stopped"] {
+        let report = format!("select trax.report_worker('w', '10 s', '{state}', '[1]')");
+        assert_eq!(s.get(&report).await, "f", "{state}");
+    }
+    open.get("commit").await;
+    let report = "select trax.report_worker('w', '10 s', info => '[1]')";
+    assert_eq!(s.get(report).await, "t");
+    let info = "select info from trax.worker where name = 'w'";
+    assert_eq!(s.get(info).await, "[1]");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_says_what_it_is_until_the_server_has_taken_it() {
+    let database = database().await;
+    let open = Session::of(&database).await;
+    open.enqueue("'another'").await;
+    open.get("begin").await;
+    open.claim_one("worker => 'w'").await;
+    let client = connect(&database).await;
+    let handler = |(): (), _: Context| async { Ok(()) };
+    let running = worker(&database).name("w").lease(Duration::from_secs(3));
+    let running = start(running.handle("t", handler));
+    let answered = "select count(*) from pg_stat_activity
+        where datname = current_database()
+            and query like '%report_worker%'
+            and state = 'idle'
+            and pid <> pg_backend_pid()";
+    eventually(
+        "a report that was not taken",
+        PATIENCE,
+        async || match value::<i64>(&client, answered).await {
+            0 => Err("none".to_owned()),
+            _ => Ok(()),
+        },
+    )
+    .await;
+    open.get("commit").await;
+    let tasks = "select coalesce((select info ->> 'tasks' from trax.worker where name = 'w'), '')";
+    eventually("its tasks", PATIENCE, async || {
+        match value::<String>(&client, tasks).await {
+            tasks if tasks == "[\"t\"]" => Ok(()),
+            tasks => Err(tasks),
+        }
+    })
+    .await;
+    running.drain().await;
 }
 
 #[tokio::test]

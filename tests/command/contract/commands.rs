@@ -135,7 +135,8 @@ const A_FAILURE: &str = "select trax.cancel(job_id) from trax.work_queue where t
     select max(job_id) from trax.work_queue where waits_for = 'time'";
 const PG_CRON: &str = "create schema if not exists cron;
     create table if not exists cron.job (jobid bigint primary key, schedule text, command text, database text,
-        username text, active boolean, jobname text);
+        username text, active boolean, jobname text,
+        nodename text default 'localhost', nodeport int default current_setting('port')::int);
     insert into cron.job values (1, '0 3 * * *', 'vacuum', 'app', 'ada', true, 'v') on conflict do nothing;
     select 'pg_cron:v'";
 
@@ -154,11 +155,11 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
     ends_at evaluation_error evaluation_failed_since evaluation_failures every exclusions group_name input last_queued_at \
     last_scheduled_for last_skipped_for last_success_at made_up manifest_id max_concurrency max_retries misfire \
     misfire_limit misfire_threshold name next_run_at next_scheduled_for on_dead_letter overlap parked_due_at parked_on parked_since \
-    priority retry_delay run_at skipped source starts_at task timeout timezone updated_at variance";
+    priority retry_delay run_as run_at skipped source sql starts_at task timeout timezone updated_at variance";
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 46] = [
+const COMMANDS: [Contract; 47] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--exec true --until-empty")
@@ -172,7 +173,7 @@ const COMMANDS: [Contract; 46] = [
     of("enqueue", "t {\"n\":1}")
         .json("job_id")
         .quiet(Quiet::Words)
-        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high"]),
+        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
     of("status", "")
         .code(2)
         .shows("scheduler")
@@ -198,6 +199,16 @@ const COMMANDS: [Contract; 46] = [
         .json("labels name value")
         .quiet(Quiet::Words)
         .wrong(&["--listen 0 --json", "--listen nowhere"]),
+    of("web", "").alone().run_elsewhere().wrong(&[
+        "more",
+        "--listen nowhere",
+        "--listen 0.0.0.0:0",
+        "--trust-header X-User",
+        "--roles /no/such/file",
+        "--password-file /no/such/file",
+        "--base trax",
+        "--connections 0",
+    ]),
     of("import crontab", "%/crontab")
         .shows("becomes")
         .json(PROPOSAL)

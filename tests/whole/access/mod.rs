@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest get_jobs await_job await_jobs";
-const PRODUCER: &str = "enqueue enqueue_many limit_queue_time trigger cancel run_now get_jobs await_job await_jobs acquire_token await_token extend_token release_token";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now get_jobs await_job await_jobs acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs";
@@ -28,6 +28,7 @@ const CALLS: &[(&str, &str)] = &[
     ("diagnose", "select count(*) from trax.diagnose()"),
     ("metrics", "select count(*) from trax.metrics()"),
     ("enqueue", "select trax.enqueue('a')"),
+    ("enqueue_sql", "select trax.enqueue_sql('select 1')"),
     (
         "enqueue_many",
         "select * from trax.enqueue_many('a', array['1', '2']::jsonb[])",

@@ -377,16 +377,16 @@ async fn a_full_database_is_reported_when_jobs_wait() {
 }
 
 #[tokio::test]
-async fn a_library_of_another_version_is_reported() {
+async fn beside_a_library_of_another_version_it_says_what_to_type() {
     let (_db, s) = session().await;
     s.get("update pg_extension set extversion = '0.0.9' where extname = 'trax'")
         .await;
-    let seen = details(&s, "version_mismatch").await;
-    assert!(seen.contains("0.0.9"), "{seen}");
+    let refusal = s.refusal("select * from trax.diagnose()").await;
+    assert_eq!(refusal.code, "55000");
+    assert!(refusal.message.contains("trax 0.0.9"), "{refusal:?}");
     assert!(
-        fix(&s, "version_mismatch")
-            .await
-            .starts_with("alter extension trax update")
+        refusal.hint.contains("alter extension trax update"),
+        "{refusal:?}"
     );
 }
 

@@ -1,15 +1,24 @@
 //! The README and the pages of `docs/`: their SQL and commands run and print what they show (the
 //! rule is in `harness::markdown`), their links lead somewhere, and the pages of reference say what
 //! the server has.
+//!
+//! A page is played in an empty database of a server without schedulers. A tutorial (`tutorial-*`)
+//! has one with a scheduler, as its reader has, and Python with the package; `drills.md` has a
+//! server of its own, which it may stop.
 
+mod drills;
+mod links;
+mod locks;
 mod reference;
 
 use harness::markdown::{Block, Language, blocks, matches, play};
 use harness::process::trax_binary;
-use harness::scheduler::new_name;
+use harness::scheduler::{live_server, new_name};
 use harness::shared_server;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use trax_client::testkit::{Server, free_port};
 
 /// The directory of a page, or of the README.
 fn root() -> PathBuf {
@@ -33,27 +42,19 @@ fn text(document: &Path) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", document.display()))
 }
 
-/// A new, empty database, and commands that find it, `trax` among them.
-async fn empty_database() -> impl Fn(&str) -> Command {
+/// A new, empty database of a server, and commands that find it, `trax` among them.
+async fn empty_database(server: &'static Server) -> impl Fn(&str) -> Command {
     let name = new_name("document");
-    shared_server()
+    server
         .plain_database(&name)
         .await
         .expect("a database is made");
     move |program| {
-        let psql = shared_server().command("psql");
+        let psql = server.command("psql");
         let mut command = match program {
-            "psql" => shared_server().command("psql"),
+            "psql" => server.command("psql"),
             _ => Command::new(program),
         };
-        let beside = |program: &Path| program.parent().unwrap_or(program).to_path_buf();
-        let mut path = vec![
-            beside(&trax_binary()),
-            beside(Path::new(psql.get_program())),
-        ];
-        path.extend(std::env::split_paths(
-            &std::env::var_os("PATH").unwrap_or_default(),
-        ));
         for (name, value) in psql.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
@@ -63,12 +64,47 @@ async fn empty_database() -> impl Fn(&str) -> Command {
         command
             .env(
                 "PATH",
-                std::env::join_paths(path).expect("a path has no colon"),
+                path_with(&[&trax_binary(), Path::new(psql.get_program())]),
             )
             .env("PGOPTIONS", "-c client_min_messages=warning")
             .env("PGDATABASE", &name);
         command
     }
+}
+
+/// The path, the directories of these programs first.
+fn path_with(programs: &[&Path]) -> OsString {
+    let beside = |program: &&Path| program.parent().unwrap_or(program).to_path_buf();
+    let mut path: Vec<PathBuf> = programs.iter().map(beside).collect();
+    path.extend(std::env::split_paths(
+        &std::env::var_os("PATH").unwrap_or_default(),
+    ));
+    std::env::join_paths(path).expect("a path has no colon")
+}
+
+/// What a reader of a tutorial has: a scheduler, Python with the package, a port for a service.
+async fn reader_of_a_tutorial() -> impl Fn(&str) -> Command {
+    let server = live_server();
+    let command = empty_database(server).await;
+    let python = root().join("target/languages/trax-python/bin/python3");
+    let package = root().join("trax_client/python/src");
+    let port = free_port().expect("a port is free");
+    move |program| {
+        let psql = server.command("psql");
+        let programs = [&*trax_binary(), Path::new(psql.get_program()), &python];
+        let mut command = command(program);
+        command
+            .env("PATH", path_with(&programs))
+            .env("PYTHONPATH", &package)
+            .env("PORT", port.to_string());
+        command
+    }
+}
+
+fn is(document: &Path, start: &str) -> bool {
+    document
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(start))
 }
 
 #[tokio::test]
@@ -77,8 +113,9 @@ async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     for document in documents() {
         let name = document.display().to_string();
         let blocks = blocks(&text(&document));
-        if !blocks.is_empty() {
-            play(&name, &blocks, empty_database().await);
+        let elsewhere = is(&document, "tutorial-") || is(&document, "drills");
+        if blocks.iter().any(Block::runs) && !elsewhere {
+            play(&name, &blocks, empty_database(shared_server()).await);
             played += 1;
         }
     }
@@ -88,27 +125,21 @@ async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     );
 }
 
-#[test]
-fn every_link_of_every_page_leads_to_a_file() {
-    for document in documents() {
-        let from = document.parent().expect("a document is in a directory");
-        let page = text(&document);
-        for rest in page.split("](").skip(1) {
-            let link = rest.split_once(')').map_or(rest, |(link, _)| link);
-            let target = link.split('#').next().unwrap_or(link);
-            if !target.is_empty() && !target.contains("://") {
-                assert!(
-                    from.join(target).exists(),
-                    "{} has a link to {target}, which is not there",
-                    document.display()
-                );
-            }
-        }
+#[tokio::test]
+async fn every_tutorial_ends_in_something_that_works() {
+    let tutorials = documents().into_iter().filter(|page| is(page, "tutorial-"));
+    let mut played = 0;
+    for document in tutorials {
+        let command = reader_of_a_tutorial().await;
+        let name = document.display().to_string();
+        play(&name, &blocks(&text(&document)), command);
+        played += 1;
     }
+    assert!(played >= 5, "{played} tutorials");
 }
 
 #[test]
-fn the_readme_is_short_and_names_every_page() {
+fn the_readme_is_short_and_leads_to_the_book() {
     let documents = documents();
     let readme = text(&documents[0]);
     assert!(
@@ -116,11 +147,7 @@ fn the_readme_is_short_and_names_every_page() {
         "README.md has {} lines: what is more belongs to docs/",
         readme.lines().count()
     );
-    for page in &documents[1..] {
-        let name = page.file_name().expect("a page is a file");
-        let link = format!("docs/{}", name.to_string_lossy());
-        assert!(readme.contains(&link), "README.md does not lead to {link}");
-    }
+    assert!(readme.contains("](docs/SUMMARY.md)"));
 }
 
 const DOCUMENT: &str = "# A document
@@ -173,8 +200,13 @@ select n from generate_series(1, 9) n;
 (9 rows)
 ```
 
-```sql
-insert into t values (2);
+```toml
+# a.toml
+b = 1
+```
+
+```sh
+cat a.toml
 ```
 ";
 
@@ -182,12 +214,12 @@ insert into t values (2);
 fn the_blocks_of_a_document_are_what_runs_and_the_text_right_behind_it() {
     let found = blocks(DOCUMENT);
     let lines: Vec<usize> = found.iter().map(|block| block.line).collect();
-    assert_eq!(lines, [3, 18, 38, 51]);
+    assert_eq!(lines, [3, 18, 38, 51, 56]);
     let languages: Vec<Language> = found.iter().map(|block| block.language).collect();
     let (sql, shell) = (Language::Sql, Language::Shell);
-    assert_eq!(languages, [sql, shell, sql, sql]);
+    assert_eq!(languages, [sql, shell, sql, Language::File, shell]);
     let expected: Vec<bool> = found.iter().map(|block| block.expected.is_some()).collect();
-    assert_eq!(expected, [true, true, true, false]);
+    assert_eq!(expected, [true, true, true, false, false]);
     assert!(found[0].code.starts_with("create table t"));
     assert!(
         found[0]
@@ -209,12 +241,16 @@ fn three_dots_stand_for_any_lines_and_blanks_at_line_ends_do_not_count() {
 
 #[tokio::test]
 async fn a_document_that_says_the_truth_passes() {
-    play("document", &blocks(DOCUMENT), empty_database().await);
+    play(
+        "document",
+        &blocks(DOCUMENT),
+        empty_database(shared_server()).await,
+    );
 }
 
 #[tokio::test]
 async fn a_document_that_shows_another_output_does_not_pass() {
-    let command = empty_database().await;
+    let command = empty_database(shared_server()).await;
     let wrong = DOCUMENT.replace(" 1 | a", " 2 | a");
     let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         play("document", &blocks(&wrong), command)
@@ -229,7 +265,7 @@ async fn a_document_that_shows_another_output_does_not_pass() {
 
 #[tokio::test]
 async fn a_document_with_a_failing_statement_does_not_pass() {
-    let command = empty_database().await;
+    let command = empty_database(shared_server()).await;
     let failing = [Block {
         line: 7,
         language: Language::Sql,

@@ -1,9 +1,10 @@
-//! The pages of reference, compared with the server: `functions.md` is written from the comments of
-//! the functions, `settings.md` has a row with the default of each setting.
+//! The pages of reference, which are written from the server: `functions.md` from the comments of
+//! the functions, `settings.md` from the descriptions of the settings. Each name of one in the text
+//! of another is a link.
 
 use super::{root, text};
 use harness::database;
-use harness::scheduler::{connect, execute};
+use harness::scheduler::connect;
 use tokio_postgres::Client;
 
 /// The functions of the contract, in the order of the page. One that is called by nobody but trax
@@ -11,7 +12,7 @@ use tokio_postgres::Client;
 const CONTRACT: [(&str, &str); 7] = [
     (
         "Produce",
-        "enqueue enqueue_many limit_queue_time run_now cancel await_job await_jobs get_jobs",
+        "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel await_job await_jobs get_jobs",
     ),
     (
         "Manifests",
@@ -43,6 +44,42 @@ const OPENING: &str = "# Functions
 The contract, as `\\df+ trax.*` shows it in psql. Arguments are called by name; every type is built in.
 `copy trax.new_job (...) from stdin` takes the arguments of `enqueue` as columns. This page is written from the comments
 in the server: `TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference` writes it anew.
+";
+
+/// The settings, in the order of the page.
+const SETTINGS: [(&str, &str); 5] = [
+    (
+        "The scheduler",
+        "enabled databases home tick_interval max_entries_per_cycle max_sql_workers vacuum",
+    ),
+    (
+        "Leases and time limits",
+        "default_lease default_timeout cancel_grace",
+    ),
+    (
+        "Retries",
+        "default_max_retries retry_delay retry_backoff retry_delay_max",
+    ),
+    (
+        "What runs, and in which order",
+        "max_active_jobs priority_aging dependent_priority_boost",
+    ),
+    (
+        "What is kept",
+        "run_retention dead_letter_retention audit_retention max_input_bytes",
+    ),
+];
+
+const SETTINGS_OPENING: &str = "# Settings
+
+A change takes effect with a reload. All but `trax.databases` and `trax.home` can also be set for one database, whose
+scheduler applies a change within ten seconds; a superuser does both:
+
+    alter system set trax.run_retention = '30d';        -- then: select pg_reload_conf()
+    alter database app set trax.run_retention = '30d';
+
+Unknown `trax.` names are refused. This page is written from the server, as `pg_settings` shows it:
+`TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference` writes it anew.
 ";
 
 struct Function {
@@ -131,11 +168,13 @@ async fn the_page_of_functions_is_what_their_comments_say() {
     let database = database().await;
     let client = connect(&database).await;
     let functions = functions(&client).await;
+    let settings = settings(&client).await;
+    let names = names_of(&settings);
     let mut page = OPENING.to_owned();
     let mut listed = Vec::new();
-    for (title, names) in CONTRACT {
+    for (title, list) in CONTRACT {
         page.push_str(&format!("\n## {title}\n"));
-        for name in names.split_whitespace() {
+        for name in list.split_whitespace() {
             let function = functions
                 .iter()
                 .find(|function| function.name == name)
@@ -143,8 +182,15 @@ async fn the_page_of_functions_is_what_their_comments_say() {
             page.push_str(&format!(
                 "\n### {name}\n\n{}\n\n{}\n",
                 function.signature(),
-                function.comment
+                linked(&function.comment, &names)
             ));
+            let mut links: Vec<String> = Vec::new();
+            for setting in settings.iter().filter(|setting| setting.names(name)) {
+                links.push(setting.link());
+            }
+            if !links.is_empty() {
+                page.push_str(&format!("\nSettings: {}.\n", links.join(", ")));
+            }
             listed.push(name);
         }
     }
@@ -155,63 +201,189 @@ async fn the_page_of_functions_is_what_their_comments_say() {
             function.name
         );
     }
-    let path = root().join("docs/functions.md");
+    is_written("docs/functions.md", &page);
+}
+
+/// Writes a page if asked to, and compares it.
+pub(super) fn is_written(name: &str, page: &str) {
+    let path = root().join(name);
     if std::env::var_os("TRAX_WRITE_PAGES").is_some() {
-        std::fs::write(&path, &page).expect("the page can be written");
+        std::fs::write(&path, page).expect("the page can be written");
     }
     assert!(
         text(&path) == page,
-        "docs/functions.md is not what the functions say. Type: \
+        "{name} is not what the server says. Type: \
          TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference"
     );
 }
 
+struct Setting {
+    name: String,
+    default: String,
+    range: String,
+    where_set: &'static str,
+    meaning: String,
+    extremes: String,
+}
+
+impl Setting {
+    /// Whether its description names this function.
+    fn names(&self, function: &str) -> bool {
+        words(&self.extremes).any(|word| word == function)
+    }
+
+    fn link(&self) -> String {
+        let (name, anchor) = (&self.name, self.name.replace('.', ""));
+        format!("[`{name}`](settings.md#{anchor})")
+    }
+}
+
+/// What follows `trax.` in a text, each time.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split("trax.").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+/// Each name that has a heading in one of the two pages, and the link to it.
+fn names_of(settings: &[Setting]) -> Vec<(String, String)> {
+    let functions = CONTRACT
+        .iter()
+        .flat_map(|(_, list)| list.split_whitespace());
+    let functions = functions.map(|name| {
+        let shown = format!("trax.{name}");
+        (shown.clone(), format!("[`{shown}`](functions.md#{name})"))
+    });
+    let settings = settings
+        .iter()
+        .map(|setting| (setting.name.clone(), setting.link()));
+    functions.chain(settings).collect()
+}
+
+/// A text whose names of functions and settings are links.
+fn linked(text: &str, names: &[(String, String)]) -> String {
+    let mut pieces = text.split("trax.");
+    let mut written = pieces.next().unwrap_or_default().to_owned();
+    for (piece, word) in pieces.zip(words(text)) {
+        let name = format!("trax.{word}");
+        let link = names.iter().find(|(known, _)| *known == name);
+        written.push_str(link.map_or(&name, |(_, link)| link));
+        let rest = &piece[word.len()..];
+        written.push_str(
+            rest.strip_prefix("()")
+                .filter(|_| link.is_some())
+                .unwrap_or(rest),
+        );
+    }
+    written
+}
+
+/// A number of a setting with the largest unit that divides it.
+fn with_unit(value: &str, unit: Option<&str>) -> String {
+    const TIME: [(i64, &str); 5] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "min"),
+        (1_000, "s"),
+        (1, "ms"),
+    ];
+    const SIZE: [(i64, &str); 3] = [(1_048_576, "MB"), (1_024, "kB"), (1, "B")];
+    let (units, factor): (&[_], i64) = match unit {
+        Some("ms") => (&TIME, 1),
+        Some("s") => (&TIME, 1_000),
+        Some("B") => (&SIZE, 1),
+        _ => return value.to_owned(),
+    };
+    let number: i64 = value.parse().expect("a setting with a unit is a number");
+    let largest = units
+        .iter()
+        .find(|(size, _)| number != 0 && number * factor % size == 0);
+    largest.map_or_else(
+        || value.to_owned(),
+        |(size, name)| format!("{}{name}", number * factor / size),
+    )
+}
+
+async fn settings(client: &Client) -> Vec<Setting> {
+    let sql = "select name, boot_val, unit, min_val, max_val, context, short_desc, extra_desc
+        from pg_settings where name like 'trax.%'";
+    let rows = client.query(sql, &[]).await.expect("settings are listed");
+    rows.iter()
+        .map(|row| {
+            let text = |column: &str| row.get::<_, Option<&str>>(column).unwrap_or_default();
+            let unit: Option<&str> = row.get("unit");
+            let shown = |value: &str| with_unit(value, unit);
+            let range = match (text("min_val"), text("max_val")) {
+                ("", _) => String::new(),
+                (least, "2147483647") => format!("{} or more", shown(least)),
+                (least, most) => format!("{} to {}", shown(least), shown(most)),
+            };
+            Setting {
+                name: text("name").to_owned(),
+                default: match text("boot_val") {
+                    "" => "empty".to_owned(),
+                    value => shown(value),
+                },
+                range,
+                where_set: match text("context") {
+                    "superuser" => "server, database or session",
+                    "sighup" => "server",
+                    other => panic!("{other} has no words yet"),
+                },
+                meaning: text("short_desc").to_owned(),
+                extremes: text("extra_desc").to_owned(),
+            }
+        })
+        .collect()
+}
+
 #[tokio::test]
-async fn the_page_of_settings_has_each_with_its_default() {
+async fn the_page_of_settings_is_what_their_descriptions_say() {
     let database = database().await;
     let client = connect(&database).await;
-    let page = text(&root().join("docs/settings.md"));
-    let rows = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `trax."))
-        .filter_map(|line| line.split_once("` | "));
-    execute(
-        &client,
-        "create temp table said (name text primary key, value text not null)",
-    )
-    .await;
-    for (name, rest) in rows {
-        // "0: no limit" and "empty: all" explain themselves.
-        let cell = rest.split(" |").next().unwrap_or(rest);
-        let value = cell.split(':').next().unwrap_or(cell);
-        client
-            .execute(
-                "insert into said values ('trax.' || $1, replace($2, 'empty', ''))",
-                &[&name, &value],
-            )
-            .await
-            .expect("a setting stands in one row");
+    let settings = settings(&client).await;
+    let names = names_of(&settings);
+    let mut page = SETTINGS_OPENING.to_owned();
+    page.push_str("\n| setting | default | meaning |\n|---|---|---|\n");
+    let mut parts = String::new();
+    let mut listed = Vec::new();
+    for (title, list) in SETTINGS {
+        parts.push_str(&format!("\n## {title}\n"));
+        for name in list.split_whitespace() {
+            let name = format!("trax.{name}");
+            let setting = settings
+                .iter()
+                .find(|setting| setting.name == name)
+                .unwrap_or_else(|| panic!("there is no setting {name}"));
+            let (link, default) = (setting.link(), &setting.default);
+            let meaning = linked(&setting.meaning, &names);
+            page.push_str(&format!("| {link} | {default} | {meaning} |\n"));
+            let range = match setting.range.as_str() {
+                "" => String::new(),
+                range => format!("; range: {range}"),
+            };
+            parts.push_str(&format!(
+                "\n### {name}\n\nDefault: `{default}`{range}; set for: {}.\n\n{meaning} {}\n",
+                setting.where_set,
+                linked(&setting.extremes, &names)
+            ));
+            listed.push(name);
+        }
     }
-    let sql = "
-        select coalesce(p.name, s.name) || ': the server has ' || coalesce(p.boot_val || coalesce(p.unit, ''), 'none')
-            || ', the page ' || coalesce(s.value, 'none')
-        from (select * from pg_settings where name like 'trax.%') p
-        full join said s on s.name = p.name
-        where case
-            when p.name is null or s.name is null then true
-            when p.unit = 'ms' then p.boot_val::numeric <> extract(epoch from s.value::interval) * 1000
-            when p.unit = 's' then p.boot_val::numeric <> extract(epoch from s.value::interval)
-            when p.unit = 'B' then p.boot_val::numeric <> pg_size_bytes(s.value)
-            when p.vartype in ('integer', 'real') then p.boot_val::numeric <> s.value::numeric
-            else p.boot_val <> s.value
-        end
-        order by 1";
-    let wrong: Vec<String> = client
-        .query(sql, &[])
-        .await
-        .expect("settings can be compared")
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    for setting in &settings {
+        assert!(
+            listed.contains(&setting.name),
+            "{} is in no list of SETTINGS",
+            setting.name
+        );
+    }
+    is_written("docs/settings.md", &(page + &parts));
+}
+
+#[test]
+fn names_of_functions_and_settings_become_links() {
+    let names = [("trax.tick".to_owned(), "[T]".to_owned())];
+    let text = "A trax.tick() by hand, trax.tick, and trax.ticks.";
+    assert_eq!(linked(text, &names), "A [T] by hand, [T], and trax.ticks.");
 }

@@ -1,0 +1,124 @@
+//! Statements that are to end: cancelled, timed out, of a group that is switched off.
+
+use super::{ended, executor_of, failure, live, queue, queue_with};
+use harness::scheduler::violations;
+use harness::session::Session;
+use harness::{PATIENCE, eventually};
+
+/// The time of the server's clock, in seconds.
+async fn asked_at(s: &Session) -> f64 {
+    let now = s
+        .get("select extract(epoch from clock_timestamp())::float8")
+        .await;
+    now.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn a_cancel_ends_a_running_statement_within_a_second() {
+    let (_database, s) = live().await;
+    for command in [
+        "select pg_sleep(1e9)",
+        "select count(*) from generate_series(1, 1e15::bigint) g where g % 7 = 8",
+        "do $$ begin loop null; end loop; end $$",
+    ] {
+        let marks = ["pg_sleep", "generate_series", "end loop"];
+        let mark = marks.into_iter().find(|mark| command.contains(mark));
+        let mark = mark.expect("each has one");
+        let job = queue(&s, command).await;
+        executor_of(&s, mark).await;
+        let asked = asked_at(&s).await;
+        s.get(&format!("select trax.cancel({job})")).await;
+        assert_eq!(ended(&s, job).await, "cancelled");
+        let took = s
+            .get(&format!(
+                "select extract(epoch from finished_at)::float8 - {asked} from trax.run where job_id = {job}"
+            ))
+            .await;
+        let took: f64 = took.parse().expect("a number");
+        assert!(took < 1.0, "{command}: {took} s");
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_ends_a_running_statement_within_a_second() {
+    let (_database, s) = live().await;
+    let job = queue_with(
+        &s,
+        "select pg_sleep(1e9)",
+        "max_retries => 0, timeout => '2 s'",
+    )
+    .await;
+    assert_eq!(ended(&s, job).await, "failed");
+    assert_eq!(failure(&s, job).await["kind"], "timeout");
+    let took = s
+        .get(&format!(
+            "select extract(epoch from finished_at - started_at)::float8 from trax.run where job_id = {job}"
+        ))
+        .await;
+    let took: f64 = took.parse().expect("a number");
+    assert!(took < 3.0, "{took} s");
+}
+
+#[tokio::test]
+async fn a_group_that_is_switched_off_ends_its_statements_and_runs_them_later() {
+    let (_database, s) = live().await;
+    s.get("create table t (a int); create table pass (a int)")
+        .await;
+    let command = "insert into t values (1);
+        do $$ begin if not exists (select from pass) then perform pg_sleep(1e9); end if; end $$";
+    let job = queue_with(&s, command, "group_name => 'g', max_retries => 0").await;
+    let other = queue(&s, "select pg_sleep(1e9), 'other'").await;
+    executor_of(&s, "from pass").await;
+    let pid = executor_of(&s, "other").await;
+    let asked = asked_at(&s).await;
+    s.get("select trax.configure_group('g', enabled => false)")
+        .await;
+    let waits =
+        format!("select count(*) from trax.work_queue where job_id = {job} and attempts = 0");
+    eventually("the job waits again", PATIENCE, async || {
+        match s.number(&waits).await {
+            1 => Ok(()),
+            _ => Err("it does not".to_owned()),
+        }
+    })
+    .await;
+    let took = asked_at(&s).await - asked;
+    assert!(took < 1.0, "{took} s");
+    assert_eq!(
+        executor_of(&s, "other").await,
+        pid,
+        "other groups are not disturbed"
+    );
+    assert_eq!(
+        s.get(&format!(
+            "select count(*) from trax.run where job_id = {job}"
+        ))
+        .await,
+        "0"
+    );
+    s.get("insert into pass values (1); select trax.configure_group('g', enabled => true)")
+        .await;
+    assert_eq!(ended(&s, job).await, "completed");
+    assert_eq!(s.get("select count(*) from t").await, "1");
+    s.get(&format!("select trax.cancel({other})")).await;
+    assert_eq!(ended(&s, other).await, "cancelled");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_statement_of_a_group_that_is_switched_off_is_a_cancel() {
+    let (_database, s) = live().await;
+    let job = queue_with(
+        &s,
+        "do $$ begin begin perform pg_sleep(1e9);
+           exception when query_canceled then null; end; perform pg_sleep(1e9); end $$",
+        "group_name => 'g', max_retries => 0",
+    )
+    .await;
+    executor_of(&s, "query_canceled").await;
+    s.get(&format!(
+        "select trax.configure_group('g', enabled => false); select trax.cancel({job})"
+    ))
+    .await;
+    assert_eq!(ended(&s, job).await, "cancelled");
+}

@@ -1,0 +1,180 @@
+//! Statements that leave something behind, or try to.
+
+use super::{ended, failed, failure, live, output, queue, queue_with};
+use harness::scheduler::violations;
+
+#[tokio::test]
+async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
+    let (_database, s) = live().await;
+    s.get("alter system set trax.max_sql_workers = 2").await;
+    let leave = [
+        "set work_mem = '77MB'",
+        "set application_name = 'left'",
+        "set my.own = 'left'",
+        "set session characteristics as transaction isolation level serializable",
+        "set default_transaction_read_only = on",
+        "set role pg_monitor",
+        "set session authorization pg_monitor",
+        "create temporary table mine (a int)",
+        "prepare mine as select 1",
+        "declare mine cursor with hold for select 1",
+        "select pg_advisory_lock(42)",
+        "set search_path = nowhere",
+        "create temporary sequence q; select nextval('q')",
+        "set statement_timeout = '1 ms'",
+        "set lock_timeout = '1 ms'",
+        "set session_replication_role = replica",
+        "set transform_null_equals = on",
+    ];
+    for command in leave {
+        let done = output(&s, command).await;
+        assert_eq!(done["transaction"], true, "{command}: {done}");
+        let seen = output(
+            &s,
+            "select current_setting('work_mem'), current_setting('application_name'), current_setting('my.own', true),
+                current_setting('transaction_isolation'), current_user = session_user,
+                to_regclass('mine'), (select count(*) from pg_prepared_statements where not from_sql or name = 'mine'),
+                (select count(*) from pg_cursors where name = 'mine'), (select count(*) from pg_listening_channels()),
+                (select count(*) from pg_locks where locktype = 'advisory' and objid = 42 and pid = pg_backend_pid()),
+                current_setting('search_path'), current_setting('statement_timeout'),
+                current_setting('transaction_read_only'), current_setting('session_replication_role')",
+        )
+        .await;
+        let row = seen["result"][0].to_string();
+        assert!(
+            row.starts_with("[\"4MB\",\"trax executor\","),
+            "{command}: {row}"
+        );
+        let rest = row
+            .split_once("trax executor\",")
+            .expect("the rest")
+            .1
+            .replace("\"\"", "null");
+        assert_eq!(
+            rest,
+            "null,\"read committed\",true,null,0,0,0,0,\"\\\"$user\\\", public\",\"0\",\"off\",\"origin\"]",
+            "{command}"
+        );
+    }
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn locks_end_with_a_job_and_it_may_notify_but_not_listen() {
+    let (_database, s) = live().await;
+    let error = failed(&s, "listen mine").await;
+    assert_eq!(error["sqlstate"], "0A000", "{error}");
+    s.get("create table t (a int)").await;
+    output(
+        &s,
+        "lock table t; notify heard, 'by all'; insert into t values (1)",
+    )
+    .await;
+    s.get("alter table t add b int").await;
+    assert_eq!(s.get("select count(*) from t").await, "1");
+}
+
+#[tokio::test]
+async fn every_isolation_level_works_and_a_conflict_is_run_again_at_once() {
+    let (_database, s) = live().await;
+    s.get("create table t (a int); insert into t values (0)")
+        .await;
+    let command = "set transaction isolation level serializable;
+        update t set a = a + 1 where pg_sleep(0.05) is not null";
+    let mut jobs = Vec::new();
+    for _ in 0..4 {
+        jobs.push(queue(&s, command).await);
+    }
+    for job in jobs {
+        assert_eq!(
+            ended(&s, job).await,
+            "completed",
+            "{}",
+            failure(&s, job).await
+        );
+    }
+    assert_eq!(s.get("select a from t").await, "4");
+    let done = output(&s, "set transaction isolation level repeatable read; select current_setting('transaction_isolation')").await;
+    assert_eq!(done["result"][0][0], "repeatable read");
+    let done = output(&s, "set transaction read only; select 1").await;
+    assert_eq!(done["command"], "SELECT 1");
+}
+
+#[tokio::test]
+async fn an_error_is_recorded_whole() {
+    let (_database, s) = live().await;
+    s.get(
+        "create function f() returns void language plpgsql as $$
+         begin
+            begin perform 1 / 0; exception when division_by_zero then null; end;
+            raise exception 'no %', 'way' using errcode = 'XY123', detail = 'a detail', hint = 'a hint';
+         end $$",
+    )
+    .await;
+    let error = failed(&s, "do $$ begin raise warning 'before'; end $$; select f()").await;
+    assert_eq!(error["error"], "no way", "{error}");
+    assert_eq!(error["sqlstate"], "XY123", "{error}");
+    assert_eq!(error["detail"], "a detail", "{error}");
+    assert_eq!(error["hint"], "a hint", "{error}");
+    assert_eq!(
+        error["context"], "PL/pgSQL function f() line 4 at RAISE",
+        "{error}"
+    );
+    assert_eq!(error["notices"], serde_json::json!(["before"]), "{error}");
+    let error = failed(&s, "select nosuch from pg_class").await;
+    assert_eq!(error["position"], 8, "{error}");
+    output(&s, "select 1").await;
+}
+
+#[tokio::test]
+async fn a_job_that_ends_its_own_lease_or_drops_the_extension_changes_nothing() {
+    let (_database, s) = live().await;
+    s.get("create table t (a int)").await;
+    let error = failed(&s, "insert into t values (1); drop extension trax cascade").await;
+    assert!(error["error"].as_str().is_some(), "{error}");
+    assert_eq!(s.get("select count(*) from t").await, "0");
+    let job = queue_with(
+        &s,
+        "insert into t values (2); delete from trax.lease where run_as is not null",
+        "max_retries => 1",
+    )
+    .await;
+    assert_eq!(ended(&s, job).await, "failed");
+    assert_eq!(s.get("select count(*) from t").await, "0");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_cancel_a_timeout_and_the_roles_own_timeout_end_a_statement() {
+    let (_database, s) = live().await;
+    let job = queue(&s, "select pg_sleep(1e9)").await;
+    harness::eventually("the statement runs", harness::PATIENCE, async || {
+        let sql = "select count(*) from pg_stat_activity where query = 'select pg_sleep(1e9)' and state = 'active'
+            and backend_type = 'trax executor' and datname = current_database()";
+        if s.get(sql).await == "1" { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    assert_eq!(
+        s.get(&format!("select trax.cancel({job})")).await,
+        "requested"
+    );
+    assert_eq!(ended(&s, job).await, "cancelled");
+    let job = queue_with(
+        &s,
+        "select pg_sleep(1e9)",
+        "max_retries => 0, timeout => '200 ms'",
+    )
+    .await;
+    assert_eq!(ended(&s, job).await, "failed");
+    assert_eq!(failure(&s, job).await["kind"], "timeout");
+    let error = failed(
+        &s,
+        "set local statement_timeout = '50 ms'; select pg_sleep(1e9)",
+    )
+    .await;
+    assert_eq!(
+        error["error"], "canceling statement due to statement timeout",
+        "{error}"
+    );
+    output(&s, "select 1").await;
+}

@@ -1,0 +1,80 @@
+//! What runs outside of a transaction, and what its run says of it.
+
+use super::{ended, executor_of, failed, failure, live, output, queue, queue_with};
+use harness::scheduler::violations;
+use harness::{PATIENCE, eventually};
+
+#[tokio::test]
+async fn a_failure_after_a_commit_says_that_something_was_kept() {
+    let (_database, s) = live().await;
+    s.get("create table t (a int)").await;
+    let error = failed(
+        &s,
+        "do $$ begin insert into t values (1); commit; perform 1 / 0; end $$",
+    )
+    .await;
+    assert_eq!(error["transaction"], false, "{error}");
+    assert_eq!(error["sqlstate"], "22012", "{error}");
+    assert_eq!(s.get("select count(*) from t").await, "1");
+    let error = failed(
+        &s,
+        "do $$ begin insert into t values (2); perform 1 / 0; end $$",
+    )
+    .await;
+    assert!(error.get("transaction").is_none(), "{error}");
+    assert_eq!(s.get("select count(*) from t").await, "1");
+    // Cancelled after a part of it has committed.
+    let job = queue(
+        &s,
+        "do $$ begin insert into t values (3); commit; perform pg_sleep(1e9); end $$",
+    )
+    .await;
+    eventually("a part has committed", PATIENCE, async || {
+        match s.number("select count(*) from t where a = 3").await {
+            1 => Ok(()),
+            _ => Err("not yet".to_owned()),
+        }
+    })
+    .await;
+    s.get(&format!("select trax.cancel({job})")).await;
+    assert_eq!(ended(&s, job).await, "cancelled");
+    let detail = failure(&s, job).await;
+    assert_eq!(detail["transaction"], false, "{detail}");
+}
+
+#[tokio::test]
+async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_and_runs_again() {
+    let (database, s) = live().await;
+    s.get(
+        "create table t (a int); create table gate (a int);
+         create procedure p() language plpgsql as $$
+            begin insert into t values (1); commit; lock table gate; commit; end $$",
+    )
+    .await;
+    let locker = harness::session::Session::of(&database).await;
+    locker.get("begin; lock table gate").await;
+    let job = queue_with(&s, "call p()", "max_retries => 0").await;
+    let pid = executor_of(&s, "call p()").await;
+    s.sees_waiting(pid).await;
+    // The reaper takes the lease of an executor that does not answer.
+    s.get(&format!(
+        "update trax.lease set lease_expires_at = now(), reap_at = now(), timeout_at = now() - interval '1 h' where job_id = {job};
+         select * from trax.tick()"
+    ))
+    .await;
+    assert_eq!(ended(&s, job).await, "failed");
+    locker.get("commit").await;
+    eventually("the log has it", PATIENCE, async || {
+        let file = harness::scheduler::live_server().log_file();
+        let log = std::fs::read_to_string(file).expect("the log can be read");
+        let words = format!("the statement of SQL job {job} took effect after its lease was lost");
+        if log.contains(&words) {
+            Ok(())
+        } else {
+            Err("it does not".to_owned())
+        }
+    })
+    .await;
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+    output(&s, "select 1").await;
+}

@@ -1,0 +1,200 @@
+//! Whose session a statement runs in: that role's, or nobody's.
+
+use super::{ended, failure, live, output, queue, queue_with, role};
+use harness::process::{Scratch, run_quietly};
+use harness::scheduler::{live_server, new_name, violations};
+use harness::session::{Session, session};
+use harness::{PATIENCE, eventually, shared_server};
+use trax_client::testkit::Database;
+
+const WRONG_ROLE: &str = "is not the one that this statement was queued for";
+
+/// A switched-off group, and in it a job and a manifest of a role; returns the job.
+async fn held(s: &Session, a: &Session, role: &str) -> i64 {
+    s.get(&format!(
+        "select trax.grant_access('{role}', 'admin'); select trax.configure_group('held', enabled => false)"
+    ))
+    .await;
+    let job = queue_with(a, "select 1", "max_retries => 5, group_name => 'held'").await;
+    a.get("select trax.schedule('beat', sql => 'select 2', group_name => 'held')")
+        .await;
+    job
+}
+
+async fn drop_role(s: &Session, role: &str) {
+    s.get(&format!("drop owned by {role}; drop role {role}"))
+        .await;
+}
+
+/// Creates a role again under its name; returns a session as the new one.
+async fn create_again(database: &Database, s: &Session, role: &str) -> Session {
+    s.get(&format!(
+        "create role {role} login; select trax.grant_access('{role}', 'producer')"
+    ))
+    .await;
+    Session::as_role(database, role).await
+}
+
+#[tokio::test]
+async fn a_role_created_again_under_its_name_runs_no_statement_of_the_old_one() {
+    let (database, s) = live().await;
+    let (alice, a) = role(&database, &s, "alice").await;
+    let job = held(&s, &a, &alice).await;
+    drop(a);
+    drop_role(&s, &alice).await;
+    let a = create_again(&database, &s, &alice).await;
+    s.get("select trax.configure_group('held', enabled => true)")
+        .await;
+    let from_manifest = s.number("select trax.trigger('beat')").await;
+    for job in [job, from_manifest] {
+        assert_eq!(ended(&s, job).await, "failed");
+        let error = failure(&s, job).await;
+        let said = error["error"].as_str().expect("an error");
+        assert!(
+            said.contains(WRONG_ROLE) && said.contains(&alice),
+            "{error}"
+        );
+        assert!(
+            error["hint"]
+                .as_str()
+                .is_some_and(|hint| hint.contains("enqueue_sql")),
+            "{error}"
+        );
+        let attempts = format!("select count(*) from trax.run where job_id = {job}");
+        assert_eq!(
+            s.get(&attempts).await,
+            "1",
+            "another attempt would end the same"
+        );
+    }
+    let again =
+        format!("select trax.requeue_dead_letter(id) from trax.dead_letter where job_id = {job}");
+    let again = s.number(&again).await;
+    assert_eq!(ended(&s, again).await, "failed");
+    let own = queue(&a, "select session_user").await;
+    assert_eq!(ended(&s, own).await, "completed");
+    // The same statement, scheduled by the new one, is the new one's.
+    s.get(&format!(
+        "select trax.schedule('beat', sql => 'select 2', run_as => '{alice}', group_name => 'held')"
+    ))
+    .await;
+    s.get("select trax.acknowledge_dead_letter(id) from trax.dead_letter where manifest = 'beat'")
+        .await;
+    let own = s.number("select trax.trigger('beat')").await;
+    assert_eq!(ended(&s, own).await, "completed");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn statements_restored_on_another_server_run_as_the_role_of_that_name() {
+    let (source, s) = session().await;
+    let (alice, a) = role(&source, &s, "alice").await;
+    let job = held(&s, &a, &alice).await;
+    let files = Scratch::new("sql-job-dump");
+    let path = files.path().join("dump.sql");
+    let script = run_quietly(shared_server().command("pg_dump").arg(source.name()));
+    std::fs::write(&path, script).expect("the dump can be written");
+    let name = new_name("sql_restored");
+    let target = live_server()
+        .plain_database(&name)
+        .await
+        .expect("a database is made");
+    let t = Session::of(&target).await;
+    // Its number is another one here.
+    t.get(&format!(
+        "create role {alice}_before; create role {alice} login"
+    ))
+    .await;
+    let mut psql = live_server().command("psql");
+    psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &name, "-f"])
+        .arg(&path);
+    run_quietly(&mut psql);
+    t.get("select trax.adopt(); select trax.configure_group('held', enabled => true)")
+        .await;
+    assert_eq!(
+        ended(&t, job).await,
+        "completed",
+        "{}",
+        failure(&t, job).await
+    );
+    let from_manifest = t.number("select trax.trigger('beat')").await;
+    assert_eq!(ended(&t, from_manifest).await, "completed");
+}
+
+#[tokio::test]
+async fn a_dead_letter_whose_role_is_not_known_runs_as_nobody() {
+    let (_database, s) = live().await;
+    let job = queue(&s, "select 1 / 0").await;
+    assert_eq!(ended(&s, job).await, "failed");
+    s.get("delete from trax.dead_letter").await;
+    eventually("the cycle writes it again", PATIENCE, async || {
+        s.get("select * from trax.tick()").await;
+        match s.number("select count(*) from trax.dead_letter").await {
+            1 => Ok(()),
+            _ => Err("none".to_owned()),
+        }
+    })
+    .await;
+    let refused = s
+        .refusal("select trax.requeue_dead_letter(id) from trax.dead_letter")
+        .await;
+    assert_eq!(refused.code, "55000", "{refused}");
+    assert!(refused.hint.contains("enqueue_sql"), "{refused}");
+    assert_eq!(s.get("select trax.requeue_dead_letters()").await, "0");
+    assert_eq!(s.get("select count(*) from trax.work_queue").await, "0");
+    assert_eq!(
+        s.get("select trax.acknowledge_dead_letter(id) from trax.dead_letter")
+            .await,
+        "t"
+    );
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_statement_in_the_lane_of_another_role_is_found_by_check() {
+    let (_database, s) = session().await;
+    s.get(
+        "select trax.enqueue_sql('select 1'), trax.enqueue_sql('select 2'), trax.enqueue('sql2')",
+    )
+    .await;
+    s.assert_healthy().await;
+    for wrong in [
+        "trax.sql_lane_of(group_name, 'nobody')",
+        "trax.lane_of(group_name, task)",
+    ] {
+        s.get(&format!(
+            "update trax.work_queue set lane_id = {wrong} where job_id = 1"
+        ))
+        .await;
+        let found = s.get("select rule, detail from trax.check()").await;
+        assert!(
+            found.starts_with("a waiting job is in its lane|job 1 is in lane"),
+            "{found}"
+        );
+    }
+    s.get("update trax.work_queue set lane_id = trax.sql_lane_of(group_name, run_as) where job_id = 1")
+        .await;
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn what_was_queued_for_a_role_is_not_run_by_one_that_took_its_name() {
+    let (database, s) = live().await;
+    let (alice, a) = role(&database, &s, "alice").await;
+    let (bob, _) = role(&database, &s, "bob").await;
+    let job = held(&s, &a, &alice).await;
+    s.get(&format!(
+        "alter role {alice} rename to {alice}_2; alter role {bob} rename to {alice};
+         select trax.configure_group('held', enabled => true)"
+    ))
+    .await;
+    assert_eq!(ended(&s, job).await, "failed");
+    let error = failure(&s, job).await;
+    assert!(
+        error["error"]
+            .as_str()
+            .is_some_and(|said| said.contains(WRONG_ROLE)),
+        "{error}"
+    );
+    output(&s, "select 1").await;
+}

@@ -1,0 +1,38 @@
+//! The drills of `docs/drills.md`, on a server of their own: they restore over its database, copy
+//! its files, and stop it in the end.
+
+use super::{path_with, root, text};
+use harness::markdown::{blocks, play};
+use harness::scheduler::scheduling;
+use std::path::Path;
+
+#[tokio::test]
+async fn the_drills_of_restore_recovery_and_failover_succeed() {
+    let server = scheduling()
+        .setting("archive_mode", "on")
+        .setting("trax.home", "production")
+        .setting("trax.tick_interval", "50ms")
+        .start()
+        .expect("a server starts");
+    server
+        .plain_database("app")
+        .await
+        .expect("a database is made");
+    let psql = server.command("psql");
+    let path = path_with(&[Path::new(psql.get_program())]);
+    let document = root().join("docs/drills.md");
+    // Under the account of the server, which owns the copies that the drills make.
+    play("docs/drills.md", &blocks(&text(&document)), |program| {
+        let program = if program == "bash" {
+            "/bin/bash"
+        } else {
+            program
+        };
+        let mut command = server.command(program);
+        command
+            .env("PATH", &path)
+            .env("PGOPTIONS", "-c client_min_messages=warning")
+            .env("PGDATABASE", "app");
+        command
+    });
+}

@@ -1,0 +1,247 @@
+//! `docs/locks.md`: the locks that each call holds until its transaction ends, as `pg_locks` shows
+//! them. The page is written by this test, and another lock than the page says makes it fail.
+
+use super::reference::is_written;
+use harness::session::Session;
+use harness::{PATIENCE, database, eventually};
+use tokio::task::JoinHandle;
+
+/// Each call with what must be there before it; `j` are the job and the token of one claimed job.
+const CALLS: [(&str, &str, &str); 25] = [
+    ("enqueue", "", "select trax.enqueue('a')"),
+    (
+        "enqueue(unique_key => ...)",
+        "",
+        "select trax.enqueue('a', unique_key => 'k')",
+    ),
+    (
+        "enqueue_many, or rows of new_job",
+        "",
+        "select trax.enqueue_many('a', '{1,2}')",
+    ),
+    (
+        "claim_next",
+        "select trax.enqueue('a')",
+        "select from trax.claim_next()",
+    ),
+    (
+        "claim_next, of a group with a limit",
+        "select trax.configure_group('g', max_active_jobs => 1);
+         select trax.enqueue('a', group_name => 'g')",
+        "select from trax.claim_next(groups => '{g}')",
+    ),
+    (
+        "claim_next, with a concurrency key",
+        "select trax.enqueue('keyed', concurrency_key => 'k')",
+        "select from trax.claim_next(tasks => '{keyed}')",
+    ),
+    (
+        "heartbeat",
+        CLAIMED,
+        "select from j, trax.heartbeat(array[j.job_id], array[j.token])",
+    ),
+    (
+        "complete",
+        CLAIMED,
+        "select trax.complete(job_id, token) from j",
+    ),
+    (
+        "complete_and_claim",
+        CLAIMED,
+        "select from j, trax.complete_and_claim(array[j.job_id], array[j.token])",
+    ),
+    (
+        "fail, to be retried",
+        CLAIMED,
+        "select trax.fail(job_id, token, 'why') from j",
+    ),
+    (
+        "fail, for good",
+        CLAIMED,
+        "select trax.fail(job_id, token, 'why', permanent => true) from j",
+    ),
+    (
+        "release",
+        CLAIMED,
+        "select trax.release(job_id, token) from j",
+    ),
+    (
+        "cancel, of a waiting job",
+        "create temp table w as select trax.enqueue('a') as job_id",
+        "select trax.cancel(job_id) from w",
+    ),
+    (
+        "cancel, of a job in progress",
+        CLAIMED,
+        "select trax.cancel(job_id) from j",
+    ),
+    ("await_job, wait_for_work: while they wait", "", ""),
+    (
+        "schedule, of a new manifest",
+        "",
+        "select trax.schedule('new', task => 'a', cron => '0 3 * * *')",
+    ),
+    (
+        "schedule, of one with parents",
+        "select trax.schedule('parent', task => 'a')",
+        "select trax.schedule('child', task => 'a', depends_on => '{parent}')",
+    ),
+    (
+        "trigger",
+        "select trax.schedule('triggered', task => 'a')",
+        "select trax.trigger('triggered')",
+    ),
+    (
+        "unschedule",
+        "select trax.schedule('gone', task => 'a')",
+        "select trax.unschedule('gone')",
+    ),
+    (
+        "configure_group",
+        "select trax.enqueue('a', group_name => 'c')",
+        "select trax.configure_group('c', max_active_jobs => 5)",
+    ),
+    ("tick", "", "select from trax.tick()"),
+    (
+        "acquire_token",
+        "",
+        "select from trax.acquire_token('t', 'me', 1, '1 min')",
+    ),
+    ("pause", "", "select trax.pause()"),
+    ("select from trax.job", "", "select count(*) from trax.job"),
+    ("metrics", "", "select count(*) from trax.metrics()"),
+];
+const CLAIMED: &str = "select trax.enqueue('held', max_retries => 3);
+    create temp table j as select job_id, token from trax.claim_next(tasks => '{held}', lease => '1 h')";
+
+const OPENING: &str = "# Locks, by call
+
+What `pg_locks` shows for each call until its transaction ends, on tables of the schema `trax` (on their indexes it is
+the same or less). A lock on a table is of these modes, which conflict with no other call of this page, and with no
+`SELECT`, `INSERT`, `UPDATE` or `DELETE`: they conflict with what rewrites or changes the table, such as `ALTER TABLE`,
+`VACUUM FULL` and `CREATE INDEX` without `CONCURRENTLY`. What waits for whom is decided by rows, in
+[one order](internals.md#the-order-of-locks), and by the advisory locks: a claim waits for neither.
+
+The daily partitions of the history stand as `run`. Once a day a cycle takes stronger locks, and gives them up after
+200 ms when somebody is in the way, to try again: to make a partition `SHARE UPDATE EXCLUSIVE` on `run` and
+`ACCESS EXCLUSIVE` on `run_default`, which is empty; to drop one `ACCESS EXCLUSIVE` on `run`, for the moment of the drop.
+A session in `await_token` holds one advisory lock while it waits, its place in the queue.
+
+`TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::locks` writes this page; the test fails when a call takes another
+lock than it says.
+
+| call | writes (`ROW EXCLUSIVE`) | locks rows of (`ROW SHARE`) | reads (`ACCESS SHARE`) | stronger | advisory |
+|---|---|---|---|---|---|
+";
+
+/// The cells of a row, from the locks of the session that asks.
+const LOCKS: &str = "
+    with held as (
+        select
+            case when c.relname ~ '^run_[0-9]' then 'run' else c.relname::text end as name,
+            l.mode,
+            case l.mode
+                when 'AccessShareLock' then 1
+                when 'RowShareLock' then 2
+                when 'RowExclusiveLock' then 3
+                else 4
+            end as strength
+        from pg_locks l
+        join pg_class c on c.oid = l.relation
+        where l.pid = pg_backend_pid()
+            and l.locktype = 'relation'
+            and c.relnamespace = 'trax'::regnamespace
+            and c.relkind in ('r', 'p')
+    ), strongest as (
+        select distinct on (name) name, mode, strength from held order by name, strength desc
+    )
+    select concat_ws(' | ',
+        coalesce((select string_agg('`' || name || '`', ', ' order by name) from strongest where strength = 3), '-'),
+        coalesce((select string_agg('`' || name || '`', ', ' order by name) from strongest where strength = 2), '-'),
+        coalesce((select string_agg('`' || name || '`', ', ' order by name) from strongest where strength = 1), '-'),
+        coalesce((select string_agg('`' || name || '`: ' || mode, ', ' order by name) from strongest where strength = 4), '-'),
+        coalesce((
+            select string_agg(distinct replace(lower(mode), 'lock', ''), ', ')
+            from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'
+        ), '-'))";
+
+#[tokio::test]
+async fn the_page_of_locks_is_what_pg_locks_shows() {
+    let database = database().await;
+    let mut page = OPENING.to_owned();
+    for (label, setup, call) in CALLS {
+        let session = Session::of(&database).await;
+        session.get(setup).await;
+        session.get(&format!("begin; {call}")).await;
+        let cells = session.get(LOCKS).await;
+        session.get("rollback").await;
+        assert_eq!(cells.split(" | ").nth(3), Some("-"), "{label}: {cells}");
+        page.push_str(&format!("| {label} | {cells} |\n"));
+    }
+    let session = Session::of(&database).await;
+    // Which tables a plan opens is the planner's choice, which another version may make otherwise.
+    let version = session.number("show server_version_num").await / 10_000;
+    if version == 15 {
+        is_written("docs/locks.md", &page);
+    }
+}
+
+async fn sleeps(watcher: &Session, procedure: &str, pid: i32) {
+    eventually(&format!("{procedure} sleeps"), PATIENCE, async || {
+        let sql = format!(
+            "select coalesce(wait_event_type, state) from pg_stat_activity where pid = {pid}"
+        );
+        match watcher.get(&sql).await.as_str() {
+            "Extension" => Ok(()),
+            seen => Err(seen.to_owned()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_holds_no_lock_meanwhile() {
+    let database = database().await;
+    let watcher = Session::of(&database).await;
+    let job = watcher.enqueue("'never'").await;
+    watcher
+        .get("select from trax.acquire_token('t', 'other', 1, '1 h')")
+        .await;
+    let waits = [
+        ("wait_for_work", "call trax.wait_for_work('1 h')".to_owned()),
+        (
+            "await_job",
+            format!("call trax.await_job({job}, '1 h', null, null, null)"),
+        ),
+        (
+            "await_token",
+            "call trax.await_token('t', 'me', 1, '1 h', '1 h', null, null, null)".to_owned(),
+        ),
+    ];
+    // Nothing that can be claimed: a waiter for work would return.
+    watcher
+        .get("select from trax.claim_next(lease => '1 h')")
+        .await;
+    for (procedure, call) in waits {
+        let waiter = Session::of(&database).await;
+        let pid = waiter.pid();
+        let waiting: JoinHandle<_> = waiter.spawn(call);
+        sleeps(&watcher, procedure, pid).await;
+        let held = watcher
+            .number(&format!(
+                "select count(*) from pg_locks where pid = {pid} and locktype in ('relation', 'advisory')"
+            ))
+            .await;
+        // Its place in the queue of the token: whoever is gone has none.
+        let wanted = i64::from(procedure == "await_token");
+        assert_eq!(held, wanted, "{procedure}");
+        watcher
+            .get(&format!("select pg_terminate_backend({pid})"))
+            .await;
+        waiting
+            .await
+            .expect("the session ends")
+            .1
+            .expect_err("it was ended");
+    }
+}

@@ -1,0 +1,123 @@
+//! The packages for Python and Node where the way to the server is a special one: TLS, and a
+//! transaction pooler.
+
+use harness::pooler::Pooler;
+use harness::process::run;
+use harness::scheduler::{connect, value, violations};
+use harness::{database, shared_server};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use trax_client::testkit::{Database, Server};
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("the workspace").to_path_buf()
+}
+
+/// The program of each package that queues twenty jobs of each of its tasks, and runs them.
+fn programs() -> [(Command, &'static [&'static str]); 2] {
+    let mut build = Command::new(root().join("scripts/node"));
+    let (code, output, errors) = run(build.arg("build"));
+    assert_eq!(code, Some(0), "{output}{errors}");
+    let mut node = Command::new(root().join("scripts/node"));
+    node.args(["run", "trax_client/node/dist/test/reach.js"]);
+    let mut python = Command::new(root().join("target/languages/trax-python/bin/python3"));
+    python.arg(root().join("trax_client/python/tests/reach.py"));
+    python.env("PYTHONPATH", root().join("trax_client/python/src"));
+    [
+        (python, &["python.async", "python.sync"]),
+        (node, &["node"]),
+    ]
+}
+
+/// Runs both programs at an address; their jobs are completed.
+async fn work_at(url: &str, database: &Database) {
+    let client = connect(database).await;
+    for (mut program, tasks) in programs() {
+        program.env("DATABASE_URL", url);
+        let ended = tokio::task::spawn_blocking(move || run(&mut program)).await;
+        let (code, output, errors) = ended.expect("it ran");
+        assert_eq!(code, Some(0), "{tasks:?}: {output}{errors}");
+        for task in tasks {
+            let done = format!(
+                "select count(*) from trax.run where task = '{task}' and state = 'completed' and attempt = 1"
+            );
+            let done = value::<i64>(&client, &done).await;
+            assert_eq!(done, 20, "{task}: {output}{errors}");
+        }
+    }
+    assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_packages_work_behind_a_transaction_pooler() {
+    // Fewer connections than either worker has.
+    let pooler = Pooler::of(shared_server(), 2).await;
+    let database = database().await;
+    let (port, name) = (pooler.port(), database.name());
+    work_at(
+        &format!("postgresql://postgres@127.0.0.1:{port}/{name}"),
+        &database,
+    )
+    .await;
+}
+
+/// Makes certificates in the server's directory: its own, which is its own CA, and another.
+fn certify(server: &Server) {
+    for name in ["server", "other"] {
+        let mut make = server.command("/usr/bin/openssl");
+        make.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ]);
+        make.args(["-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        make.args(["-addext", "subjectAltName=DNS:localhost"]);
+        make.arg("-keyout")
+            .arg(server.data_dir().join(format!("{name}.key")));
+        make.arg("-out")
+            .arg(server.data_dir().join(format!("{name}.crt")));
+        let (code, output, errors) = run(&mut make);
+        assert_eq!(code, Some(0), "{output}{errors}");
+    }
+}
+
+#[tokio::test]
+async fn the_packages_verify_the_certificate_and_the_name_of_the_server() {
+    let options = Server::options().not_preloaded().fast();
+    let mut server = options.start().expect("a server starts");
+    let (_, built, _) = run(server.command("pg_config").arg("--configure"));
+    if !built.contains("--with-openssl") && !built.contains("--with-ssl") {
+        eprintln!("skipped: this PostgreSQL was built without SSL");
+        return;
+    }
+    let database = server.database("tls").await.expect("a database is made");
+    certify(&server);
+    let settings = server.append_settings("ssl = 'on'\n");
+    settings.expect("settings can be written");
+    let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
+    std::fs::write(server.data_dir().join("pg_hba.conf"), rules).expect("rules can be written");
+    server.restart().expect("the server restarts");
+
+    let url = |host: &str, root: &str| {
+        let (port, root) = (server.port(), server.data_dir().join(root));
+        let root = root.display();
+        format!("postgresql://postgres@{host}:{port}/tls?sslmode=verify-full&sslrootcert={root}")
+    };
+    work_at(&url("localhost", "server.crt"), &database).await;
+    for wrong in [
+        url("localhost", "other.crt"),
+        url("127.0.0.1", "server.crt"),
+    ] {
+        for (mut program, tasks) in programs() {
+            program.env("DATABASE_URL", &wrong);
+            let ended = tokio::task::spawn_blocking(move || run(&mut program)).await;
+            let (code, output, errors) = ended.expect("it ran");
+            assert_ne!(code, Some(0), "{wrong} {tasks:?}: {output}");
+            assert!(errors.to_lowercase().contains("cert"), "{wrong}: {errors}");
+        }
+    }
+}
