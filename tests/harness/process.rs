@@ -100,6 +100,22 @@ pub fn send_signal(signal: &str, pid: i32) {
     );
 }
 
+/// A process that is halted until this is dropped: a server with a halted process does not stop.
+pub struct Halted(i32);
+
+impl Halted {
+    pub fn new(pid: i32) -> Self {
+        send_signal("STOP", pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        send_signal("CONT", self.0);
+    }
+}
+
 /// Whether a process exists and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {

@@ -3,38 +3,26 @@
 
 use std::time::Duration;
 
-use harness::process::send_signal;
+use harness::process::Halted;
 use harness::session::Session;
 use trax_client::testkit::Server;
 
-/// The WAL writer of a server of the test, halted until this is dropped: a server with a halted
-/// process does not stop.
-struct Halted(i32);
-
-impl Halted {
-    /// Halts it at a moment when it holds no lock that a commit needs.
-    async fn of(s: &Session) -> Self {
-        let writer = "select pid from pg_stat_activity where backend_type = 'walwriter'";
-        let pid = s.number(writer).await as i32;
-        for _ in 0..20 {
-            send_signal("STOP", pid);
-            let halted = Self(pid);
-            let commit = s.get("insert into mine values (0)");
-            if tokio::time::timeout(Duration::from_secs(3), commit)
-                .await
-                .is_ok()
-            {
-                return halted;
-            }
+/// Halts the WAL writer of a server of the test, at a moment when it holds no lock that a commit
+/// needs.
+async fn halted_wal_writer(s: &Session) -> Halted {
+    let writer = "select pid from pg_stat_activity where backend_type = 'walwriter'";
+    let pid = s.number(writer).await as i32;
+    for _ in 0..20 {
+        let halted = Halted::new(pid);
+        let commit = s.get("insert into mine values (0)");
+        if tokio::time::timeout(Duration::from_secs(3), commit)
+            .await
+            .is_ok()
+        {
+            return halted;
         }
-        panic!("halting the WAL writer halts every commit");
     }
-}
-
-impl Drop for Halted {
-    fn drop(&mut self) {
-        send_signal("CONT", self.0);
-    }
+    panic!("halting the WAL writer halts every commit");
 }
 
 /// Whether a statement was on disk when it had been committed.
@@ -67,7 +55,7 @@ async fn only_a_claim_or_a_heartbeat_alone_and_without_limits_does_not_wait_for_
     }
     s.get("select from trax.claim_next(tasks => array['free'], lease => '1 h')")
         .await;
-    let _writer = Halted::of(&s).await;
+    let _writer = halted_wal_writer(&s).await;
     let claim = "select from trax.claim_next(tasks => array['free'], lease => '1 h')";
     // Its arguments are read before, and it has run before: a read that prunes a page writes, and
     // makes the commit wait.

@@ -1,5 +1,6 @@
 //! Whoever waits holds nothing that others need, and starts soon when there is something to do.
 
+use harness::process::Halted;
 use harness::prompt::{Handover, median};
 use harness::scheduler::{connect, execute, live_database, live_server, value};
 use harness::session::Session;
@@ -190,6 +191,44 @@ async fn what_a_process_waits_for_has_a_name_from_17_on() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_waits_for_the_end_of_a_scheduler_says_so() {
+    let database = live_database().await;
+    let s = Session::of(&live_server().existing("postgres")).await;
+    let scheduler = format!(
+        "select pid from pg_stat_activity where backend_type = 'trax scheduler' and datname = '{}'",
+        database.name()
+    );
+    let pid = s.number(&scheduler).await as i32;
+    let wait_of = |pid: i32| {
+        format!(
+            "select wait_event_type, wait_event from pg_stat_activity where pid = {pid} and wait_event_type = 'Extension'"
+        )
+    };
+    // It cannot end, and holds nothing that others need.
+    let halted = eventually("a scheduler that sleeps", PATIENCE, async || {
+        let halted = Halted::new(pid);
+        match s.get(&wait_of(pid)).await.as_str() {
+            "" => Err("awake".to_owned()),
+            _ => Ok(halted),
+        }
+    })
+    .await;
+    let dropping = Session::of(&live_server().existing("postgres")).await;
+    let by = dropping.pid();
+    let drop_it = format!("drop database {}", database.name());
+    let dropped = dropping.spawn(drop_it);
+    let named = s.number("show server_version_num").await >= 170_000;
+    let name = if named { "TraxScheduler" } else { "Extension" };
+    eventually(name, PATIENCE, async || match s.get(&wait_of(by)).await {
+        seen if seen == format!("Extension|{name}") => Ok(()),
+        seen => Err(seen),
+    })
+    .await;
+    drop(halted);
+    dropped.await.expect("it ends").1.expect("it is dropped");
 }
 
 /// The middle of the delays between the commit of an enqueue and the start of its job is short,
