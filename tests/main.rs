@@ -23,6 +23,7 @@ mod metrics;
 mod new_job;
 mod outcome;
 mod progress;
+mod relay;
 mod server;
 mod sql_job;
 mod testkit;

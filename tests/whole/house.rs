@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 /// Imports of the extension that run up, each with its reason. Make it shorter.
 const UP: [(&str, &str); 0] = [];
 /// Folders of tests beside those of the stages.
-const OTHER_TESTS: [&str; 8] = [
+const OTHER_TESTS: [&str; 9] = [
     "chaos",
     "command",
     "conformance",
     "harness",
+    "relay",
     "testkit",
     "web",
     "whole",
