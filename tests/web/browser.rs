@@ -1,153 +1,11 @@
-//! The pages in a real Chromium, driven through WebDriver, which is HTTP and JSON.
+//! The pages in a real Chromium, while work goes on.
 
 use super::client::Web;
-use harness::process::{Process, Scratch};
-use harness::session::session;
+use super::driver::Browser;
+use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
-use serde_json::{Value, json};
-use std::path::Path;
-use std::process::Command;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// A browser; it ends with its driver.
-struct Browser {
-    _driver: Process,
-    _profile: Scratch,
-    port: u16,
-    session: String,
-}
-
-impl Browser {
-    async fn start() -> Self {
-        let mut command = Command::new("chromedriver");
-        command.arg("--port=0");
-        let driver = Process::start(command);
-        let said = driver.says("successfully on port", PATIENCE).await;
-        let port = said
-            .split("successfully on port ")
-            .nth(1)
-            .and_then(|rest| rest.split('.').next()?.trim().parse().ok());
-        let port = port.unwrap_or_else(|| panic!("a port: {said}"));
-        let profile = Scratch::new("chromium");
-        let directory = format!("--user-data-dir={}", profile.path().display());
-        let options = json!({"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", directory]});
-        let wanted = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}
-        }}});
-        let made = ask(port, "POST", "/session", Some(&wanted)).await;
-        let session = made["sessionId"].as_str().expect("a session").to_owned();
-        Browser {
-            _driver: driver,
-            _profile: profile,
-            port,
-            session,
-        }
-    }
-
-    async fn post(&self, what: &str, body: Value) -> Value {
-        let path = format!("/session/{}/{what}", self.session);
-        ask(self.port, "POST", &path, Some(&body)).await
-    }
-
-    async fn open(&self, url: &str) {
-        self.post("url", json!({"url": url})).await;
-    }
-
-    async fn size(&self, width: u32, height: u32) {
-        // A headless window is never narrower than 500 by itself.
-        let metrics =
-            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
-        self.post("goog/cdp/execute", command).await;
-    }
-
-    /// Returns what a function of the page returns.
-    async fn script(&self, text: &str) -> Value {
-        self.post("execute/sync", json!({"script": text, "args": []}))
-            .await
-    }
-
-    async fn click(&self, css: &str) {
-        let found = self
-            .post("element", json!({"using": "css selector", "value": css}))
-            .await;
-        let element = found
-            .as_object()
-            .and_then(|all| all.values().next()?.as_str());
-        let element = element.unwrap_or_else(|| panic!("{css}: {found}"));
-        self.post(&format!("element/{element}/click"), json!({}))
-            .await;
-    }
-
-    /// Writes what is to be seen of the whole page into target/.
-    async fn picture(&self, name: &str) {
-        let command =
-            json!({"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": true}});
-        let image = self.post("goog/cdp/execute", command).await;
-        let text = image["data"].as_str().expect("a picture");
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/pictures");
-        std::fs::create_dir_all(&directory).expect("it is made");
-        let mut bytes = Vec::new();
-        let (mut bits, mut count) = (0_u32, 0);
-        for digit in text.bytes().filter(|digit| *digit != b'=') {
-            let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-            let value = digits.iter().position(|d| *d == digit).expect("base64");
-            bits = (bits << 6) | u32::try_from(value).expect("six bits");
-            count += 6;
-            if count >= 8 {
-                count -= 8;
-                bytes.push(u8::try_from((bits >> count) & 0xff).expect("eight bits"));
-            }
-        }
-        std::fs::write(directory.join(name), bytes).expect("it is written");
-    }
-
-    /// Returns what the browser complained of.
-    async fn complaints(&self) -> String {
-        self.post("se/log", json!({"type": "browser"}))
-            .await
-            .to_string()
-    }
-}
-
-async fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Value {
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let mut stream = TcpStream::connect(("127.0.0.1", port))
-        .await
-        .expect("it listens");
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .expect("it reads");
-    // The driver keeps the connection open: read as much as it announces.
-    let mut answer = Vec::new();
-    let mut part = vec![0; 65_536];
-    loop {
-        let count = stream.read(&mut part).await.expect("it answers");
-        answer.extend_from_slice(&part[..count]);
-        let text = String::from_utf8_lossy(&answer);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else {
-            assert!(count > 0, "{path}: {text}");
-            continue;
-        };
-        let head = head.to_lowercase();
-        let length = head.split("content-length:").nth(1);
-        let length: usize = length
-            .and_then(|rest| rest.lines().next()?.trim().parse().ok())
-            .unwrap_or(0);
-        if body.len() >= length || count == 0 {
-            let told: Value = serde_json::from_str(body).expect("JSON");
-            assert!(head.starts_with("http/1.1 200"), "{path}: {told}");
-            return told["value"].clone();
-        }
-    }
-}
+use serde_json::json;
+use trax_client::testkit::{Server, Stop};
 
 #[tokio::test]
 async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
@@ -199,6 +57,8 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
                 "{path} is {over:?} too wide at {width}"
             );
             browser.picture(&format!("{name}-{width}.png")).await;
+            let barriers = browser.barriers().await;
+            assert!(barriers.is_empty(), "{path} at {width}: {barriers:#?}");
         }
     }
 
@@ -211,10 +71,9 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
     browser.click("a[href^='/act/cancel']").await;
     browser.picture("act-1280.png").await;
     browser.click("button[type=submit]").await;
-    let said = browser
-        .script("return document.getElementById('result').textContent")
+    browser
+        .shows(RESULT, "The server answered: cancelled")
         .await;
-    assert_eq!(said.as_str(), Some("The server answered: cancelled"));
     browser.open(&format!("{site}/")).await;
     let number = "return document.querySelector('[data-number=ready]').textContent";
     let before = browser.script(number).await;
@@ -233,4 +92,225 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
     .await;
     let complaints = browser.complaints().await;
     assert_eq!(complaints, "[]", "the browser is content");
+}
+
+/// What came of an act.
+const RESULT: &str = "return document.getElementById('result')?.textContent ?? ''";
+
+/// Returns the number of a page that the stream of live numbers keeps up to date.
+fn number(name: &str) -> String {
+    format!("return document.querySelector('[data-number={name}]').textContent")
+}
+
+#[tokio::test]
+async fn of_two_viewers_one_sees_what_the_other_does() {
+    let (database, s) = session().await;
+    s.get("select trax.enqueue('t') from generate_series(1, 5)")
+        .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let site = format!("http://{}", web.host());
+    let (one, two) = (Browser::start().await, Browser::start().await);
+    one.open(&format!("{site}/")).await;
+    one.shows(&number("ready"), "5").await;
+    two.open(&format!("{site}/jobs/3")).await;
+    two.click("a[href^='/act/cancel']").await;
+    two.click("button[type=submit]").await;
+    one.shows(&number("ready"), "4").await;
+    // Both end the same job: one of them is told that it had ended.
+    one.open(&format!("{site}/act/cancel?job=4")).await;
+    two.open(&format!("{site}/act/cancel?job=4")).await;
+    one.click("button[type=submit]").await;
+    one.shows(RESULT, "The server answered: cancelled").await;
+    two.click("button[type=submit]").await;
+    two.shows(RESULT, "The server answered: finished").await;
+}
+
+#[tokio::test]
+async fn a_viewer_is_told_when_nothing_is_known_and_when_it_is_again() {
+    let mut server = Server::options().fast().start().expect("a server starts");
+    let database = server.database("web").await.expect("a database is made");
+    let s = Session::of(&database).await;
+    s.enqueue("'t'").await;
+    let web = Web::of(&server, &database, &[]).await;
+    let browser = Browser::start().await;
+    browser.open(&format!("http://{}/", web.host())).await;
+    let banner =
+        "const b = document.getElementById('unknown'); return b.hidden ? '' : b.textContent";
+    let says = async |what: &str| {
+        eventually(what, PATIENCE, async || {
+            let now = browser.script(banner).await;
+            let now = now.as_str().unwrap_or("?");
+            match now.contains(what) && now.is_empty() == what.is_empty() {
+                true => Ok(()),
+                false => Err(now.to_owned()),
+            }
+        })
+        .await;
+    };
+    // Numbers come.
+    s.enqueue("'t'").await;
+    browser.shows(&number("ready"), "2").await;
+    says("").await;
+    server.stop(Stop::Fast).expect("it stops");
+    says("The database does not answer. The numbers on this page are old.").await;
+    let old = "return document.body.classList.contains('old')";
+    assert_eq!(browser.script(old).await, true);
+    server.start().expect("it starts");
+    says("").await;
+    assert_eq!(browser.script(old).await, false);
+}
+
+#[tokio::test]
+async fn what_a_job_carries_does_not_run_and_a_name_of_any_script_is_shown() {
+    let (database, s) = session().await;
+    let evil = "<script>window.ran = 1</script><img src=x onerror=\"window.ran = 2\"><svg onload=\"window.ran = 3\">";
+    let input = json!({ "a": evil, evil: 1 }).to_string();
+    s.get(&format!(
+        "select trax.schedule('{evil}', task => '{evil}', input => '{input}', cron => '@daily', max_retries => 0);
+        select trax.schedule('after', task => 't', depends_on => array['{evil}']);
+        select trax.trigger('{evil}');
+        select trax.fail(job_id, token, '{evil}', detail => '{input}') from trax.claim_next('{evil}');
+        select trax.schedule('أحمد 🦀', task => 'läuft', cron => '@daily');
+        select trax.enqueue('t', jsonb_build_object('a', repeat('x', 1000000)))"
+    ))
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let browser = Browser::start().await;
+    let name: String = evil.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    for path in [
+        "/",
+        "/jobs",
+        "/jobs/1",
+        "/jobs/2",
+        "/dead",
+        "/manifests",
+        &format!("/manifests/{name}"),
+        &format!("/jobs?task={name}&path={}", "%24.a"),
+        &format!("/act/trigger?manifest={name}"),
+        "/audit",
+    ] {
+        for width in [1280, 390] {
+            browser.size(width, 900).await;
+            browser.open(&format!("http://{}{path}", web.host())).await;
+            let ran = "return [window.ran, document.querySelector('main img, main script')]";
+            assert_eq!(browser.script(ran).await, json!([null, null]), "{path}");
+            let wide = "return document.documentElement.scrollWidth <= window.innerWidth";
+            assert_eq!(browser.script(wide).await, true, "{path} at {width}");
+        }
+    }
+    assert_eq!(browser.complaints().await, "[]", "nothing was even tried");
+    browser
+        .open(&format!("http://{}/manifests", web.host()))
+        .await;
+    let link = "return [...document.links].find((a) => a.textContent === 'أحمد 🦀').href";
+    let link = browser.script(link).await;
+    browser.open(link.as_str().expect("an address")).await;
+    let title = browser.script("return document.querySelector('h1').textContent");
+    assert_eq!(title.await, "أحمد 🦀");
+}
+
+#[tokio::test]
+async fn a_reader_s_page_has_no_button_and_its_forged_post_is_refused() {
+    let (database, s) = session().await;
+    let reader = format!("reader_of_{}", database.name());
+    s.get(&format!(
+        "create role {reader} login; select trax.grant_access('{reader}', 'reader')"
+    ))
+    .await;
+    let id = s.enqueue("'t'").await;
+    let web = Web::as_user(shared_server(), &database, &reader, &[]).await;
+    let browser = Browser::start().await;
+    browser
+        .open(&format!("http://{}/jobs/{id}", web.host()))
+        .await;
+    let buttons = "return document.querySelectorAll('.button, form[method=post]').length";
+    assert_eq!(browser.script(buttons).await, 0);
+    // From our own page, with our cookie; what is missing is the token and the right.
+    let forge = format!(
+        "const done = arguments[arguments.length - 1];
+        fetch('/act/cancel', {{method: 'POST', body: new URLSearchParams({{job: {id}, token: 'x'}})}})
+            .then((answer) => done(answer.status), (error) => done('' + error))"
+    );
+    let status = browser.post("execute/async", json!({"script": forge, "args": []}));
+    assert_eq!(status.await, 403);
+    let state = format!("select state from trax.job where job_id = {id}");
+    assert_eq!(s.get(&state).await, "queued");
+}
+
+#[tokio::test]
+async fn everything_works_without_script_and_by_keyboard() {
+    let (database, s) = session().await;
+    let id = s.enqueue("'t'").await;
+    s.get("select trax.schedule('m', task => 't', cron => '0 2 * * *')")
+        .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let site = format!("http://{}", web.host());
+    let browser = Browser::start().await;
+    browser
+        .devtools(
+            "Emulation.setScriptExecutionDisabled",
+            json!({"value": true}),
+        )
+        .await;
+    browser.open(&format!("{site}/jobs/{id}")).await;
+    browser.click("a[href^='/act/cancel']").await;
+    browser.click("button[type=submit]").await;
+    assert_eq!(
+        s.get(&format!("select state from trax.job where job_id = {id}"))
+            .await,
+        "cancelled"
+    );
+    browser
+        .open(&format!("{site}/act/disable?manifest=m"))
+        .await;
+    browser.click("button[type=submit]").await;
+    assert_eq!(s.get("select enabled from trax.manifest").await, "f");
+
+    // The first key leads past the navigation, and every act can be reached and done by keys.
+    browser.open(&format!("{site}/act/enable?manifest=m")).await;
+    browser.press("Tab", 9).await;
+    let focus = "return document.activeElement.textContent || document.activeElement.name";
+    assert_eq!(browser.script(focus).await, "To the content");
+    browser.press("Enter", 13).await;
+    for key in 1.. {
+        assert!(key < 20, "the button is within reach");
+        browser.press("Tab", 9).await;
+        if browser.script(focus).await == "Enable this manifest" {
+            break;
+        }
+    }
+    browser.press("Enter", 13).await;
+    eventually("the manifest is enabled", PATIENCE, async || {
+        match s.get("select enabled from trax.manifest").await.as_str() {
+            "t" => Ok(()),
+            other => Err(other.to_owned()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dark_is_dark_and_paper_has_no_buttons() {
+    let (database, s) = session().await;
+    let id = s.enqueue("'t'").await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let browser = Browser::start().await;
+    browser.size(1280, 900).await;
+    let paper = "return getComputedStyle(document.body).backgroundColor";
+    for (scheme, colour) in [("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 24, 28)")] {
+        let wanted = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.devtools("Emulation.setEmulatedMedia", wanted).await;
+        for (name, path) in [("overview", "/".to_owned()), ("job", format!("/jobs/{id}"))] {
+            browser.open(&format!("http://{}{path}", web.host())).await;
+            assert_eq!(browser.script(paper).await, colour);
+            let barriers = browser.barriers().await;
+            assert!(barriers.is_empty(), "{path} in {scheme}: {barriers:#?}");
+            browser.picture(&format!("{name}-{scheme}.png")).await;
+        }
+    }
+    let print = json!({"media": "print", "features": []});
+    browser.devtools("Emulation.setEmulatedMedia", print).await;
+    let shown = "return [...document.querySelectorAll('nav, .button')].filter((e) => e.offsetParent).length";
+    assert_eq!(browser.script(shown).await, 0);
+    browser.picture("job-print.png").await;
 }

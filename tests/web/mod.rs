@@ -2,5 +2,12 @@
 
 mod browser;
 mod client;
+mod dead;
+mod driver;
+mod job;
+mod manifest;
+mod mounted;
+mod overview;
 mod page;
+mod plan;
 mod rights;

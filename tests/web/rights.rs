@@ -311,11 +311,7 @@ async fn beyond_loopback_the_pages_of_strangers_are_read_only() {
     let id = s.enqueue("'t'").await;
     let arguments = ["--listen", "0.0.0.0:0", "--host", "trax.example"];
     let web = Web::of(shared_server(), &database, &arguments).await;
-    assert!(
-        web.process.output().contains("read-only"),
-        "{}",
-        web.process.output()
-    );
+    assert!(web.output().contains("read-only"), "{}", web.output());
     let host = [("Host", "trax.example")];
     let page = web.ask("GET", &format!("/jobs/{id}"), &host, "").await;
     assert_eq!(page.status, 200, "{}", page.body);
@@ -329,4 +325,48 @@ async fn beyond_loopback_the_pages_of_strangers_are_read_only() {
         .ask("GET", &format!("/act/cancel?job={id}"), &host, "")
         .await;
     assert_eq!(asked.status, 403, "{}", asked.body);
+}
+
+#[tokio::test]
+async fn behind_https_the_cookie_is_secure_and_nowhere_else() {
+    let (database, _s) = session().await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    for (lines, is_secure) in [
+        (&[][..], false),
+        (&[("X-Forwarded-Proto", "http")][..], false),
+        (&[("X-Forwarded-Proto", "https")][..], true),
+        (&[("Forwarded", "for=1.2.3.4;proto=https")][..], true),
+    ] {
+        let head = web.ask("GET", "/", lines, "").await.head;
+        assert!(head.contains("SameSite=Strict"), "{head}");
+        assert_eq!(head.contains("; Secure"), is_secure, "{lines:?}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn who_guesses_passwords_is_soon_not_listened_to() {
+    let (database, _s) = session().await;
+    let files = Scratch::new("guesses");
+    let passwords = files.path().join("passwords");
+    let line = "anna:$2b$04$OLQ0tSN20k40HSoAtXUHouNlPjVWaORfbPv87UmWG2mPWXcPhuP5G";
+    std::fs::write(&passwords, line).expect("it is written");
+    let passwords = passwords.display().to_string();
+    let web = Web::of(
+        shared_server(),
+        &database,
+        &["--password-file", passwords.as_str()],
+    )
+    .await;
+    let wrong = [("Authorization", "Basic YW5uYTp3cm9uZw==")];
+    let right = [("Authorization", "Basic YW5uYTpzZWNyZXQ=")];
+    let first = web.ask("GET", "/", &right, "").await;
+    assert_eq!(first.status, 200, "{}", first.body);
+    let mut statuses = Vec::new();
+    for _ in 0..12 {
+        statuses.push(web.ask("GET", "/", &wrong, "").await.status);
+    }
+    assert_eq!(statuses[..10], [401; 10]);
+    assert_eq!(statuses[10..], [429; 2]);
+    let known = web.ask("GET", "/", &right, "").await;
+    assert_eq!(known.status, 200, "who was known still is: {}", known.body);
 }

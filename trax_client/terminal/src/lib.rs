@@ -1,5 +1,6 @@
 //! What every program of trax shares that a person starts from a shell: where the database is, how
-//! a command fails, lengths of time, and text that cannot steer the terminal.
+//! a command fails, lengths of time, what a SQL job returned, and text that cannot steer the
+//! terminal.
 
 pub mod address;
 mod command;
@@ -7,6 +8,7 @@ mod duration;
 mod failure;
 pub mod print;
 pub mod quote;
+pub mod sql_output;
 pub mod stdout;
 pub mod text;
 

@@ -8,6 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::dispatch::Shared;
 use crate::layout::{self, Reader};
+use crate::pages::manifest;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 use crate::work::Purpose;
@@ -26,6 +27,8 @@ struct Act {
     fields: &'static [Field],
     /// Where the page leads back to; `{}` is the first field.
     back: &'static str,
+    /// It can be tried: done, shown and undone, for the times of a manifest.
+    can_be_tried: bool,
 }
 
 /// A parameter of the statement.
@@ -57,7 +60,19 @@ const GROUP: &[Field] = &[given("group", "group")];
 const MANIFEST: &[Field] = &[given("manifest", "manifest")];
 const LETTER: &[Field] = &[given("id", "dead letter"), open("reason", "reason")];
 
-const ACTS: [Act; 14] = [
+const MATCHING: &[Field] = &[
+    open("task", "only of this task"),
+    open("manifest", "only of this manifest"),
+    open("group", "only of this group"),
+    open("error", "only with this text in the reason or error"),
+    open("reason", "note"),
+    open(
+        "most",
+        "at most this many, the oldest first; 100 unless told, never more than 1000",
+    ),
+];
+
+const ACTS: [Act; 16] = [
     Act {
         name: "cancel",
         title: "Cancel this job",
@@ -65,6 +80,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.cancel(job_id => $1::bigint)::text",
         fields: JOB,
         back: "jobs/{}",
+        can_be_tried: false,
     },
     Act {
         name: "run-now",
@@ -73,6 +89,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.run_now(job_id => $1::bigint)::text",
         fields: JOB,
         back: "jobs/{}",
+        can_be_tried: false,
     },
     Act {
         name: "again",
@@ -81,6 +98,7 @@ const ACTS: [Act; 14] = [
         sql: include_str!("query/job_again.sql"),
         fields: JOB,
         back: "jobs/{}",
+        can_be_tried: false,
     },
     Act {
         name: "requeue",
@@ -89,6 +107,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.requeue_dead_letter(id => $1::bigint, note => $2)::text",
         fields: LETTER,
         back: "dead",
+        can_be_tried: false,
     },
     Act {
         name: "acknowledge",
@@ -97,23 +116,25 @@ const ACTS: [Act; 14] = [
         sql: "select trax.acknowledge_dead_letter(id => $1::bigint, note => $2)::text",
         fields: LETTER,
         back: "dead",
+        can_be_tried: false,
     },
     Act {
         name: "requeue-many",
         title: "Requeue dead letters",
-        function: "requeue_dead_letters",
-        sql: "select trax.requeue_dead_letters(task => $1, manifest => $2, group_name => $3, \
-              max_count => coalesce($4::int, 100))::text",
-        fields: &[
-            open("task", "only of this task"),
-            open("manifest", "only of this manifest"),
-            open("group", "only of this group"),
-            open(
-                "most",
-                "at most this many, the oldest first; 100 unless told",
-            ),
-        ],
+        function: "requeue_dead_letter",
+        sql: include_str!("query/dead_requeue_many.sql"),
+        fields: MATCHING,
         back: "dead",
+        can_be_tried: false,
+    },
+    Act {
+        name: "acknowledge-many",
+        title: "Acknowledge dead letters",
+        function: "acknowledge_dead_letter",
+        sql: include_str!("query/dead_acknowledge_many.sql"),
+        fields: MATCHING,
+        back: "dead",
+        can_be_tried: false,
     },
     Act {
         name: "enable",
@@ -122,6 +143,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.enable_manifest(name => $1)::text",
         fields: MANIFEST,
         back: "manifests/{}",
+        can_be_tried: false,
     },
     Act {
         name: "disable",
@@ -130,6 +152,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.disable_manifest(name => $1)::text",
         fields: MANIFEST,
         back: "manifests/{}",
+        can_be_tried: false,
     },
     Act {
         name: "trigger",
@@ -141,6 +164,24 @@ const ACTS: [Act; 14] = [
             open("input", "input as JSON; its own unless told"),
         ],
         back: "manifests/{}",
+        can_be_tried: false,
+    },
+    Act {
+        name: "reschedule",
+        title: "Change when this manifest fires",
+        function: "schedule",
+        sql: include_str!("query/reschedule.sql"),
+        fields: &[
+            given("manifest", "manifest"),
+            open("cron", "cron: 0 2 * * 1-5"),
+            open("every", "or every: 15 minutes"),
+            open(
+                "timezone",
+                "in the zone; its own unless told: Europe/Berlin",
+            ),
+        ],
+        back: "manifests/{}",
+        can_be_tried: true,
     },
     Act {
         name: "pause-group",
@@ -149,6 +190,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.configure_group(name => $1, enabled => false)::text",
         fields: GROUP,
         back: "groups",
+        can_be_tried: false,
     },
     Act {
         name: "resume-group",
@@ -157,6 +199,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.configure_group(name => $1, enabled => true)::text",
         fields: GROUP,
         back: "groups",
+        can_be_tried: false,
     },
     Act {
         name: "limit-group",
@@ -168,6 +211,7 @@ const ACTS: [Act; 14] = [
             open("most", "jobs that may run at once; 0 is no limit"),
         ],
         back: "groups",
+        can_be_tried: false,
     },
     Act {
         name: "pause",
@@ -176,6 +220,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.pause(reason => $1)::text",
         fields: &[open("reason", "reason")],
         back: "doctor",
+        can_be_tried: false,
     },
     Act {
         name: "resume",
@@ -184,6 +229,7 @@ const ACTS: [Act; 14] = [
         sql: "select trax.resume()::text",
         fields: &[],
         back: "doctor",
+        can_be_tried: false,
     },
 ];
 
@@ -243,13 +289,25 @@ pub(crate) async fn ask(shared: &Shared, visit: &Visit, name: &str) -> Result<Ma
         return Err(refused(visit, &reader, act));
     }
     let values = act.values(&visit.query)?;
+    let body = question(visit, &reader, act, &values, &html! {});
+    Ok(layout::page(visit, &reader, act.title, &body))
+}
+
+/// Returns the form of an act; `tried` is what trying it has shown.
+fn question(
+    visit: &Visit,
+    reader: &Reader,
+    act: &Act,
+    values: &[Option<&str>],
+    tried: &Markup,
+) -> Markup {
     let has_reason = act.fields.iter().any(|field| field.name == "reason");
     let room = PROGRAM.saturating_sub(program(visit.person.name.as_deref(), Some("")).len());
-    let body = html! {
+    html! {
         h1 { (act.title) }
-        form method="post" action=(visit.link(&format!("act/{name}"))) {
+        form method="post" action=(visit.link(&format!("act/{}", act.name))) {
             input type="hidden" name="token" value=(visit.token);
-            @for (field, value) in act.fields.iter().zip(&values) {
+            @for (field, value) in act.fields.iter().zip(values) {
                 label {
                     (field.label)
                     @if field.required {
@@ -263,12 +321,15 @@ pub(crate) async fn ask(shared: &Shared, visit: &Visit, name: &str) -> Result<Ma
                 label { "reason, for trax.audit" input name="reason" maxlength=(room); }
             }
             p { "This will be typed for you as role " b { (reader.role) } ":" }
-            (layout::verbatim(&act.typed(&values)))
+            (layout::verbatim(&act.typed(values)))
+            @if act.can_be_tried {
+                button type="submit" name="try" value="1" { "Show its next ten times, change nothing" } " "
+            }
             button type="submit" { (act.title) }
             " " a href=(act.back(visit, values.first().copied().flatten())) { "Back" }
         }
-    };
-    Ok(layout::page(visit, &reader, act.title, &body))
+        (tried)
+    }
 }
 
 /// Does it, and returns the page that says what came of it.
@@ -303,6 +364,19 @@ pub(crate) async fn perform(
         .map(|value| (value as &(dyn ToSql + Sync), Type::TEXT))
         .collect();
     let rows = work.rows(act.sql, &arguments).await?;
+    if let (true, Some(_), Some(manifest)) =
+        (act.can_be_tried, form.get("try"), form.get("manifest"))
+    {
+        let times = manifest::next_times(&work, manifest, reader.now).await?;
+        work.rollback().await?;
+        let tried = html! {
+            h2 #result { "It would fire" }
+            p { "Nothing was changed." }
+            (times)
+        };
+        let body = question(visit, &reader, act, &values, &tried);
+        return Ok(layout::page(visit, &reader, act.title, &body));
+    }
     let result: Option<String> = match rows.first() {
         Some(row) => row.try_get(0)?,
         None => Some("nothing: there is no such row".to_owned()),

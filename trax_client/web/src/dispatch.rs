@@ -110,8 +110,13 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
         } else {
             &visit.base
         };
+        let secure = if gate::is_encrypted(&parts.headers) {
+            "; Secure"
+        } else {
+            ""
+        };
         let cookie = format!(
-            "{}={session}; Path={place}; HttpOnly; SameSite=Strict",
+            "{}={session}; Path={place}; HttpOnly; SameSite=Strict{secure}",
             gate::SESSION
         );
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {

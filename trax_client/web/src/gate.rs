@@ -4,6 +4,8 @@
 //! where people are; and a request that changes something comes from a page of this origin and
 //! carries the token that only such a page was given.
 
+use std::time::Instant;
+
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use hmac::Mac;
@@ -54,9 +56,7 @@ pub(crate) async fn person(
         }
         Identity::Passwords { roles, .. } => {
             let (name, password) = basic(headers).ok_or_else(who)?;
-            if !is_right(shared, &name, &password).await {
-                return Err(who());
-            }
+            check_password(shared, &name, &password).await?;
             match roles {
                 Some(roles) => with_role(&name, roles.of(&name)),
                 None => Ok(Person {
@@ -84,24 +84,35 @@ fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
 }
 
 /// One slow check at a time: who guesses does not take every processor.
-async fn is_right(
+async fn check_password(
     shared: &std::sync::Arc<crate::dispatch::Shared>,
     name: &str,
     password: &str,
-) -> bool {
+) -> Result<(), Trouble> {
     let Identity::Passwords { passwords, .. } = &shared.options.identity else {
-        return false;
+        return Err(who());
     };
     if passwords.is_known(name, password) {
-        return true;
+        return Ok(());
     }
     let _one = shared.guess.lock().await;
-    let (again, name, password) = (shared.clone(), name.to_owned(), password.to_owned());
+    if !passwords.may_guess(name, Instant::now()) {
+        return Err(Trouble::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many wrong passwords for this name",
+        )
+        .hint("Wait a minute, then try again."));
+    }
+    let (again, tried, password) = (shared.clone(), name.to_owned(), password.to_owned());
     let verified = tokio::task::spawn_blocking(move || match &again.options.identity {
-        Identity::Passwords { passwords, .. } => passwords.verify(&name, &password),
+        Identity::Passwords { passwords, .. } => passwords.verify(&tried, &password),
         _ => false,
     });
-    verified.await.unwrap_or(false)
+    if verified.await.unwrap_or(false) {
+        return Ok(());
+    }
+    passwords.guessed_wrong(name, Instant::now());
+    Err(who())
 }
 
 fn basic(headers: &HeaderMap) -> Option<(String, String)> {
@@ -150,6 +161,15 @@ pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
     cookies
         .split(';')
         .find_map(|pair| ours(pair).map(|at| &pair.trim()[at..]))
+}
+
+/// Returns whether the browser speaks TLS to a proxy in front. Who claims it without one only keeps
+/// the cookie from coming back.
+pub(crate) fn is_encrypted(headers: &HeaderMap) -> bool {
+    let said = text(headers, "x-forwarded-proto").and_then(|list| list.split(',').next());
+    let forwarded = text(headers, "forwarded").unwrap_or_default();
+    said.is_some_and(|scheme| scheme.trim().eq_ignore_ascii_case("https"))
+        || forwarded.to_ascii_lowercase().contains("proto=https")
 }
 
 /// Returns what a form of this session and person must carry.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use axum::http::HeaderName;
 use hmac::{Hmac, KeyInit, Mac};
@@ -65,12 +66,19 @@ impl Roles {
     }
 }
 
+/// Most wrong passwords for one name within [`GUESSES_WITHIN`]; then none is looked at.
+const GUESSES: u32 = 10;
+const GUESSES_WITHIN: Duration = Duration::from_secs(60);
+
 /// Names and hashes of passwords, as `htpasswd -B` writes them.
 pub struct Passwords {
     hashes: HashMap<String, String>,
     key: [u8; 32],
     /// Passwords that were right, keyed: a hash is slow on purpose, and each request has one.
     verified: Mutex<HashMap<String, Vec<u8>>>,
+    /// How many wrong ones there were since when, by name; those of unknown names count together,
+    /// so that nobody fills this with names.
+    wrong: Mutex<HashMap<Option<String>, (u32, Instant)>>,
 }
 
 impl std::fmt::Debug for Passwords {
@@ -106,7 +114,36 @@ impl Passwords {
             hashes,
             key: rand::random(),
             verified: Mutex::new(HashMap::new()),
+            wrong: Mutex::new(HashMap::new()),
         })
+    }
+
+    fn counted(&self, name: &str) -> Option<String> {
+        self.hashes.contains_key(name).then(|| name.to_owned())
+    }
+
+    /// Returns whether another password for this name is looked at.
+    pub(crate) fn may_guess(&self, name: &str, now: Instant) -> bool {
+        let Ok(wrong) = self.wrong.lock() else {
+            return false;
+        };
+        let (count, since) = match wrong.get(&self.counted(name)) {
+            Some(guesses) => *guesses,
+            None => return true,
+        };
+        count < GUESSES || now.duration_since(since) >= GUESSES_WITHIN
+    }
+
+    /// Notes a wrong password.
+    pub(crate) fn guessed_wrong(&self, name: &str, now: Instant) {
+        let Ok(mut wrong) = self.wrong.lock() else {
+            return;
+        };
+        let (count, since) = wrong.entry(self.counted(name)).or_insert((0, now));
+        if now.duration_since(*since) >= GUESSES_WITHIN {
+            (*count, *since) = (0, now);
+        }
+        *count += 1;
     }
 
     fn tag(&self, name: &str, password: &str) -> Hmac<Sha256> {
@@ -175,5 +212,28 @@ mod tests {
         assert!(passwords.is_known("anna", "secret"));
         assert!(!passwords.is_known("anna", "secret2"));
         assert!(Passwords::parse("anna:secret").is_err());
+    }
+
+    #[test]
+    fn after_some_wrong_passwords_none_is_looked_at_for_a_while() {
+        let hash = bcrypt::hash("secret", 4).expect("it hashes");
+        let passwords =
+            Passwords::parse(&format!("anna:{hash}\nbert:{hash}\n")).expect("it is right");
+        let now = Instant::now();
+        for _ in 0..GUESSES {
+            assert!(passwords.may_guess("anna", now) && passwords.may_guess("x", now));
+            passwords.guessed_wrong("anna", now);
+            passwords.guessed_wrong("y", now);
+        }
+        assert!(!passwords.may_guess("anna", now));
+        assert!(
+            !passwords.may_guess("z", now),
+            "unknown names count together"
+        );
+        assert!(passwords.may_guess("bert", now));
+        let later = now + GUESSES_WITHIN;
+        assert!(passwords.may_guess("anna", later));
+        passwords.guessed_wrong("anna", later);
+        assert!(passwords.may_guess("anna", later), "counting begins anew");
     }
 }

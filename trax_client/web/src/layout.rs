@@ -19,9 +19,9 @@ pub(crate) const FUNCTIONS: [&str; 13] = [
     "enqueue",
     "pause",
     "requeue_dead_letter",
-    "requeue_dead_letters",
     "resume",
     "run_now",
+    "schedule",
     "status",
     "trigger",
 ];

@@ -33,7 +33,9 @@ const COUNTED: i64 = 100_000;
 const LIVE: &str = include_str!("query/live.sql");
 
 /// The names of the numbers, which are those of the columns.
-pub(crate) const NAMES: [&str; 6] = ["ready", "later", "blocked", "running", "dead", "failed"];
+pub(crate) const NAMES: [&str; 7] = [
+    "ready", "later", "blocked", "running", "dead", "failed", "workers",
+];
 
 /// What was counted, as people read it, in the order of [`NAMES`].
 #[derive(Clone, Debug)]

@@ -83,7 +83,10 @@ impl From<tokio_postgres::Error> for Trouble {
         }
         let status = match code {
             code if *code == SqlState::INSUFFICIENT_PRIVILEGE => StatusCode::FORBIDDEN,
-            code if code.code().starts_with("22") => StatusCode::BAD_REQUEST,
+            // A JSON path is text of a language too.
+            code if code.code().starts_with("22") || *code == SqlState::SYNTAX_ERROR => {
+                StatusCode::BAD_REQUEST
+            }
             code if code.code().starts_with("427") => StatusCode::NOT_FOUND,
             _ => StatusCode::CONFLICT,
         };

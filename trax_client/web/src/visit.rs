@@ -23,6 +23,10 @@ pub(crate) struct Visit {
 impl Visit {
     /// Returns the address of a page; `path` is ours: "jobs/5".
     pub(crate) fn link(&self, path: &str) -> String {
+        // A router that is nested does not answer with a slash behind its path.
+        if path.is_empty() && !self.base.is_empty() {
+            return self.base.clone();
+        }
         format!("{}/{path}", self.base)
     }
 

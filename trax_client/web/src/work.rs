@@ -147,7 +147,16 @@ impl Work<'_> {
 
     /// Ends the transaction and keeps the connection.
     pub(crate) async fn commit(self) -> Result<(), Trouble> {
-        match timeout(Duration::from_secs(40), self.client.batch_execute("commit")).await {
+        self.end("commit").await
+    }
+
+    /// Undoes the transaction and keeps the connection.
+    pub(crate) async fn rollback(self) -> Result<(), Trouble> {
+        self.end("rollback").await
+    }
+
+    async fn end(self, how: &str) -> Result<(), Trouble> {
+        match timeout(Duration::from_secs(40), self.client.batch_execute(how)).await {
             Ok(ended) => ended?,
             Err(_) => return Err(Trouble::unknown("no answer within 40 s")),
         }

@@ -4,7 +4,6 @@ mod cancel;
 mod list;
 mod retry;
 mod show;
-mod sql_output;
 mod watch;
 
 use crate::command::commands;

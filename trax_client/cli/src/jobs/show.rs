@@ -7,11 +7,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use trax_client::Json;
 
-use super::sql_output::{as_psql, statement};
 use super::{tone, unknown};
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, elapsed, json, say};
 use crate::session::Session;
 use trax_terminal::Failure;
+use trax_terminal::sql_output::{as_psql, statement};
 
 const JOB_SHOW: &str = include_str!("../query/job_show.sql");
 const JOB_ATTEMPTS: &str = include_str!("../query/job_attempts.sql");

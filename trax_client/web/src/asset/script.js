@@ -35,7 +35,7 @@
       });
     };
     source.onerror = function () {
-      lost("trax web does not answer.");
+      lost(source.readyState === 2 ? "Live numbers are refused now." : "trax web does not answer.");
       // A stream that was refused is not opened again by the browser.
       if (source.readyState === 2) setTimeout(open, 3000);
     };

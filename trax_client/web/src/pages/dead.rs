@@ -5,15 +5,19 @@ use tokio_postgres::types::Type;
 
 use super::{Page, ROWS, manifest_path};
 use crate::layout::{button, state, table, text};
+use crate::live::grouped;
 use crate::moment::Moment;
 use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/dead_list.sql");
+const COUNT: &str = include_str!("../query/dead_count.sql");
+/// Matching ones are counted up to this.
+const COUNTED: i64 = 10_000;
 
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let (visit, reader) = (page.visit, page.reader);
     let (task, group) = (visit.query.get("task"), visit.query.get("group"));
-    let manifest = visit.query.get("manifest");
+    let (manifest, error) = (visit.query.get("manifest"), visit.query.get("error"));
     let status = visit.query.get("status").unwrap_or("awaiting_intervention");
     let wanted = Some(status).filter(|status| *status != "any");
     let before = visit.query.number("before")?;
@@ -29,11 +33,33 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
                 (&wanted, Type::TEXT),
                 (&before, Type::INT8),
                 (&limit, Type::INT8),
+                (&error, Type::TEXT),
             ],
         )
         .await?;
+    let counted = COUNTED + 1;
+    let count = page
+        .work
+        .rows(
+            COUNT,
+            &[
+                (&task, Type::TEXT),
+                (&group, Type::TEXT),
+                (&manifest, Type::TEXT),
+                (&wanted, Type::TEXT),
+                (&error, Type::TEXT),
+                (&counted, Type::INT8),
+            ],
+        )
+        .await?;
+    let count: i64 = count.first().map_or(Ok(0), |row| row.try_get("count"))?;
     let mut filters: Vec<(&str, &str)> = vec![("status", status)];
-    let given = [("task", task), ("group", group), ("manifest", manifest)];
+    let given = [
+        ("task", task),
+        ("group", group),
+        ("manifest", manifest),
+        ("error", error),
+    ];
     filters.extend(
         given
             .iter()
@@ -84,7 +110,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         ]);
     }
     let head = [
-        "id", "state", "job", "task", "manifest", "attempts", "why", "when", "",
+        "id", "state", "job", "task", "manifest", "attempts", "why", "when", "note",
     ];
     Ok(html! {
         h1 { "Dead letters" }
@@ -93,13 +119,46 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
                 ("awaiting_intervention", "awaiting"), ("requeued", "requeued"),
                 ("acknowledged", "acknowledged"), ("any", "any")
             ] {
-                a href=(visit.link_with("dead", &[("status", value)]))
+                a href=(visit.link_with("dead", &[&[("status", value)], &filters[1..]].concat()))
                     aria-current=[(value == status).then_some("true")] { (name) }
             }
-            @for (name, value) in given { @if let Some(value) = value { span { (name) " " b { (value) } } } }
         }
-        @if reader.may(visit, "requeue_dead_letters") && !rows.is_empty() {
-            p { (button(visit, "requeue-many", &filters[1..], "Requeue those that await")) }
+        @if filters.len() > 1 {
+            p .chips {
+                @for (name, value) in &filters[1..] {
+                    @let others: Vec<_> = filters.iter().copied().filter(|(n, _)| n != name).collect();
+                    a href=(visit.link_with("dead", &others)) title="Remove this filter" {
+                        (name) " " b { (value) } span aria-hidden="true" { " ×" }
+                    }
+                }
+            }
+        }
+        details open[filters.len() > 1] {
+            summary { "Filter" }
+            form .filters method="get" action=(visit.link("dead")) {
+                input type="hidden" name="status" value=(status);
+                @for (name, value) in given {
+                    label {
+                        (if name == "error" { "text of the reason or error" } else { name })
+                        input name=(name) value=[value] maxlength="300";
+                    }
+                }
+                button type="submit" { "Filter" }
+            }
+        }
+        p .hint {
+            @if count > COUNTED { "More than " (grouped(COUNTED)) } @else { (grouped(count)) }
+            (if count == 1 { " dead letter matches." } else { " dead letters match." })
+        }
+        @if wanted == Some("awaiting_intervention") && count > 0 {
+            p {
+                @if reader.may(visit, "requeue_dead_letter") {
+                    (button(visit, "requeue-many", &filters[1..], "Requeue all that match")) " "
+                }
+                @if reader.may(visit, "acknowledge_dead_letter") {
+                    (button(visit, "acknowledge-many", &filters[1..], "Acknowledge all that match"))
+                }
+            }
         }
         (table("Dead letters", &head, &shown, "No dead letter matches."))
         @if rows.len() > ROWS {

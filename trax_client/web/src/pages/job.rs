@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use trax_client::Json;
+use trax_terminal::sql_output::as_psql;
 
 use super::{Page, manifest_path};
 use crate::layout::{button, facts, state, table, verbatim};
@@ -12,6 +14,7 @@ use crate::trouble::Trouble;
 
 const SHOW: &str = include_str!("../query/job_show.sql");
 const ATTEMPTS: &str = include_str!("../query/job_attempts.sql");
+const FAMILY: &str = include_str!("../query/job_family.sql");
 const WAITS: &str = include_str!("../query/job_waits.sql");
 
 /// Most characters of a value on the page.
@@ -41,8 +44,9 @@ pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
         (buttons(page, id, &is))
         @if is == "queued" { (waits(page, id).await?) }
         (what(page, row)?)
+        (attempts(page, id, row).await?)
         (values(row)?)
-        (attempts(page, id).await?)
+        (family(page, id).await?)
     })
 }
 
@@ -147,11 +151,25 @@ fn values(row: &Row) -> Result<Markup, Trouble> {
     let size = |name: &str| row.try_get::<_, Option<i32>>(name);
     let task: String = row.try_get("task")?;
     let input = if task == "sql" { "statement" } else { "input" };
+    let printed = value("sql_output")?
+        .and_then(|text| as_psql(&text.parse::<Json>().ok()?))
+        .map(|text| {
+            text.chars()
+                .take(usize::try_from(VALUE).unwrap_or(0))
+                .collect()
+        });
     let all = [
         ("error", value("error")?, None),
         ("progress", value("progress")?, None),
         (input, value("input")?, size("input_bytes")?),
-        ("output", value("output")?, size("output_bytes")?),
+        (
+            "output",
+            match printed {
+                Some(text) => Some(text),
+                None => value("output")?,
+            },
+            size("output_bytes")?,
+        ),
         ("trace", value("trace")?, None),
     ];
     Ok(html! {
@@ -171,8 +189,9 @@ fn values(row: &Row) -> Result<Markup, Trouble> {
     })
 }
 
-async fn attempts(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
+async fn attempts(page: &Page<'_>, id: i64, job: &Row) -> Result<Markup, Trouble> {
     let now = page.reader.now;
+    let is_running = job.try_get::<_, &str>("state")? == "in_progress";
     let short = 2_000;
     let rows = page
         .work
@@ -181,7 +200,7 @@ async fn attempts(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
             &[(&id, Type::INT8), (&short, Type::INT4), (&MOST, Type::INT8)],
         )
         .await?;
-    let mut times: Vec<(Moment, Moment, Moment)> = Vec::new();
+    let mut times: Vec<Attempt> = Vec::new();
     let mut shown = Vec::new();
     for row in &rows {
         let attempt: i32 = row.try_get("attempt")?;
@@ -193,7 +212,12 @@ async fn attempts(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
         let ended: Moment = row.try_get("finished_at")?;
         let error: Option<String> = row.try_get("error")?;
         let detail: Option<String> = row.try_get("detail")?;
-        times.push((due, started.unwrap_or(ended), ended));
+        times.push(Attempt {
+            state: is.clone(),
+            due,
+            started: started.unwrap_or(ended),
+            ended,
+        });
         shown.push(vec![
             html! { (attempt) },
             html! { (state(&is)) @if let Some(kind) = &kind { " " (kind.replace('_', " ")) } },
@@ -209,37 +233,93 @@ async fn attempts(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
             },
         ]);
     }
+    if let (true, Some(started)) = (is_running, job.try_get("started_at")?) {
+        times.push(Attempt {
+            state: "running".to_owned(),
+            due: job.try_get("run_at")?,
+            started,
+            ended: now,
+        });
+    }
     let head = [
         "attempt", "state", "started", "ended", "took", "worker", "error",
     ];
     Ok(html! {
-        h2 { "Ended attempts" }
-        (line(&times))
+        h2 { "Attempts" }
+        (line(&times, now))
         (table("Ended attempts", &head, &shown, "None yet."))
         @if i64::try_from(rows.len()) == Ok(MOST) { p .hint { "These are the first " (MOST) "." } }
     })
 }
 
+/// One bar of the time line.
+struct Attempt {
+    state: String,
+    due: Moment,
+    started: Moment,
+    ended: Moment,
+}
+
 /// Returns a time line: of each attempt how long it waited, and how long it ran.
-fn line(times: &[(Moment, Moment, Moment)]) -> Markup {
+fn line(attempts: &[Attempt], now: Moment) -> Markup {
     let (Some(first), Some(last)) = (
-        times.iter().map(|t| t.0).min(),
-        times.iter().map(|t| t.2).max(),
+        attempts.iter().map(|a| a.due.min(a.started)).min(),
+        attempts.iter().map(|a| a.ended).max(),
     ) else {
         return html! {};
     };
     let whole = last.seconds_since(first).unwrap_or(0.0).max(0.001);
-    let at = |time: Moment| time.seconds_since(first).unwrap_or(0.0) / whole * 1_000.0;
-    let height = times.len() * 14;
+    let at = |time: Moment| time.seconds_since(first).unwrap_or(0.0) / whole * 997.0;
+    let wide = |from: Moment, to: Moment| format!("{:.1}", (at(to) - at(from)).max(3.0));
+    let height = attempts.len() * 14;
     html! {
         svg .line viewBox=(format!("0 0 1000 {height}")) preserveAspectRatio="none" role="img"
-            aria-label=(format!("{} attempts within {}", times.len(), length(whole))) {
-            @for (i, (due, started, ended)) in times.iter().enumerate() {
-                rect .waited x=(at(*due)) y=(i * 14 + 4) height="6"
-                    width=((at(*started) - at(*due)).max(0.0)) {}
-                rect .ran x=(at(*started)) y=(i * 14 + 2) height="10"
-                    width=((at(*ended) - at(*started)).max(3.0)) {}
+            aria-label=(format!("{} attempts within {}", attempts.len(), length(whole))) {
+            @for (i, attempt) in attempts.iter().enumerate() {
+                @if attempt.started > attempt.due {
+                    rect .waited x=(format!("{:.1}", at(attempt.due))) y=(i * 14 + 5) height="4"
+                        width=(wide(attempt.due, attempt.started)) {}
+                }
+                rect .(attempt.state) x=(format!("{:.1}", at(attempt.started))) y=(i * 14 + 2)
+                    height="10" width=(wide(attempt.started, attempt.ended)) {
+                    title { (attempt.state) " after " (length(attempt.ended.seconds_since(attempt.started).unwrap_or(0.0))) }
+                }
             }
         }
+        p .axis { span { (first.shown(now)) } span { (length(whole)) } span { (last.shown(now)) } }
     }
+}
+
+/// Returns the jobs of the manifests before and behind that of a job.
+async fn family(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
+    let most = 50_i64;
+    let rows = page
+        .work
+        .rows(FAMILY, &[(&id, Type::INT8), (&most, Type::INT8)])
+        .await?;
+    let mut sides: [Vec<Vec<Markup>>; 2] = Default::default();
+    for row in &rows {
+        let side: &str = row.try_get("side")?;
+        let name: String = row.try_get("name")?;
+        let job: Option<i64> = row.try_get("job_id")?;
+        let is: Option<String> = row.try_get("state")?;
+        let at: Option<Moment> = row.try_get("at")?;
+        sides[usize::from(side == "child")].push(vec![
+            html! { a href=(page.visit.link(&manifest_path(&name))) { (name) } },
+            html! {
+                @match job {
+                    Some(job) => a href=(page.visit.link(&format!("jobs/{job}"))) { (job) },
+                    None => "none yet",
+                }
+            },
+            html! { @if let Some(is) = &is { (state(is)) } },
+            html! { @if let Some(at) = at { (at.shown(page.reader.now)) } },
+        ]);
+    }
+    let head = ["manifest", "job", "state", "when"];
+    Ok(html! {
+        @for (title, rows) in ["Parents", "Children"].iter().zip(&sides) {
+            @if !rows.is_empty() { h2 { (title) } (table(title, &head, rows, "")) }
+        }
+    })
 }

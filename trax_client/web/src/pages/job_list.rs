@@ -13,8 +13,34 @@ const LIST: &str = include_str!("../query/job_list.sql");
 const SIZE: &str = include_str!("../query/size.sql");
 
 const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "cancelled"];
-const FILTERS: [&str; 7] = [
-    "state", "task", "group", "manifest", "worker", "error", "key",
+/// The filters: their names in the address, in the order of the statement, and what a person reads.
+const FILTERS: [(&str, &str); 12] = [
+    ("state", "state"),
+    ("task", "task"),
+    ("group", "group"),
+    ("manifest", "manifest"),
+    ("worker", "worker"),
+    ("error", "text of the error"),
+    ("key", "unique or concurrency key"),
+    ("waits", "waits for"),
+    ("from", "from"),
+    ("to", "before"),
+    ("within", "within"),
+    ("path", "JSON path of the input"),
+];
+/// The filters that the form asks for; the others are links.
+const ASKED: [&str; 10] = [
+    "task", "group", "manifest", "worker", "key", "error", "from", "to", "within", "path",
+];
+const WAITS: [(&str, &str); 3] = [
+    ("worker", "a worker"),
+    ("time", "its time"),
+    ("job", "a job"),
+];
+const WITHIN: [(&str, &str); 3] = [
+    ("5 minutes", "5 min"),
+    ("1 hour", "an hour"),
+    ("1 day", "a day"),
 ];
 
 /// How many jobs of each table one page looks at for those that match.
@@ -22,31 +48,31 @@ const LOOK: i64 = 20_000;
 
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let query = &page.visit.query;
-    let values: Vec<Option<&str>> = FILTERS.iter().map(|name| query.get(name)).collect();
-    let state = values[0];
-    if state.is_some_and(|state| !STATES.contains(&state)) {
-        return Err(Trouble::invalid(format!(
-            "a state is one of: {}",
-            STATES.join(", ")
-        )));
-    }
+    let values: Vec<Option<&str>> = FILTERS.iter().map(|(name, _)| query.get(name)).collect();
+    one_of("state", values[0], &STATES)?;
+    one_of("waits", values[7], &WAITS.map(|(value, _)| value))?;
     let before = query.number("before")?.unwrap_or(i64::MAX);
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     // Retries of other jobs stand between ended ones, so that a look must be longer than a page.
     let is_filtered = values.iter().any(Option::is_some);
     let look = if is_filtered { LOOK } else { 20 * limit };
     let mut arguments: Vec<crate::work::Argument<'_>> = Vec::new();
-    for value in &values {
+    for value in &values[..7] {
         arguments.push((value, Type::TEXT));
     }
     arguments.push((&before, Type::INT8));
     arguments.push((&look, Type::INT8));
     arguments.push((&limit, Type::INT8));
+    for value in &values[7..] {
+        arguments.push((value, Type::TEXT));
+    }
     let rows = page.work.rows(LIST, &arguments).await?;
     let mut jobs = Vec::new();
     let mut edge: Option<i64> = None;
+    let mut matching = 0;
     for row in &rows {
         edge = row.try_get("edge")?;
+        matching = row.try_get::<_, Option<i64>>("matching")?.unwrap_or(0);
         if row.try_get::<_, Option<i64>>("job_id")?.is_some() {
             jobs.push(Job::read(row)?);
         }
@@ -56,7 +82,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let given: Vec<(&str, &str)> = FILTERS
         .iter()
         .zip(&values)
-        .filter_map(|(name, value)| Some((*name, (*value)?)))
+        .filter_map(|((name, _), value)| Some((*name, (*value)?)))
         .collect();
     let from = |before: i64| {
         let before = before.to_string();
@@ -70,7 +96,8 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     Ok(html! {
         h1 { "Jobs" }
         (filters(page, &given))
-        (sizes(page).await?)
+        @if is_filtered { (matched(matching, edge, query.get("before"))) }
+        @else { (sizes(page).await?) }
         (table("Jobs", &head, &shown, "No job matches among those that were looked at."))
         @if more {
             @if let Some(last) = jobs.last() { p { a rel="next" href=(from(last.job_id)) { "Older" } } }
@@ -83,27 +110,106 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     })
 }
 
+fn one_of(name: &str, value: Option<&str>, known: &[&str]) -> Result<(), Trouble> {
+    match value {
+        Some(value) if !known.contains(&value) => Err(Trouble::invalid(format!(
+            "{name} is one of: {}",
+            known.join(", ")
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn filters(page: &Page<'_>, given: &[(&str, &str)]) -> Markup {
     let visit = page.visit;
-    let without = |name: &str| -> Vec<(&str, &str)> {
-        given.iter().copied().filter(|(n, _)| *n != name).collect()
+    let with = |name: &str, value: Option<&str>| {
+        let others = given.iter().copied().filter(|(n, _)| *n != name);
+        let all: Vec<(&str, &str)> = others.chain(value.map(|value| (name, value))).collect();
+        match all.is_empty() {
+            true => visit.link("jobs"),
+            false => visit.link_with("jobs", &all),
+        }
     };
-    let current = visit.query.get("state");
+    let link = |name: &str, value: Option<&str>, text: &str| {
+        let is_it = visit.query.get(name) == value;
+        html! { a href=(with(name, value)) aria-current=[is_it.then_some("true")] { (text) } }
+    };
+    let is_asked = |name: &&str| visit.query.get(name).is_some();
     html! {
         p .filters {
-            a href=(visit.link_with("jobs", &without("state")))
-                aria-current=[current.is_none().then_some("true")] { "all" }
-            @for state in STATES {
-                a href=(visit.link_with("jobs", &[without("state").as_slice(), &[("state", state)]].concat()))
-                    aria-current=[(current == Some(state)).then_some("true")] { (state.replace('_', " ")) }
+            (link("state", None, "all"))
+            @for state in STATES { (link("state", Some(state), &state.replace('_', " "))) }
+        }
+        @if visit.query.get("state") == Some("queued") {
+            p .filters {
+                span { "that wait for" }
+                (link("waits", None, "anything"))
+                @for (value, text) in WAITS { (link("waits", Some(value), text)) }
             }
         }
-        form .filters method="get" action=(visit.link("jobs")) {
-            @if let Some(state) = current { input type="hidden" name="state" value=(state); }
-            @for name in &FILTERS[1..] {
-                label { (name) input name=(name) value=[visit.query.get(name)] maxlength="300"; }
+        p .filters {
+            span { "within" }
+            (link("within", None, "all times"))
+            @for (value, text) in WITHIN { (link("within", Some(value), text)) }
+        }
+        @if !given.is_empty() {
+            p .chips {
+                @for (name, label) in FILTERS {
+                    @if let Some(value) = visit.query.get(name) {
+                        a href=(with(name, None)) title="Remove this filter" {
+                            (label) " " b { (value) } span aria-hidden="true" { " ×" }
+                        }
+                    }
+                }
             }
-            button type="submit" { "Filter" }
+        }
+        details open[ASKED.iter().any(is_asked)] {
+            summary { "Filter" }
+            form .filters method="get" action=(visit.link("jobs")) {
+                @for name in ["state", "waits"] {
+                    @if let Some(value) = visit.query.get(name) {
+                        input type="hidden" name=(name) value=(value);
+                    }
+                }
+                @for name in ASKED {
+                    @let label = FILTERS.iter().find(|(n, _)| *n == name).map_or(name, |(_, l)| l);
+                    label {
+                        (label)
+                        input name=(name) value=[visit.query.get(name)] maxlength="300"
+                            placeholder=[example(name)];
+                    }
+                }
+                button type="submit" { "Filter" }
+            }
+        }
+    }
+}
+
+fn example(name: &str) -> Option<&'static str> {
+    match name {
+        "from" | "to" => Some("2030-01-31 08:00"),
+        "within" => Some("15 minutes"),
+        "path" => Some("$.to == \"ada\""),
+        _ => None,
+    }
+}
+
+/// Returns how many jobs match, and among which.
+fn matched(matching: i64, edge: Option<i64>, before: Option<&str>) -> Markup {
+    let jobs = if matching == 1 {
+        "job matches"
+    } else {
+        "jobs match"
+    };
+    html! {
+        p .hint {
+            (grouped(matching)) " " (jobs)
+            @match (edge, before) {
+                (None, None) => ".",
+                (Some(edge), None) => { " among the newest, down to job " (edge) ": older ones were not looked at." }
+                (None, Some(before)) => { " before job " (before) "." }
+                (Some(edge), Some(before)) => { " from job " (before) " down to " (edge) ": older ones were not looked at." }
+            }
         }
     }
 }

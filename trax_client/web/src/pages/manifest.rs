@@ -4,10 +4,11 @@ use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
 use super::manifest_list::{next, schedule};
-use super::{Page, manifest_path};
+use super::{Page, graph, manifest_path};
 use crate::layout::{button, facts, state, table, text, verbatim};
 use crate::moment::{Moment, length};
 use crate::trouble::Trouble;
+use crate::work::Work;
 
 const SHOW: &str = include_str!("../query/manifest_show.sql");
 const RUNS: &str = include_str!("../query/manifest_runs.sql");
@@ -40,6 +41,7 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
         h1 { (name) }
         p {
             @if reader.may(visit, "trigger") { (button(visit, "trigger", &manifest, "Trigger")) " " }
+            @if reader.may(visit, "schedule") { (button(visit, "reschedule", &manifest, "Change its times")) " " }
             @if enabled && reader.may(visit, "disable_manifest") { (button(visit, "disable", &manifest, "Disable")) }
             @if !enabled && reader.may(visit, "enable_manifest") { (button(visit, "enable", &manifest, "Enable")) }
         }
@@ -53,6 +55,7 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
             ("before", names(&children)),
         ]))
         (explained(page, name).await?)
+        (graph::show(page, name).await?)
         (coming(page, name).await?)
         (lately(page, id).await?)
         @if let Some(input) = &input { h2 { "Input" } (verbatim(input)) }
@@ -81,10 +84,21 @@ async fn explained(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
 }
 
 async fn coming(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
+    Ok(html! {
+        h2 { "Its next ten times" }
+        (next_times(page.work, name, page.reader.now).await?)
+    })
+}
+
+/// Returns a table of the next ten times of a manifest as this transaction sees it.
+pub(crate) async fn next_times(
+    work: &Work<'_>,
+    name: &str,
+    now: Moment,
+) -> Result<Markup, Trouble> {
     let mut shown = Vec::new();
     let count = 10;
-    let rows = page
-        .work
+    let rows = work
         .rows(PREVIEW, &[(&name, Type::TEXT), (&count, Type::INT4)])
         .await?;
     for row in &rows {
@@ -92,16 +106,18 @@ async fn coming(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
         let local: Option<String> = row.try_get("local_time")?;
         let note: Option<String> = row.try_get("note")?;
         shown.push(vec![
-            html! { @if let Some(at) = at { (at.full(page.reader.now)) } },
+            html! { @if let Some(at) = at { (at.full(now)) } },
             text(local.as_deref()),
             text(note.as_deref()),
         ]);
     }
     let head = ["fires", "in its zone", "note"];
-    Ok(html! {
-        h2 { "Its next ten times" }
-        (table("Its next ten times", &head, &shown, "It does not fire by time."))
-    })
+    Ok(table(
+        "Its next ten times",
+        &head,
+        &shown,
+        "It does not fire by time.",
+    ))
 }
 
 async fn lately(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
@@ -139,7 +155,8 @@ async fn lately(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
                 aria-label=(format!("{} attempts, the longest {}", bars.len(), length(longest))) {
                 @for (i, (is, took)) in bars.iter().rev().enumerate() {
                     @let height = (took / longest * 36.0).max(3.0);
-                    rect .(is) x=(i * 10) y=(40.0 - height) width="8" height=(height) {}
+                    rect .(is) x=(i * 10) y=(format!("{:.1}", 40.0 - height)) width="8"
+                        height=(format!("{height:.1}")) { title { (is) " after " (length(*took)) } }
                 }
             }
         }

@@ -36,6 +36,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         let task: String = row.try_get("task")?;
         let group: String = row.try_get("group_name")?;
         let success: Option<Moment> = row.try_get("last_success_at")?;
+        let last_states: Vec<String> = row.try_get("outcomes")?;
         shown.push(vec![
             html! { a href=(visit.link(&manifest_path(&name))) { (name) } },
             html! { a href=(visit.link_with("manifests", &[("task", task.as_str())])) { (task) } },
@@ -43,6 +44,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
             html! { (schedule(row)?) },
             next(row, now)?,
             html! { @if let Some(at) = success { (at.shown(now)) } },
+            outcomes(&last_states),
         ]);
         last = name;
     }
@@ -59,6 +61,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         "schedule",
         "fires",
         "last success",
+        "last attempts",
     ];
     Ok(html! {
         h1 { "Manifests" }
@@ -66,6 +69,23 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         (table("Manifests", &head, &shown, "No manifest matches."))
         @if rows.len() > ROWS { p { a rel="next" href=(visit.link_with("manifests", &more)) { "More" } } }
     })
+}
+
+/// Returns the states of the last attempts as bars, the oldest first; failed ones are higher.
+fn outcomes(states: &[String]) -> Markup {
+    if states.is_empty() {
+        return html! {};
+    }
+    let failed = states.iter().filter(|state| *state == "failed").count();
+    html! {
+        svg .outcomes viewBox="0 0 72 16" role="img"
+            aria-label=(format!("{failed} of the last {} failed", states.len())) {
+            @for (i, state) in states.iter().rev().enumerate() {
+                @let height = if state == "failed" { 16 } else { 10 };
+                rect .(state) x=(i * 6) y=(16 - height) width="5" height=(height) {}
+            }
+        }
+    }
 }
 
 /// Returns what comes next, by day.

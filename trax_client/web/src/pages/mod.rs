@@ -3,12 +3,14 @@
 mod audit;
 mod dead;
 mod doctor;
+mod graph;
 mod group;
 mod job;
 mod job_list;
-mod manifest;
+pub(crate) mod manifest;
 mod manifest_list;
 mod overview;
+mod rates;
 mod token;
 mod worker;
 

@@ -4,4 +4,5 @@ select
     pg_catalog.set_config('statement_timeout', $1, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
     pg_catalog.set_config('application_name', $2, true),
+    pg_catalog.set_config('jit', 'off', true),
     case when $3 is not null then pg_catalog.set_config('role', $3, true) end

@@ -1,5 +1,5 @@
 -- Dead letters that match all that is given, the newest first. $1 task, $2 group, $3 manifest,
--- $4 status, $5 before this id, $6 at most.
+-- $4 status, $5 before this id, $6 at most, $7 part of the reason or error.
 select
     d.id,
     d.job_id,
@@ -20,5 +20,6 @@ where ($1::text is null or d.task = $1)
     and ($3::text is null or d.manifest = $3)
     and ($4::text is null or d.status = $4)
     and ($5::bigint is null or d.id < $5)
+    and ($7::text is null or pg_catalog.strpos(pg_catalog.concat_ws(': ', d.reason, d.last_error), $7) > 0)
 order by d.id desc
 limit $6

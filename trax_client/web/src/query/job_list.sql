@@ -1,6 +1,9 @@
 -- Jobs that match all that is given, the newest first, and down to which job all were looked at.
 -- $1 state, $2 task, $3 group, $4 manifest, $5 worker, $6 part of the error, $7 concurrency or
--- unique key, $8 before this job, $9 look at this many of each table, $10 at most.
+-- unique key, $8 before this job, $9 look at this many of each table, $10 at most, $11 what a
+-- queued one waits for: worker, time or job, $12 due, started or ended from this time on, $13
+-- before this time, $14 within this length of time, $15 a JSON path that the input has, or whose
+-- predicate holds.
 --
 -- A filter that few of ten million runs match would read them all: each look is bounded by $9, and
 -- the reader asks for the next. Where a table was looked at in part, jobs of the others below that
@@ -9,7 +12,7 @@ with waiting as materialized (
     select
         q.job_id, 'queued'::text as state, q.attempts as attempt, q.task, q.group_name, q.manifest,
         q.waits_for, q.run_at as at, null::timestamptz as started_at, null::timestamptz as finished_at,
-        null::text as worker, null::text as error, q.concurrency_key, q.unique_key, true as final
+        null::text as worker, null::text as error, q.concurrency_key, q.unique_key, q.input, true as final
     from trax.work_queue q
     where ($1::text is null or $1 = 'queued')
         and q.job_id < $8
@@ -20,7 +23,7 @@ running as materialized (
     select
         l.job_id, 'in_progress'::text as state, l.attempt, l.task, l.group_name, l.manifest,
         null::text as waits_for, l.started_at as at, l.started_at, null::timestamptz as finished_at,
-        l.worker, null::text as error, l.concurrency_key, l.unique_key, true as final
+        l.worker, null::text as error, l.concurrency_key, l.unique_key, l.input, true as final
     from trax.lease l
     where ($1::text is null or $1 = 'in_progress')
         and l.job_id < $8
@@ -31,7 +34,7 @@ ended as materialized (
     select
         r.job_id, r.state, r.attempt, r.task, r.group_name, r.manifest,
         null::text as waits_for, r.finished_at as at, r.started_at, r.finished_at,
-        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.final
+        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.final
     from trax.run r
     where ($1::text is null or $1 in ('completed', 'failed', 'cancelled'))
         and r.job_id < $8
@@ -53,10 +56,11 @@ looked as (
 )
 select
     j.job_id, j.state, j.attempt, j.task, j.group_name, j.manifest, j.waits_for, j.at,
-    j.started_at, j.finished_at, j.worker, pg_catalog.left(j.error, 300) as error, k.edge
+    j.started_at, j.finished_at, j.worker, pg_catalog.left(j.error, 300) as error, k.edge,
+    j.matching
 from looked k
 left join lateral (
-    select *
+    select a.*, count(*) over () as matching
     from (
         select * from waiting
         union all
@@ -73,6 +77,25 @@ left join lateral (
         and ($5::text is null or a.worker = $5)
         and ($6::text is null or pg_catalog.strpos(a.error, $6) > 0)
         and ($7::text is null or a.concurrency_key = $7 or a.unique_key = $7)
+        and (
+            $11::text is null
+            or a.state = 'queued'
+                and coalesce(a.waits_for, 'worker')
+                    = any (case $11 when 'job' then '{key,manifest}' else array[$11] end)
+        )
+        and ($12::text is null or a.at >= $12::timestamptz)
+        and ($13::text is null or a.at < $13::timestamptz)
+        and (
+            $14::text is null
+            or a.at between pg_catalog.now() - $14::interval and pg_catalog.now() + $14::interval
+        )
+        and case
+            when $15::text is null then true
+            -- A predicate is written in parentheses.
+            when $15::jsonpath::text like '(%'
+                then coalesce(pg_catalog.jsonb_path_match(a.input, $15::jsonpath, silent => true), false)
+            else pg_catalog.jsonb_path_exists(a.input, $15::jsonpath, silent => true)
+        end
     order by a.job_id desc
     limit $10
 ) j on true

@@ -17,6 +17,9 @@ select
     j.worker,
     pg_catalog.left(j.error, $2) as error,
     pg_catalog.left(pg_catalog.jsonb_pretty(j.output), $2) as output,
+    case
+        when j.task = 'sql' and pg_catalog.octet_length(j.output::text) <= 1000000 then j.output::text
+    end as sql_output,
     pg_catalog.octet_length(j.output::text) as output_bytes,
     pg_catalog.left(pg_catalog.jsonb_pretty(j.progress), $2) as progress,
     q.waits_for,

@@ -35,4 +35,9 @@ select
                 and r.finished_at > pg_catalog.clock_timestamp() - interval '1 hour'
             limit $1
         ) r
-    ) as failed
+    ) as failed,
+    (
+        select count(*)
+        from trax.worker_state s
+        where s.state <> 'gone'
+    ) as workers

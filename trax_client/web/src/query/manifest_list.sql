@@ -13,7 +13,14 @@ select
     s.next_run_at,
     s.parked_on,
     s.last_success_at,
-    s.evaluation_error
+    s.evaluation_error,
+    array(
+        select r.state
+        from trax.run r
+        where r.manifest_id = m.manifest_id
+        order by r.finished_at desc
+        limit 12
+    ) as outcomes
 from trax.manifest m
 left join trax.manifest_state s on s.manifest_id = m.manifest_id
 where ($1::text is null or m.task = $1)

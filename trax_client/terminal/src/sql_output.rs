@@ -24,13 +24,13 @@ struct SqlOutput {
 }
 
 /// Returns the statement of a SQL job; none for another job.
-pub(super) fn statement(task: &str, input: &Json) -> Option<String> {
+pub fn statement(task: &str, input: &Json) -> Option<String> {
     let input: Value = input.read().ok().filter(|_| task == "sql")?;
     Some(input.get("command")?.as_str()?.to_owned())
 }
 
 /// Returns the output of a SQL job as text; none for an output of another form.
-pub(super) fn as_psql(output: &Json) -> Option<String> {
+pub fn as_psql(output: &Json) -> Option<String> {
     let output: SqlOutput = output.read().ok()?;
     let mut text: String = output
         .notices

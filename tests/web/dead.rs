@@ -1,0 +1,49 @@
+//! Dead letters: found by what failed, and resolved together.
+
+use super::client::Web;
+use harness::session::session;
+use harness::shared_server;
+
+#[tokio::test]
+async fn those_that_match_are_resolved_together_with_a_note() {
+    let (database, s) = session().await;
+    s.get(
+        "select count(*) from trax.enqueue_many('mail', array_fill('1'::jsonb, array[5]), max_retries => 0);
+        select count(*) from trax.enqueue_many('disk', array_fill('1'::jsonb, array[3]), max_retries => 0);
+        select count(trax.fail(job_id, token, case job_id % 2 when 0 then 'refused <1>' else 'no route' end)) from trax.claim_next('w', 8)",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let page = web.page("/dead?task=mail&error=refused+%3C1%3E").await;
+    assert!(page.contains("2 dead letters match."), "{page}");
+    assert!(
+        page.contains("/act/requeue-many?task=mail&amp;error=refused+%3C1%3E"),
+        "{page}"
+    );
+    let status = "select string_agg(job_id || ' ' || status || coalesce(' ' || resolution_note, ''), ', ' order by job_id)
+        from trax.dead_letter where status <> 'awaiting_intervention'";
+    let made = web
+        .act(
+            "/act/requeue-many?task=mail",
+            "task=mail&error=refused&reason=mended",
+            &[],
+        )
+        .await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    assert!(made.body.contains("<b>2</b>"), "{}", made.body);
+    assert_eq!(s.get(status).await, "2 requeued mended, 4 requeued mended");
+    let made = web
+        .act("/act/acknowledge-many", "task=disk&most=2&reason=old", &[])
+        .await;
+    assert!(made.body.contains("<b>2</b>"), "{}", made.body);
+    assert_eq!(
+        s.get(status).await,
+        "2 requeued mended, 4 requeued mended, 6 acknowledged old, 7 acknowledged old"
+    );
+    let left = web.page("/dead?task=disk").await;
+    assert!(left.contains("1 dead letter matches."), "{left}");
+    let gone = web.page("/dead?status=requeued").await;
+    assert!(!gone.contains("/act/requeue-many"), "{gone}");
+    let audited = "select count(*) from trax.audit where note = 'mended' and program = 'trax web'";
+    assert_eq!(s.get(audited).await, "2", "each is audited");
+}

@@ -1,0 +1,195 @@
+//! A real Chromium, driven through WebDriver, which is HTTP and JSON.
+
+use harness::process::{Process, Scratch};
+use harness::{PATIENCE, eventually};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A browser; it ends with its driver.
+pub(super) struct Browser {
+    _driver: Process,
+    _profile: Scratch,
+    port: u16,
+    session: String,
+}
+
+impl Browser {
+    pub(super) async fn start() -> Self {
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0");
+        let driver = Process::start(command);
+        let said = driver.says("successfully on port", PATIENCE).await;
+        let port = said
+            .split("successfully on port ")
+            .nth(1)
+            .and_then(|rest| rest.split('.').next()?.trim().parse().ok());
+        let port = port.unwrap_or_else(|| panic!("a port: {said}"));
+        let profile = Scratch::new("chromium");
+        let directory = format!("--user-data-dir={}", profile.path().display());
+        let options = json!({"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", directory]});
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}
+        }}});
+        let made = ask(port, "POST", "/session", Some(&wanted)).await;
+        let session = made["sessionId"].as_str().expect("a session").to_owned();
+        Browser {
+            _driver: driver,
+            _profile: profile,
+            port,
+            session,
+        }
+    }
+
+    pub(super) async fn post(&self, what: &str, body: Value) -> Value {
+        let path = format!("/session/{}/{what}", self.session);
+        ask(self.port, "POST", &path, Some(&body)).await
+    }
+
+    pub(super) async fn open(&self, url: &str) {
+        self.post("url", json!({"url": url})).await;
+    }
+
+    pub(super) async fn size(&self, width: u32, height: u32) {
+        // A headless window is never narrower than 500 by itself.
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics)
+            .await;
+    }
+
+    /// Calls a function of the browser's own protocol.
+    pub(super) async fn devtools(&self, name: &str, parameters: Value) -> Value {
+        let command = json!({"cmd": name, "params": parameters});
+        self.post("goog/cdp/execute", command).await
+    }
+
+    /// Presses a key, as a keyboard does.
+    pub(super) async fn press(&self, key: &str, code: u32) {
+        for kind in ["keyDown", "keyUp"] {
+            let text = if key == "Enter" { "\r" } else { "" };
+            self.devtools(
+                "Input.dispatchKeyEvent",
+                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}),
+            )
+            .await;
+        }
+    }
+
+    /// Returns what axe-core finds serious on the page, a line for each element.
+    pub(super) async fn barriers(&self) -> Vec<String> {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../target/tools/axe/node_modules/axe-core/axe.min.js");
+        let axe = std::fs::read_to_string(&place)
+            .unwrap_or_else(|error| panic!("{place:?}: {error}; run scripts/setup"));
+        let run = "const done = arguments[arguments.length - 1];
+            axe.run(document, {resultTypes: ['violations']}).then(
+                (found) => done(found.violations
+                    .filter((v) => v.impact === 'serious' || v.impact === 'critical')
+                    .flatMap((v) => v.nodes.map((n) => v.id + ': ' + n.html + ' ' + n.failureSummary))),
+                (error) => done(['axe: ' + error]))";
+        self.script(&axe).await;
+        let found = self
+            .post("execute/async", json!({"script": run, "args": []}))
+            .await;
+        let found = found.as_array().expect("a list").clone();
+        found.iter().map(Value::to_string).collect()
+    }
+
+    /// Returns what a function of the page returns.
+    pub(super) async fn script(&self, text: &str) -> Value {
+        self.post("execute/sync", json!({"script": text, "args": []}))
+            .await
+    }
+
+    pub(super) async fn click(&self, css: &str) {
+        let found = self
+            .post("element", json!({"using": "css selector", "value": css}))
+            .await;
+        let element = found
+            .as_object()
+            .and_then(|all| all.values().next()?.as_str());
+        let element = element.unwrap_or_else(|| panic!("{css}: {found}"));
+        self.post(&format!("element/{element}/click"), json!({}))
+            .await;
+    }
+
+    /// Writes what is to be seen of the whole page into target/.
+    pub(super) async fn picture(&self, name: &str) {
+        let all = json!({"captureBeyondViewport": true});
+        let image = self.devtools("Page.captureScreenshot", all).await;
+        let text = image["data"].as_str().expect("a picture");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/pictures");
+        std::fs::create_dir_all(&directory).expect("it is made");
+        let mut bytes = Vec::new();
+        let (mut bits, mut count) = (0_u32, 0);
+        for digit in text.bytes().filter(|digit| *digit != b'=') {
+            let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+            let value = digits.iter().position(|d| *d == digit).expect("base64");
+            bits = (bits << 6) | u32::try_from(value).expect("six bits");
+            count += 6;
+            if count >= 8 {
+                count -= 8;
+                bytes.push(u8::try_from((bits >> count) & 0xff).expect("eight bits"));
+            }
+        }
+        std::fs::write(directory.join(name), bytes).expect("it is written");
+    }
+
+    /// Waits until a function of the page returns this: a click may return before the next page is
+    /// there.
+    pub(super) async fn shows(&self, text: &str, expected: &str) {
+        eventually(expected, PATIENCE, async || match self.script(text).await {
+            Value::String(now) if now == expected => Ok(()),
+            now => Err(now.to_string()),
+        })
+        .await;
+    }
+
+    /// Returns what the browser complained of.
+    pub(super) async fn complaints(&self) -> String {
+        self.post("se/log", json!({"type": "browser"}))
+            .await
+            .to_string()
+    }
+}
+
+async fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Value {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let mut stream = TcpStream::connect(("127.0.0.1", port))
+        .await
+        .expect("it listens");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("it reads");
+    // The driver keeps the connection open: read as much as it announces.
+    let mut answer = Vec::new();
+    let mut part = vec![0; 65_536];
+    loop {
+        let count = stream.read(&mut part).await.expect("it answers");
+        answer.extend_from_slice(&part[..count]);
+        let text = String::from_utf8_lossy(&answer);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            assert!(count > 0, "{path}: {text}");
+            continue;
+        };
+        let head = head.to_lowercase();
+        let length = head.split("content-length:").nth(1);
+        let length: usize = length
+            .and_then(|rest| rest.lines().next()?.trim().parse().ok())
+            .unwrap_or(0);
+        if body.len() >= length || count == 0 {
+            let told: Value = serde_json::from_str(body).expect("JSON");
+            assert!(head.starts_with("http/1.1 200"), "{path}: {told}");
+            return told["value"].clone();
+        }
+    }
+}

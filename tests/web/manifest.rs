@@ -1,0 +1,86 @@
+//! Manifests: what stands around one, how it went, and a change that is tried first.
+
+use super::client::{Web, between};
+use harness::session::session;
+use harness::shared_server;
+
+#[tokio::test]
+async fn the_manifests_around_one_are_a_picture_with_links() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.schedule('load', task => 't', cron => '@daily');
+        select trax.schedule('clean <b>', task => 't', depends_on => '{load}', enabled => false);
+        select trax.schedule('report', task => 't', depends_on => '{clean <b>,load}');
+        select trax.schedule('mail', task => 't', depends_on => '{report}');
+        select trax.schedule('alone', task => 't', cron => '@daily')",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let page = web.page("/manifests/clean%20%3Cb%3E").await;
+    let picture = between(&page, "<svg class=\"graph\"", "</svg>");
+    assert_eq!(picture.matches("<a href=").count(), 4, "{picture}");
+    assert_eq!(picture.matches("class=\"edge\"").count(), 4, "{picture}");
+    assert!(
+        picture.contains("href=\"/manifests/mail\"")
+            && picture.contains("clean &lt;b&gt;, disabled"),
+        "{picture}"
+    );
+    let alone = web.page("/manifests/alone").await;
+    assert!(!alone.contains("class=\"graph\""), "{alone}");
+}
+
+#[tokio::test]
+async fn the_list_shows_how_each_manifest_went_lately() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.schedule('m', task => 't', max_retries => 5, retry_delay => '0');
+        select trax.trigger('m');
+        select trax.fail(job_id, token, 'no', retry_in => '0') from trax.claim_next('w');
+        select trax.complete(job_id, token) from trax.claim_next('w')",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let page = web.page("/manifests").await;
+    let bars = between(&page, "<svg class=\"outcomes\"", "</svg>");
+    assert!(bars.contains("1 of the last 2 failed"), "{bars}");
+    let (failed, completed) = (bars.find("\"failed\""), bars.find("\"completed\""));
+    assert!(failed.is_some() && failed < completed, "{bars}");
+}
+
+#[tokio::test]
+async fn a_change_of_times_is_tried_before_it_is_made() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.schedule('m', task => 't', cron => '0 2 * * *', timezone => 'Europe/Berlin')",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let ask = "/act/reschedule?manifest=m";
+    let fields = "manifest=m&cron=30+4+*+*+*&timezone=Asia%2FTokyo";
+    let tried = web.act(ask, &format!("{fields}&try=1"), &[]).await;
+    assert_eq!(tried.status, 200, "{}", tried.body);
+    assert_eq!(
+        tried.body.matches(" 04:30:00 +09:00").count(),
+        10,
+        "{}",
+        tried.body
+    );
+    assert!(tried.body.contains("Nothing was changed"), "{}", tried.body);
+    assert!(
+        tried.body.contains("value=\"30 4 * * *\""),
+        "{}",
+        tried.body
+    );
+    let stored = "select cron, every, timezone from trax.manifest";
+    assert_eq!(s.get(stored).await, "0 2 * * *||Europe/Berlin");
+    let audited = "select count(*) from trax.audit where action = 'schedule'";
+    assert_eq!(s.get(audited).await, "1", "only that of the test");
+    let wrong = web.act(ask, "manifest=m&cron=61+*+*+*+*&try=1", &[]).await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    let made = web.act(ask, fields, &[]).await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    assert_eq!(s.get(stored).await, "30 4 * * *||Asia/Tokyo");
+    let every = web.act(ask, "manifest=m&every=2+hours", &[]).await;
+    assert_eq!(every.status, 200, "{}", every.body);
+    assert_eq!(s.get(stored).await, "|02:00:00|Asia/Tokyo");
+}

@@ -1,0 +1,123 @@
+//! The manifests around one, as a picture: parents to the left, children to the right.
+
+use maud::{Markup, html};
+use tokio_postgres::types::Type;
+
+use super::{Page, manifest_path};
+use crate::trouble::Trouble;
+
+const GRAPH: &str = include_str!("../query/manifest_graph.sql");
+
+/// Most manifests of a picture.
+const MOST: usize = 60;
+/// Most characters of a name in its box; the whole name is its title.
+const NAME: usize = 22;
+/// A box, and the room from one to the next.
+const WIDE: i32 = 180;
+const HIGH: i32 = 28;
+const STEP_X: i32 = 230;
+const STEP_Y: i32 = 38;
+
+struct Node {
+    name: String,
+    parents: Vec<String>,
+    enabled: bool,
+    x: i32,
+    y: i32,
+}
+
+/// Returns the picture; none of a manifest without parents and children.
+pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
+    let limit = i64::try_from(MOST).unwrap_or(i64::MAX);
+    let rows = page
+        .work
+        .rows(GRAPH, &[(&name, Type::TEXT), (&limit, Type::INT8)])
+        .await?;
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut column: Option<(i32, i32)> = None;
+    let mut first = 0;
+    for row in &rows {
+        let depth: i32 = row.try_get("depth")?;
+        let place = match column {
+            Some((last, place)) if last == depth => place + 1,
+            _ => 0,
+        };
+        column = Some((depth, place));
+        if nodes.is_empty() {
+            first = depth;
+        }
+        nodes.push(Node {
+            name: row.try_get("name")?,
+            parents: row.try_get("parents")?,
+            enabled: row.try_get("enabled")?,
+            x: (depth - first) * STEP_X,
+            y: place * STEP_Y,
+        });
+    }
+    if nodes.len() < 2 {
+        return Ok(html! {});
+    }
+    Ok(html! {
+        h2 { "Before and behind it" }
+        div .wide tabindex="0" role="region" aria-label="Before and behind it" { (picture(page, name, &nodes)) }
+        @if nodes.len() == MOST { p .hint { "These are the " (MOST) " nearest." } }
+    })
+}
+
+fn picture(page: &Page<'_>, name: &str, nodes: &[Node]) -> Markup {
+    let width = nodes.iter().map(|node| node.x).max().unwrap_or(0) + WIDE + 2;
+    let height = nodes.iter().map(|node| node.y).max().unwrap_or(0) + HIGH + 2;
+    let edges = nodes.iter().flat_map(|child| {
+        let parents = nodes
+            .iter()
+            .filter(|node| child.parents.contains(&node.name));
+        parents.map(move |parent| (parent, child))
+    });
+    html! {
+        svg .graph width=(width) height=(height) viewBox=(format!("-1 -1 {width} {height}"))
+            role="group" aria-label=(format!("{} manifests", nodes.len())) {
+            @for (parent, child) in edges {
+                path .edge d=(edge(parent, child)) {}
+            }
+            @for node in nodes {
+                a href=(page.visit.link(&manifest_path(&node.name)))
+                    class=(if node.name == name { "node here" } else { "node" }) {
+                    title { (node.name) @if !node.enabled { ", disabled" } }
+                    rect x=(node.x) y=(node.y) width=(WIDE) height=(HIGH) rx="5"
+                        class=[(!node.enabled).then_some("disabled")] {}
+                    text x=(node.x + 8) y=(node.y + 19) { (short(&node.name)) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the line from the right of a box to the left of another.
+fn edge(parent: &Node, child: &Node) -> String {
+    let (x1, y1) = (parent.x + WIDE, parent.y + HIGH / 2);
+    let (x2, y2) = (child.x, child.y + HIGH / 2);
+    let bend = 25;
+    format!(
+        "M{x1} {y1} C{} {y1} {} {y2} {x2} {y2}",
+        x1 + bend,
+        x2 - bend
+    )
+}
+
+fn short(name: &str) -> String {
+    match name.chars().count() > NAME {
+        true => name.chars().take(NAME - 1).chain(['…']).collect(),
+        false => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        assert_eq!(short("nightly"), "nightly");
+        assert_eq!(short(&"ä".repeat(30)), format!("{}…", "ä".repeat(21)));
+    }
+}

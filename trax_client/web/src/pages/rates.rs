@@ -1,0 +1,100 @@
+//! The last hour, minute by minute, from history.
+
+use maud::{Markup, html};
+use tokio_postgres::types::Type;
+
+use super::Page;
+use crate::trouble::Trouble;
+
+const RATES: &str = include_str!("../query/rates.sql");
+
+/// Most blocks of a day's history that are read: about 8 MB.
+const BLOCKS: i64 = 1_000;
+
+/// Returns a small chart for each of what was claimed, completed and failed.
+pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let rows = page.work.rows(RATES, &[(&BLOCKS, Type::INT8)]).await?;
+    let mut is_estimated = false;
+    let mut minutes: [Vec<f64>; 3] = Default::default();
+    for row in &rows {
+        is_estimated = row.try_get("estimated")?;
+        for (name, minutes) in ["claimed", "completed", "failed"].iter().zip(&mut minutes) {
+            minutes.push(row.try_get(*name)?);
+        }
+    }
+    let [claimed, completed, failed] = &minutes;
+    let jobs = |state: &str| page.visit.link_with("jobs", &[("state", state)]);
+    Ok(html! {
+        h2 { "The last hour" @if is_estimated { ", about: a part of its history was read" } }
+        section .charts aria-label="The last hour" {
+            (chart("claimed", &jobs("in_progress"), claimed))
+            (chart("completed", &jobs("completed"), completed))
+            (chart("failed", &jobs("failed"), failed))
+        }
+    })
+}
+
+fn chart(name: &str, link: &str, minutes: &[f64]) -> Markup {
+    let all: f64 = minutes.iter().sum();
+    let most = minutes.iter().copied().fold(0.0, f64::max);
+    let scale = 60.0 / most.max(f64::MIN_POSITIVE);
+    let mean = rate(all / 60.0);
+    let words = format!(
+        "{} {name} within the hour: {mean} a second, at most {}",
+        count(all),
+        rate(most)
+    );
+    html! {
+        figure .chart {
+            figcaption { a href=(link) { (name) } " " b { (mean) } " a second, " (count(all)) " in all" }
+            svg viewBox="0 0 360 64" role="img" aria-label=(words) preserveAspectRatio="none" {
+                line .ground x1="0" x2="360" y1="63" y2="63" {}
+                @for (i, minute) in minutes.iter().enumerate() {
+                    @if *minute > 0.0 {
+                        @let height = (minute * scale).max(1.5);
+                        rect .(name) x=(i * 6) y=(format!("{:.1}", 63.0 - height)) width="5"
+                            height=(format!("{height:.1}")) {
+                            title { (60 - i) " min ago: " (rate(*minute)) " a second" }
+                        }
+                    }
+                }
+            }
+            p .axis { span { "1 h ago" } span { "at most " (rate(most)) } span { "now" } }
+        }
+    }
+}
+
+/// Returns a number for each minute as one for each second: "12", "0.5", "0.02".
+fn rate(minute: f64) -> String {
+    let second = minute / 60.0;
+    match second {
+        0.0 => "0".to_owned(),
+        s if s < 0.005 => "below 0.01".to_owned(),
+        s if s < 0.1 => format!("{s:.2}"),
+        s if s < 10.0 => format!("{s:.1}"),
+        s => count(s),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "far below the largest")]
+fn count(number: f64) -> String {
+    crate::live::grouped(number.round() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_has_the_digits_that_mean_something() {
+        for (minute, text) in [
+            (0.0, "0"),
+            (0.1, "below 0.01"),
+            (1.0, "0.02"),
+            (60.0, "1.0"),
+            (90_000.0, "1,500"),
+        ] {
+            assert_eq!(rate(minute), text);
+        }
+    }
+}
