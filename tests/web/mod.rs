@@ -3,6 +3,7 @@
 mod browser;
 mod client;
 mod dead;
+mod demo;
 mod driver;
 mod job;
 mod manifest;

@@ -29,6 +29,7 @@ mod single;
 mod sizes;
 mod snapshot;
 mod sql_job;
+mod web;
 
 use std::cell::RefCell;
 use std::process::ExitCode;

@@ -18,6 +18,10 @@ pub(crate) enum Unit {
     ManifestsPerSecond,
     #[serde(rename = "ms")]
     Milliseconds,
+    #[serde(rename = "kB")]
+    Kilobytes,
+    #[serde(rename = "%")]
+    Percent,
 }
 
 impl Unit {
@@ -27,6 +31,8 @@ impl Unit {
             Unit::TransactionsPerSecond => "tx/s",
             Unit::ManifestsPerSecond => "/s",
             Unit::Milliseconds => "ms",
+            Unit::Kilobytes => "kB",
+            Unit::Percent => "%",
         }
     }
 }

@@ -7,7 +7,7 @@ use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
     await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape,
-    single, snapshot, sql_job,
+    single, snapshot, sql_job, web,
 };
 use trax_terminal::Failure;
 
@@ -137,6 +137,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         false,
         scrape::run,
         "all metrics, with very many runs and waiting jobs"
+    ),
+    scenario!(
+        "web",
+        false,
+        web::run,
+        "the pages of trax web, with very many runs and waiting jobs"
     ),
 ];
 

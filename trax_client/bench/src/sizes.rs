@@ -37,16 +37,16 @@ pub(crate) struct SizeArguments {
     /// How many finished runs are pruned (prune)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     finished: Option<i64>,
-    /// How many finished runs the history contains (scrape)
+    /// How many finished runs the history contains (scrape, web)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
     history: Option<i64>,
-    /// How many jobs wait, in ten groups (scrape)
+    /// How many jobs wait, in ten groups (scrape, web)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(10..=100_000_000))]
     waiting: Option<i64>,
     /// How many callers wait, each for a job (await)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=60_000))]
     callers: Option<i64>,
-    /// How many times to measure in one round (latency, await, depth, blocked, manifests, scrape)
+    /// How often to measure in one round (latency, await, depth, blocked, manifests, scrape, web)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     samples: Option<u32>,
 }

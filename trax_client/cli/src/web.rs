@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
+use trax_client::Address;
 use trax_terminal::{Failure, address, print};
 use trax_web::{Identity, Options, Passwords, Roles, Site};
+
+/// Where the pages are unless told otherwise.
+const USUAL: &str = "127.0.0.1:8740";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -21,7 +25,7 @@ Passwords and pages are not encrypted: beyond one machine put a proxy with TLS i
 only that proxy reach this address.")]
 pub(crate) struct Arguments {
     /// The address to serve
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8740")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = USUAL)]
     listen: String,
     /// A name under which browsers may ask for the pages, with its port; may be repeated
     #[arg(long = "host", value_name = "NAME[:PORT]")]
@@ -102,6 +106,29 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         _ = interrupt.recv() => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves the pages of a database on this machine until the program ends, and returns their
+/// address: the usual one, or another when that is taken.
+pub(crate) async fn serve(config: Address) -> Result<String, Failure> {
+    let usual = tokio::net::TcpListener::bind(USUAL).await;
+    let listener = match usual {
+        Ok(listener) => listener,
+        Err(_) => tokio::net::TcpListener::bind("127.0.0.1:0").await?,
+    };
+    let bound = listener.local_addr()?;
+    let options = Options {
+        hosts: hosts(bound, &[]),
+        read_only: false,
+        ..Options::default()
+    };
+    let site = Site::new(config, options);
+    tokio::spawn(async move {
+        if let Err(error) = site.serve(listener).await {
+            print::log("trax", &format!("the pages ended: {error}"));
+        }
+    });
+    Ok(format!("http://{bound}/"))
 }
 
 /// Returns the names under which the pages may be asked for.

@@ -42,6 +42,9 @@ pub(crate) struct Arguments {
     /// Keep the server until Enter or Ctrl-C, to look around, even without a terminal
     #[arg(long)]
     keep: bool,
+    /// Serve the pages of trax web at the end, until Enter or Ctrl-C
+    #[arg(long)]
+    web: bool,
     /// How many jobs the bulk part enqueues
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     jobs: u32,
@@ -60,7 +63,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let watched = is_watched() && !output.json && !output.quiet;
     let keep = arguments.keep || (place.is_own() && watched);
     let looked = match outcome {
-        Ok(_) => look_around(&place, keep, output).await,
+        Ok(_) => look_around(&place, keep, arguments.web, output).await,
         Err(_) => Ok(()),
     };
     // Also when nobody reads the output.
@@ -283,9 +286,16 @@ fn is_watched() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-async fn look_around(place: &DemoDatabase, keep: bool, output: Options) -> Result<(), Failure> {
-    if !keep {
-        return output.print("To look around in the database: trax demo --keep");
+async fn look_around(
+    place: &DemoDatabase,
+    keep: bool,
+    web: bool,
+    output: Options,
+) -> Result<(), Failure> {
+    if !keep && !web {
+        return output.print(
+            "To look around: in a browser trax demo --web, in the database trax demo --keep",
+        );
     }
     let psql = place.psql();
     if output.quiet {
@@ -295,10 +305,24 @@ async fn look_around(place: &DemoDatabase, keep: bool, output: Options) -> Resul
     output.print(&format!(
         "\nLook around:\n    {psql}\n    select * from trax.job limit 10;\n    select * from trax.dead_letter;"
     ))?;
-    if !place.is_own() {
+    if web {
+        let pages = crate::web::serve(place.config()).await?;
+        match output.quiet {
+            true => say(&pages)?,
+            false => output.print(&format!("    {pages} in a browser"))?,
+        }
+    } else {
+        output.print("    in a browser: trax demo --web")?;
+    }
+    if !place.is_own() && !web {
         return Ok(());
     }
-    output.print("The server is removed when you press Enter or Ctrl-C.")?;
+    let what = match (place.is_own(), keep) {
+        (true, _) => "The server is removed",
+        (false, false) => "The database is removed",
+        (false, true) => "The demo ends",
+    };
+    output.print(&format!("{what} when you press Enter or Ctrl-C."))?;
     // A separate thread: reading a terminal cannot be cancelled.
     let (pressed, enter) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

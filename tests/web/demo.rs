@@ -1,0 +1,26 @@
+//! The demo, with its pages at the end.
+
+use super::client::Web;
+use harness::PATIENCE;
+use harness::process::{Process, send_signal, trax_binary};
+use std::process::{Command, Stdio};
+
+#[tokio::test]
+async fn the_demo_ends_in_a_browser() {
+    let mut command = Command::new(trax_binary());
+    command.env_remove("DATABASE_URL").stdin(Stdio::null());
+    command.args(["demo", "--web", "--jobs", "100"]);
+    let mut demo = Process::start(command);
+    let said = demo.says(" in a browser", 3 * PATIENCE).await;
+    let port = said
+        .split("http://127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next()?.parse().ok());
+    let web = Web::at(port.unwrap_or_else(|| panic!("a port: {said}")));
+    let page = web.page("/jobs?state=completed").await;
+    assert!(page.contains("completed"), "{page}");
+    let page = web.page("/").await;
+    assert!(page.contains("completed within the hour"), "{page}");
+    send_signal("TERM", demo.id());
+    assert!(demo.ends(PATIENCE).await.success(), "{}", demo.output());
+}
