@@ -122,6 +122,13 @@ export class Exchange {
     return this.#connection !== undefined && !this.#connection.isClosed;
   }
 
+  /** Reports that the worker has ended. If that fails too it is soon seen to be gone. */
+  async leave(): Promise<void> {
+    const { claim, lease } = this.#options;
+    if (!this.isConnected) return;
+    await this.#connection?.query(sql.reportWorker(claim.worker, lease / 3, "stopped")).catch(() => undefined);
+  }
+
   async close(): Promise<void> {
     await this.#connection?.close();
   }

@@ -18,7 +18,7 @@ export class Heart {
   readonly #held = new Map<string, { lease: Lease; claimedAt: number }>();
   #send: (message: ToHeart) => void;
   #thread: Thread | undefined;
-  #left: () => void = () => undefined;
+  #left: (isKnown: boolean) => void = () => undefined;
   #leaving = false;
 
   constructor(options: HeartbeatOptions, log: Logger, onStop: (token: string, reason: Reason) => void) {
@@ -48,17 +48,18 @@ export class Heart {
     this.#send({ kind: "stopping" });
   }
 
-  /** Ends it, after a last report. */
-  async leave(): Promise<void> {
+  /** Ends it after a last report, and returns whether the server knows that the worker has ended. */
+  async leave(): Promise<boolean> {
     this.#leaving = true;
     let timer: NodeJS.Timeout | undefined;
-    await new Promise<void>((resolve) => {
+    const isKnown = await new Promise<boolean>((resolve) => {
       this.#left = resolve;
-      timer = setTimeout(resolve, LAST_LIMIT);
+      timer = setTimeout(() => resolve(false), LAST_LIMIT);
       this.#send({ kind: "leave" });
     });
     clearTimeout(timer);
     await this.#thread?.terminate();
+    return isKnown;
   }
 
   #inThread(): ((message: ToHeart) => void) | undefined {
@@ -82,7 +83,7 @@ export class Heart {
   }
 
   #replace(error: Error): void {
-    if (this.#leaving) return this.#left();
+    if (this.#leaving) return this.#left(false);
     this.#log.warn(`heartbeats go on in the event loop, their thread has ended: ${error.message}`);
     this.#thread = undefined;
     this.#send = this.#inLoop();
@@ -102,7 +103,7 @@ export class Heart {
       case "progress refused":
         return this.#log.warn(`job ${message.jobId}: its progress is refused: ${message.error}`);
       case "left":
-        return this.#left();
+        return this.#left(message.isKnown);
     }
   }
 }

@@ -47,7 +47,8 @@ export type FromHeart =
   | { kind: "trouble"; error: string; retryIn: number }
   | { kind: "recovered" }
   | { kind: "progress refused"; jobId: number; error: string }
-  | { kind: "left" };
+  /** It has ended; the server knows that the worker has too, or not. */
+  | { kind: "left"; isKnown: boolean };
 
 interface Held extends Lease {
   validUntil: number;
@@ -139,8 +140,7 @@ export class Heartbeat {
       await this.#wakeup.wait(this.#nextTime() - now());
     }
     clearInterval(expiry);
-    await this.#leave();
-    this.#post({ kind: "left" });
+    this.#post({ kind: "left", isKnown: await this.#leave() });
   }
 
   async #doWhatIsDue(): Promise<void> {
@@ -230,7 +230,7 @@ export class Heartbeat {
     try {
       const info = this.#reported === "" ? this.#options.info : undefined;
       this.#mayBeKnown = true;
-      const [row] = await connection.query(this.#report(state, period, info));
+      const [row] = await connection.query(sql.reportWorker(this.#options.name, period, state, info));
       // Otherwise it is due again, with all that it says, at the next heartbeat.
       if (row?.["result"] === true) {
         this.#reported = state;
@@ -242,23 +242,18 @@ export class Heartbeat {
     }
   }
 
-  #report(state: string, period: number, info?: string): sql.Statement {
-    return sql.value("report_worker", {
-      name: ["text", this.#options.name],
-      period: ["interval", `${period} ms`],
-      state: ["text", state],
-      info: ["jsonb", info],
-    });
-  }
-
-  /** Reports that the worker has ended. If that fails it is soon seen to be gone. */
-  async #leave(): Promise<void> {
+  /** Reports that the worker has ended, and returns whether the server knows it. */
+  async #leave(): Promise<boolean> {
     const connection = this.#connection;
-    if (connection === undefined || connection.isClosed) return;
-    if (this.#mayBeKnown && !this.#reportRefused) {
-      await connection.query(this.#report("stopped", this.#period)).catch(() => undefined);
-    }
+    if (connection === undefined || connection.isClosed) return false;
+    const report = async (): Promise<boolean> => {
+      if (this.#reportRefused || !this.#mayBeKnown) return this.#reportRefused;
+      const [row] = await connection.query(sql.reportWorker(this.#options.name, this.#period, "stopped"));
+      return row?.["result"] === true;
+    };
+    const isKnown = await report().catch(() => false);
     await connection.close();
+    return isKnown;
   }
 
   async #connected(): Promise<Connection> {

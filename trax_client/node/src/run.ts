@@ -113,7 +113,9 @@ export class Run {
       this.#summary.unreported += this.#outbox.length + this.#retries.length;
       return this.#summary;
     } finally {
-      await Promise.all([this.#heart.leave(), this.#exchange.close()]);
+      // A heartbeat that had not begun, or was not answered, leaves behind what the claims have said of the worker.
+      if (!(await this.#heart.leave())) await this.#exchange.leave();
+      await this.#exchange.close();
     }
   }
 

@@ -99,6 +99,15 @@ export const heartbeat = (jobIds: number[], tokens: string[], lease: string): St
     call("heartbeat", { job_ids: ["bigint[]", jobIds], tokens: ["uuid[]", tokens], lease: ["interval", lease] }),
   );
 
+/** `period` is in milliseconds: within two of them comes the next. */
+export const reportWorker = (name: string, period: number, state: string, info?: string): Statement =>
+  value("report_worker", {
+    name: ["text", name],
+    period: ["interval", `${period} ms`],
+    state: ["text", state],
+    info: ["jsonb", info],
+  });
+
 export const enqueueMany = (named: Record<string, Argument>): Statement =>
   selecting("enqueue_many as result", call("enqueue_many", named));
 
