@@ -2,7 +2,7 @@
 
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, new_name,
-    no_scheduler_of, scheduler_of, schedulers, value, violations,
+    no_scheduler_of, scheduler_of, schedulers, scheduling, value, violations,
 };
 use harness::{PATIENCE, eventually};
 
@@ -99,4 +99,53 @@ async fn a_rolled_back_drop_of_the_extension_leaves_the_scheduler() {
     execute(&client, "rollback").await;
     scheduler_of(&client, database.name(), PATIENCE).await;
     a_cycle_runs(&client, PATIENCE).await;
+}
+
+/// Tables that a cycle locks, in no order that it locks them in.
+const TABLES: [&str; 7] = [
+    "dead_letter",
+    "lease",
+    "manifest_state",
+    "work_queue",
+    "run_default",
+    "instance",
+    "manifest",
+];
+
+/// As a restore does it, and DROP EXTENSION: none of them may be the victim of a deadlock.
+#[tokio::test]
+async fn tables_are_locked_one_after_the_other_while_the_scheduler_waits_for_one() {
+    let options = scheduling()
+        .setting("trax.tick_interval", "'50 ms'")
+        .setting("deadlock_timeout", "10ms");
+    let server = options.start().expect("a server starts");
+    let database = server.database("locked").await.expect("a database is made");
+    let (locker, watcher) = (connect(&database).await, connect(&database).await);
+    execute(&watcher, "select trax.enqueue_sql('select 1')").await;
+    for first in TABLES {
+        let scheduler = scheduler_of(&watcher, "locked", PATIENCE).await;
+        let lock = |table| format!("lock trax.{table} in access exclusive mode");
+        execute(&locker, &format!("begin; {}", lock(first))).await;
+        eventually("the scheduler waits", PATIENCE, async || {
+            let sql = "select count(*) filter (where not granted),
+                count(*) filter (where granted and relation in (
+                    select oid from pg_class where relnamespace = 'trax'::regnamespace and relkind in ('r', 'p')
+                ))
+                from pg_locks where pid = $1";
+            let row = watcher.query_one(sql, &[&scheduler]).await;
+            let row = row.map_err(|error| error.to_string())?;
+            match (row.get::<_, i64>(0), row.get::<_, i64>(1)) {
+                (1, 0) => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        })
+        .await;
+        for table in TABLES {
+            execute(&locker, &lock(table)).await;
+        }
+        execute(&locker, "commit").await;
+        a_cycle_runs(&watcher, PATIENCE).await;
+    }
+    let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
+    assert!(!log.contains("deadlock detected"), "{log}");
 }

@@ -1,10 +1,11 @@
 //! Waiting for work: woken by a commit, with no snapshot held.
 
-use harness::scheduler::{connect, execute, scheduler_of, scheduling};
+use harness::scheduler::{connect, execute, scheduler_of, scheduler_wakes, scheduling};
 use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_postgres::Client;
-use trax_client::testkit::Server;
+use trax_client::testkit::{Database, Server};
 
 /// Claims until nothing is left, so that only new work ends a wait.
 async fn claim_all(client: &Client) {
@@ -221,18 +222,14 @@ async fn a_delayed_job_is_claimable_soon_after_its_time() {
     );
 }
 
-#[tokio::test]
-async fn listeners_hear_of_committed_work() {
-    let server = scheduling().start().expect("a server starts");
-    let database = server.database("hears").await.expect("a database is made");
-    let client = connect(&database).await;
-    scheduler_of(&client, "hears", PATIENCE).await;
+/// A session that listens for work, and the channels that it hears.
+async fn listening(database: &Database) -> (Client, UnboundedReceiver<String>) {
     let config = database.config();
     let (listener, mut connection) = config
         .connect(tokio_postgres::NoTls)
         .await
         .expect("a connection is made");
-    let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let (told, hears) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut messages =
             std::pin::pin!(std::future::poll_fn(move |cx| connection.poll_message(cx)));
@@ -244,19 +241,65 @@ async fn listeners_hear_of_committed_work() {
             }
         }
     });
-    listener
-        .batch_execute("listen trax_work")
-        .await
-        .expect("it listens");
-    client
-        .batch_execute("select trax.enqueue('t')")
-        .await
-        .expect("a job is enqueued");
+    execute(&listener, "listen trax_work").await;
+    (listener, hears)
+}
+
+#[tokio::test]
+async fn listeners_hear_of_committed_work() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("hears").await.expect("a database is made");
+    let client = connect(&database).await;
+    scheduler_of(&client, "hears", PATIENCE).await;
+    let (_listener, mut hears) = listening(&database).await;
+    execute(&client, "select trax.enqueue('t')").await;
     let heard = tokio::time::timeout(PATIENCE, hears.recv()).await;
     assert_eq!(
         heard.expect("a notification comes").as_deref(),
         Some("trax_work")
     );
+}
+
+/// Whoever waits for a lock waits on its latch, and takes from it what others have set.
+#[tokio::test]
+async fn work_queued_while_the_scheduler_waits_for_a_lock_is_told_after_it() {
+    let options = scheduling()
+        .setting("trax.tick_interval", "'1 h'")
+        .setting("deadlock_timeout", "10min");
+    let server = options.start().expect("a server starts");
+    let database = server.database("locked").await.expect("a database is made");
+    let (client, locker) = (connect(&database).await, connect(&database).await);
+    let scheduler = scheduler_of(&client, "locked", PATIENCE).await;
+    let (_listener, mut hears) = listening(&database).await;
+    let mut delays = Vec::new();
+    // Its next look is two seconds away just after one: what comes in the first of them was told.
+    for _ in 0..5 {
+        scheduler_wakes(&client, "locked", 1).await;
+        execute(&locker, "begin; lock trax.lease").await;
+        execute(
+            &client,
+            "select trax.enqueue('t', run_at => now() + interval '1 h')",
+        )
+        .await;
+        eventually("the scheduler waits", PATIENCE, async || {
+            let sql = "select count(*) from pg_locks where pid = $1 and not granted";
+            let row = client.query_one(sql, &[&scheduler]).await;
+            match row.map_err(|error| error.to_string())?.get::<_, i64>(0) {
+                1 => Ok(()),
+                count => Err(count.to_string()),
+            }
+        })
+        .await;
+        while hears.try_recv().is_ok() {}
+        execute(&client, "select trax.enqueue('t')").await;
+        let released = Instant::now();
+        execute(&locker, "commit").await;
+        let heard = tokio::time::timeout(PATIENCE, hears.recv()).await;
+        assert_eq!(heard.ok().flatten().as_deref(), Some("trax_work"));
+        delays.push(released.elapsed());
+    }
+    delays.sort();
+    assert!(delays[2] < Duration::from_millis(500), "{delays:?}");
 }
 
 #[tokio::test]

@@ -134,10 +134,8 @@ impl Settings {
 /// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
-    if settings.enabled == Some(false) {
-        // Its statements that run in the server end.
-        wake::mark(wake::SQL);
-    }
+    // Its statements that run in the server end, or those that are ready may begin.
+    wake::mark(wake::SQL);
     spi.execute(GroupConfigure {
         name: arg(settings.name.as_str()),
         max_active_jobs: settings.max_active_jobs.and_then(arg),

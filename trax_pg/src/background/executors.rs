@@ -12,6 +12,7 @@ use crate::server::backend::my_database;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::table::lock_all;
 use crate::server::version;
 use crate::{instance, memory, outcome, setting, wake};
 use pgrx::{Uuid, pg_sys};
@@ -46,8 +47,13 @@ statement!(
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// Executors of one role that end at once are not started more often than this.
 const START_SPACING: Duration = Duration::from_secs(1);
+/// How soon to look again after another had locked a table.
+const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 /// How soon a statement that was cancelled and still runs is cancelled again.
 const CANCEL_SPACING: Duration = Duration::from_millis(100);
+/// How long after there was a statement to run a notification of work may concern another: as long
+/// as an executor stays. Later ones that a limit held back wait for the scheduler's next check.
+const NEEDED_FOR: Duration = Duration::from_secs(60);
 /// Most jobs of a role that cannot run them that one look fails.
 const FAIL_AT_MOST: usize = 100;
 /// The name of whoever fails those.
@@ -58,6 +64,8 @@ const WORKER: &str = "trax scheduler";
 pub(super) struct Executors {
     refused_at: Option<Instant>,
     has_failed: bool,
+    /// When there last were jobs that are ready, or executors.
+    needed_at: Option<Instant>,
     /// When the last ones of a role were started, and how many.
     started: HashMap<pg_sys::Oid, (Instant, usize)>,
 }
@@ -71,11 +79,19 @@ impl Executors {
         }
     }
 
+    /// Returns whether there was a statement to run lately.
+    pub(super) fn were_needed(&self) -> bool {
+        self.needed_at.is_some_and(|at| at.elapsed() < NEEDED_FOR)
+    }
+
     /// Looks after them, inside a transaction of the scheduler; returns when to look again, if one
-    /// was asked to end its statement. A failure undoes only itself.
+    /// was asked to end its statement or a table is locked. A failure undoes only itself.
     pub(super) fn look(&mut self) -> Option<Duration> {
         if !memory::available() || !version::is_ours() {
             return None;
+        }
+        if lock_all().is_err() {
+            return Some(LOCKED_PAUSE);
         }
         let mut is_ending = false;
         let looked = spi::connected_anyhow(|spi| {
@@ -107,6 +123,9 @@ impl Executors {
             })
             .iter()
             .collect();
+        if !waiting.is_empty() || !seats::of(database).is_empty() {
+            self.needed_at = Some(Instant::now());
+        }
         for role in waiting {
             match role.role_oid.filter(|_| role.may_connect) {
                 Some(oid) => self.serve(oid, role.jobs as usize, at_most),

@@ -9,6 +9,7 @@ pub(crate) mod closed_database;
 mod executor;
 mod executors;
 pub(crate) mod launcher;
+mod notify_room;
 mod scheduler;
 mod start;
 mod vacuum;

@@ -5,6 +5,7 @@
 //! on SIGTERM, or on any error. Who started it starts it again where that makes sense.
 
 use super::executors::Executors;
+use super::notify_room::NotifyRoom;
 use super::vacuum::Vacuums;
 use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, receive_signals, reload_if_asked, wait,
@@ -17,6 +18,7 @@ use crate::server::clock::Timestamp;
 use crate::server::lock::Lock;
 use crate::server::spi;
 use crate::server::spi::statement;
+use crate::server::table::{LockedTable, lock_all};
 use crate::server::version;
 use crate::timing::zone;
 use crate::{cycle, limit, prepared, setting, wake};
@@ -42,8 +44,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The least time between two cycles that others asked for, and between two notifications that
 /// several asked for: a thousand commits a second wake the scheduler a hundred times.
 const WAKE_SPACING: Duration = Duration::from_millis(10);
-/// How long it is known that the queue of notifications has room.
-const NOTIFY_ROOM_INTERVAL: Duration = Duration::from_secs(1);
 /// How many times as long as a notification took the next one waits at least: a fifth of one core
 /// goes into them at most.
 const NOTICE_SHARE: u32 = 4;
@@ -265,34 +265,6 @@ impl Due {
     }
 }
 
-/// Whether the server's queue of notifications has room.
-struct NotifyRoom {
-    looked_at: Option<Instant>,
-    is_there: bool,
-}
-
-impl NotifyRoom {
-    fn is_there(&mut self) -> bool {
-        let is_fresh = |at: Instant| at.elapsed() < NOTIFY_ROOM_INTERVAL;
-        if self.looked_at.is_some_and(is_fresh) {
-            return self.is_there;
-        }
-        self.looked_at = Some(Instant::now());
-        let was_there = std::mem::replace(&mut self.is_there, wake::may_notify());
-        if was_there && !self.is_there {
-            ErrorReport::new(
-                PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-                format!("{SCHEDULER}: no notification is sent while the server's queue of them is full"),
-                function_name!(),
-            )
-            .set_detail("Workers find jobs and cancels by polling.")
-            .set_hint("End the session that listens and stays in a transaction: select * from trax.diagnose() says how.")
-            .report(PgLogLevel::WARNING);
-        }
-        self.is_there
-    }
-}
-
 /// What the scheduler found when it connected.
 struct Connected {
     settings: String,
@@ -301,6 +273,8 @@ struct Connected {
     reap_from: ReapFrom,
     vacuums: Vacuums,
     executors: Executors,
+    /// What a pass met and did not wait for.
+    locked: Option<LockedTable>,
     notify_room: NotifyRoom,
 }
 
@@ -321,10 +295,8 @@ impl Connected {
                     reap_from: ReapFrom::of_scheduler(Timestamp::now()),
                     vacuums: Vacuums::default(),
                     executors: Executors::default(),
-                    notify_room: NotifyRoom {
-                        looked_at: None,
-                        is_there: true,
-                    },
+                    locked: None,
+                    notify_room: NotifyRoom::default(),
                 };
             }
             // A launcher is poked when `create extension` commits; a start by hand may come before.
@@ -346,6 +318,7 @@ impl Connected {
         let mut next_cancel = next_cycle;
         let mut next_executors = next_cycle;
         let mut noticed = next_cycle;
+        let mut has_cycled = true;
         let mut rung = 0;
         let mut heard = 0;
         loop {
@@ -371,13 +344,18 @@ impl Connected {
                 executors: rung & wake::SQL != 0 && now >= next_executors,
             };
             due.executors |= due.check || due.cancel;
-            if due.notice && !due.executors {
+            let concerns_sql = has_cycled || self.executors.were_needed();
+            if due.notice && !due.executors && concerns_sql {
                 // Work of others, mostly, whose workers need the processor now.
                 rung |= wake::SQL;
                 next_executors = next_executors.max(now + WAKE_SPACING);
             }
             if due.cycle || due.check || due.notice || due.cancel {
                 let sleep = in_transaction(c"trax: cycle", || self.pass(&due));
+                if let Some(locked) = self.locked.take() {
+                    in_transaction(c"trax: waiting for a table", || locked.wait());
+                    continue;
+                }
                 let end = Instant::now();
                 if due.check {
                     next_check = end + CHECK_INTERVAL;
@@ -386,6 +364,7 @@ impl Connected {
                     rung &= !wake::WORK;
                     heard = count;
                     noticed = end;
+                    has_cycled = false;
                     // What a cycle took beside it is not the notice's.
                     let alone = !due.cycle && !due.check;
                     let pause = alone.then(|| now.elapsed() * NOTICE_SHARE);
@@ -399,6 +378,7 @@ impl Connected {
                     rung &= !wake::DUE;
                     self.last_cycle = end;
                     next_cycle = end + sleep;
+                    has_cycled = true;
                 }
             }
             if due.executors {
@@ -418,6 +398,11 @@ impl Connected {
             }
             if rung & wake::SQL != 0 {
                 until = until.min(next_executors);
+            }
+            // A wait for a lock takes the latch that a ring has set meanwhile, and who rings again
+            // does not set it again.
+            if memory::bell().is_some_and(memory::Bell::has_rung) {
+                until = Instant::now();
             }
             wait(until.saturating_duration_since(Instant::now()));
         }
@@ -447,6 +432,10 @@ impl Connected {
         let idle = Some(setting::tick_interval());
         if !self.is_compatible(&version) || !setting::enabled() {
             return idle;
+        }
+        if let Err(locked) = lock_all() {
+            self.locked = Some(locked);
+            return None;
         }
         due.notify(&mut self.notify_room);
         if due.check {

@@ -259,6 +259,11 @@ impl Bell {
         self.rung.swap(0, Ordering::SeqCst)
     }
 
+    /// Returns whether something rang since the last call of `take`.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.rung.load(Ordering::SeqCst) != 0
+    }
+
     /// Adds jobs whose workers are asked to stop; ring afterwards.
     pub(crate) fn add_cancelled(&self, job_ids: &[i64]) {
         for &job_id in job_ids {

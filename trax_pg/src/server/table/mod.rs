@@ -18,6 +18,7 @@
 mod direct_write;
 mod insert;
 mod known;
+mod lock_all;
 mod partition;
 mod scan;
 mod unguarded;
@@ -28,6 +29,7 @@ use crate::server::spi;
 pub(crate) use direct_write::{history_obstacle, obstacle_of};
 pub(crate) use insert::Inserter;
 use known::relation_oid;
+pub(crate) use lock_all::{LockedTable, lock_all};
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
 use std::cell::Cell;
