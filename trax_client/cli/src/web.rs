@@ -89,16 +89,16 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let database = address::describe(&config);
-    print::log(
-        "trax",
-        &format!("serves http://{bound}{}/ of {database}", options.base),
-    );
     if is_open {
         print::log(
             "trax",
             "read-only: beyond loopback only people who are known may do anything; see --trust-header and --password-file",
         );
     }
+    print::log(
+        "trax",
+        &format!("serves http://{bound}{}/ of {database}", options.base),
+    );
     let site = Site::new(config, options);
     tokio::select! {
         served = site.serve(listener) => served?,
