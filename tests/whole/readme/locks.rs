@@ -125,6 +125,8 @@ the same or less). A lock on a table is of these modes, which conflict with no o
 The daily partitions of the history stand as `run`. Once a day a cycle takes stronger locks, and gives them up after
 200 ms when somebody is in the way, to try again: to make a partition `SHARE UPDATE EXCLUSIVE` on `run` and
 `ACCESS EXCLUSIVE` on `run_default`, which is empty; to drop one `ACCESS EXCLUSIVE` on `run`, for the moment of the drop.
+The scheduler locks all tables (the partitions for reading) before each cycle, or none: while it waits for one it holds
+nothing, so that no restore and no `ALTER TABLE` of several tables in one transaction meets a deadlock with it.
 A session in `await_token` holds one advisory lock while it waits, its place in the queue.
 
 `TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::locks` writes this page; the test fails when a call takes another
