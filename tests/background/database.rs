@@ -121,7 +121,6 @@ async fn tables_are_locked_one_after_the_other_while_the_scheduler_waits_for_one
     let server = options.start().expect("a server starts");
     let database = server.database("locked").await.expect("a database is made");
     let (locker, watcher) = (connect(&database).await, connect(&database).await);
-    execute(&watcher, "select trax.enqueue_sql('select 1')").await;
     for first in TABLES {
         let scheduler = scheduler_of(&watcher, "locked", PATIENCE).await;
         let lock = |table| format!("lock trax.{table} in access exclusive mode");
