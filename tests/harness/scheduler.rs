@@ -12,7 +12,7 @@ use trax_client::testkit::{Database, Options, Server};
 pub fn scheduling() -> Options {
     Server::options()
         .fast()
-        .setting("max_worker_processes", "250")
+        .setting("max_worker_processes", "500")
 }
 
 /// The server that tests share which need schedulers and leave the server as a whole alone.

@@ -2,7 +2,7 @@
 
 use console::measure_text_width;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use trax_client::Json;
 
 /// The output of a SQL job, as `trax.run.output` has it.
@@ -13,7 +13,7 @@ struct SqlOutput {
     rows: u64,
     columns: Option<Vec<String>>,
     #[serde(default)]
-    result: Vec<Vec<Value>>,
+    result: Vec<Vec<Box<RawValue>>>,
     #[serde(default)]
     truncated: bool,
     #[serde(default)]
@@ -23,10 +23,16 @@ struct SqlOutput {
     transaction: bool,
 }
 
+/// The input of a SQL job.
+#[derive(Deserialize)]
+struct SqlInput {
+    command: String,
+}
+
 /// Returns the statement of a SQL job; none for another job.
 pub fn statement(task: &str, input: &Json) -> Option<String> {
-    let input: Value = input.read().ok().filter(|_| task == "sql")?;
-    Some(input.get("command")?.as_str()?.to_owned())
+    let input: SqlInput = input.read().ok().filter(|_| task == "sql")?;
+    Some(input.command)
 }
 
 /// Returns the output of a SQL job as text; none for an output of another form.
@@ -64,10 +70,10 @@ pub fn as_psql(output: &Json) -> Option<String> {
     Some(text)
 }
 
-fn table(columns: &[String], rows: &[Vec<Value>]) -> String {
+fn table(columns: &[String], rows: &[Vec<Box<RawValue>>]) -> String {
     let texts: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| row.iter().map(cell).collect())
+        .map(|row| row.iter().map(|value| cell(value)).collect())
         .collect();
     let width = |place: usize| {
         let cells = texts.iter().filter_map(|row| row.get(place));
@@ -78,9 +84,8 @@ fn table(columns: &[String], rows: &[Vec<Value>]) -> String {
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let is_right = |place: usize| {
-        let is_number =
-            |row: &Vec<Value>| matches!(row.get(place), Some(Value::Number(_) | Value::Null));
-        rows.iter().all(is_number) && !rows.is_empty()
+        let mut cells = rows.iter().map(|row| row.get(place));
+        !rows.is_empty() && cells.all(|value| value.is_some_and(|value| is_numeric(value)))
     };
     let line = |cells: &[String], header: bool| {
         let padded = cells
@@ -105,13 +110,22 @@ fn table(columns: &[String], rows: &[Vec<Value>]) -> String {
     text
 }
 
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::Bool(true) => "t".to_owned(),
-        Value::Bool(false) => "f".to_owned(),
-        Value::String(text) => text.replace('\n', "⏎"),
-        other => other.to_string(),
+/// Returns whether a value is a number or null.
+fn is_numeric(value: &RawValue) -> bool {
+    let is_digit = |first: u8| first == b'-' || first.is_ascii_digit();
+    value.get() == "null" || value.get().bytes().next().is_some_and(is_digit)
+}
+
+/// Returns a value as text; a number with the digits that it has in the JSON.
+fn cell(value: &RawValue) -> String {
+    match value.get() {
+        "null" => String::new(),
+        "true" => "t".to_owned(),
+        "false" => "f".to_owned(),
+        json => match serde_json::from_str::<String>(json) {
+            Ok(text) => text.replace('\n', "⏎"),
+            Err(_) => json.to_owned(),
+        },
     }
 }
 
