@@ -17,7 +17,7 @@ pub(super) struct Answer {
 
 /// A running `trax web`.
 pub(super) struct Web {
-    process: Option<Process>,
+    process: Process,
     pub(super) port: u16,
 }
 
@@ -51,23 +51,12 @@ impl Web {
             .and_then(|(address, _)| address.rsplit_once(':'))
             .and_then(|(_, port)| port.parse().ok());
         let port = port.unwrap_or_else(|| panic!("a port: {said}"));
-        Web {
-            process: Some(process),
-            port,
-        }
-    }
-
-    /// Pages that the test itself serves.
-    pub(super) fn at(port: u16) -> Self {
-        Web {
-            process: None,
-            port,
-        }
+        Web { process, port }
     }
 
     /// Returns what the program has printed.
     pub(super) fn output(&self) -> String {
-        self.process.as_ref().map_or(String::new(), Process::output)
+        self.process.output()
     }
 
     /// Sends a request with these lines; the host is right unless they have one.

@@ -7,7 +7,6 @@ mod demo;
 mod driver;
 mod job;
 mod manifest;
-mod mounted;
 mod overview;
 mod page;
 mod plan;
