@@ -17,7 +17,7 @@ pub(super) struct Answer {
 
 /// A running `trax web`.
 pub(super) struct Web {
-    process: Process,
+    process: Option<Process>,
     pub(super) port: u16,
 }
 
@@ -51,12 +51,23 @@ impl Web {
             .and_then(|(address, _)| address.rsplit_once(':'))
             .and_then(|(_, port)| port.parse().ok());
         let port = port.unwrap_or_else(|| panic!("a port: {said}"));
-        Web { process, port }
+        Web {
+            process: Some(process),
+            port,
+        }
+    }
+
+    /// Pages that the test itself serves.
+    pub(super) fn at(port: u16) -> Self {
+        Web {
+            process: None,
+            port,
+        }
     }
 
     /// Returns what the program has printed.
     pub(super) fn output(&self) -> String {
-        self.process.output()
+        self.process.as_ref().map_or(String::new(), Process::output)
     }
 
     /// Sends a request with these lines; the host is right unless they have one.
