@@ -5,8 +5,8 @@
 //! one transaction, in an order of their own: `pg_restore --clean`, `alter table` upon `alter
 //! table`, DROP EXTENSION. One of the two is then the victim of a deadlock, mostly the one that
 //! cannot begin again by itself: of 75 restores over a database whose scheduler looked every 10 ms,
-//! nine. So the tables are locked together or not at all, and who waits for one holds none. It costs
-//! a cycle 0.16 ms.
+//! nine. So the tables are locked together or not at all, and who waits for one holds none. That
+//! costs a cycle 0.16 ms.
 
 use crate::server::catalog;
 use pgrx::pg_sys;
