@@ -219,6 +219,8 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     let client = connect(&database).await;
     let name = database.name();
     let old = scheduler_of(&client, name, PATIENCE).await;
+    // It has read its settings, whose change it is to notice.
+    scheduler_wakes(&client, name, 1).await;
     execute(
         &client,
         &format!(

@@ -1,6 +1,6 @@
 //! Processes that are killed: nothing is lost, nothing is done twice.
 
-use super::{ended, executor_of, failure, queue_with};
+use super::{ended, failure, queue_with, sleeper_of};
 use harness::process::send_signal;
 use harness::scheduler::{new_name, scheduler_of, scheduling, violations};
 use harness::session::Session;
@@ -68,7 +68,7 @@ async fn a_killed_executor_loses_its_lease_and_its_job_takes_effect_once() {
         "max_retries => 0, run_at => now() + interval '1 h'",
     )
     .await;
-    let pid = executor_of(&s, "from pass").await;
+    let pid = sleeper_of(&s, "from pass").await;
     s.get("insert into pass values (1)").await;
     let s = killed(&database, s, pid).await;
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Statements that are to end: cancelled, timed out, of a group that is switched off.
 
-use super::{ended, executor_of, failure, live, queue, queue_with};
+use super::{ended, executor_of, failure, live, queue, queue_with, sleeper_of};
 use harness::scheduler::violations;
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
@@ -68,7 +68,7 @@ async fn a_group_that_is_switched_off_ends_its_statements_and_runs_them_later() 
         do $$ begin if not exists (select from pass) then perform pg_sleep(1e9); end if; end $$";
     let job = queue_with(&s, command, "group_name => 'g', max_retries => 0").await;
     let other = queue(&s, "select pg_sleep(1e9), 'other'").await;
-    executor_of(&s, "from pass").await;
+    sleeper_of(&s, "from pass").await;
     let pid = executor_of(&s, "other").await;
     let asked = asked_at(&s).await;
     s.get("select trax.configure_group('g', enabled => false)")

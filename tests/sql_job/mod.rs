@@ -91,12 +91,25 @@ async fn failure(s: &Session, job: i64) -> Value {
 
 /// The process of the executor that runs a statement with this text in it.
 async fn executor_of(s: &Session, text: &str) -> i32 {
+    executor_with(s, &format!("query like '%{text}%'")).await
+}
+
+/// The executor that sleeps in a statement with this text: all before the sleep is done.
+async fn sleeper_of(s: &Session, text: &str) -> i32 {
+    executor_with(
+        s,
+        &format!("query like '%{text}%' and wait_event = 'PgSleep'"),
+    )
+    .await
+}
+
+async fn executor_with(s: &Session, what: &str) -> i32 {
     let sql = format!(
         "select coalesce(min(pid), 0) from pg_stat_activity where backend_type = 'trax executor'
-         and state = 'active' and datname = current_database() and query like '%{text}%'"
+         and state = 'active' and datname = current_database() and {what}"
     );
     eventually(
-        &format!("an executor that runs {text}"),
+        &format!("an executor with {what}"),
         PATIENCE,
         async || match s.number(&sql).await {
             0 => Err("none".to_owned()),

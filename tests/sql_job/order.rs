@@ -1,6 +1,6 @@
 //! When statements run: misfires, overlaps, priorities and keys are those of any job.
 
-use super::{ended, executor_of, live, queue_with};
+use super::{ended, live, queue_with, sleeper_of};
 use harness::manifest::{Hourly, complete_one, due_since};
 use harness::scheduler::violations;
 use harness::session::Session;
@@ -68,7 +68,7 @@ async fn a_statement_that_still_runs_when_it_is_due_again_overlaps_as_its_policy
     };
     schedule("skip").await;
     let first = s.number("select trax.trigger('m')").await;
-    executor_of(&s, "from pass").await;
+    sleeper_of(&s, "from pass").await;
     due_since(&s, "m", &hourly.ago(0)).await;
     becomes(&s, "select skipped > 0 from trax.manifest_state", "t").await;
     assert_eq!(s.get("select count(*) from trax.work_queue").await, "0");

@@ -255,16 +255,13 @@ async fn everything_works_without_script_and_by_keyboard() {
     browser.open(&format!("{site}/jobs/{id}")).await;
     browser.click("a[href^='/act/cancel']").await;
     browser.click("button[type=submit]").await;
-    assert_eq!(
-        s.get(&format!("select state from trax.job where job_id = {id}"))
-            .await,
-        "cancelled"
-    );
+    let state = format!("select state from trax.job where job_id = {id}");
+    becomes(&s, &state, "cancelled").await;
     browser
         .open(&format!("{site}/act/disable?manifest=m"))
         .await;
     browser.click("button[type=submit]").await;
-    assert_eq!(s.get("select enabled from trax.manifest").await, "f");
+    becomes(&s, "select enabled from trax.manifest", "f").await;
 
     // The first key leads past the navigation, and every act can be reached and done by keys.
     browser.open(&format!("{site}/act/enable?manifest=m")).await;
@@ -280,11 +277,14 @@ async fn everything_works_without_script_and_by_keyboard() {
         }
     }
     browser.press("Enter", 13).await;
-    eventually("the manifest is enabled", PATIENCE, async || {
-        match s.get("select enabled from trax.manifest").await.as_str() {
-            "t" => Ok(()),
-            other => Err(other.to_owned()),
-        }
+    becomes(&s, "select enabled from trax.manifest", "t").await;
+}
+
+/// Waits for what a query returns: a click does not wait for what it does.
+async fn becomes(s: &Session, sql: &str, wanted: &str) {
+    eventually(wanted, PATIENCE, async || {
+        let seen = s.get(sql).await;
+        (seen == wanted).then_some(()).ok_or(seen)
     })
     .await;
 }
