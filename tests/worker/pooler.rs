@@ -29,6 +29,8 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
         "hosts::",
         "reach::",
         "language::",
+        "python::",
+        "node::",
     ] {
         tests.args(["--skip", &format!("worker::{left_out}")]);
     }

@@ -70,6 +70,8 @@ const BATCH_TEXT = 4 << 20;
 const LONGEST_PAUSE = 10_000;
 /** After the server had no time for so many outcomes of an exchange the rest is reported later. */
 const FAILURES_AT_MOST = 2;
+/** How a server refuses whose SQL is older: no such function; the library's own words. */
+const OF_OLDER_SQL = new Set(["42883", "55000"]);
 /** How often in a row one outcome may break the connection before it is recorded as failed. */
 const BREAKS_AT_MOST = 5;
 
@@ -81,6 +83,8 @@ export class Exchange {
   #isChecked = false;
   #installed: string = version;
   #hasClaimed = false;
+  /** Refused although the extension is of our version: it may be from just before the update. */
+  #wasRefused = false;
   #isTroubled = false;
   #pause = 0;
 
@@ -137,9 +141,14 @@ export class Exchange {
     const atFault = blame(error);
     let prefix = "";
     if (!this.#hasClaimed && atFault === "call") {
-      if (error instanceof NotPermittedError || this.#installed === version) throw error;
+      const isOurs = this.#installed === version;
+      const mayBeStale = error instanceof ServerError && OF_OLDER_SQL.has(error.sqlstate ?? "") && !this.#wasRefused;
+      if (error instanceof NotPermittedError || (isOurs && !mayBeStale)) throw error;
+      this.#wasRefused = isOurs;
       // What this version calls may come with an update. The next connection looks again.
-      prefix = `trax-worker ${version} waits: the extension trax is ${this.#installed}; if that is older, type: alter extension trax update; `;
+      if (!isOurs) {
+        prefix = `trax-worker ${version} waits: the extension trax is ${this.#installed}; if that is older, type: alter extension trax update; `;
+      }
       this.#isChecked = false;
       void this.#connection?.close();
       this.#connection = undefined;

@@ -3,6 +3,8 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError } from "../src/index.js";
+import { Connection } from "../src/connection.js";
+import { NotInstalledError } from "../src/errors.js";
 import { database, during, eventually } from "./database.js";
 
 const it = await database();
@@ -62,6 +64,24 @@ test("a worker with older SQL says what to type, waits for the update and goes o
     const job = await older.client.enqueue("a");
     await eventually("its end", async () => (await older.client.job(job))?.state === "completed");
   });
+});
+
+test("a refusal from just before an update is not the end, a second one is", async () => {
+  const query = Connection.prototype.query;
+  let refusals = 1;
+  Connection.prototype.query = function (...statement) {
+    if (!statement[0].text.includes("trax.claim_next") || refusals-- <= 0) return query.apply(this, statement);
+    return Promise.reject(new NotInstalledError("no such function", { sqlstate: "42883" }));
+  };
+  try {
+    const job = await client.enqueue("refused once");
+    await it.worker({ untilEmpty: true }).task("refused once", () => "done").run();
+    assert.equal((await client.job(job))?.state, "completed");
+    refusals = 2;
+    await assert.rejects(it.worker().task("refused twice", () => "done").run(), /no such function/);
+  } finally {
+    Connection.prototype.query = query;
+  }
 });
 
 test("an output that is not JSON fails for good, and undefined is no output", async () => {

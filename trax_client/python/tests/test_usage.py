@@ -8,7 +8,8 @@ import pytest
 from conftest import Fleet, ended, eventually
 
 import trax
-from trax import engine
+from trax import engine, sql
+from trax.connection import Link
 
 
 def test_wrong_handlers_are_refused_where_they_are_written() -> None:
@@ -118,6 +119,25 @@ def test_a_worker_with_older_sql_waits_for_the_update_and_goes_on(
     finally:
         fleet.stop()
         db.execute(f"drop database {name} with (force)")
+
+
+def test_a_refusal_from_just_before_an_update_is_not_the_end(
+    url: str, client: trax.Client, task: str, fleet: Fleet, monkeypatch: Any
+) -> None:
+    call, refusals = Link.call, ["function trax.claim_next does not exist"]
+
+    def refused_once(self: Link, statement: str, *rest: Any) -> list[tuple[Any, ...]]:
+        if statement == sql.CLAIM and refusals:
+            raise psycopg.errors.UndefinedFunction(refusals.pop())
+        return call(self, statement, *rest)
+
+    monkeypatch.setattr(Link, "call", refused_once)
+    fleet.start(lambda _: "done")
+    assert ended(client, client.enqueue(task)).output == "done"
+    assert not refusals
+    refusals += ["no such function"] * 2
+    with pytest.raises(trax.ServerError, match="no such function"):
+        worker_at(url).run(until_empty=True)
 
 
 def test_a_newer_extension_does(url: str, monkeypatch: Any) -> None:

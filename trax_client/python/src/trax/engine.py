@@ -44,6 +44,8 @@ log = logging.getLogger("trax")
 
 # A newer one does: the contract only grows.
 OLDEST_EXTENSION = (0, 1)
+# How a server refuses whose SQL is older: no such function; the library's own words.
+OF_OLDER_SQL = ("42883", "55000")
 # The time from asking handlers to stop until their jobs are given back all the same.
 STOP_PATIENCE = 1.0
 # The time from then until giving up on a server that does not answer.
@@ -104,6 +106,8 @@ class Engine:
         self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
         self._link: Link | None = None
         self._is_checked = self._has_claimed = self._is_failing = False
+        # Refused although the extension is of our version: it may be from just before the update.
+        self._was_refused = False
         self._extension = __version__
         self._polling = Polling(settings.poll_interval, now())
         self._backoff = Backoff(1.0)
@@ -277,14 +281,19 @@ class Engine:
         is_refused = at_fault is Blame.CALL and self._link is not None
         if is_refused and not self._has_claimed:
             refusal = translated(error)
-            if isinstance(refusal, NotPermittedError) or self._extension == __version__:
+            is_ours = self._extension == __version__
+            may_be_stale = error.sqlstate in OF_OLDER_SQL and not self._was_refused
+            if isinstance(refusal, NotPermittedError) or (is_ours and not may_be_stale):
                 raise refusal from error
-            # What this version calls may come with an update.
+            # What this version calls may come with an update, and a session that has looked for it
+            # before may learn of it a moment after the new version is seen.
+            self._was_refused = is_ours
             self._is_checked = False
-            text = (
-                f"trax-worker {__version__} waits: the extension trax is {self._extension}; "
-                "if that is older, type: alter extension trax update; again in %.1f s: %s"
-            )
+            if not is_ours:
+                text = (
+                    f"trax-worker {__version__} waits: the extension trax is {self._extension}; "
+                    "if that is older, type: alter extension trax update; again in %.1f s: %s"
+                )
         if at_fault is Blame.CONNECTION or self._link is None:
             self._lost_link(error)
             return
