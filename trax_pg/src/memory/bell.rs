@@ -1,11 +1,12 @@
 //! Bells: how the sessions of one database signal each other and its scheduler that something
 //! happened.
 
-use super::{available, lane};
+use super::area::Area;
+use super::lane;
 use crate::server::backend::my_database;
 use crate::server::wait_event::WaitEvent;
 use pgrx::pg_sys;
-use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard};
+use pgrx::{PgLwLock, pg_guard};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -53,19 +54,22 @@ pub(crate) const CANCELS_AT_MOST: usize = 32;
 pub(crate) const TOKEN_CLASSES: usize = 64;
 
 /// The bells, by number: a bell once given to a database stays its own until that is gone.
-pub(super) struct Bells([Bell; BELLS_AT_MOST]);
+pub(super) type Bells = [Bell; BELLS_AT_MOST];
 
-// SAFETY: atomics, and a condition variable with its own lock.
-unsafe impl PGRXSharedMemory for Bells {}
-
+pub(super) static BELLS: Area<Bells> = Area::new(c"trax bells by number", size_of::<Bells>, begin);
+// Guards who gets which bell.
 // SAFETY: no other lock has this name.
-pub(super) static BELLS: PgLwLock<Bells> = unsafe { PgLwLock::new(c"trax bells") };
+pub(super) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax bells") };
 
 /// The bell of this process's database, once found.
 static BELL: AtomicPtr<Bell> = AtomicPtr::new(std::ptr::null_mut());
 
-pub(super) fn silent_bells() -> Bells {
-    Bells(std::array::from_fn(silent_bell))
+/// Writes one bell after the other: together they have no room on the postmaster's stack.
+unsafe fn begin(bells: *mut Bells) {
+    for number in 0..BELLS_AT_MOST {
+        // SAFETY: passed on to the caller: there is room for them.
+        unsafe { bells.cast::<Bell>().add(number).write(silent_bell(number)) };
+    }
 }
 
 fn silent_bell(number: usize) -> Bell {
@@ -91,9 +95,7 @@ fn silent_bell(number: usize) -> Bell {
 /// Returns the bell of this process's database; `None` without shared memory and when all are in
 /// use.
 pub(crate) fn bell() -> Option<&'static Bell> {
-    if !available() {
-        return None;
-    }
+    let bells = BELLS.get()?;
     // SAFETY: null or a bell in shared memory, which lives as long as the server.
     if let Some(known) = unsafe { BELL.load(Ordering::Relaxed).as_ref() } {
         return Some(known);
@@ -102,11 +104,11 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     if database == 0 {
         return None;
     }
-    let bells = BELLS.exclusive();
-    let bell = match of(&bells.0, database) {
+    let _lock = LOCK.exclusive();
+    let bell = match of(bells, database) {
         Some(bell) => bell,
         None => {
-            let free = of(&bells.0, 0)?;
+            let free = of(bells, 0)?;
             free.work.begin();
             free.token.begin();
             free.database.store(database, Ordering::Relaxed);
@@ -114,8 +116,7 @@ pub(crate) fn bell() -> Option<&'static Bell> {
         }
     };
     BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
-    // SAFETY: as above; the lock only guards who gets which bell.
-    unsafe { BELL.load(Ordering::Relaxed).as_ref() }
+    Some(bell)
 }
 
 /// Returns the bell of a database; of 0 one that is free.
@@ -127,11 +128,11 @@ fn of(bells: &[Bell], database: u32) -> Option<&Bell> {
 
 /// Returns the databases that have a bell.
 pub(super) fn databases() -> Vec<u32> {
-    if !available() {
+    let Some(bells) = BELLS.get() else {
         return Vec::new();
-    }
-    let bells = BELLS.share();
-    let owners = bells.0.iter();
+    };
+    let _lock = LOCK.share();
+    let owners = bells.iter();
     owners
         .map(|bell| bell.database.load(Ordering::Relaxed))
         .filter(|&owner| owner != 0)
@@ -141,12 +142,19 @@ pub(super) fn databases() -> Vec<u32> {
 /// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these
 /// any more.
 pub(super) fn free(gone: &[u32]) {
-    let numbers = of_any(&BELLS.share().0, gone);
+    let Some(bells) = BELLS.get() else {
+        return;
+    };
+    let numbers = {
+        let _lock = LOCK.share();
+        of_any(bells, gone)
+    };
     // It may take a while, and what nobody is connected to nobody changes meanwhile.
     for &number in &numbers {
         lane::free(number);
     }
-    silence(&BELLS.exclusive().0, gone);
+    let _lock = LOCK.exclusive();
+    silence(bells, gone);
 }
 
 /// Returns the numbers of the bells of these databases.

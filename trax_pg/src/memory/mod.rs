@@ -27,7 +27,7 @@ pub(crate) use lane::{
 };
 
 use awaited::{LOCK as AWAITED_LOCK, WAITS};
-use bell::{BELLS, silent_bells};
+use bell::{BELLS, LOCK as BELLS_LOCK};
 use counters::{TALLIES, empty_tallies};
 use executor::EXECUTORS;
 use floor::FLOORS;
@@ -131,7 +131,8 @@ pub(crate) fn can_be_requested() -> bool {
 pub(crate) fn request() {
     use pgrx::{pg_guard, pg_shmem_init};
     pg_shmem_init!(BOARD = empty_board());
-    pg_shmem_init!(BELLS = silent_bells());
+    pg_shmem_init!(BELLS = ());
+    pg_shmem_init!(BELLS_LOCK = 0);
     pg_shmem_init!(TALLIES = empty_tallies());
     pg_shmem_init!(FLOORS = ());
     pg_shmem_init!(GATES = ());
