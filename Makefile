@@ -21,7 +21,7 @@ TRAX := target/debug/trax
 
 .PHONY: demo all test proof chaos matrix docs package package-test pgspot install needs setup lint
 
-demo: $(TRAX)
+demo: needs
 	scripts/demo
 
 # What PGXN's client calls before make install.
