@@ -290,6 +290,7 @@ alter foreign table trax.new_job
 \include api/outcome.sql
 \include api/manifest.sql
 \include api/dead_letter.sql
+\include api/shard.sql
 \include api/cycle.sql
 \include api/token.sql
 \include api/scheduler.sql

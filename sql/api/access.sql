@@ -18,19 +18,19 @@ as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs', 'shard_of'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
         'enqueue_many', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
-        'report_progress', 'report_worker', 'waiting_tasks', 'runs_as_stored', 'get_jobs', 'await_job', 'await_jobs'
+        'report_progress', 'report_worker', 'waiting_tasks', 'runs_as_stored', 'get_jobs', 'await_job', 'await_jobs', 'shard_of'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
-        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'start_scheduler', 'grant_access', 'revoke_access'
+        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
     -- A token has no task and no group: names of tokens are everybody's.
     token_functions constant text[] := array['acquire_token', 'await_token', 'extend_token', 'release_token'];

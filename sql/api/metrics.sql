@@ -230,7 +230,7 @@ from current_setting('trax.max_active_jobs', true) m (jobs)
 where m.jobs <> '0'
 union all
 -- Every identity that was given, also to jobs that were rolled back or refused.
-select 'trax_enqueued_total', '{}', q.last_value - 1 + q.is_called::int
+select 'trax_enqueued_total', '{}', (q.last_value & ((1::bigint << 43) - 1)) - 1 + q.is_called::int
 from trax.work_queue_job_id_seq q
 union all
 -- Names are anybody's: those that are waited for most, a hundred at most.

@@ -1,5 +1,7 @@
 //! `trax.home`: copies of the files are told from the server they were made of.
 
+mod shard;
+
 use harness::PATIENCE;
 use harness::scheduler::{
     a_cycle_runs, connect, execute, scheduler_of, scheduler_wakes, scheduling, status,

@@ -302,7 +302,7 @@ async fn every_security_definer_has_a_fixed_search_path() {
     let not_definer = "select p.proname from pg_proc p
                        where p.pronamespace = 'trax'::regnamespace
                            and not p.prosecdef
-                           and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work',
+                           and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work', 'shard_of',
                                -- They must know who calls, and then take their owner's rights.
                                'activate', 'apply', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many', 'enqueue_sql', 'get_jobs',
                                'limit_queue_time', 'run_now', 'schedule', 'trigger', 'waiting_tasks')

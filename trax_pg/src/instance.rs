@@ -35,6 +35,7 @@ statement!(
 statement!(InstanceDisown, "instance/disown.sql");
 statement!(InstanceLock, "instance/lock.sql");
 statement!(InstanceEnable, "instance/enable.sql");
+statement!(InstanceNumber, "instance/number.sql");
 statement!(InstanceLoading, "instance/loading.sql" -> bool);
 statement!(
     InstanceAdopt, "instance/adopt.sql",
@@ -89,6 +90,7 @@ pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
     let (system_identifier, database_oid) = here();
     spi.execute(InstanceLock);
     spi.execute(InstanceEnable);
+    spi.execute(InstanceNumber);
     spi.execute(InstanceAdopt {
         system_identifier,
         database_oid,

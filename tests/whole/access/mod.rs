@@ -9,15 +9,15 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest get_jobs await_job await_jobs";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now get_jobs await_job await_jobs acquire_token await_token extend_token release_token";
+const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest get_jobs await_job await_jobs shard_of";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
-    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs";
+    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
-    acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume adopt start_scheduler grant_access
+    acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume adopt set_shard start_scheduler grant_access
     revoke_access";
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and
@@ -128,6 +128,8 @@ const CALLS: &[(&str, &str)] = &[
     ("pause", "select trax.pause('why')"),
     ("resume", "select trax.resume()"),
     ("adopt", "select trax.adopt()"),
+    ("set_shard", "select trax.set_shard(0)"),
+    ("shard_of", "select trax.shard_of({job})"),
     (
         "grant_access",
         "select trax.grant_access('{role}', 'reader')",

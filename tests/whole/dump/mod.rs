@@ -34,7 +34,8 @@ const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') fr
 async fn fill(client: &Client) {
     execute(
         client,
-        "select trax.configure_group('mail', priority => 7, max_active_jobs => 3);
+        "select trax.set_shard(7);
+        select trax.configure_group('mail', priority => 7, max_active_jobs => 3);
         select trax.enqueue('ready', '{\"n\": 1}', group_name => 'mail', priority => 5, unique_key => 'one');
         select trax.enqueue('delayed', run_at => now() + interval '1 day');
         select trax.enqueue('never', concurrency_key => 'k', trace => '{\"id\": 7}');
@@ -212,6 +213,16 @@ async fn sequences_are_behind_the_ids(client: &Client) {
     );
 }
 
+/// The ids go on in the shard of the source, and end where those of the next begin.
+async fn ids_stay_in_their_shard(client: &Client) {
+    let sql = "select bool_and(seqmin >> 43 = 7 and seqmax >> 43 = 7) from pg_sequence
+        where seqrelid in ('trax.work_queue_job_id_seq'::regclass, 'trax.dead_letter_id_seq'::regclass)";
+    assert!(
+        value::<bool>(client, sql).await,
+        "they end where those of the next shard begin"
+    );
+}
+
 async fn filled_source() -> (Database, String) {
     let source = database().await;
     let client = connect(&source).await;
@@ -227,6 +238,7 @@ async fn a_restore_is_whole(target: &Database, contents: &str) {
     assert_eq!(violations(&client).await, Vec::<String>::new());
     a_copy_runs_only_when_adopted(target).await;
     sequences_are_behind_the_ids(&client).await;
+    ids_stay_in_their_shard(&client).await;
     // History goes on, in the partitions that came along and in new ones.
     execute(
         &client,

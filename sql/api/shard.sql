@@ -1,0 +1,79 @@
+-- shard: several databases whose ids never collide. The number of a database stands in its ids,
+-- above bit 43; the rest counts from 1, and all of it is exact in JSON, below 2^53.
+
+create function trax.shard_of(
+    job_id bigint
+)
+returns int
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    select (job_id >> 43)::int
+$$;
+comment on function trax.shard_of(bigint) is
+    'Returns the number of the shard that gave this id to a job or a dead letter; 0 is that of a database whose number was never set.';
+
+create function trax.number_ids(
+    number int
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    first constant bigint := (number::bigint << 43) + 1;
+    last constant bigint := ((number + 1)::bigint << 43) - 1;
+    sequence regclass;
+    given bigint;
+    given_here boolean;
+begin
+    foreach sequence in array array['trax.work_queue_job_id_seq', 'trax.dead_letter_id_seq']::regclass[] loop
+        -- Whoever has taken an id is waited for, and nobody takes the next before this has ended.
+        execute format('alter sequence %s no cycle', sequence);
+        execute format('select s.last_value, s.is_called from %s s', sequence) into given, given_here;
+        if not given_here then
+            execute format('alter sequence %s minvalue %s maxvalue %s start %s restart', sequence, first, last, first);
+        elsif trax.shard_of(given) = number then
+            execute format('alter sequence %s minvalue %s maxvalue %s start %s', sequence, first, last, first);
+        else
+            raise exception 'this database has given ids as shard %', trax.shard_of(given)
+                using errcode = '55000',
+                    detail = format('The last is %s. As shard %s it would give ids that another database may have given.', given, number),
+                    hint = format(
+                        'It stays shard %s. Any other number is set before the first job is enqueued: type it right after create extension trax.',
+                        trax.shard_of(given)
+                    );
+        end if;
+    end loop;
+end;
+$$;
+comment on function trax.number_ids(int) is
+    'Internal. Makes the ids of jobs and dead letters those of a shard, and no others.';
+
+create function trax.set_shard(
+    number int
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if number is null then
+        raise exception 'argument "number" must not be null'
+            using errcode = '22004',
+                hint = 'Give each database a number of its own: select trax.set_shard(1)';
+    end if;
+    if number not between 0 and 1023 then
+        raise exception 'argument "number" must be between 0 and 1023'
+            using errcode = '22023',
+                detail = format('number is %s.', number),
+                hint = 'Give each database a number of its own: select trax.set_shard(1)';
+    end if;
+    perform trax.refuse_foreign_code();
+    perform trax.number_ids(number);
+    insert into trax.audit (action, kind, name, note)
+    values ('set_shard', 'scheduler', current_database(), number::text);
+end;
+$$;
+comment on function trax.set_shard(int) is
+    'Gives this database its number among several, 0 to 1023, which its ids of jobs and dead letters carry from then on; refused when ids were given under another.';
