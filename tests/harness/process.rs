@@ -7,13 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A running program.
 pub struct Process {
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
+    readers: [JoinHandle<()>; 2],
 }
+
+/// How long its last words may take after its end; who inherited its output may keep that open.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Process {
     /// Starts it; gathers what it writes to standard output and standard error.
@@ -21,9 +26,15 @@ impl Process {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let output = Arc::new(Mutex::new(Vec::new()));
-        gather(child.stdout.take(), &output);
-        gather(child.stderr.take(), &output);
-        Process { child, output }
+        let readers = [
+            gather(child.stdout.take(), &output),
+            gather(child.stderr.take(), &output),
+        ];
+        Process {
+            child,
+            output,
+            readers,
+        }
     }
 
     /// Its process id.
@@ -50,11 +61,12 @@ impl Process {
         .await
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until all that it has written is there.
     pub async fn ends(&mut self, limit: Duration) -> ExitStatus {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                self.is_read().await;
                 return status;
             }
             assert!(
@@ -63,6 +75,15 @@ impl Process {
                 self.output()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn is_read(&self) {
+        let deadline = tokio::time::Instant::now() + LAST_WORDS;
+        while !self.readers.iter().all(JoinHandle::is_finished)
+            && tokio::time::Instant::now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
@@ -76,7 +97,10 @@ impl Drop for Process {
     }
 }
 
-fn gather(pipe: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) {
+fn gather(
+    pipe: Option<impl Read + Send + 'static>,
+    output: &Arc<Mutex<Vec<u8>>>,
+) -> JoinHandle<()> {
     let (mut pipe, output) = (pipe.expect("it is piped"), Arc::clone(output));
     std::thread::spawn(move || {
         let mut piece = [0; 4096];
@@ -84,7 +108,7 @@ fn gather(pipe: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>
             let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
             output.extend_from_slice(&piece[..length]);
         }
-    });
+    })
 }
 
 /// Sends a signal (`KILL`, `TERM`) to a process that this test or one of its servers started.

@@ -135,6 +135,7 @@ def test_a_refusal_from_just_before_an_update_is_not_the_end(
     fleet.start(lambda _: "done")
     assert ended(client, client.enqueue(task)).output == "done"
     assert not refusals
+    fleet.stop()
     refusals += ["no such function"] * 2
     with pytest.raises(trax.ServerError, match="no such function"):
         worker_at(url).run(until_empty=True)
