@@ -1,7 +1,7 @@
 //! SQL jobs from the command line and from Rust.
 
 use super::{ended, live};
-use harness::process::{Scratch, run, trax_binary};
+use harness::process::{Scratch, run, run_quietly, trax_binary};
 use harness::scheduler::live_server;
 use harness::session::Session;
 use serde_json::Value;
@@ -67,6 +67,30 @@ async fn a_statement_from_the_command_line_is_shown_with_its_rows() {
         shown.contains("VACUUM") && shown.contains("outside a transaction"),
         "{shown}"
     );
+}
+
+#[tokio::test]
+async fn rows_are_printed_as_psql_prints_them() {
+    let (database, s) = live().await;
+    for statement in [
+        "select 7 as n, 'ada' as name, 'NaN'::float8 as broken, 1.50 as price, true as done, null as nothing,
+            date '2030-01-02' as day, array[1, 2] as \"a wide header\", 12::oid as id",
+        "select * from (values (1, E'one\\ntwo\\n', 'x'), (22, 'Zoë 日本', null), (-3, '', E'\\ny')) v (a, b, c)",
+        "select '{\"b\": [1, 2.50], \"a\": null}'::jsonb, '\"text\"'::jsonb, '{\"b\":1}'::json, '\\xdead'::bytea",
+        "select g as \"number\" from generate_series(1, 3) g where false",
+        "create table t (a int); insert into t values (1), (2) returning a",
+    ] {
+        let shown = run_one(&database, &s, &["enqueue", "--sql", statement]).await;
+        s.get("drop table if exists t").await;
+        let mut psql = live_server().command("psql");
+        psql.args(["-X", "-d", database.name(), "-c", statement]);
+        let printed = run_quietly(&mut psql);
+        s.get("drop table if exists t").await;
+        let lines = printed.lines().filter(|line| !["", "CREATE TABLE"].contains(line));
+        let lines: Vec<String> = lines.map(|line| format!("  {}", line.trim_end())).collect();
+        let table = lines.join("\n");
+        assert!(shown.contains(table.trim_end()), "psql: {table}\n\ntrax: {shown}");
+    }
 }
 
 #[tokio::test]

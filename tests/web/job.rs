@@ -76,7 +76,7 @@ async fn a_statement_s_rows_are_printed_as_psql_does() {
     .await;
     let web = Web::of(shared_server(), &database, &[]).await;
     let page = web.page("/jobs/7").await;
-    let printed = "NOTICE:  mind\n id | &lt;b&gt;\n----+--------\n  1 | &lt;i&gt;ada\n 20 |\n(2 rows)\nTime: 1.500 ms, planned in 0.250 ms</pre>";
+    let printed = "NOTICE:  mind\n id |  &lt;b&gt;\n----+--------\n  1 | &lt;i&gt;ada\n 20 |\n(2 rows)\nTime: 1.500 ms, planned in 0.250 ms</pre>";
     assert!(page.contains(printed), "{page}");
     assert!(page.contains("table &lt;people&gt;</pre>"), "{page}");
 }

@@ -12,6 +12,9 @@ struct SqlOutput {
     command: String,
     rows: u64,
     columns: Option<Vec<String>>,
+    /// The types of the columns, as SQL spells them; older outputs have none.
+    #[serde(default)]
+    types: Vec<String>,
     #[serde(default)]
     result: Vec<Vec<Box<RawValue>>>,
     #[serde(default)]
@@ -44,7 +47,7 @@ pub fn as_psql(output: &Json) -> Option<String> {
         .map(|notice| format!("NOTICE:  {notice}\n"))
         .collect();
     if let Some(columns) = &output.columns {
-        text.push_str(&table(columns, &output.result));
+        text.push_str(&table(columns, &output.types, &output.result));
         let rows = if output.rows == 1 { "row" } else { "rows" };
         text.push_str(&match output.truncated {
             true => format!(
@@ -70,44 +73,100 @@ pub fn as_psql(output: &Json) -> Option<String> {
     Some(text)
 }
 
-fn table(columns: &[String], rows: &[Vec<Box<RawValue>>]) -> String {
+/// The types whose values psql prints to the right.
+const NUMERIC: [&str; 11] = [
+    "smallint",
+    "integer",
+    "bigint",
+    "real",
+    "double precision",
+    "numeric",
+    "money",
+    "oid",
+    "xid",
+    "xid8",
+    "cid",
+];
+
+/// Where a text stands in the room of its column.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Middle,
+    Right,
+}
+
+/// Returns rows as psql aligns them, without blanks at the ends of lines.
+fn table(columns: &[String], types: &[String], rows: &[Vec<Box<RawValue>>]) -> String {
+    let column = |place: usize| rows.iter().filter_map(move |row| row.get(place));
+    let sides: Vec<Side> = (0..columns.len())
+        .map(|place| match types.get(place) {
+            Some(kind) if NUMERIC.contains(&kind.as_str()) => Side::Right,
+            None if !rows.is_empty() && column(place).all(|value| is_numeric(value)) => Side::Right,
+            _ => Side::Left,
+        })
+        .collect();
     let texts: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| row.iter().map(|value| cell(value)).collect())
+        .map(|row| {
+            let cells = row.iter().enumerate();
+            let cells = cells.map(|(place, value)| cell(value, types.get(place)));
+            cells.collect()
+        })
         .collect();
-    let width = |place: usize| {
-        let cells = texts.iter().filter_map(|row| row.get(place));
-        let widths = cells
-            .chain([&columns[place]])
-            .map(|text| measure_text_width(text));
-        widths.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let is_right = |place: usize| {
-        let mut cells = rows.iter().map(|row| row.get(place));
-        !rows.is_empty() && cells.all(|value| value.is_some_and(|value| is_numeric(value)))
-    };
-    let line = |cells: &[String], header: bool| {
-        let padded = cells
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(place, (text, width))| {
-                let room = " ".repeat(width.saturating_sub(measure_text_width(text)));
-                match !header && is_right(place) {
-                    true => format!("{room}{text}"),
-                    false => format!("{text}{room}"),
-                }
-            });
-        let line = format!(" {}", padded.collect::<Vec<_>>().join(" | "));
-        format!("{}\n", line.trim_end())
-    };
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|place| {
+            let cells = texts.iter().filter_map(|row| row.get(place));
+            let lines = cells
+                .chain([&columns[place]])
+                .flat_map(|text| text.split('\n'));
+            lines.map(measure_text_width).max().unwrap_or(0)
+        })
+        .collect();
     let rule: Vec<String> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
-    let mut text = line(columns, true) + &rule.join("+") + "\n";
+    let mut text = String::new();
+    push_row(
+        &mut text,
+        columns,
+        &widths,
+        &vec![Side::Middle; columns.len()],
+    );
+    text.push_str(&rule.join("+"));
+    text.push('\n');
     for row in &texts {
-        text.push_str(&line(row, false));
+        push_row(&mut text, row, &widths, &sides);
     }
     text
+}
+
+/// Adds a row, which has as many lines as its highest cell; a `+` says that a cell goes on.
+fn push_row(text: &mut String, cells: &[String], widths: &[usize], sides: &[Side]) {
+    let cells: Vec<Vec<&str>> = cells
+        .iter()
+        .map(|cell| cell.split('\n').collect())
+        .collect();
+    let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+    for line in 0..height {
+        let parts = cells
+            .iter()
+            .zip(widths)
+            .zip(sides)
+            .map(|((cell, width), side)| {
+                let part = cell.get(line).copied().unwrap_or_default();
+                let room = width.saturating_sub(measure_text_width(part));
+                let before = match side {
+                    Side::Left => 0,
+                    Side::Middle => room / 2,
+                    Side::Right => room,
+                };
+                let goes_on = if line + 1 < cell.len() { '+' } else { ' ' };
+                let after = " ".repeat(room - before);
+                format!(" {}{part}{after}{goes_on}", " ".repeat(before))
+            });
+        let parts: Vec<String> = parts.collect();
+        text.push_str(parts.join("|").trim_end());
+        text.push('\n');
+    }
 }
 
 /// Returns whether a value is a number or null.
@@ -117,15 +176,13 @@ fn is_numeric(value: &RawValue) -> bool {
 }
 
 /// Returns a value as text; a number with the digits that it has in the JSON.
-fn cell(value: &RawValue) -> String {
+fn cell(value: &RawValue, kind: Option<&String>) -> String {
     match value.get() {
         "null" => String::new(),
+        json if kind.is_some_and(|kind| kind == "jsonb") => json.to_owned(),
         "true" => "t".to_owned(),
         "false" => "f".to_owned(),
-        json => match serde_json::from_str::<String>(json) {
-            Ok(text) => text.replace('\n', "⏎"),
-            Err(_) => json.to_owned(),
-        },
+        json => serde_json::from_str(json).unwrap_or_else(|_| json.to_owned()),
     }
 }
 
@@ -142,7 +199,7 @@ mod tests {
         let output = r#"{"command": "SELECT 2", "rows": 2, "columns": ["id", "name", "done"],
             "result": [[1, "ada", true], [12345678901234567890.5, null, false]], "truncated": false,
             "notices": ["mind"], "plan_ms": 0.25, "run_ms": 1.5, "transaction": true}"#;
-        let expected = "NOTICE:  mind\n id                     | name | done\n\
+        let expected = "NOTICE:  mind\n           id           | name | done\n\
             ------------------------+------+------\n                      1 | ada  | t\n \
             12345678901234567890.5 |      | f\n(2 rows)\nTime: 1.500 ms, planned in 0.250 ms";
         assert_eq!(printed(output).as_deref(), Some(expected));

@@ -25,6 +25,8 @@ pub(crate) struct Collector {
 
 struct Column {
     name: Vec<u8>,
+    /// Its type, as SQL spells it.
+    kind: Vec<u8>,
     output: pg_sys::Oid,
     how: How,
 }
@@ -59,19 +61,16 @@ impl Collector {
         (&raw mut *self).cast()
     }
 
-    /// Adds the members `columns`, `result` and `truncated`, when there is a result.
+    /// Adds the members `columns`, `types`, `result` and `truncated`, when there is a result.
     pub(crate) fn write(&self, json: &mut Vec<u8>) {
         if self.columns.is_empty() {
             return;
         }
-        json.extend_from_slice(b",\"columns\":[");
-        for (place, column) in self.columns.iter().enumerate() {
-            if place > 0 {
-                json.push(b',');
-            }
-            quote(json, &column.name);
-        }
-        json.extend_from_slice(b"],\"result\":[");
+        let names = self.columns.iter().map(|column| &column.name);
+        let kinds = self.columns.iter().map(|column| &column.kind);
+        write_texts(json, "columns", names);
+        write_texts(json, "types", kinds);
+        json.extend_from_slice(b",\"result\":[");
         json.extend_from_slice(&self.rows);
         json.extend_from_slice(b"],\"truncated\":");
         json.extend_from_slice(if self.is_cut { b"true" } else { b"false" });
@@ -90,6 +89,9 @@ impl Collector {
                     pg_sys::getTypeOutputInfo(attribute.atttypid, &raw mut output, &raw mut varies);
                     Column {
                         name: CStr::from_ptr(attribute.attname.data.as_ptr())
+                            .to_bytes()
+                            .to_vec(),
+                        kind: CStr::from_ptr(pg_sys::format_type_be(attribute.atttypid))
                             .to_bytes()
                             .to_vec(),
                         output,
@@ -135,6 +137,18 @@ impl Collector {
         }
         self.rows.push(b']');
     }
+}
+
+/// Adds a member of an object: an array of texts.
+fn write_texts<'t>(json: &mut Vec<u8>, name: &str, texts: impl Iterator<Item = &'t Vec<u8>>) {
+    json.extend_from_slice(format!(",\"{name}\":[").as_bytes());
+    for (place, text) in texts.enumerate() {
+        if place > 0 {
+            json.push(b',');
+        }
+        quote(json, text);
+    }
+    json.push(b']');
 }
 
 impl How {
