@@ -2,6 +2,7 @@
 
 use super::{ended, executor_of, failed, failure, live, output, queue, queue_with};
 use harness::scheduler::violations;
+use harness::session::Session;
 use harness::{PATIENCE, eventually};
 
 #[tokio::test]
@@ -42,8 +43,17 @@ async fn a_failure_after_a_commit_says_that_something_was_kept() {
     assert_eq!(detail["transaction"], false, "{detail}");
 }
 
+/// Ends a lease as the reaper does when its executor does not answer.
+async fn reap(s: &Session, job: i64) {
+    s.get(&format!(
+        "update trax.lease set lease_expires_at = now(), reap_at = now(), timeout_at = now() - interval '1 h' where job_id = {job};
+         select * from trax.tick()"
+    ))
+    .await;
+}
+
 #[tokio::test]
-async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_and_runs_again() {
+async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_and_its_run() {
     let (database, s) = live().await;
     s.get(
         "create table t (a int); create table gate (a int);
@@ -51,18 +61,15 @@ async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_an
             begin insert into t values (1); commit; lock table gate; commit; end $$",
     )
     .await;
-    let locker = harness::session::Session::of(&database).await;
+    let locker = Session::of(&database).await;
     locker.get("begin; lock table gate").await;
-    let job = queue_with(&s, "call p()", "max_retries => 0").await;
+    let job = queue_with(&s, "call p()", "max_retries => 1").await;
     let pid = executor_of(&s, "call p()").await;
     s.sees_waiting(pid).await;
-    // The reaper takes the lease of an executor that does not answer.
-    s.get(&format!(
-        "update trax.lease set lease_expires_at = now(), reap_at = now(), timeout_at = now() - interval '1 h' where job_id = {job};
-         select * from trax.tick()"
-    ))
-    .await;
-    assert_eq!(ended(&s, job).await, "failed");
+    reap(&s, job).await;
+    let lost = format!("select error from trax.run where job_id = {job} and attempt = 1");
+    let said = s.get(&lost).await;
+    assert!(said.contains("one outside may have"), "{said}");
     locker.get("commit").await;
     eventually("the log has it", PATIENCE, async || {
         let file = harness::scheduler::live_server().log_file();
@@ -75,6 +82,39 @@ async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_an
         }
     })
     .await;
+    // At least once: the next attempt is another time.
+    assert_eq!(ended(&s, job).await, "completed");
+    assert_eq!(s.get("select count(*) from t").await, "2");
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
+    output(&s, "select 1").await;
+}
+
+#[tokio::test]
+async fn a_statement_in_a_transaction_whose_lease_was_lost_leaves_nothing() {
+    let (database, s) = live().await;
+    s.get("create table t (a int); create table gate (a int)")
+        .await;
+    let locker = Session::of(&database).await;
+    locker.get("begin; lock table gate").await;
+    let job = queue(&s, "insert into t values (1); lock table gate").await;
+    let pid = executor_of(&s, "insert into t").await;
+    s.sees_waiting(pid).await;
+    reap(&s, job).await;
+    assert_eq!(ended(&s, job).await, "failed");
+    let said = failure(&s, job).await;
+    assert_eq!(said["kind"], "lease_expired", "{said}");
+    locker.get("commit").await;
+    let busy =
+        format!("select count(*) from pg_stat_activity where pid = {pid} and state = 'active'");
+    eventually("its executor is done with it", PATIENCE, async || {
+        match s.number(&busy).await {
+            0 => Ok(()),
+            _ => Err("it runs".to_owned()),
+        }
+    })
+    .await;
+    assert_eq!(s.get("select count(*) from t").await, "0");
+    let runs = format!("select count(*) from trax.run where job_id = {job}");
+    assert_eq!(s.get(&runs).await, "1");
     output(&s, "select 1").await;
 }

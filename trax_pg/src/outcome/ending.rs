@@ -1,6 +1,6 @@
 //! How one attempt that did not complete ends: retried, dead or cancelled.
 
-use crate::columns::Outcome;
+use crate::columns::{Outcome, SQL_TASK};
 use crate::lease::{Locked, Overdue};
 use crate::retry::{Policy, Verdict};
 use crate::server::clock::{Timestamp, interval_micros, micros};
@@ -67,11 +67,12 @@ impl Ending {
 
     pub(super) fn overdue(lease: Locked, overdue: Overdue, now: Timestamp) -> Self {
         if lease.cancelled {
-            return Self::cancelled(lease, Some("its worker did not answer".to_string()));
+            let error = lost(&lease, "its worker did not answer");
+            return Self::cancelled(lease, Some(error));
         }
         match overdue {
             Overdue::LeaseExpired => {
-                let error = "the lease expired without a heartbeat".to_string();
+                let error = lost(&lease, "the lease expired without a heartbeat");
                 Self::judged(lease, Outcome::LeaseExpired, error, false, now)
             }
             Overdue::NotBegun => Self {
@@ -84,7 +85,7 @@ impl Ending {
                 begun: false,
             },
             Overdue::TimedOut => {
-                let error = "it ran longer than its timeout".to_string();
+                let error = lost(&lease, "it ran longer than its timeout");
                 Self::judged(lease, Outcome::Timeout, error, false, now)
             }
         }
@@ -132,4 +133,14 @@ fn retry_delay(lease: &Locked) -> i64 {
         max: setting::retry_delay_max(),
     };
     micros(policy.delay_before_attempt(lease.attempt, random()))
+}
+
+/// Returns why an attempt is over of which nobody has reported, and what is known of its effect.
+fn lost(lease: &Locked, why: &str) -> String {
+    match lease.task.as_str() {
+        SQL_TASK => format!(
+            "{why}: a statement in a transaction took no effect, one outside may have, or still may"
+        ),
+        _ => why.to_owned(),
+    }
 }
