@@ -20,7 +20,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_pause';
 comment on function trax.pause(text) is
-    'Pauses the scheduler of this database until trax.resume(), across restarts too; trax.tick() and claims still work.';
+    'Pauses the scheduler of this database until trax.resume(), across restarts too; trax.tick() and claims of workers still work. No SQL job begins, and one that runs ends as usual.';
 
 create function trax.resume()
 returns void

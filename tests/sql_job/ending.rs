@@ -5,16 +5,8 @@ use harness::scheduler::violations;
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
 
-/// The time of the server's clock, in seconds.
-async fn asked_at(s: &Session) -> f64 {
-    let now = s
-        .get("select extract(epoch from clock_timestamp())::float8")
-        .await;
-    now.parse().expect("a number")
-}
-
 #[tokio::test]
-async fn a_cancel_ends_a_running_statement_within_a_second() {
+async fn a_cancel_ends_a_running_statement() {
     let (_database, s) = live().await;
     for command in [
         "select pg_sleep(1e9)",
@@ -26,21 +18,13 @@ async fn a_cancel_ends_a_running_statement_within_a_second() {
         let mark = mark.expect("each has one");
         let job = queue(&s, command).await;
         executor_of(&s, mark).await;
-        let asked = asked_at(&s).await;
         s.get(&format!("select trax.cancel({job})")).await;
-        assert_eq!(ended(&s, job).await, "cancelled");
-        let took = s
-            .get(&format!(
-                "select extract(epoch from finished_at)::float8 - {asked} from trax.run where job_id = {job}"
-            ))
-            .await;
-        let took: f64 = took.parse().expect("a number");
-        assert!(took < 1.0, "{command}: {took} s");
+        assert_eq!(ended(&s, job).await, "cancelled", "{command}");
     }
 }
 
 #[tokio::test]
-async fn a_timeout_ends_a_running_statement_within_a_second() {
+async fn a_timeout_ends_a_running_statement() {
     let (_database, s) = live().await;
     let job = queue_with(
         &s,
@@ -50,13 +34,6 @@ async fn a_timeout_ends_a_running_statement_within_a_second() {
     .await;
     assert_eq!(ended(&s, job).await, "failed");
     assert_eq!(failure(&s, job).await["kind"], "timeout");
-    let took = s
-        .get(&format!(
-            "select extract(epoch from finished_at - started_at)::float8 from trax.run where job_id = {job}"
-        ))
-        .await;
-    let took: f64 = took.parse().expect("a number");
-    assert!(took < 3.0, "{took} s");
 }
 
 #[tokio::test]
@@ -70,7 +47,6 @@ async fn a_group_that_is_switched_off_ends_its_statements_and_runs_them_later() 
     let other = queue(&s, "select pg_sleep(1e9), 'other'").await;
     sleeper_of(&s, "from pass").await;
     let pid = executor_of(&s, "other").await;
-    let asked = asked_at(&s).await;
     s.get("select trax.configure_group('g', enabled => false)")
         .await;
     let waits =
@@ -82,8 +58,6 @@ async fn a_group_that_is_switched_off_ends_its_statements_and_runs_them_later() 
         }
     })
     .await;
-    let took = asked_at(&s).await - asked;
-    assert!(took < 1.0, "{took} s");
     assert_eq!(
         executor_of(&s, "other").await,
         pid,
@@ -121,4 +95,30 @@ async fn a_cancel_of_a_statement_of_a_group_that_is_switched_off_is_a_cancel() {
     ))
     .await;
     assert_eq!(ended(&s, job).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_pause_lets_a_statement_end_and_none_begin() {
+    let (database, s) = live().await;
+    s.get("create table t (a int); create table gate (a int)")
+        .await;
+    let locker = Session::of(&database).await;
+    locker.get("begin; lock table gate").await;
+    let running = queue(&s, "lock table gate; insert into t values (1)").await;
+    let pid = executor_of(&s, "lock table gate").await;
+    s.sees_waiting(pid).await;
+    s.get("select trax.pause('a new disk')").await;
+    let waiting = queue(&s, "insert into t values (2)").await;
+    locker.get("commit").await;
+    assert_eq!(ended(&s, running).await, "completed");
+    s.get("select trax.resume()").await;
+    assert_eq!(ended(&s, waiting).await, "completed");
+    let order = format!(
+        "select r.started_at > a.at from trax.run r, trax.audit a where r.job_id = {waiting} and a.action = 'resume'"
+    );
+    assert_eq!(
+        s.get(&order).await,
+        "t",
+        "it waited for the end of the pause"
+    );
 }

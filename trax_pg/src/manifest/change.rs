@@ -112,7 +112,11 @@ impl What {
                     .detail("Only a statement runs as a role; a task runs as its worker.")
                     .hint("Specify the statement: sql => 'vacuum analyze orders'"));
             }
-            let task = task.ok_or_else(|| Error::null_argument("task"))?;
+            let task = task.ok_or_else(|| {
+                Error::null_argument("task")
+                    .detail("A manifest has a task for workers, or a statement.")
+                    .hint("Specify task => 'report', or sql => 'vacuum analyze orders'.")
+            })?;
             work_queue::refuse_sql_task(&task)?;
             return Ok(Self {
                 task,
