@@ -2,6 +2,9 @@
 
 use super::{ended, failed, failure, live, output, queue, queue_with};
 use harness::scheduler::violations;
+use harness::session::Session;
+use serde_json::Value;
+use trax_client::testkit::Database;
 
 #[tokio::test]
 async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
@@ -25,6 +28,8 @@ async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
         "set lock_timeout = '1 ms'",
         "set session_replication_role = replica",
         "set transform_null_equals = on",
+        "create function pg_temp.mine() returns int language sql as 'select 1'",
+        "select lo_open(lo_create(0), 131072)",
     ];
     for command in leave {
         let done = output(&s, command).await;
@@ -33,7 +38,7 @@ async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
             &s,
             "select current_setting('work_mem'), current_setting('application_name'), current_setting('my.own', true),
                 current_setting('transaction_isolation'), current_user = session_user,
-                to_regclass('mine'), (select count(*) from pg_prepared_statements where not from_sql or name = 'mine'),
+                to_regclass('mine'), to_regproc('pg_temp.mine'), (select count(*) from pg_prepared_statements where not from_sql or name = 'mine'),
                 (select count(*) from pg_cursors where name = 'mine'), (select count(*) from pg_listening_channels()),
                 (select count(*) from pg_locks where locktype = 'advisory' and objid = 42 and pid = pg_backend_pid()),
                 current_setting('search_path'), current_setting('statement_timeout'),
@@ -52,9 +57,60 @@ async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
             .replace("\"\"", "null");
         assert_eq!(
             rest,
-            "null,\"read committed\",true,null,0,0,0,0,\"\\\"$user\\\", public\",\"0\",\"off\",\"origin\"]",
+            "null,\"read committed\",true,null,null,0,0,0,0,\"\\\"$user\\\", public\",\"0\",\"off\",\"origin\"]",
             "{command}"
         );
+    }
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+/// A database with one executor, and a session in it.
+async fn with_one_executor() -> (Database, Session) {
+    let (database, s) = live().await;
+    let name = database.name();
+    s.get(&format!(
+        "alter database {name} set trax.max_sql_workers = 1"
+    ))
+    .await;
+    (database, s)
+}
+
+async fn executor(s: &Session) -> Value {
+    output(s, "select pg_backend_pid()").await["result"][0][0].take()
+}
+
+#[tokio::test]
+async fn numbers_of_a_session_are_not_those_of_the_job_before() {
+    let (_database, s) = with_one_executor().await;
+    s.get("create sequence q").await;
+    let first = executor(&s).await;
+    output(&s, "select nextval('q'), setseed(0.5)").await;
+    let foretold = output(&s, "select setseed(0.5), random()").await["result"][0][1].take();
+    output(&s, "select setseed(0.5)").await;
+    let drawn = output(&s, "select random()").await["result"][0][0].take();
+    assert_ne!(drawn, foretold, "a seed is its job's own");
+    for command in ["select currval('q')", "select lastval()"] {
+        let error = failed(&s, command).await;
+        assert_eq!(error["sqlstate"], "55000", "{command}: {error}");
+    }
+    assert_eq!(executor(&s).await, first, "all in one executor");
+}
+
+#[tokio::test]
+async fn an_executor_with_a_library_that_may_keep_something_is_replaced() {
+    let (_database, s) = with_one_executor().await;
+    let first = executor(&s).await;
+    output(&s, "do $$ begin perform 1; end $$").await;
+    assert_eq!(executor(&s).await, first, "PL/pgSQL keeps nothing");
+    // A library that every server has; one that fails has loaded it, too.
+    let mut before = first;
+    for command in ["load 'dict_snowball'", "load 'dict_snowball'; select 1 / 0"] {
+        let job = queue(&s, command).await;
+        ended(&s, job).await;
+        let after = executor(&s).await;
+        assert_ne!(after, before, "{command}");
+        assert_eq!(executor(&s).await, after);
+        before = after;
     }
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }

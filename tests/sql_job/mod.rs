@@ -297,7 +297,7 @@ async fn output_of(them: &Session, s: &Session, command: &str) -> Value {
 }
 
 #[tokio::test]
-async fn two_executors_serve_many_roles_and_end_when_nothing_is_due() {
+async fn two_executors_serve_many_roles_and_end_when_there_may_be_none() {
     let (database, s) = live().await;
     let executors = format!(
         "select count(*) from pg_stat_activity where backend_type = 'trax executor' and datname = '{}'",
@@ -318,6 +318,19 @@ async fn two_executors_serve_many_roles_and_end_when_nothing_is_due() {
     }
     let roles = "select count(distinct input ->> 'run_as') from trax.run";
     assert_eq!(s.get(roles).await, "4");
+    s.get(&format!(
+        "alter database {} set trax.max_sql_workers = 0",
+        database.name()
+    ))
+    .await;
+    queue(&s, "select 1").await;
+    eventually("they end", PATIENCE, async || {
+        match s.number(&executors).await {
+            0 => Ok(()),
+            some => Err(some.to_string()),
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

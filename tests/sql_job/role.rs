@@ -198,3 +198,53 @@ async fn what_was_queued_for_a_role_is_not_run_by_one_that_took_its_name() {
     );
     output(&s, "select 1").await;
 }
+
+#[tokio::test]
+async fn a_manifest_runs_as_who_stored_it_the_owner_of_a_definer_or_a_role_that_one_is_a_member_of()
+{
+    let (database, s) = live().await;
+    let (alice, a) = role(&database, &s, "alice").await;
+    let (bob, b) = role(&database, &s, "bob").await;
+    let (team, _) = role(&database, &s, "team").await;
+    s.get(&format!(
+        "select trax.grant_access('{alice}', 'admin'), trax.grant_access('{bob}', 'admin');
+         grant {team} to {alice}"
+    ))
+    .await;
+    a.get(
+        "create function nightly() returns bigint language sql security definer
+         as $$ select trax.schedule('definer', sql => 'select session_user') $$",
+    )
+    .await;
+    b.get("select nightly(); select trax.schedule('own', sql => 'select session_user')")
+        .await;
+    a.get(&format!(
+        "select trax.schedule('member', sql => 'select session_user', run_as => '{team}')"
+    ))
+    .await;
+    for (manifest, role) in [("definer", &alice), ("own", &bob), ("member", &team)] {
+        let job = s
+            .number(&format!("select trax.trigger('{manifest}')"))
+            .await;
+        assert_eq!(ended(&s, job).await, "completed", "{manifest}");
+        let ran = format!("select output #>> '{{result,0,0}}' from trax.run where job_id = {job}");
+        assert_eq!(&s.get(&ran).await, role, "{manifest}");
+    }
+    let refused = b
+        .refusal(&format!(
+            "select trax.schedule('member', sql => 'select 1', run_as => '{team}')"
+        ))
+        .await;
+    assert_eq!(refused.code, "42501", "{refused}");
+    // What a role may not do any more fails when it runs.
+    s.get(&format!(
+        "create table secret (a int); grant select on secret to {bob}"
+    ))
+    .await;
+    b.get("select trax.schedule('own', sql => 'select count(*) from secret', max_retries => 0)")
+        .await;
+    s.get(&format!("revoke select on secret from {bob}")).await;
+    let job = s.number("select trax.trigger('own')").await;
+    assert_eq!(ended(&s, job).await, "failed");
+    assert_eq!(failure(&s, job).await["sqlstate"], "42501");
+}

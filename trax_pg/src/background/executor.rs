@@ -1,10 +1,11 @@
 //! An executor: runs the SQL jobs of one role, one after the other, in a session of that role.
 //!
 //! The scheduler starts it when a job is due, and it ends when there has been none for a minute,
-//! when another role needs its place, or when its role or the role's settings have changed. A claim
-//! commits before its statement begins; a statement and the record of its completion commit
-//! together. What refuses to run in a transaction block is undone and runs again outside, and its
-//! completion is recorded after it.
+//! when another role needs its place, or when its role or the role's settings have changed. One in
+//! which a statement has loaded a library hands its place over to a fresh one: that library may
+//! keep something for the next statement. A claim commits before its statement begins; a statement
+//! and the record of its completion commit together. What refuses to run in a transaction block is
+//! undone and runs again outside, and its completion is recorded after it.
 //!
 //! The process is authenticated as the role, so no statement can make it anybody else. Its own work
 //! on the tables of trax it does with the rights of the extension's owner.
@@ -97,6 +98,7 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
             role_name,
             worker: format!("{EXECUTOR}:{}", my_pid()),
             ground,
+            libraries: sql_session::libraries(),
         };
         executor.serve();
     }
@@ -135,6 +137,8 @@ struct Executor {
     role_name: String,
     worker: String,
     ground: Ground,
+    /// How many libraries were loaded before the first statement.
+    libraries: usize,
 }
 
 /// How the statement of a job ended.
@@ -153,6 +157,9 @@ impl Executor {
     fn serve(&self) {
         let mut last = Instant::now();
         while !seats::retires(self.place) && last.elapsed() < STAY {
+            if sql_session::libraries() != self.libraries {
+                return self.hand_over();
+            }
             reload_if_asked();
             if !setting::enabled() {
                 return;
@@ -165,6 +172,15 @@ impl Executor {
                 Claim::None => wait(STAY.saturating_sub(last.elapsed())),
                 Claim::Over => return,
             }
+        }
+    }
+
+    /// Has another process go on in this one's place. Where the server has no worker to give, the
+    /// scheduler starts one when a job waits.
+    fn hand_over(&self) {
+        seats::hand_over(self.place, Timestamp::now().0);
+        if registration(self.place).load_dynamic().is_err() {
+            seats::clear(self.place);
         }
     }
 
@@ -306,7 +322,9 @@ impl Executor {
         let mut collector = Collector::new();
         let mut last = None;
         for place in 0..parsed.count() {
-            last = Some(sql_session::in_block(|| parsed.run(place, &mut collector)));
+            last = Some(sql_session::one_statement(|| {
+                parsed.run(place, &mut collector)
+            }));
         }
         let done = last.expect("a text without a statement is refused");
         sql_session::end_block(|| self.complete(job, output(&done, &collector, true)))
@@ -404,7 +422,7 @@ fn run_outside(text: &CStr) -> Ended {
     let ran = guarded(|| {
         let parsed = Parsed::new(text);
         let mut collector = Collector::new();
-        let done = sql_session::alone(|| parsed.run(0, &mut collector));
+        let done = sql_session::one_statement(|| parsed.run(0, &mut collector));
         output(&done, &collector, false)
     });
     match ran {

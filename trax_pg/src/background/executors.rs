@@ -114,6 +114,9 @@ impl Executors {
         seats::clear_missing(database, now.0);
         *is_ending = look_at_leases(spi, database, now);
         let at_most = setting::max_sql_workers();
+        for one in seats::of(database).iter().skip(at_most).filter(is_idle) {
+            seats::retire(one.pid);
+        }
         if at_most == 0 || instance::state(spi) != State::Running {
             return Ok(());
         }
@@ -139,7 +142,6 @@ impl Executors {
     fn serve(&mut self, role: pg_sys::Oid, jobs: usize, at_most: usize) {
         let database = my_database();
         let all = seats::of(database);
-        let is_idle = |one: &&Executor| one.pid != 0 && one.job_id == 0;
         let mine = || all.iter().filter(|one| one.role == role);
         mine().filter(is_idle).for_each(|one| seats::wake(one.pid));
         let coming = mine().filter(|one| one.job_id == 0).count();
@@ -190,6 +192,10 @@ impl Executors {
         self.refused_at = None;
         true
     }
+}
+
+fn is_idle(one: &&Executor) -> bool {
+    one.pid != 0 && one.job_id == 0
 }
 
 fn no_worker() {

@@ -114,6 +114,17 @@ pub(crate) fn leave(place: usize, pid: i32) {
     }
 }
 
+/// Reserves the place of this process for its successor.
+pub(crate) fn hand_over(place: usize, now: pg_sys::TimestampTz) {
+    let mut board = EXECUTORS.exclusive();
+    board[place] = Executor {
+        database: board[place].database,
+        role: board[place].role,
+        registered_at: now,
+        ..FREE
+    };
+}
+
 /// Stores which job the executor in a place executes: 0 is none. Before the claim commits, and
 /// after the outcome has.
 pub(crate) fn executes(place: usize, job_id: i64) {

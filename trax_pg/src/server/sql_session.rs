@@ -1,6 +1,7 @@
 //! The session in which statements of somebody's run without a client: its transactions, and how it
 //! becomes as it was when it began.
 
+use super::random::random;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
@@ -66,13 +67,8 @@ pub(crate) fn begin_block() {
     }
 }
 
-/// Runs a statement as the next of the block.
-pub(crate) fn in_block<T>(work: impl FnOnce() -> T) -> T {
-    alone(work)
-}
-
 /// Runs a statement: by itself outside a block, as the next one inside.
-pub(crate) fn alone<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn one_statement<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: what a session does around a statement of its client.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
@@ -133,7 +129,7 @@ pub(crate) fn without_cancel(work: impl FnOnce()) {
 }
 
 /// Makes the session as it was when it began, as DISCARD ALL does but for its plans: those are
-/// ours.
+/// ours. Random numbers begin anew too: a seed that a statement chose foretells none of the next.
 pub(crate) fn reset() {
     // SAFETY: outside a transaction, with no portal in use.
     unsafe {
@@ -150,8 +146,37 @@ pub(crate) fn reset() {
         pg_sys::LockReleaseAll(pg_sys::USER_LOCKMETHOD as _, true);
         pg_sys::ResetTempTableNamespace();
         guard(|| ResetSequenceCaches());
+        let seed = Some(pg_sys::Datum::from((2.0 * random() - 1.0).to_bits()));
+        pgrx::direct_function_call_as_datum(pg_sys::setseed, &[seed]);
         pg_sys::CommitTransactionCommand();
     }
+}
+
+/// Libraries that keep nothing of a statement: the language that most functions are in, and the
+/// compiler of expressions.
+const STATELESS: [&str; 2] = ["plpgsql", "llvmjit"];
+
+/// Returns how many libraries the process has loaded that may keep something which `reset` does not
+/// know of: connections of dblink, globals of an interpreter.
+pub(crate) fn libraries() -> usize {
+    // SAFETY: the names, each with a zero byte behind it and one after the last, are written into
+    // room of the size that the server says.
+    let names = unsafe {
+        let mut names = vec![0_u8; pg_sys::EstimateLibraryStateSpace()];
+        pg_sys::SerializeLibraryState(names.len(), names.as_mut_ptr().cast());
+        names
+    };
+    let names = names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty());
+    let stems = names.map(|name| {
+        let file = String::from_utf8_lossy(name);
+        let file = file.rsplit('/').next().unwrap_or_default();
+        file.split('.').next().unwrap_or_default().to_owned()
+    });
+    stems
+        .filter(|stem| !STATELESS.contains(&stem.as_str()))
+        .count()
 }
 
 /// Returns whether the session is that role's, with nothing in it that `reset` leaves.
