@@ -61,6 +61,7 @@ begin
     if number is null then
         raise exception 'argument "number" must not be null'
             using errcode = '22004',
+                detail = 'The argument "number" is null.',
                 hint = 'Give each database a number of its own: select trax.set_shard(1)';
     end if;
     if number not between 0 and 1023 then
