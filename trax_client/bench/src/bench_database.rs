@@ -34,6 +34,8 @@ const CLEARED: [&str; 6] = [
     "bench.plain",
     "bench.shape",
 ];
+/// How long the server may take to run what it runs by itself, some of it each minute.
+const DEADLINE: Duration = Duration::from_secs(120);
 /// How long the last outcomes may take to arrive.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -72,6 +74,10 @@ impl BenchDatabase {
 
     pub(crate) fn config(&self) -> Address {
         self.config.clone()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.config.get_dbname().unwrap_or_default()
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
@@ -122,6 +128,18 @@ impl BenchDatabase {
     /// Returns the one number that a statement returns.
     pub(crate) async fn number(&self, sql: &str) -> Result<i64, Failure> {
         Ok(self.hand.query_typed_one(sql, &[]).await?.try_get(0)?)
+    }
+
+    /// Waits until the number that a statement returns is zero.
+    pub(crate) async fn wait_for_zero(&self, sql: &str) -> Result<(), Failure> {
+        let begun = Instant::now();
+        while self.number(sql).await? != 0 {
+            if begun.elapsed() > DEADLINE {
+                return Err(Failure::new("what was queued did not run"));
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
     }
 
     /// Queues jobs by sets. `options` are further arguments of `trax.enqueue_many` that may use

@@ -29,6 +29,7 @@ mod single;
 mod sizes;
 mod snapshot;
 mod sql_job;
+mod sql_peer;
 mod web;
 
 use std::cell::RefCell;

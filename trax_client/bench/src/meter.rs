@@ -30,6 +30,13 @@ pub(crate) struct Cost {
     pub(crate) wal_bytes: f64,
 }
 
+impl Cost {
+    /// Returns the cost of a stretch whose own clock says how long it was.
+    pub(crate) fn lasting(self, seconds: f64) -> Self {
+        Cost { seconds, ..self }
+    }
+}
+
 impl std::ops::Add for Cost {
     type Output = Cost;
 

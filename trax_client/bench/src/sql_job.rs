@@ -1,39 +1,43 @@
 //! Statements that the server runs by itself: how soon one begins, and how many tiny ones it
 //! completes a second.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bench_database::{BenchDatabase, expect};
-use super::floor;
 use super::latency::Spread;
 use super::report::{Figure, Round, Sample, Unit};
+use super::sql_peer::{self, Pgbench};
 use trax_terminal::Failure;
 
-const DEADLINE: Duration = Duration::from_secs(60);
-/// As many as run at once by default.
-const EXECUTORS: i64 = 2;
+/// How many executors complete tiny statements: one, and as many as run at once by default.
+const EXECUTORS: [i64; 2] = [1, 2];
 /// How many starts without an executor are measured in a round: each starts a process.
 const COLD: u32 = 10;
 /// Holds back what is to be run at once.
 const GROUP: &str = "statements";
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    let rounds = bench
-        .rounds(
-            async || floor::commit(bench, EXECUTORS).await,
-            async || drain(bench).await,
-        )
-        .await?;
-    let mut figures = vec![Figure {
-        measure: "tiny".to_owned(),
-        unit: Unit::JobsPerSecond,
-        what: format!(
-            "{} times select 1 by {EXECUTORS} executors, each with its claim, and its completion in its own transaction",
-            jobs(bench)
-        ),
-        floor: format!("one commit of one inserted row a job, over {EXECUTORS} connections"),
-        rounds,
-    }];
+    let pgbench = Pgbench::find().await;
+    let mut figures = Vec::new();
+    for executors in EXECUTORS {
+        allow(bench, executors).await?;
+        let rounds = bench
+            .rounds(
+                async || pgbench.commit(bench, executors).await,
+                async || drain(bench).await,
+            )
+            .await?;
+        figures.push(Figure {
+            measure: format!("tiny by {executors}"),
+            unit: Unit::JobsPerSecond,
+            what: format!(
+                "{} times select 1, executors: {executors}, each with its claim, and its completion in its own transaction",
+                jobs(bench)
+            ),
+            floor: pgbench.what(executors),
+            rounds,
+        });
+    }
     let (mut warm, mut cold) = (Vec::new(), Vec::new());
     for number in 0..=bench.sizes.rounds {
         bench.step(&format!("start, round {number} of {}", bench.sizes.rounds));
@@ -66,12 +70,32 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
             });
         }
     }
+    figures.extend(sql_peer::each_minute(bench).await?);
     Ok(figures)
+}
+
+/// Lets so many executors run, and waits for one of them.
+async fn allow(bench: &BenchDatabase, executors: i64) -> Result<(), Failure> {
+    bench.clear().await?;
+    let name = bench.name();
+    bench
+        .sql(&format!(
+            "alter database {name} set trax.max_sql_workers = {executors}"
+        ))
+        .await?;
+    end_all(bench).await?;
+    one(bench).await
+}
+
+async fn end_all(bench: &BenchDatabase) -> Result<(), Failure> {
+    let sql = "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity \
+        where backend_type = 'trax executor' and datname = current_database()";
+    bench.number(sql).await.map(drop)
 }
 
 /// Returns a fiftieth of what bulk gets.
 fn jobs(bench: &BenchDatabase) -> i64 {
-    (bench.sizes.jobs / 50).max(EXECUTORS)
+    (bench.sizes.jobs / 50).max(2)
 }
 
 async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
@@ -89,7 +113,7 @@ async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
         .await?;
     expect("jobs queued", queued, jobs)?;
     bench.settle_queue().await?;
-    // Both executors are there.
+    // An executor is there.
     one(bench).await?;
     let begun = bench.meter.begin().await?;
     bench
@@ -110,9 +134,7 @@ async fn starts(bench: &BenchDatabase, count: u32, cold: bool) -> Result<Spread,
     for _ in 0..count {
         if cold {
             // Not one that is about to end.
-            let sql = "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity \
-                where backend_type = 'trax executor' and datname = current_database()";
-            bench.number(sql).await?;
+            end_all(bench).await?;
         }
         one(bench).await?;
     }
@@ -131,25 +153,13 @@ async fn one(bench: &BenchDatabase) -> Result<(), Failure> {
     let sql = format!(
         "select (select count(*) from trax.work_queue where group_name <> '{GROUP}') + (select count(*) from trax.lease)"
     );
-    wait(bench, &sql).await
+    bench.wait_for_zero(&sql).await
 }
 
 async fn all_have_ended(bench: &BenchDatabase) -> Result<(), Failure> {
-    wait(
-        bench,
-        "select (select count(*) from trax.work_queue) + (select count(*) from trax.lease)",
-    )
-    .await
-}
-
-/// Waits until a number is zero.
-async fn wait(bench: &BenchDatabase, sql: &str) -> Result<(), Failure> {
-    let begun = Instant::now();
-    while bench.number(sql).await? != 0 {
-        if begun.elapsed() > DEADLINE {
-            return Err(Failure::new("statements were queued and did not run"));
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    Ok(())
+    bench
+        .wait_for_zero(
+            "select (select count(*) from trax.work_queue) + (select count(*) from trax.lease)",
+        )
+        .await
 }

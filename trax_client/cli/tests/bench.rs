@@ -20,6 +20,7 @@ const SCENARIOS: &[&str] = &[
     "enqueue",
     "copy",
     "latency",
+    "sql",
     "await",
     "wake",
     "held_snapshot",
@@ -121,7 +122,12 @@ async fn every_scenario_gives_figures_and_leaves_no_database() -> Result {
             Some(1),
             "{result}"
         );
-        if result["scenario"] != "floor" {
+        // Nothing of PostgreSQL's own begins a statement that nobody sends.
+        let measure = result["measure"].as_str().unwrap_or_default();
+        let begins = ["warm ", "cold "]
+            .iter()
+            .any(|name| measure.starts_with(name));
+        if result["scenario"] != "floor" && !begins {
             assert!(
                 result["ratio"].as_f64().is_some_and(|r| r > 0.0),
                 "{result}"
