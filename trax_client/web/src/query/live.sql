@@ -12,7 +12,11 @@ select
     (
         select count(*)
         from (
-            select from trax.work_queue q where q.waits_for in ('key', 'manifest') limit $1
+            -- Two conditions, because each has an index; together they would read all that waits.
+            select from trax.work_queue k where k.waits_for = 'key'
+            union all
+            select from trax.work_queue m where m.waits_for = 'manifest'
+            limit $1
         ) q
     ) as blocked,
     (
@@ -32,7 +36,7 @@ select
             from trax.run r
             where r.final
                 and r.state = 'failed'
-                and r.finished_at > pg_catalog.clock_timestamp() - interval '1 hour'
+                and r.finished_at > pg_catalog.statement_timestamp() - interval '1 hour'
             limit $1
         ) r
     ) as failed,
