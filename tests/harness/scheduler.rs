@@ -21,6 +21,13 @@ pub fn live_server() -> &'static Server {
     SERVER.get_or_init(|| scheduling().start().expect("a server starts"))
 }
 
+/// The same for the tests of SQL jobs: a launcher has schedulers for 128 databases, and no server
+/// must get more of them.
+pub fn sql_server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| scheduling().start().expect("a server starts"))
+}
+
 /// A name that no other database has.
 pub fn new_name(kind: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -29,8 +36,17 @@ pub fn new_name(kind: &str) -> String {
 
 /// A new database with the extension on the live server, its scheduler running.
 pub async fn live_database() -> Database {
+    scheduled_database(live_server()).await
+}
+
+/// The same on the server for SQL jobs.
+pub async fn sql_database() -> Database {
+    scheduled_database(sql_server()).await
+}
+
+async fn scheduled_database(server: &Server) -> Database {
     let name = new_name("live");
-    let database = live_server()
+    let database = server
         .database(&name)
         .await
         .expect("a database with the extension is made");

@@ -2,7 +2,7 @@
 
 use super::{ended, live};
 use harness::process::{Scratch, run, run_quietly, trax_binary};
-use harness::scheduler::live_server;
+use harness::scheduler::sql_server;
 use harness::session::Session;
 use serde_json::Value;
 use std::process::Command;
@@ -11,7 +11,7 @@ use trax_client::{Client, JobOptions, Manifest, SqlJob};
 
 /// Runs the command on a database; returns its exit code, and what it printed.
 fn trax(database: &Database, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let server = live_server();
+    let server = sql_server();
     let address = format!(
         "host={} port={} user=postgres dbname={}",
         server.socket_dir().display(),
@@ -82,7 +82,7 @@ async fn rows_are_printed_as_psql_prints_them() {
     ] {
         let shown = run_one(&database, &s, &["enqueue", "--sql", statement]).await;
         s.get("drop table if exists t").await;
-        let mut psql = live_server().command("psql");
+        let mut psql = sql_server().command("psql");
         psql.args(["-X", "-d", database.name(), "-c", statement]);
         let printed = run_quietly(&mut psql);
         s.get("drop table if exists t").await;

@@ -1,7 +1,7 @@
 //! The extension or the database goes while executors are there.
 
 use super::{ended, executor_of, failed, live, output, queue};
-use harness::scheduler::{connect, execute, live_database};
+use harness::scheduler::{connect, execute, sql_database};
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
 
@@ -80,7 +80,7 @@ async fn a_database_is_dropped_although_an_executor_idles_and_by_force_although_
         } else {
             assert_eq!(ended(&s, job).await, "completed");
         }
-        let other = live_database().await;
+        let other = sql_database().await;
         let o = connect(&other).await;
         drop(s);
         let force = if by_force { "with (force)" } else { "" };

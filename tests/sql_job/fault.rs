@@ -2,7 +2,7 @@
 
 use super::{ended, failure, queue, queue_with};
 use harness::scheduler::{
-    connect, execute, live_database, new_name, scheduler_of, scheduling, violations,
+    connect, execute, new_name, scheduler_of, scheduling, sql_database, violations,
 };
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
@@ -28,7 +28,7 @@ async fn executor(s: &Session) -> i32 {
 
 #[tokio::test]
 async fn a_terminated_executor_is_a_lost_lease_and_its_job_runs_again_at_once() {
-    let database = live_database().await;
+    let database = sql_database().await;
     let s = Session::of(&database).await;
     s.get("create table t (a int); create table first (a int)")
         .await;
@@ -62,11 +62,11 @@ async fn a_terminated_executor_is_a_lost_lease_and_its_job_runs_again_at_once() 
 
 #[tokio::test]
 async fn a_database_is_dropped_although_executors_are_connected() {
-    let database = live_database().await;
+    let database = sql_database().await;
     let s = Session::of(&database).await;
     queue(&s, "select pg_sleep(1e9)").await;
     executor(&s).await;
-    let other = live_database().await;
+    let other = sql_database().await;
     let o = connect(&other).await;
     drop(s);
     execute(&o, &format!("drop database {}", database.name())).await;

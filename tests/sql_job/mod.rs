@@ -14,7 +14,7 @@ mod role;
 mod server;
 mod special;
 
-use harness::scheduler::{live_database, violations};
+use harness::scheduler::{sql_database, violations};
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
 use serde_json::Value;
@@ -22,7 +22,7 @@ use trax_client::testkit::Database;
 
 /// A database with a scheduler, and a session in it.
 async fn live() -> (Database, Session) {
-    let database = live_database().await;
+    let database = sql_database().await;
     let session = Session::of(&database).await;
     (database, session)
 }

@@ -72,7 +72,7 @@ async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_an
     assert!(said.contains("one outside may have"), "{said}");
     locker.get("commit").await;
     eventually("the log has it", PATIENCE, async || {
-        let file = harness::scheduler::live_server().log_file();
+        let file = harness::scheduler::sql_server().log_file();
         let log = std::fs::read_to_string(file).expect("the log can be read");
         let words = format!("the statement of SQL job {job} took effect after its lease was lost");
         if log.contains(&words) {

@@ -2,7 +2,7 @@
 
 use super::{ended, failure, live, output, queue, queue_with, role};
 use harness::process::{Scratch, run_quietly};
-use harness::scheduler::{live_server, new_name, violations};
+use harness::scheduler::{new_name, sql_server, violations};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
 use trax_client::testkit::Database;
@@ -95,7 +95,7 @@ async fn statements_restored_on_another_server_run_as_the_role_of_that_name() {
     let script = run_quietly(shared_server().command("pg_dump").arg(source.name()));
     std::fs::write(&path, script).expect("the dump can be written");
     let name = new_name("sql_restored");
-    let target = live_server()
+    let target = sql_server()
         .plain_database(&name)
         .await
         .expect("a database is made");
@@ -105,7 +105,7 @@ async fn statements_restored_on_another_server_run_as_the_role_of_that_name() {
         "create role {alice}_before; create role {alice} login"
     ))
     .await;
-    let mut psql = live_server().command("psql");
+    let mut psql = sql_server().command("psql");
     psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &name, "-f"])
         .arg(&path);
     run_quietly(&mut psql);
