@@ -1,7 +1,7 @@
 //! Statements that leave something behind, or try to.
 
 use super::{ended, failed, failure, live, output, queue, queue_with};
-use harness::scheduler::violations;
+use harness::scheduler::{sql_server, violations};
 use harness::session::Session;
 use serde_json::Value;
 use trax_client::testkit::Database;
@@ -21,6 +21,7 @@ async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
         "create temporary table mine (a int)",
         "prepare mine as select 1",
         "declare mine cursor with hold for select 1",
+        "declare mine cursor for select 1; fetch mine",
         "select pg_advisory_lock(42)",
         "set search_path = nowhere",
         "create temporary sequence q; select nextval('q')",
@@ -111,6 +112,19 @@ async fn an_executor_with_a_library_that_may_keep_something_is_replaced() {
         assert_ne!(after, before, "{command}");
         assert_eq!(executor(&s).await, after);
         before = after;
+    }
+    let server = sql_server();
+    let there = "select count(*) from pg_available_extensions where name = 'dblink'";
+    if s.number(there).await == 1 {
+        s.get("create extension dblink").await;
+        let address = format!(
+            "host={} port={} user=postgres dbname=postgres",
+            server.socket_dir().display(),
+            server.port()
+        );
+        output(&s, &format!("select dblink_connect('mine', '{address}')")).await;
+        let left = output(&s, "select dblink_get_connections()").await;
+        assert!(left["result"][0][0].is_null(), "{left}");
     }
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }

@@ -204,10 +204,29 @@ async fn statements_of_one_text_are_one_transaction_with_their_completion() {
         "{error}"
     );
     assert_eq!(s.get("select count(*) from t").await, "0");
+    // A trigger that waits for the commit sees the completion, and what it refuses is undone with it.
+    s.get(
+        "create table seen (state text);
+         create function at_the_end() returns trigger language plpgsql as $$
+         begin
+            insert into seen select r.state from trax.run r where r.input ->> 'command' like '%(5)%';
+            if new.a = 6 then raise exception 'not six'; end if;
+            return null;
+         end $$;
+         create constraint trigger at_the_end after insert on t deferrable initially deferred
+            for each row execute function at_the_end()",
+    )
+    .await;
+    output(&s, "insert into t values (5)").await;
+    assert_eq!(s.get("select state from seen").await, "completed");
+    let error = failed(&s, "insert into t values (6)").await;
+    assert_eq!(error["error"], "not six", "{error}");
+    assert_eq!(s.get("select count(*) from t where a = 6").await, "0");
+    s.get("drop trigger at_the_end on t").await;
     let same = "insert into t values (3);
         insert into t select 4 from trax.lease l where false";
     output(&s, same).await;
-    let xmins = "select (select xmin from t where a = 3) = (select r.xmin from trax.run r where r.state = 'completed')";
+    let xmins = "select (select xmin from t where a = 3) = (select r.xmin from trax.run r where r.input ->> 'command' like '%(3)%')";
     assert_eq!(s.get(xmins).await, "t");
 }
 
