@@ -127,7 +127,7 @@ async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attem
     let flag = files.path().join("go");
     let quick = enqueue(&client, "until.file", &flag).await;
     let deaf = enqueue(&client, "deaf", 1).await;
-    let mut child = child_worker(&database, Duration::from_secs(5));
+    let mut child = child_worker(&database, Duration::from_secs(12));
     state_becomes(&client, quick, "in_progress").await;
     state_becomes(&client, deaf, "in_progress").await;
     // Both places are taken: this one stays in the queue.
