@@ -204,7 +204,7 @@ async fn statements_of_one_text_are_one_transaction_with_their_completion() {
         "{error}"
     );
     assert_eq!(s.get("select count(*) from t").await, "0");
-    // A trigger that waits for the commit sees the completion, and what it refuses is undone with it.
+    // A trigger that waits for the commit sees the completion; what it refuses is undone with it.
     s.get(
         "create table seen (state text);
          create function at_the_end() returns trigger language plpgsql as $$
