@@ -144,6 +144,15 @@ impl Session {
         }
     }
 
+    /// Waits until a statement returns this.
+    pub async fn becomes(&self, sql: &str, wanted: &str) {
+        eventually(sql, PATIENCE, async || {
+            let seen = self.get(sql).await;
+            if seen == wanted { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+
     /// A number.
     pub async fn number(&self, sql: &str) -> i64 {
         let text = self.get(sql).await;

@@ -256,12 +256,12 @@ async fn everything_works_without_script_and_by_keyboard() {
     browser.click("a[href^='/act/cancel']").await;
     browser.click("button[type=submit]").await;
     let state = format!("select state from trax.job where job_id = {id}");
-    becomes(&s, &state, "cancelled").await;
+    s.becomes(&state, "cancelled").await;
     browser
         .open(&format!("{site}/act/disable?manifest=m"))
         .await;
     browser.click("button[type=submit]").await;
-    becomes(&s, "select enabled from trax.manifest", "f").await;
+    s.becomes("select enabled from trax.manifest", "f").await;
 
     // The first key leads past the navigation, and every act can be reached and done by keys.
     browser.open(&format!("{site}/act/enable?manifest=m")).await;
@@ -277,16 +277,7 @@ async fn everything_works_without_script_and_by_keyboard() {
         }
     }
     browser.press("Enter", 13).await;
-    becomes(&s, "select enabled from trax.manifest", "t").await;
-}
-
-/// Waits for what a query returns: a click does not wait for what it does.
-async fn becomes(s: &Session, sql: &str, wanted: &str) {
-    eventually(wanted, PATIENCE, async || {
-        let seen = s.get(sql).await;
-        (seen == wanted).then_some(()).ok_or(seen)
-    })
-    .await;
+    s.becomes("select enabled from trax.manifest", "t").await;
 }
 
 #[tokio::test]
