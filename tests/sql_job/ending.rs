@@ -4,6 +4,7 @@ use super::{ended, executor_of, failure, live, queue, queue_with, sleeper_of};
 use harness::scheduler::violations;
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn a_cancel_ends_a_running_statement() {
@@ -121,4 +122,27 @@ async fn a_pause_lets_a_statement_end_and_none_begin() {
         "t",
         "it waited for the end of the pause"
     );
+}
+
+#[tokio::test]
+async fn an_executor_without_a_job_ends_after_a_minute() {
+    let (_database, s) = live().await;
+    let job = queue(&s, "select 1").await;
+    assert_eq!(ended(&s, job).await, "completed");
+    let executors = "select count(*) from pg_stat_activity
+        where backend_type = 'trax executor' and datname = current_database()";
+    assert_eq!(s.get(executors).await, "1");
+    let completed = Instant::now();
+    eventually("the end of the executor", PATIENCE, async || {
+        match s.number(executors).await {
+            0 => Ok(()),
+            _ => Err("it is there".to_owned()),
+        }
+    })
+    .await;
+    let stayed = completed.elapsed();
+    assert!(stayed > Duration::from_secs(55), "{stayed:?}");
+    // The next statement has one again.
+    let job = queue(&s, "select 2").await;
+    assert_eq!(ended(&s, job).await, "completed");
 }
