@@ -5,6 +5,7 @@ mod client;
 mod dead;
 mod demo;
 mod driver;
+mod glance;
 mod job;
 mod manifest;
 mod overview;

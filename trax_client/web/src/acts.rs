@@ -381,7 +381,9 @@ pub(crate) async fn perform(
         Some(row) => row.try_get(0)?,
         None => Some("nothing: there is no such row".to_owned()),
     };
-    work.commit().await?;
+    let committed = work.commit().await;
+    shared.glances.forget();
+    committed?;
     let result = result.filter(|text| !text.is_empty());
     let first = values.first().copied().flatten();
     let body = html! {

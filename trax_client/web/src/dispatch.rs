@@ -12,6 +12,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use trax_client::Address;
 
+use crate::glance::Glances;
 use crate::identity::{Identity, Person};
 use crate::live::Live;
 use crate::trouble::Trouble;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) pool: Pool,
     pub(crate) live: Live,
+    pub(crate) glances: Glances,
     pub(crate) guess: tokio::sync::Mutex<()>,
     /// Signs the tokens of forms; a new one with each start.
     key: [u8; 32],
@@ -55,6 +57,7 @@ impl Shared {
             pool: Pool::new(address, options.connections),
             options,
             live: Live::new(),
+            glances: Glances::default(),
             guess: tokio::sync::Mutex::new(()),
             key: rand::random(),
         }

@@ -16,6 +16,7 @@
 mod acts;
 mod dispatch;
 mod gate;
+mod glance;
 mod identity;
 mod layout;
 mod live;

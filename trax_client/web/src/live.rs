@@ -15,14 +15,14 @@ use futures_util::stream;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Sender};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::dispatch::Shared;
+use crate::glance::{self, Question};
 use crate::identity::Person;
 use crate::layout::Reader;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
-use crate::work::{Purpose, Work};
+use crate::work::Purpose;
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// Most viewers at the same time.
@@ -30,7 +30,11 @@ const VIEWERS: usize = 1_000;
 /// Numbers are counted up to this, and shown with a plus sign there.
 const COUNTED: i64 = 100_000;
 
-const LIVE: &str = include_str!("query/live.sql");
+/// The numbers.
+pub(crate) const LIVE: Question = Question {
+    sql: include_str!("query/live.sql"),
+    limit: Some(COUNTED + 1),
+};
 
 /// The names of the numbers, which are those of the columns.
 pub(crate) const NAMES: [&str; 7] = [
@@ -42,9 +46,8 @@ pub(crate) const NAMES: [&str; 7] = [
 pub(crate) struct Numbers(Vec<String>);
 
 impl Numbers {
-    pub(crate) async fn read(work: &Work<'_>) -> Result<Self, Trouble> {
-        let limit = COUNTED + 1;
-        let rows = work.rows(LIVE, &[(&limit, Type::INT8)]).await?;
+    /// Reads the answer to [`LIVE`].
+    pub(crate) fn of(rows: &[Row]) -> Result<Self, Trouble> {
         let row = rows
             .first()
             .ok_or_else(|| Trouble::unknown("no row came back"))?;
@@ -166,14 +169,8 @@ async fn ask_while_somebody_looks(shared: &Shared) {
 }
 
 async fn ask(shared: &Shared) -> Result<Numbers, Trouble> {
-    let person = Person::default();
-    let work = shared
-        .pool
-        .begin(&person, Purpose::Read, "trax web")
-        .await?;
-    let numbers = Numbers::read(&work).await?;
-    work.commit().await?;
-    Ok(numbers)
+    let answer = glance::ask(shared, &Person::default(), LIVE).await?;
+    Numbers::of(&answer.rows)
 }
 
 #[cfg(test)]

@@ -2,18 +2,20 @@
 
 use maud::{Markup, html};
 
-use super::Page;
+use super::{Page, as_of};
+use crate::glance::Question;
 use crate::layout::{button, table, verbatim};
 use crate::trouble::Trouble;
 
-const DIAGNOSE: &str = include_str!("../query/diagnose.sql");
-const STATUS: &str = include_str!("../query/status.sql");
+const DIAGNOSE: Question = Question::of(include_str!("../query/diagnose.sql"));
+const STATUS: Question = Question::of(include_str!("../query/status.sql"));
 const CHECK: &str = include_str!("../query/check.sql");
 
 /// Returns what is wrong; nothing wrong is said only when `says_so`.
 pub(super) async fn findings(page: &Page<'_>, says_so: bool) -> Result<Markup, Trouble> {
     let mut found = Vec::new();
-    for row in page.work.rows(DIAGNOSE, &[]).await? {
+    let answer = page.glance(DIAGNOSE).await?;
+    for row in answer.rows.iter() {
         let cause: String = row.try_get("cause")?;
         let severity: String = row.try_get("severity")?;
         let detail: String = row.try_get("detail")?;
@@ -29,12 +31,14 @@ pub(super) async fn findings(page: &Page<'_>, says_so: bool) -> Result<Markup, T
             }
         }
         @if found.is_empty() && says_so { p { "Nothing is wrong." } }
+        (as_of(page, &answer))
     })
 }
 
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let mut items = Vec::new();
-    for row in page.work.rows(STATUS, &[]).await? {
+    let answer = page.glance(STATUS).await?;
+    for row in answer.rows.iter() {
         let item: String = row.try_get("item")?;
         let value: Option<String> = row.try_get("value")?;
         let healthy: Option<bool> = row.try_get("healthy")?;
@@ -55,6 +59,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         }
         (findings(page, true).await?)
         h2 { "State" }
+        (as_of(page, &answer))
         (table("State", &["item", "value", "healthy", "what to type"], &items, "Nothing."))
         h2 { "Invariants" }
         @if visit.query.get("check").is_some() { (violations(page).await?) }

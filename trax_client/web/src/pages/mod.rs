@@ -14,10 +14,14 @@ mod rates;
 mod token;
 mod worker;
 
-use maud::Markup;
+use std::sync::Arc;
+
+use maud::{Markup, html};
 
 use crate::dispatch::Shared;
+use crate::glance::{Answer, Question, Start, glance};
 use crate::layout::{self, Reader};
+use crate::moment;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 use crate::work::{Purpose, Work};
@@ -27,17 +31,34 @@ const ROWS: usize = 50;
 
 /// What a page is made from.
 struct Page<'p> {
+    shared: &'p Arc<Shared>,
     visit: &'p Visit,
     work: &'p Work<'p>,
     reader: &'p Reader,
+    start: Start,
+}
+
+impl Page<'_> {
+    /// Returns the answer that all viewers of the role share.
+    async fn glance(&self, question: Question) -> Result<Answer, Trouble> {
+        glance(
+            self.shared,
+            &self.visit.person,
+            self.work,
+            self.start,
+            question,
+        )
+        .await
+    }
 }
 
 /// Returns the page that a path names.
 pub(crate) async fn show(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     visit: &Visit,
     words: &[&str],
 ) -> Result<Markup, Trouble> {
+    let start = shared.glances.start();
     let work = shared
         .pool
         .begin(&visit.person, Purpose::Read, "trax web")
@@ -50,6 +71,8 @@ pub(crate) async fn show(
         );
     }
     let page = Page {
+        shared,
+        start,
         visit,
         work: &work,
         reader: &reader,
@@ -88,4 +111,13 @@ fn decoded(word: &str) -> String {
 fn manifest_path(name: &str) -> String {
     let part: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
     format!("manifests/{}", part.replace('+', "%20"))
+}
+
+/// Returns how old an answer is, if it was there before the page was asked for.
+fn as_of(page: &Page<'_>, answer: &Answer) -> Markup {
+    let age = page
+        .start
+        .since(answer)
+        .map(|age| moment::length(age.as_secs_f64()));
+    html! { @if let Some(age) = age { p .as-of { "as of " (age) " ago" } } }
 }

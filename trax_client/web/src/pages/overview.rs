@@ -3,17 +3,22 @@
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::{Page, doctor, manifest_path, rates};
+use super::{Page, as_of, doctor, manifest_path, rates};
+use crate::glance::Question;
 use crate::layout::{live, table};
-use crate::live::{Numbers, grouped};
+use crate::live::{LIVE, Numbers, grouped};
 use crate::moment::Moment;
 use crate::trouble::Trouble;
 
 const NEXT: &str = include_str!("../query/next_list.sql");
-const BUSIEST: &str = include_str!("../query/busiest.sql");
+/// Twelve of them.
+const BUSIEST: Question = Question {
+    sql: include_str!("../query/busiest.sql"),
+    limit: Some(12),
+};
 
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let numbers = Numbers::read(page.work).await?;
+    let numbers = Numbers::of(&page.glance(LIVE).await?.rows)?;
     let visit = page.visit;
     let number = |name: &str, label: &str, link: String| {
         html! {
@@ -45,7 +50,8 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
 async fn busiest(page: &Page<'_>) -> Result<Markup, Trouble> {
     let (visit, now) = (page.visit, page.reader.now);
     let mut shown = Vec::new();
-    for row in page.work.rows(BUSIEST, &[(&12_i64, Type::INT8)]).await? {
+    let answer = page.glance(BUSIEST).await?;
+    for row in answer.rows.iter() {
         let name: String = row.try_get("name")?;
         let waiting: i64 = row.try_get("waiting")?;
         let running: i64 = row.try_get("running")?;
@@ -71,7 +77,10 @@ async fn busiest(page: &Page<'_>) -> Result<Markup, Trouble> {
         ]);
     }
     let head = ["group", "waiting", "oldest ready", "running"];
-    Ok(table("Groups", &head, &shown, "No job waits or runs."))
+    Ok(html! {
+        (as_of(page, &answer))
+        (table("Groups", &head, &shown, "No job waits or runs."))
+    })
 }
 
 /// Returns how much of a limit is used, as a bar.

@@ -1,23 +1,24 @@
 //! The last hour, minute by minute, from history.
 
 use maud::{Markup, html};
-use tokio_postgres::types::Type;
 
-use super::Page;
+use super::{Page, as_of};
+use crate::glance::Question;
 use crate::trouble::Trouble;
 
-const RATES: &str = include_str!("../query/rates.sql");
-
-/// Most blocks of a day's history that are read. About 20,000 attempts, 350 for each minute: within
-/// about five percent, in a third of the time that 1,000 blocks take.
-const BLOCKS: i64 = 300;
+/// At most 300 blocks of a day's history are read. About 20,000 attempts, 350 for each minute:
+/// within about five percent, in a third of the time that 1,000 blocks take.
+const RATES: Question = Question {
+    sql: include_str!("../query/rates.sql"),
+    limit: Some(300),
+};
 
 /// Returns a small chart for each of what was claimed, completed and failed.
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let rows = page.work.rows(RATES, &[(&BLOCKS, Type::INT8)]).await?;
+    let answer = page.glance(RATES).await?;
     let mut is_estimated = false;
     let mut minutes: [Vec<f64>; 3] = Default::default();
-    for row in &rows {
+    for row in answer.rows.iter() {
         is_estimated = row.try_get("estimated")?;
         for (name, minutes) in ["claimed", "completed", "failed"].iter().zip(&mut minutes) {
             minutes.push(row.try_get(*name)?);
@@ -27,6 +28,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let jobs = |state: &str| page.visit.link_with("jobs", &[("state", state)]);
     Ok(html! {
         h2 { "The last hour" @if is_estimated { ", about: a part of its history was read" } }
+        (as_of(page, &answer))
         section .charts aria-label="The last hour" {
             (chart("claimed", &jobs("in_progress"), claimed))
             (chart("completed", &jobs("completed"), completed))
