@@ -62,7 +62,7 @@ pgspot: setup install
 
 proof: setup install
 	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture limit::sweep whole::late whole::model
-	TRAX_FAULTS=whole cargo test --package trax_tests --test trax -- --nocapture worker::fault worker::siege
+	TRAX_FAULTS=whole cargo test --package trax_tests --test trax -- --nocapture worker::fault worker::siege relay::fault
 
 chaos: SECONDS ?= 120
 chaos: setup install $(TRAX)

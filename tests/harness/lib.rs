@@ -67,3 +67,8 @@ where
         }
     }
 }
+
+/// Returns whether the tests of faults are to try all of them: `TRAX_FAULTS=whole`.
+pub fn whole_faults() -> bool {
+    std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")
+}

@@ -1,11 +1,18 @@
 //! The outbox of a database without the extension, and `trax relay`, which carries its rows.
 
+mod carry;
+mod fault;
 mod outbox;
 
-use harness::process::run_quietly;
+use harness::process::{Process, run, run_quietly, trax_binary};
 use harness::scheduler::new_name;
-use harness::session::Session;
+use harness::session::{Session, session as session_with_trax};
+use harness::shared_server;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use trax_client::testkit::{Database, Server};
 
 /// A file of `sql/`.
@@ -32,4 +39,127 @@ async fn outbox_on(server: &Server) -> (Database, Session) {
     play(server, &database, "outbox.sql");
     let session = Session::of(&database).await;
     (database, session)
+}
+
+/// A database and a session in it.
+struct Side {
+    database: Database,
+    session: Session,
+}
+
+impl Side {
+    fn database(&self) -> &Database {
+        &self.database
+    }
+}
+
+impl Deref for Side {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+/// An outbox and a target for it, on the shared server.
+async fn pair() -> (Side, Side) {
+    let (database, session) = outbox_on(shared_server()).await;
+    let source = Side { database, session };
+    let (database, session) = session_with_trax().await;
+    play(shared_server(), &database, "relay.sql");
+    (source, Side { database, session })
+}
+
+/// A relay that a test starts: where it connects to and with what else.
+struct Relay {
+    from: Vec<Config>,
+    to: Config,
+    arguments: Vec<String>,
+}
+
+fn trax_relay(source: &Side, target: &Side) -> Relay {
+    Relay {
+        from: vec![source.database.config()],
+        to: target.database.config(),
+        arguments: Vec::new(),
+    }
+}
+
+/// The address of a database as an argument of the command; without TLS, whose messages no proxy of
+/// the tests knows.
+fn url(config: &Config) -> String {
+    let host = match &config.get_hosts()[0] {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    format!(
+        "host={host} port={} user={} dbname={} sslmode=disable",
+        config.get_ports()[0],
+        config.get_user().expect("a user"),
+        config.get_dbname().expect("a database")
+    )
+}
+
+/// The same database through a proxy.
+fn through(config: &Config, port: u16) -> Config {
+    let mut proxied = Config::new();
+    proxied
+        .host("127.0.0.1")
+        .port(port)
+        .user(config.get_user().expect("a user"))
+        .dbname(config.get_dbname().expect("a database"));
+    proxied
+}
+
+impl Relay {
+    fn side(database: Database, session: Session) -> Side {
+        Side { database, session }
+    }
+
+    fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(|&text| text.to_owned()));
+        self
+    }
+
+    fn role(mut self, role: &str) -> Self {
+        self.from[0].user(role);
+        self.to.user(role);
+        self
+    }
+
+    fn and(mut self, source: &Side) -> Self {
+        self.from.push(source.database.config());
+        self
+    }
+
+    fn source_port(mut self, port: u16) -> Self {
+        self.from[0] = through(&self.from[0], port);
+        self
+    }
+
+    fn target_port(mut self, port: u16) -> Self {
+        self.to = through(&self.to, port);
+        self
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(trax_binary());
+        command.arg("relay").args(["--to", &url(&self.to)]);
+        for from in &self.from {
+            command.args(["--from", &url(from)]);
+        }
+        command.args(&self.arguments).args(more);
+        command
+    }
+
+    fn start(&self) -> Process {
+        Process::start(self.command(&[]))
+    }
+
+    /// Carries what waits; it must succeed.
+    fn once(&self) {
+        let (code, _, said) = run(&mut self.command(&["--once"]));
+        assert_eq!(code, Some(0), "{said}");
+    }
 }

@@ -11,15 +11,11 @@ use harness::proxy::Proxy;
 use harness::scheduler::{
     connect, execute, live_database, live_server, scheduling, value, violations,
 };
-use harness::{PATIENCE, database, eventually};
+use harness::{PATIENCE, database, eventually, whole_faults};
 use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Stop};
 use trax_client::{Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJobs};
-
-pub(super) fn whole() -> bool {
-    std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")
-}
 
 /// Retries at once, and looks after leases 20 times a second.
 pub(super) async fn hasty(database: &Database, client: &Client) {
@@ -162,7 +158,7 @@ async fn cut_before(cut_at: i64) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_at_any_message_of_claim_heartbeat_and_completion_loses_nothing() {
     // The scenario takes about 100 messages; polls of the idle queue come behind them.
-    let step = if whole() { 1 } else { 9 };
+    let step = if whole_faults() { 1 } else { 9 };
     let cuts: Vec<i64> = (1..=120).step_by(step).collect();
     let mut cut = 0;
     for some in cuts.chunks(6) {
@@ -181,7 +177,7 @@ async fn a_cut_at_any_message_of_claim_heartbeat_and_completion_loses_nothing() 
 async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
     let database = live_database().await;
     let client = connect(&database).await;
-    let rounds = if whole() { 200 } else { 8 };
+    let rounds = if whole_faults() { 200 } else { 8 };
     for round in 0..rounds {
         let sql = format!(
             "select trax.enqueue_many('nap', array_fill('{}'::jsonb, array[60]))",

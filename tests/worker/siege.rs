@@ -5,11 +5,11 @@
 //! `TRAX_FAULTS=whole` is the long form: ten restarts, a minute of five ended sessions a second,
 //! 300 idle connections.
 
-use super::fault::{all_complete, hasty, whole};
+use super::fault::{all_complete, hasty};
 use super::signal::child_of;
 use harness::process::{Process, send_signal};
 use harness::scheduler::{connect, execute, scheduling, value};
-use harness::{PATIENCE, eventually};
+use harness::{PATIENCE, eventually, whole_faults};
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -130,7 +130,7 @@ impl Siege {
 async fn a_server_that_restarts_fast_and_as_after_a_crash_costs_a_worker_neither_jobs_nor_memory() {
     let mut siege = Siege::begin("restarts", 100).await;
     let before = siege.vitals().await;
-    let restarts = if whole() { 10 } else { 2 };
+    let restarts = if whole_faults() { 10 } else { 2 };
     for restart in 0..restarts {
         siege.add(600).await;
         let done = siege.jobs - 400;
@@ -146,7 +146,7 @@ async fn a_server_that_restarts_fast_and_as_after_a_crash_costs_a_worker_neither
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_ended_five_a_second_beside_many_idle_ones_cost_a_worker_neither_jobs_nor_memory()
 {
-    let (time, idle) = match whole() {
+    let (time, idle) = match whole_faults() {
         true => (Duration::from_secs(60), 300),
         false => (Duration::from_secs(3), 40),
     };

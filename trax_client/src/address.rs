@@ -5,6 +5,7 @@
 //! here and stored beside its `Config`.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use std::str::FromStr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverMode};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Connection, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Notification, Socket};
 
 use crate::connect::{self, drive};
 use crate::error::{Error, Report, Result};
@@ -270,6 +271,25 @@ impl Address {
     pub async fn connect(&self) -> Result<Client> {
         let (client, connection) = self.open().await?;
         drive(connection);
+        Ok(client)
+    }
+
+    /// Does the same; `heard` is called with each notification of what the connection listens for,
+    /// and with none when the connection has ended.
+    pub async fn connect_hearing(
+        &self,
+        heard: impl Fn(Option<&Notification>) + Send + 'static,
+    ) -> Result<Client> {
+        let (client, mut connection) = self.open().await?;
+        tokio::spawn(async move {
+            // On an error the client's next call finds the connection closed.
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let AsyncMessage::Notification(notification) = message {
+                    heard(Some(&notification));
+                }
+            }
+            heard(None);
+        });
         Ok(client)
     }
 

@@ -159,7 +159,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 47] = [
+const COMMANDS: [Contract; 48] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--exec true --until-empty")
@@ -174,6 +174,9 @@ const COMMANDS: [Contract; 47] = [
         .json("job_id")
         .quiet(Quiet::Words)
         .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
+    of("relay", "--from dbname=nobody_has_this")
+        .run_elsewhere()
+        .wrong(&["", "--from a=b", "--from dbname=a --to dbname=b --to dbname=c", "--from dbname=a --batch 0", "--from dbname=a --poll 1ms", "--outbox-sql --target-sql"]),
     of("status", "")
         .code(2)
         .shows("scheduler")

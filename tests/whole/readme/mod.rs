@@ -3,8 +3,9 @@
 //! the server has.
 //!
 //! A page is played in an empty database of a server without schedulers. A tutorial (`tutorial-*`)
-//! has one with a scheduler, as its reader has, and Python with the package; `drills.md` has a
-//! server of its own, which it may stop.
+//! has one with a scheduler, as its reader has, and Python with the package; `drills.md` and
+//! `outbox.md` have servers of their own, which one may stop, and where the other makes databases
+//! and roles.
 
 mod drills;
 mod links;
@@ -113,7 +114,9 @@ async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     for document in documents() {
         let name = document.display().to_string();
         let blocks = blocks(&text(&document));
-        let elsewhere = is(&document, "tutorial-") || is(&document, "drills");
+        let elsewhere = ["tutorial-", "drills", "outbox"]
+            .iter()
+            .any(|start| is(&document, start));
         if blocks.iter().any(Block::runs) && !elsewhere {
             play(&name, &blocks, empty_database(shared_server()).await);
             played += 1;
@@ -123,6 +126,28 @@ async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
         played >= 6,
         "{played} documents have SQL, and more should show some"
     );
+}
+
+#[tokio::test]
+async fn the_page_of_the_outbox_carries_a_job() {
+    let server = Server::options().fast().start().expect("a server starts");
+    let psql = server.command("psql");
+    let document = root().join("docs/outbox.md");
+    play("docs/outbox.md", &blocks(&text(&document)), |program| {
+        let mut command = Command::new(program);
+        command.envs(
+            psql.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        command
+            .env(
+                "PATH",
+                path_with(&[&trax_binary(), Path::new(psql.get_program())]),
+            )
+            .env("PGDATABASE", "postgres")
+            .env("PGSSLMODE", "disable");
+        command
+    });
 }
 
 #[tokio::test]

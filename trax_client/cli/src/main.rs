@@ -22,9 +22,11 @@ mod lock;
 mod manifest;
 mod manual;
 mod metrics;
+mod outbox;
 mod output;
 mod pause;
 mod process_group;
+mod relay;
 mod session;
 mod signal;
 mod similar;
@@ -76,6 +78,8 @@ commands! {
     Demo(demo::Arguments) => demo::run,
     /// Claim jobs and run a program for each
     Worker(worker::Arguments) => worker::run,
+    /// Carry jobs from the outboxes of databases without trax
+    Relay(relay::Arguments) => relay::run,
     /// Run a program while holding a token that a limited number may hold at once
     Lock(lock::Arguments) => lock::run,
     /// Queue jobs and print their ids

@@ -22,8 +22,8 @@ impl Kind {
 
 use Kind::{Counter, Gauge, Histogram, Summary};
 
-/// Every family that this version of the server returns.
-pub(super) const FAMILIES: [(&str, Kind, &str); 47] = [
+/// Every family that this version of the server or this program returns.
+pub(super) const FAMILIES: [(&str, Kind, &str); 51] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (
         "trax_scrape_duration_seconds",
@@ -234,6 +234,26 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 47] = [
         "trax_tokens_waiting",
         Gauge,
         "Callers that wait for a place of a name.",
+    ),
+    (
+        "trax_outbox_waiting",
+        Gauge,
+        "Rows of an outbox that wait to be carried here, as its relay last said; 100,000 at most.",
+    ),
+    (
+        "trax_outbox_oldest_age_seconds",
+        Gauge,
+        "How long the oldest of them had waited.",
+    ),
+    (
+        "trax_outbox_refused",
+        Gauge,
+        "Rows of an outbox that this database refused, 100,000 at most.",
+    ),
+    (
+        "trax_outbox_last_report_timestamp_seconds",
+        Gauge,
+        "When the relay of an outbox last reported.",
     ),
 ];
 

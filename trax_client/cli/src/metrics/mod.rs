@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_postgres::{Client, Row};
 
-use crate::output::{Options, json, say};
+use crate::outbox;
+use crate::output::{Options, json as print_json, say};
 use crate::session::Session;
 use trax_terminal::Failure;
 use trax_terminal::address;
@@ -69,7 +70,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let samples = scrape(&session.connection).await?;
     if arguments.output.json {
-        json(&samples)?;
+        print_json(&samples)?;
     } else if arguments.output.quiet {
         let names: BTreeSet<&str> = samples.iter().map(|s| s.name.as_str()).collect();
         arguments
@@ -87,6 +88,26 @@ async fn scrape(client: &Client) -> Result<Vec<Sample>, trax_client::Error> {
     let sql = "select m.name, m.labels, m.value from trax.metrics() m";
     let rows = client.query_typed(sql, &[]).await?;
     let mut samples: Vec<Sample> = rows.iter().map(Sample::read).collect::<Result<_, _>>()?;
+    for outbox in outbox::all(client).await? {
+        let labels = json!({"outbox": outbox.id, "database": outbox.name});
+        let sample = |name: &str, value| Sample {
+            name: name.to_owned(),
+            labels: labels.clone(),
+            value,
+        };
+        samples.extend([
+            sample("trax_outbox_waiting", outbox.waiting as f64),
+            sample(
+                "trax_outbox_oldest_age_seconds",
+                outbox.oldest.as_secs_f64(),
+            ),
+            sample("trax_outbox_refused", outbox.refused as f64),
+            sample(
+                "trax_outbox_last_report_timestamp_seconds",
+                outbox.reported_at,
+            ),
+        ]);
+    }
     samples.push(Sample::own("trax_up", 1.0));
     let took = begin.elapsed().as_secs_f64();
     samples.push(Sample::own("trax_scrape_duration_seconds", took));

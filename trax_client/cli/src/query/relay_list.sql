@@ -1,0 +1,12 @@
+-- The outboxes that rows are carried from, and how far their relays are.
+select
+    s.source::text as outbox,
+    s.name,
+    s.waiting,
+    s.oldest_seconds,
+    s.refused,
+    extract(epoch from s.reported_at)::double precision as reported_at,
+    extract(epoch from clock_timestamp() - s.reported_at)::double precision as silent_seconds
+from trax_relay.source s
+order by s.name, s.source
+limit 1000

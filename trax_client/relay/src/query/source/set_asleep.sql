@@ -1,0 +1,2 @@
+update trax_outbox.relay
+set asleep = $1

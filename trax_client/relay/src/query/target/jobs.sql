@@ -1,0 +1,3 @@
+select c.id, c.key::text, c.job_id
+from trax_relay.carried c
+where c.key operator(pg_catalog.=) any ($1::uuid[])

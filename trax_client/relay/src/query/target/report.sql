@@ -1,0 +1,4 @@
+update trax_relay.source
+set waiting = $3, oldest_seconds = $4, refused = $5, reported_at = pg_catalog.clock_timestamp()
+where source operator(pg_catalog.=) $1::uuid
+    and epoch operator(pg_catalog.=) $2
