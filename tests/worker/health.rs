@@ -135,6 +135,9 @@ async fn a_full_worker_whose_calls_all_succeed_is_ready() {
     let health = full.health();
     let running = start(full);
     state_becomes(&client, job, "in_progress").await;
+    // The job is claimed a moment before the worker hears of it.
+    let is_ready = async || health.ready().map_err(|why| why.to_string());
+    eventually("the worker is ready", PATIENCE, is_ready).await;
     let begun = std::time::Instant::now();
     eventually("two limits pass", PATIENCE, async || {
         assert_eq!(health.ready(), Ok(()), "after {:?}", begun.elapsed());
