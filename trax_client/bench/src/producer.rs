@@ -12,23 +12,18 @@ use super::enqueue::Json;
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
-const PRODUCERS: i64 = 32;
+pub(crate) const PRODUCERS: i64 = 32;
 
-const FLOOR: &str = "the same with a function (plpgsql) that inserts an identical row into a table of the shape of trax.work_queue, and \
+pub(crate) const FLOOR: &str = "the same with a function (plpgsql) that inserts an identical row into a table of the shape of trax.work_queue, and \
      wakes nobody";
 
 /// What a producer calls beside its own insert.
-const PLAIN: &str = "select bench.enqueue($1, $2)";
+pub(crate) const PLAIN: &str = "select bench.enqueue($1, $2)";
 const TRAX: &str = "select trax.enqueue($1, $2)";
 const NOTIFY: &str = "select bench.enqueue($1, $2), pg_catalog.pg_notify('bench_work', '')";
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    for number in 0..PRODUCERS {
-        let sql = format!(
-            "create table bench.own_{number} (id bigint generated always as identity primary key, item text)"
-        );
-        bench.sql(&sql).await?;
-    }
+    make_tables(bench).await?;
     // Somebody listens, or nobody would be notified.
     let listener = bench.connect().await?;
     listener
@@ -72,8 +67,23 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
+/// Makes a table for each producer.
+pub(crate) async fn make_tables(bench: &BenchDatabase) -> Result<(), Failure> {
+    for number in 0..PRODUCERS {
+        let sql = format!(
+            "create table bench.own_{number} (id bigint generated always as identity primary key, item text)"
+        );
+        bench.sql(&sql).await?;
+    }
+    Ok(())
+}
+
 /// Runs all producers for a while; returns how many transactions were committed.
-async fn produce(bench: &BenchDatabase, call: &str, table: &str) -> Result<Sample, Failure> {
+pub(crate) async fn produce(
+    bench: &BenchDatabase,
+    call: &str,
+    table: &str,
+) -> Result<Sample, Failure> {
     bench.clear().await?;
     let stop = Arc::new(AtomicBool::new(false));
     let committed = Arc::new(AtomicI64::new(0));

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
-    await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, scrape,
-    single, snapshot, sql_job, web,
+    await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, relay,
+    scrape, single, snapshot, sql_job, web,
 };
 use trax_terminal::Failure;
 
@@ -137,6 +137,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         false,
         scrape::run,
         "all metrics, with very many runs and waiting jobs"
+    ),
+    scenario!(
+        "relay",
+        false,
+        relay::run,
+        "an outbox: what the source pays, rows carried, how late they are"
     ),
     scenario!(
         "web",
