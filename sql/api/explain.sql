@@ -105,13 +105,15 @@ begin
         format('Nothing, or: select trax.trigger(%L)', m.name)
     where s.evaluation_error is null
         and s.next_run_at > clock_timestamp();
-    return query
-    select 'due', 'It is due; the next cycle queues it.', s.next_run_at,
-        case when t.healthy then 'Nothing: wait.' else t.hint end
-    from trax.status() t
-    where t.item = 'scheduler'
-        and s.evaluation_error is null
-        and s.next_run_at <= clock_timestamp();
+    -- The state of the scheduler is asked for where it matters: trax.status() takes 100 ms when a
+    -- million jobs wait.
+    if s.evaluation_error is null and s.next_run_at <= clock_timestamp() then
+        return query
+        select 'due', 'It is due; the next cycle queues it.', s.next_run_at,
+            case when t.healthy then 'Nothing: wait.' else t.hint end
+        from trax.status() t
+        where t.item = 'scheduler';
+    end if;
     return query
     select 'no_schedule', 'It runs only when it is triggered.', m.updated_at,
         format('select trax.trigger(%L)', m.name)
