@@ -7,7 +7,13 @@ create table trax.audit (
         when 'none' then session_user::text
         else pg_catalog.current_setting('role')
     end,
-    program text collate "C" not null default pg_catalog.current_setting('application_name'),
+    program text collate "C" not null default pg_catalog."left"(
+        coalesce(
+            nullif(pg_catalog.current_setting('trax.program', true), ''),
+            pg_catalog.current_setting('application_name')
+        ),
+        1000
+    ),
     action text collate "C" not null,
     kind text collate "C" not null,
     name text collate "C" not null,
@@ -20,7 +26,7 @@ comment on table trax.audit is 'Acts of operators, each written in the transacti
 comment on column trax.audit.id is 'The order of what was written at the same time.';
 comment on column trax.audit.at is 'When, by the server''s clock.';
 comment on column trax.audit.role is 'Who: the role that was set, or else the one that connected.';
-comment on column trax.audit.program is 'The application_name of the session.';
+comment on column trax.audit.program is 'Who acted, as the session says it: trax.program, or else its application_name.';
 comment on column trax.audit.action is 'What was done: acknowledge, adopt, cancel, configure, disable, enable, grant, pause, requeue, resume, revoke, run_now, schedule or unschedule.';
 comment on column trax.audit.kind is 'To what: a dead_letter, group, job, manifest, role or the scheduler.';
 comment on column trax.audit.name is 'Which: its name or its id; for the scheduler the database.';

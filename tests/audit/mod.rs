@@ -158,3 +158,25 @@ async fn acts_are_kept_for_their_time() {
     let left = "select string_agg(action, ',') from trax.audit";
     assert_eq!(s.get(left).await, "resume");
 }
+
+#[tokio::test]
+async fn a_program_that_acts_for_several_people_says_for_whom() {
+    let (db, s) = session().await;
+    let role = person(&db, &s).await;
+    s.get(&format!("select trax.grant_access('{role}', 'admin')"))
+        .await;
+    let them = Session::as_role(&db, &role).await;
+    them.get("set application_name = 'shop'").await;
+    for act in [
+        "begin; set local trax.program = 'shop, أحمد: a new disk'; select trax.pause(); commit",
+        "select trax.resume()",
+        "set trax.program = ''; select trax.pause()",
+        "select set_config('trax.program', repeat('é', 2000), false), trax.resume()",
+    ] {
+        them.get(act).await;
+    }
+    let programs = "select program from trax.audit where kind = 'scheduler' order by at, id";
+    let long = "é".repeat(1_000);
+    let wanted = format!("shop, أحمد: a new disk\nshop\nshop\n{long}");
+    assert_eq!(s.get(programs).await, wanted);
+}

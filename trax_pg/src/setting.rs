@@ -319,6 +319,19 @@ int_setting! {
     c"A larger one is refused by trax.enqueue, trax.enqueue_many, trax.complete and trax.fail. 1kB suits jobs that name their data; 255MB is what jsonb can hold, and every claim moves it."
 }
 
+static PROGRAM: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
+fn define_program() {
+    GucRegistry::define_string_guc(
+        c"trax.program",
+        c"Who acts, as trax.audit shows it in the column program.",
+        c"Set by a program that acts for several people over one connection, for the session or a transaction, by anybody; the first 1000 characters count. Empty: application_name.",
+        &PROGRAM,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+}
+
 /// Defines all settings and reserves the prefix, so that unknown `trax.` names are refused.
 pub fn define() {
     define_enabled();
@@ -341,6 +354,7 @@ pub fn define() {
     run_retention::define();
     dead_letter_retention::define();
     audit_retention::define();
+    define_program();
     max_input_bytes::define();
     // SAFETY: the argument is a string that ends with a nul byte; called from _PG_init.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"trax".as_ptr()) };

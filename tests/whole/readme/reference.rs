@@ -66,7 +66,7 @@ const SETTINGS: [(&str, &str); 5] = [
     ),
     (
         "What is kept",
-        "run_retention dead_letter_retention audit_retention max_input_bytes",
+        "run_retention dead_letter_retention audit_retention program max_input_bytes",
     ),
 ];
 
@@ -329,6 +329,7 @@ async fn settings(client: &Client) -> Vec<Setting> {
                 where_set: match text("context") {
                     "superuser" => "server, database or session",
                     "sighup" => "server",
+                    "user" => "session or transaction, by anybody",
                     other => panic!("{other} has no words yet"),
                 },
                 meaning: text("short_desc").to_owned(),
