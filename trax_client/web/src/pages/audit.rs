@@ -4,7 +4,6 @@ use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
 use super::{Page, ROWS};
-use crate::acts::decoded;
 use crate::layout::{table, text};
 use crate::moment::Moment;
 use crate::trouble::Trouble;
@@ -32,7 +31,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         shown.push(vec![
             at.shown(now),
             html! { (role) },
-            html! { (decoded(&program)) },
+            html! { (program) },
             html! { (action) " " (kind.replace('_', " ")) },
             html! { (name) },
             text(note.as_deref()),
