@@ -105,15 +105,28 @@ impl Browser {
     }
 
     pub(super) async fn click(&self, css: &str) {
+        let element = self.element(css).await;
+        self.post(&format!("element/{element}/click"), json!({}))
+            .await;
+    }
+
+    /// Types into a field, key by key.
+    pub(super) async fn types(&self, css: &str, text: &str) {
+        let element = self.element(css).await;
+        self.post(&format!("element/{element}/value"), json!({"text": text}))
+            .await;
+    }
+
+    async fn element(&self, css: &str) -> String {
         let found = self
             .post("element", json!({"using": "css selector", "value": css}))
             .await;
         let element = found
             .as_object()
             .and_then(|all| all.values().next()?.as_str());
-        let element = element.unwrap_or_else(|| panic!("{css}: {found}"));
-        self.post(&format!("element/{element}/click"), json!({}))
-            .await;
+        element
+            .unwrap_or_else(|| panic!("{css}: {found}"))
+            .to_owned()
     }
 
     /// Writes what is to be seen of the whole page into target/.

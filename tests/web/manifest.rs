@@ -84,3 +84,48 @@ async fn a_change_of_times_is_tried_before_it_is_made() {
     assert_eq!(every.status, 200, "{}", every.body);
     assert_eq!(s.get(stored).await, "|02:00:00|Asia/Tokyo");
 }
+
+#[tokio::test]
+async fn what_is_exported_is_applied_elsewhere_and_is_the_same() {
+    let (database, s) = session().await;
+    let input =
+        r#"{"n": 1.10, "big": 123456789012345678901234567890, "none": null, "a": [null, "ü"]}"#;
+    s.get(&format!(
+        "select trax.configure_group('g', max_active_jobs => 3);
+        select trax.schedule('load <b>', task => 't', cron => '0 2 * * *', timezone => 'Europe/Berlin', group_name => 'g', input => '{input}');
+        select trax.schedule('mail', task => 't', depends_on => '{{load <b>}}', retry_delay => '5 s', enabled => false);
+        select trax.schedule('clean', sql => 'vacuum trax.run', every => '1 h')"
+    ))
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let answer = web.get("/export").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.head.contains("manifests.json"), "{}", answer.head);
+    let (_other, o) = session().await;
+    let document = answer.body.replace('\'', "''");
+    let applied = o
+        .get(&format!("select count(*) from trax.apply('{document}')"))
+        .await;
+    assert_eq!(applied, "4");
+    let stored = "select jsonb_agg(to_jsonb(m) - '{manifest_id,applied,created_at,updated_at}'::text[] order by name)
+        from trax.manifest m";
+    assert_eq!(o.get(stored).await, s.get(stored).await);
+    let groups = "select name, max_active_jobs from trax.manifest_group";
+    assert_eq!(o.get(groups).await, s.get(groups).await);
+    let again = o
+        .get(&format!(
+            "select string_agg(distinct action, ' ') from trax.apply('{document}', dry_run => true)"
+        ))
+        .await;
+    assert_eq!(again, "unchanged");
+
+    let one = web.page("/export?manifest=load+%3Cb%3E").await;
+    assert!(
+        one.contains("\"load <b>\"") && one.contains("\"g\""),
+        "{one}"
+    );
+    assert!(!one.contains("mail"), "{one}");
+    assert_eq!(web.get("/export?manifest=nothing").await.status, 404);
+    let page = web.page("/manifests/mail").await;
+    assert!(page.contains("href=\"/export?manifest=mail\""), "{page}");
+}

@@ -1,5 +1,6 @@
 //! `trax web`: real pages of a real server, asked as browsers and attackers ask.
 
+mod act;
 mod browser;
 mod client;
 mod dead;

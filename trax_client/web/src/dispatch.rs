@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::extract::{OriginalUri, Request};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE,
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, SET_COOKIE,
+    WWW_AUTHENTICATE,
 };
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
@@ -171,6 +172,7 @@ async fn enter(
     match words.as_slice() {
         ["style.css"] => Ok(asset("text/css; charset=utf-8", STYLE)),
         ["script.js"] => Ok(asset("text/javascript; charset=utf-8", SCRIPT)),
+        ["export"] => Ok(file(pages::export(shared, visit).await?)),
         ["live"] => crate::live::stream(shared, visit).await,
         ["act", name] => Ok(page(acts::ask(shared, visit, name).await?)),
         words => Ok(page(pages::show(shared, visit, words).await?)),
@@ -181,6 +183,22 @@ fn page(markup: Markup) -> Response {
     let mut response = Response::new(Body::from(markup.into_string()));
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, html);
+    response
+}
+
+/// Returns a document that a browser saves.
+fn file(document: String) -> Response {
+    let mut response = Response::new(Body::from(document));
+    for (name, value) in [
+        (CONTENT_TYPE, "application/json"),
+        (
+            CONTENT_DISPOSITION,
+            "attachment; filename=\"manifests.json\"",
+        ),
+    ] {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
+    }
     response
 }
 

@@ -44,6 +44,7 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
             @if reader.may(visit, "schedule") { (button(visit, "reschedule", &manifest, "Change its times")) " " }
             @if enabled && reader.may(visit, "disable_manifest") { (button(visit, "disable", &manifest, "Disable")) }
             @if !enabled && reader.may(visit, "enable_manifest") { (button(visit, "enable", &manifest, "Enable")) }
+            " " a href=(visit.link_with("export", &manifest)) { "Export" }
         }
         (facts(&[
             ("schedule", Some(html! { (schedule(row)?) })),

@@ -65,6 +65,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     ];
     Ok(html! {
         h1 { "Manifests" }
+        p { a href=(visit.link("export")) { "Export all" } }
         @if task.is_none() && group.is_none() && after.is_none() { (calendar(page).await?) h2 { "All" } }
         (table("Manifests", &head, &shown, "No manifest matches."))
         @if rows.len() > ROWS { p { a rel="next" href=(visit.link_with("manifests", &more)) { "More" } } }

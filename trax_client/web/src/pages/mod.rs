@@ -3,6 +3,7 @@
 mod audit;
 mod dead;
 mod doctor;
+mod export;
 mod graph;
 mod group;
 mod job;
@@ -52,6 +53,30 @@ impl Page<'_> {
     }
 }
 
+/// Begins to read for a person who may.
+async fn begin<'s>(shared: &'s Shared, visit: &Visit) -> Result<(Work<'s>, Reader), Trouble> {
+    let work = shared
+        .pool
+        .begin(&visit.person, Purpose::Read, "trax web")
+        .await?;
+    let reader = Reader::of(&work).await?;
+    if reader.reads() {
+        return Ok((work, reader));
+    }
+    Err(
+        Trouble::forbidden(format!("role \"{}\" may not read trax", reader.role))
+            .hint("As an admin of trax, type: trax grant ROLE reader"),
+    )
+}
+
+/// Returns a document of manifests, as JSON.
+pub(crate) async fn export(shared: &Shared, visit: &Visit) -> Result<String, Trouble> {
+    let (work, _) = begin(shared, visit).await?;
+    let document = export::document(&work, visit.query.get("manifest")).await?;
+    work.commit().await?;
+    Ok(document)
+}
+
 /// Returns the page that a path names.
 pub(crate) async fn show(
     shared: &Arc<Shared>,
@@ -59,17 +84,7 @@ pub(crate) async fn show(
     words: &[&str],
 ) -> Result<Markup, Trouble> {
     let start = shared.glances.start();
-    let work = shared
-        .pool
-        .begin(&visit.person, Purpose::Read, "trax web")
-        .await?;
-    let reader = Reader::of(&work).await?;
-    if !reader.reads() {
-        return Err(
-            Trouble::forbidden(format!("role \"{}\" may not read trax", reader.role))
-                .hint("As an admin of trax, type: trax grant ROLE reader"),
-        );
-    }
+    let (work, reader) = begin(shared, visit).await?;
     let page = Page {
         shared,
         start,
@@ -103,8 +118,11 @@ pub(crate) async fn show(
     Ok(markup)
 }
 
+/// Returns the name in a part of a path.
 fn decoded(word: &str) -> String {
-    crate::acts::decoded(word)
+    percent_encoding::percent_decode_str(word)
+        .decode_utf8_lossy()
+        .into_owned()
 }
 
 /// Returns the part of a path that names a manifest.
