@@ -2,6 +2,7 @@
 
 use super::client::Web;
 use super::driver::Browser;
+use harness::scheduler::{live_database, live_server};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
 use serde_json::json;
@@ -304,4 +305,57 @@ async fn dark_is_dark_and_paper_has_no_buttons() {
     let shown = "return [...document.querySelectorAll('nav, .button')].filter((e) => e.offsetParent).length";
     assert_eq!(browser.script(shown).await, 0);
     browser.picture("job-print.png").await;
+}
+
+/// The pictures of docs/web.md: a system that works, with nothing wrong.
+#[tokio::test]
+async fn a_system_that_works_is_shown_without_a_finding() {
+    let database = live_database().await;
+    let s = Session::of(&database).await;
+    s.get(
+        "select trax.configure_group('reports', max_active_jobs => 4), trax.configure_group('mail', max_active_jobs => 50);
+        select trax.schedule('load orders', task => 'orders.load', cron => '0 1 * * *', timezone => 'Europe/Berlin', group_name => 'reports');
+        select trax.schedule('nightly report', task => 'report.build', depends_on => '{load orders}', group_name => 'reports');
+        select trax.schedule('clean sessions', sql => 'delete from session where ends_at < now()', every => '1 h');
+        select trax.schedule('mail the report', task => 'mail.send', depends_on => '{nightly report}', group_name => 'mail', enabled => false);
+        insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, manifest_id, manifest, attempt, priority, final, state, failure_kind, error, worker, task, group_name, input)
+        select nextval('trax.work_queue_job_id_seq'), t.at - d.took, t.at - d.took, t.at - d.took, t.at,
+            case when m.is_report then f.manifest_id end, case when m.is_report then f.name end, 1, 0, true,
+            e.state, case e.state when 'failed' then 'error' end, case e.state when 'failed' then 'connection refused' end, 'web-' || i % 3,
+            case when m.is_report then 'report.build' else 'mail.send' end, case when m.is_report then 'reports' else 'mail' end, '{}'
+        from generate_series(1, 9000) i
+        cross join lateral (select now() - interval '1 h' * power(random(), 1 + 0.4 * sin(i / 700.0)) as at) t
+        cross join lateral (select i % 900 = 0 as is_report) m
+        cross join lateral (select case when m.is_report then 20 + i / 900 % 4 * 7 else 1 end * interval '1 s' as took) d
+        cross join lateral (select case when i % 47 = 3 then 'failed' else 'completed' end as state) e
+        cross join (select manifest_id, name from trax.manifest where name = 'nightly report') f;
+        select trax.enqueue('mail.send', jsonb_build_object('to', 'ada@example.org', 'template', 'welcome'), group_name => 'mail')
+            from generate_series(1, 40);
+        select trax.enqueue('image.resize', '{\"size\": [800, 600]}') from generate_series(1, 7);
+        select trax.fail(job_id, token, 'connection refused', retry_in => '0') from trax.claim_next('web-1', 1, tasks => '{mail.send}')",
+    )
+    .await;
+    // It fails once more, and is in progress then.
+    s.get(
+        "select trax.fail(job_id, token, 'timeout after 30 s', retry_in => '0') from trax.claim_next('web-2', 1, tasks => '{mail.send}');
+        select count(*) from trax.claim_next('web-1', 12, lease => '10 min', tasks => '{mail.send}');
+        select count(*) from trax.claim_next('web-2', 3, lease => '10 min', tasks => '{image.resize}')",
+    )
+    .await;
+    let job = s
+        .number("select job_id from trax.lease order by attempt desc, job_id limit 1")
+        .await;
+    let web = Web::of(live_server(), &database, &[]).await;
+    let browser = Browser::start().await;
+    browser.size(1280, 900).await;
+    for (name, path) in [
+        ("overview", "/".to_owned()),
+        ("job", format!("/jobs/{job}")),
+        ("manifest", "/manifests/nightly%20report".to_owned()),
+    ] {
+        browser.open(&format!("http://{}{path}", web.host())).await;
+        let findings = "return document.querySelectorAll('.finding').length";
+        assert_eq!(browser.script(findings).await, 0, "{path}");
+        browser.picture(&format!("docs-{name}.png")).await;
+    }
 }

@@ -87,3 +87,29 @@ async fn the_busiest_groups_come_first_with_their_limits_and_their_oldest() {
     assert!(wide.contains("0</a>, no limit"), "{wide}");
     assert!(page.contains("data-number=\"workers\">2</span>"), "{page}");
 }
+
+#[tokio::test]
+async fn what_is_wrong_has_the_button_that_mends_it() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.schedule('m', task => 't', cron => '@daily', max_retries => 0);
+        select trax.trigger('m');
+        select trax.fail(job_id, token, 'no') from trax.claim_next('w')",
+    )
+    .await;
+    let letter = s.get("select id from trax.dead_letter").await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let page = web.page("/").await;
+    let finding = between(&page, "schedule stopped", "</article>");
+    assert!(
+        finding.contains(&format!("href=\"/act/requeue?id={letter}\"")),
+        "{finding}"
+    );
+    let reader = Web::of(shared_server(), &database, &["--read-only"]).await;
+    let page = reader.page("/").await;
+    let finding = between(&page, "schedule stopped", "</article>");
+    assert!(
+        !finding.contains("/act/") && finding.contains("href=\"/dead\""),
+        "{finding}"
+    );
+}

@@ -162,7 +162,9 @@ pub(crate) fn facts(facts: &[(&str, Option<Markup>)]) -> Markup {
     html! {
         dl {
             @for (name, value) in facts {
-                @if let Some(value) = value { dt { (name) } dd { (value) } }
+                @if let Some(value) = value.as_ref().filter(|value| !value.0.is_empty()) {
+                    dt { (name) } dd { (value) }
+                }
             }
         }
     }

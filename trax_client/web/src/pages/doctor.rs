@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::{Page, as_of};
-use crate::glance::Question;
+use crate::glance::{Answer, Question};
 use crate::layout::{button, table, verbatim};
 use crate::trouble::Trouble;
 
@@ -12,33 +12,61 @@ const STATUS: Question = Question::of(include_str!("../query/status.sql"));
 const CHECK: &str = include_str!("../query/check.sql");
 
 /// Returns what is wrong; nothing wrong is said only when `says_so`.
-pub(super) async fn findings(page: &Page<'_>, says_so: bool) -> Result<Markup, Trouble> {
-    let mut found = Vec::new();
-    let answer = page.glance(DIAGNOSE).await?;
-    for row in answer.rows.iter() {
+pub(super) fn findings(page: &Page<'_>, found: &Answer, says_so: bool) -> Result<Markup, Trouble> {
+    let mut shown = Vec::new();
+    for row in found.rows.iter() {
         let cause: String = row.try_get("cause")?;
         let severity: String = row.try_get("severity")?;
         let detail: String = row.try_get("detail")?;
         let fix: Option<String> = row.try_get("fix")?;
-        found.push((cause, severity, detail, fix));
-    }
-    Ok(html! {
-        @for (cause, severity, detail, fix) in &found {
+        shown.push(html! {
             article .finding.(if severity == "critical" { "bad" } else { "plain" }) {
                 h3 { (severity) ": " (cause.replace('_', " ")) }
                 p { (detail) }
-                @if let Some(fix) = fix { (verbatim(fix)) }
+                @if let Some(fix) = &fix { (verbatim(fix)) }
+                @if let Some(mend) = mend(page, &cause, fix.as_deref()) { p { (mend) } }
             }
-        }
-        @if found.is_empty() && says_so { p { "Nothing is wrong." } }
-        (as_of(page, &answer))
+        });
+    }
+    Ok(html! {
+        @for finding in &shown { (finding) }
+        @if shown.is_empty() && says_so { p { "Nothing is wrong." } }
     })
+}
+
+/// Returns the button that mends it, or the page where that is done.
+fn mend(page: &Page<'_>, cause: &str, fix: Option<&str>) -> Option<Markup> {
+    let visit = page.visit;
+    let link = |path: &str, text: &str| Some(html! { a href=(visit.link(path)) { (text) } });
+    match cause {
+        "scheduler_paused" if page.reader.may(visit, "resume") => {
+            Some(button(visit, "resume", &[], "Resume the scheduler"))
+        }
+        "schedule_stopped" if page.reader.may(visit, "requeue_dead_letter") => {
+            let (_, rest) = fix?.split_once("trax.requeue_dead_letter(")?;
+            let (letter, _) = rest.split_once(')')?;
+            Some(html! {
+                (button(visit, "requeue", &[("id", letter)], "Requeue its dead letter")) " "
+                (button(visit, "acknowledge", &[("id", letter)], "Acknowledge it"))
+            })
+        }
+        "schedule_stopped" | "dead_letters" => link("dead", "The dead letters"),
+        "manifests_that_cannot_be_evaluated" => link("manifests", "The manifests"),
+        "group_paused" | "limit_full" => link("groups", "The groups"),
+        "task_not_claimed" => link("workers", "The workers"),
+        _ => None,
+    }
+}
+
+/// Returns what is wrong as it was a moment ago.
+pub(super) async fn found(page: &Page<'_>) -> Result<Answer, Trouble> {
+    page.glance(DIAGNOSE).await
 }
 
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let mut items = Vec::new();
-    let answer = page.glance(STATUS).await?;
-    for row in answer.rows.iter() {
+    let (found, status) = (found(page).await?, page.glance(STATUS).await?);
+    for row in status.rows.iter() {
         let item: String = row.try_get("item")?;
         let value: Option<String> = row.try_get("value")?;
         let healthy: Option<bool> = row.try_get("healthy")?;
@@ -53,13 +81,13 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let visit = page.visit;
     Ok(html! {
         h1 { "Doctor" }
+        (as_of(page, &[&found, &status]))
         p {
             @if page.reader.may(visit, "pause") { (button(visit, "pause", &[], "Pause the scheduler")) " " }
             @if page.reader.may(visit, "resume") { (button(visit, "resume", &[], "Resume the scheduler")) }
         }
-        (findings(page, true).await?)
+        (findings(page, &found, true)?)
         h2 { "State" }
-        (as_of(page, &answer))
         (table("State", &["item", "value", "healthy", "what to type"], &items, "Nothing."))
         h2 { "Invariants" }
         @if visit.query.get("check").is_some() { (violations(page).await?) }

@@ -131,11 +131,9 @@ fn manifest_path(name: &str) -> String {
     format!("manifests/{}", part.replace('+', "%20"))
 }
 
-/// Returns how old an answer is, if it was there before the page was asked for.
-fn as_of(page: &Page<'_>, answer: &Answer) -> Markup {
-    let age = page
-        .start
-        .since(answer)
-        .map(|age| moment::length(age.as_secs_f64()));
-    html! { @if let Some(age) = age { p .as-of { "as of " (age) " ago" } } }
+/// Returns how old the oldest of some answers is, if it was there before the page was asked for.
+fn as_of(page: &Page<'_>, answers: &[&Answer]) -> Markup {
+    let ages = answers.iter().filter_map(|answer| page.start.since(answer));
+    let oldest = ages.max().map(|age| moment::length(age.as_secs_f64()));
+    html! { @if let Some(age) = oldest { p .as-of { "as of " (age) " ago" } } }
 }

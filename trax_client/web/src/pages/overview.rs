@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::{Page, as_of, doctor, manifest_path, rates};
-use crate::glance::Question;
+use super::rates::{self, RATES};
+use super::{Page, as_of, doctor, manifest_path};
+use crate::glance::{Answer, Question};
 use crate::layout::{live, table};
 use crate::live::{LIVE, Numbers, grouped};
 use crate::moment::Moment;
@@ -18,7 +19,9 @@ const BUSIEST: Question = Question {
 };
 
 pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let numbers = Numbers::of(&page.glance(LIVE).await?.rows)?;
+    let (counted, found) = (page.glance(LIVE).await?, doctor::found(page).await?);
+    let (hour, groups) = (page.glance(RATES).await?, page.glance(BUSIEST).await?);
+    let numbers = Numbers::of(&counted.rows)?;
     let visit = page.visit;
     let number = |name: &str, label: &str, link: String| {
         html! {
@@ -29,7 +32,8 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let waits = |what: &str| visit.link_with("jobs", &[("state", "queued"), ("waits", what)]);
     Ok(html! {
         h1 { "Overview" }
-        (doctor::findings(page, false).await?)
+        (as_of(page, &[&counted, &found, &hour, &groups]))
+        (doctor::findings(page, &found, false)?)
         section .numbers aria-label="Numbers" {
             (number("running", "running", jobs("in_progress")))
             (number("ready", "ready", waits("worker")))
@@ -39,19 +43,18 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
             (number("dead", "dead letters", visit.link("dead")))
             (number("workers", "workers alive", visit.link("workers")))
         }
-        (rates::show(page).await?)
+        (rates::show(page, &hour)?)
         h2 { a href=(visit.link("groups")) { "Groups" } " with the most to do" }
-        (busiest(page).await?)
+        (busiest(page, &groups)?)
         h2 { "What fires next" }
         (coming(page).await?)
     })
 }
 
-async fn busiest(page: &Page<'_>) -> Result<Markup, Trouble> {
+fn busiest(page: &Page<'_>, groups: &Answer) -> Result<Markup, Trouble> {
     let (visit, now) = (page.visit, page.reader.now);
     let mut shown = Vec::new();
-    let answer = page.glance(BUSIEST).await?;
-    for row in answer.rows.iter() {
+    for row in groups.rows.iter() {
         let name: String = row.try_get("name")?;
         let waiting: i64 = row.try_get("waiting")?;
         let running: i64 = row.try_get("running")?;
@@ -77,10 +80,7 @@ async fn busiest(page: &Page<'_>) -> Result<Markup, Trouble> {
         ]);
     }
     let head = ["group", "waiting", "oldest ready", "running"];
-    Ok(html! {
-        (as_of(page, &answer))
-        (table("Groups", &head, &shown, "No job waits or runs."))
-    })
+    Ok(table("Groups", &head, &shown, "No job waits or runs."))
 }
 
 /// Returns how much of a limit is used, as a bar.

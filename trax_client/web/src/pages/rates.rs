@@ -2,20 +2,20 @@
 
 use maud::{Markup, html};
 
-use super::{Page, as_of};
-use crate::glance::Question;
+use super::Page;
+use crate::glance::{Answer, Question};
 use crate::trouble::Trouble;
 
 /// At most 300 blocks of a day's history are read. About 20,000 attempts, 350 for each minute:
 /// within about five percent, in a third of the time that 1,000 blocks take.
-const RATES: Question = Question {
+pub(super) const RATES: Question = Question {
     sql: include_str!("../query/rates.sql"),
     limit: Some(300),
 };
 
-/// Returns a small chart for each of what was claimed, completed and failed.
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let answer = page.glance(RATES).await?;
+/// Returns a small chart for each of what was claimed, completed and failed, from the answer to
+/// [`RATES`].
+pub(super) fn show(page: &Page<'_>, answer: &Answer) -> Result<Markup, Trouble> {
     let mut is_estimated = false;
     let mut minutes: [Vec<f64>; 3] = Default::default();
     for row in answer.rows.iter() {
@@ -28,7 +28,6 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     let jobs = |state: &str| page.visit.link_with("jobs", &[("state", state)]);
     Ok(html! {
         h2 { "The last hour" @if is_estimated { ", about: a part of its history was read" } }
-        (as_of(page, &answer))
         section .charts aria-label="The last hour" {
             (chart("claimed", &jobs("in_progress"), claimed))
             (chart("completed", &jobs("completed"), completed))
