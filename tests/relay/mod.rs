@@ -1,6 +1,7 @@
 //! The outbox of a database without the extension, and `trax relay`, which carries its rows.
 
 mod carry;
+mod failover;
 mod fault;
 mod outbox;
 
