@@ -128,6 +128,18 @@ async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     );
 }
 
+/// What a scaler is told to ask is what the page shows and a test has run.
+#[test]
+fn the_query_for_keda_is_one_that_the_page_of_autoscaling_runs() {
+    let page = text(&root().join("docs/autoscaling.md"));
+    let query = page
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("query: \"")?.strip_suffix('"'))
+        .expect("KEDA is given a query");
+    let runs = |block: &Block| block.runs() && block.code.contains(&format!("{query};"));
+    assert!(blocks(&page).iter().any(runs), "{query}");
+}
+
 #[tokio::test]
 async fn the_page_of_the_outbox_carries_a_job() {
     let server = Server::options().fast().start().expect("a server starts");

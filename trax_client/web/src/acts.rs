@@ -276,10 +276,7 @@ impl Act {
 /// Returns the page that asks.
 pub(crate) async fn ask(shared: &Shared, visit: &Visit, name: &str) -> Result<Markup, Trouble> {
     let act = find(name)?;
-    let work = shared
-        .pool
-        .begin(&visit.person, Purpose::Read, "trax web")
-        .await?;
+    let work = shared.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
     work.commit().await?;
     if !reader.may(visit, act.function) {
@@ -342,7 +339,7 @@ pub(crate) async fn perform(
     let program = program(visit.person.name.as_deref(), reason);
     let work = shared
         .pool
-        .begin(&visit.person, Purpose::Act, &program)
+        .begin(&visit.person, Purpose::Act(&program))
         .await?;
     let reader = Reader::of(&work).await?;
     if !reader.may(visit, act.function) {

@@ -185,7 +185,7 @@ pub(crate) async fn ask(
     question: Question,
 ) -> Result<Answer, Trouble> {
     let start = shared.glances.start();
-    let work = shared.pool.begin(person, Purpose::Read, "trax web").await?;
+    let work = shared.pool.begin(person, Purpose::Read).await?;
     let cell = shared.glances.cell(person, question);
     let answer = cell.ask(&work, start, question).await?;
     work.commit().await?;

@@ -114,10 +114,7 @@ pub(crate) async fn stream(shared: &Arc<Shared>, visit: &Visit) -> Result<Respon
         ));
     }
     // Numbers are for those who could count them; while the database is away nobody knows.
-    let work = shared
-        .pool
-        .begin(&visit.person, Purpose::Read, "trax web")
-        .await?;
+    let work = shared.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
     work.commit().await?;
     if !reader.reads() {

@@ -81,6 +81,14 @@ impl From<tokio_postgres::Error> for Trouble {
             trouble.disconnected = true;
             return trouble;
         }
+        // Of the parameters that a page sets, trax.program is unknown to a library before 0.2.0.
+        if *code == SqlState::INVALID_NAME {
+            return Trouble::new(
+                StatusCode::CONFLICT,
+                "this server has loaded an older library of trax",
+            )
+            .hint("Restart PostgreSQL, which loads the library that is installed.");
+        }
         let status = match code {
             code if *code == SqlState::INSUFFICIENT_PRIVILEGE => StatusCode::FORBIDDEN,
             // A JSON path is text of a language too.

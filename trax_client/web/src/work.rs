@@ -26,10 +26,11 @@ const BEGIN: &str = include_str!("query/begin.sql");
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// What a transaction is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose<'t> {
     Read,
-    Act,
+    /// Who acts, as `trax.audit` shows it.
+    Act(&'t str),
 }
 
 /// The connections.
@@ -55,12 +56,11 @@ impl Pool {
         }
     }
 
-    /// Begins a transaction of a person; `program` is what `trax.audit` shows.
+    /// Begins a transaction of a person.
     pub(crate) async fn begin(
         &self,
         person: &Person,
-        purpose: Purpose,
-        program: &str,
+        purpose: Purpose<'_>,
     ) -> Result<Work<'_>, Trouble> {
         let place = timeout(PATIENCE, self.places.acquire()).await;
         let Ok(Ok(place)) = place else {
@@ -71,7 +71,7 @@ impl Pool {
         };
         let kept = self.idle.lock().ok().and_then(|mut idle| idle.pop());
         if let Some(client) = kept.filter(|client| !client.is_closed()) {
-            match start(&client, person, purpose, program).await {
+            match start(&client, person, purpose).await {
                 Ok(()) => {
                     return Ok(Work {
                         pool: self,
@@ -89,7 +89,7 @@ impl Pool {
             Ok(Err(error)) => return Err(Trouble::unknown(error)),
             Err(_) => return Err(Trouble::unknown("no connection within 5 s")),
         };
-        start(&client, person, purpose, program).await?;
+        start(&client, person, purpose).await?;
         Ok(Work {
             pool: self,
             client,
@@ -104,15 +104,14 @@ impl Pool {
     }
 }
 
-async fn start(
-    client: &Client,
-    person: &Person,
-    purpose: Purpose,
-    program: &str,
-) -> Result<(), Trouble> {
-    let (begin, limit) = match purpose {
-        Purpose::Read => ("begin isolation level repeatable read read only", "5s"),
-        Purpose::Act => ("begin isolation level read committed", "30s"),
+async fn start(client: &Client, person: &Person, purpose: Purpose<'_>) -> Result<(), Trouble> {
+    let (begin, limit, program) = match purpose {
+        Purpose::Read => (
+            "begin isolation level repeatable read read only",
+            "5s",
+            None,
+        ),
+        Purpose::Act(program) => ("begin isolation level read committed", "30s", Some(program)),
     };
     let work = async {
         client.batch_execute(begin).await?;

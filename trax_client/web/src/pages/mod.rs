@@ -55,10 +55,7 @@ impl Page<'_> {
 
 /// Begins to read for a person who may.
 async fn begin<'s>(shared: &'s Shared, visit: &Visit) -> Result<(Work<'s>, Reader), Trouble> {
-    let work = shared
-        .pool
-        .begin(&visit.person, Purpose::Read, "trax web")
-        .await?;
+    let work = shared.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
     if reader.reads() {
         return Ok((work, reader));

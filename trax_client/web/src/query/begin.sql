@@ -4,6 +4,6 @@ select
     pg_catalog.set_config('statement_timeout', $1, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
     pg_catalog.set_config('application_name', 'trax web', true),
-    pg_catalog.set_config('trax.program', $2, true),
     pg_catalog.set_config('jit', 'off', true),
+    case when $2 is not null then pg_catalog.set_config('trax.program', $2, true) end,
     case when $3 is not null then pg_catalog.set_config('role', $3, true) end
