@@ -47,3 +47,44 @@ async fn those_that_match_are_resolved_together_with_a_note() {
     let audited = "select count(*) from trax.audit where note = 'mended' and program = 'trax web'";
     assert_eq!(s.get(audited).await, "2", "each is audited");
 }
+
+#[tokio::test]
+async fn many_are_requeued_at_a_pace() {
+    let (database, s) = session().await;
+    s.get(
+        "select count(*) from trax.enqueue_many('mail', array_fill('1'::jsonb, array[1001]), max_retries => 0);
+        select count(trax.fail(job_id, token, 'no')) from trax.claim_next('w', 1000);
+        select count(trax.fail(job_id, token, 'no')) from trax.claim_next('w', 1)",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let many = async || {
+        web.act("/act/requeue-many", "most=5000&reason=mended", &[])
+            .await
+    };
+    let made = many().await;
+    assert!(made.body.contains("<b>1000</b>"), "{}", made.body);
+    // Ten seconds for a thousand.
+    let refused = many().await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(
+        refused.body.contains("at most 100 a second"),
+        "{}",
+        refused.body
+    );
+    let waiting = "select count(*) from trax.work_queue";
+    assert_eq!(s.get(waiting).await, "1000", "and nothing was requeued");
+    // One by one is at nobody's pace but the person's.
+    let letter = s
+        .get("select id from trax.dead_letter where status = 'awaiting_intervention'")
+        .await;
+    let one = web
+        .act(
+            &format!("/act/requeue?id={letter}"),
+            &format!("id={letter}"),
+            &[],
+        )
+        .await;
+    assert_eq!(one.status, 200, "{}", one.body);
+    assert_eq!(s.get(waiting).await, "1001");
+}

@@ -3,6 +3,9 @@
 //! Holds: each is one call of a public function in a transaction of its own, as the role of the
 //! person; `trax.audit` has the person's name and reason in its column `program`.
 
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
 use maud::{Markup, html};
 use tokio_postgres::types::{ToSql, Type};
 
@@ -12,6 +15,10 @@ use crate::pages::manifest;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 use crate::work::Purpose;
+
+/// The act that queues many jobs, and how many of them a second on average.
+const REQUEUE_MANY: &str = "requeue-many";
+const REQUEUED_A_SECOND: f64 = 100.0;
 
 /// One thing that a person can do.
 struct Act {
@@ -116,7 +123,7 @@ const ACTS: [Act; 16] = [
         can_be_tried: false,
     },
     Act {
-        name: "requeue-many",
+        name: REQUEUE_MANY,
         title: "Requeue dead letters",
         function: "requeue_dead_letter",
         sql: include_str!("query/dead_requeue_many.sql"),
@@ -337,6 +344,14 @@ pub(crate) async fn perform(
     let has_reason = act.fields.iter().any(|field| field.name == "reason");
     let reason = form.get("reason").filter(|_| !has_reason);
     let program = program(visit.person.name.as_deref(), reason);
+    // Whoever requeues many after another waits until that is over, and is told then.
+    let mut pace = match act.name {
+        REQUEUE_MANY => Some(shared.next_requeue.lock().await),
+        _ => None,
+    };
+    if let Some(next) = pace.as_deref() {
+        check_pace(*next)?;
+    }
     let work = shared
         .pool
         .begin(&visit.person, Purpose::Act(&program))
@@ -371,6 +386,13 @@ pub(crate) async fn perform(
     shared.glances.forget();
     committed?;
     let result = result.filter(|text| !text.is_empty());
+    if let Some(next) = pace.as_deref_mut() {
+        let count: f64 = result
+            .as_deref()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0.0);
+        *next = Instant::now() + Duration::from_secs_f64(count / REQUEUED_A_SECOND);
+    }
     let first = values.first().copied().flatten();
     let body = html! {
         h1 { (act.title) ": done" }
@@ -379,6 +401,22 @@ pub(crate) async fn perform(
         p { a href=(act.back(visit, first)) { "Back" } }
     };
     Ok(layout::page(visit, &reader, act.title, &body))
+}
+
+/// Refuses to requeue many before those that were requeued last had time to begin.
+fn check_pace(next: Instant) -> Result<(), Trouble> {
+    let left = next.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Ok(());
+    }
+    let message = format!(
+        "the dead letters that were requeued before begin first: at most {REQUEUED_A_SECOND} a second"
+    );
+    let hint = format!(
+        "Look at how they fare, and do this again in {:.1} s.",
+        left.as_secs_f64()
+    );
+    Err(Trouble::new(StatusCode::TOO_MANY_REQUESTS, message).hint(hint))
 }
 
 fn refused(visit: &Visit, reader: &Reader, act: &Act) -> Trouble {

@@ -1,6 +1,7 @@
 //! From a request to its answer: the gate, the page or act, and the headers that every answer has.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{OriginalUri, Request};
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) live: Live,
     pub(crate) glances: Glances,
     pub(crate) guess: tokio::sync::Mutex<()>,
+    /// When many dead letters may be requeued again.
+    pub(crate) next_requeue: tokio::sync::Mutex<Instant>,
     /// Signs the tokens of forms; a new one with each start.
     key: [u8; 32],
 }
@@ -60,6 +63,7 @@ impl Shared {
             live: Live::new(),
             glances: Glances::default(),
             guess: tokio::sync::Mutex::new(()),
+            next_requeue: tokio::sync::Mutex::new(Instant::now()),
             key: rand::random(),
         }
     }
