@@ -153,7 +153,7 @@ async fn a_target_that_is_not_ready_stops_only_the_carrying() {
     target
         .get(&format!("select trax.grant_access('{role}', 'producer')"))
         .await;
-    refused("relay.sql");
+    refused("--target-sql");
     play(shared_server(), target.database(), "relay.sql");
     refused("trax_relay.grant_access");
     target

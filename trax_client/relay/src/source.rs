@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
-use trax_client::{Address, Error};
+use trax_client::Address;
 
 use crate::target::{Ended, Outcome};
 use crate::{Result, Trouble, rows};
@@ -64,10 +64,17 @@ impl Source {
     pub(crate) async fn take_lock(&self) -> Result<bool> {
         let sql = include_str!("query/source/take_lock.sql");
         let found = self.client.query_typed(sql, &[]).await;
-        let found = found.map_err(|error| match Error::from(error) {
-            Error::NotInstalled(report) => Trouble::new(format!("{SIDE}: {report}"))
-                .hint("there is no outbox: psql -f outbox.sql in the source makes it"),
-            error => Trouble::of(SIDE, error),
+        let found = found.map_err(|error| {
+            let code = error.code().map(|code| code.code().to_owned());
+            let trouble = Trouble::of(SIDE, error);
+            match code.as_deref() {
+                Some("42P01" | "3F000") => trouble.hint(
+                    "there is no outbox; make it: trax relay --outbox-sql | psql -1 -v ON_ERROR_STOP=1 SOURCE",
+                ),
+                Some("42501") => trouble
+                    .hint("as the owner of the outbox: select trax_outbox.grant_access('role', 'relay')"),
+                _ => trouble,
+            }
         })?;
         found[0].try_get(0).map_err(read)
     }

@@ -72,7 +72,7 @@ impl Target {
             let trouble = Trouble::of(SIDE, error);
             match code.as_deref() {
                 Some("42P01" | "3F000") => {
-                    trouble.hint("psql -f relay.sql in the target makes what the relay needs")
+                    trouble.hint("make what the relay keeps there: trax relay --target-sql | psql -1 -v ON_ERROR_STOP=1 TARGET")
                 }
                 Some("42501") => {
                     trouble.hint("select trax_relay.grant_access('role') in the target")
