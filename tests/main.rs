@@ -24,6 +24,7 @@ mod new_job;
 mod outcome;
 mod progress;
 mod relay;
+mod router;
 mod server;
 mod sql_job;
 mod testkit;

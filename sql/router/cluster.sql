@@ -1,0 +1,258 @@
+-- The cluster itself, for the owner of the router: which shards there are, and where groups are.
+
+create function trax_router.functions_of_owner()
+returns text[]
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select array[
+        'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'known_groups', 'copy_settings', 'add_shard',
+        'move_shard', 'close_shard', 'open_shard', 'spread_places', 'place_group', 'spread_group', 'cluster', 'identify',
+        'read_group', 'has_group'
+    ]
+$$;
+comment on function trax_router.functions_of_owner() is
+    'Internal. Returns the functions of trax_router that are not for those who only use the router.';
+
+create function trax_router.identify(
+    address text
+)
+returns table (
+    number int,
+    version text
+)
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect address;
+    select (s.seqmin >> 43)::int as number, e.extversion as version
+    from pg_catalog.pg_extension e
+    join pg_catalog.pg_class c on c.relnamespace = e.extnamespace and c.relname = 'work_queue_job_id_seq'
+    join pg_catalog.pg_sequence s on s.seqrelid = c.oid
+    where e.extname = 'trax';
+$$;
+comment on function trax_router.identify(text) is
+    'Internal. Returns the number of the shard at an address, as its ids carry it, and the version of trax there.';
+
+create function trax_router.look_at(
+    number int,
+    address text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    found_number int;
+    found_version text;
+    failure trax_router.failure;
+begin
+    if number is null or number not between 0 and 1023 then
+        raise exception 'argument "number" must be between 0 and 1023'
+            using errcode = '22023',
+                detail = format('number is %s.', coalesce(number::text, 'null')),
+                hint = 'Name the number that trax.set_shard() gave the database: select trax_router.add_shard(1, ''host=... dbname=...'')';
+    end if;
+    if address is null or address ~ '^\s*[a-z]+://' or address !~ '=' then
+        raise exception 'argument "address" must be words of libpq'
+            using errcode = '22023',
+                detail = format('address is %s.', coalesce(quote_literal(address), 'null')),
+                hint = 'For example: select trax_router.add_shard(1, ''host=shard1.example port=5432 dbname=jobs'')';
+    end if;
+    if address ~ '\ypassword\s*=' then
+        raise exception 'argument "address" must not have a password'
+            using errcode = '22023',
+                detail = 'Whoever may use the router may see the addresses.',
+                hint = 'Put passwords into the file that passfile names, ~/.pgpass of the server''s user, or use certificates.';
+    end if;
+    begin
+        select i.number, i.version
+        into found_number, found_version
+        from trax_router.identify(address) i;
+    exception
+        when others or query_canceled then
+            get stacked diagnostics
+                failure.state = returned_sqlstate,
+                failure.message = message_text,
+                failure.detail = pg_exception_detail,
+                failure.hint = pg_exception_hint;
+            failure.shard := number;
+            perform trax_router.raise(failure);
+    end;
+    if found_version is null then
+        raise exception 'the database at this address does not have the extension trax'
+            using errcode = '55000',
+                detail = format('pg_extension has no row for it at %s.', address),
+                hint = format('Type there: create extension trax; select trax.set_shard(%s)', number);
+    end if;
+    if found_number <> number then
+        raise exception 'the database at this address is shard %, not %', found_number, number
+            using errcode = '55000',
+                detail = 'Its ids carry that number; 0 is also that of a database whose number was never set.',
+                hint = format('Before it gives its first id, type there: select trax.set_shard(%s)', number);
+    end if;
+end;
+$$;
+comment on function trax_router.look_at(int, text) is
+    'Internal. Refuses an address at which there is no shard of this number.';
+
+create function trax_router.add_shard(
+    number int,
+    address text
+)
+returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    spread text;
+begin
+    perform trax_router.look_at(number, address);
+    lock table trax_router.shard in share row exclusive mode;
+    if exists (
+        select
+        from trax_router.shard s
+        where s.number = number
+            and s.address <> address
+    ) then
+        raise exception 'shard % is at another address', number
+            using errcode = '42710',
+                detail = format('It is at: %s', (select s.address from trax_router.shard s where s.number = add_shard.number)),
+                hint = format('If it is there no more: select trax_router.move_shard(%s, %L)', number, address);
+    end if;
+    insert into trax_router.shard as s (number, address)
+    values (number, address)
+    on conflict do nothing;
+    -- The first has all places; those that come later get theirs when somebody says so.
+    insert into trax_router.place (place, shard)
+    select n, number
+    from generate_series(0, 1023) n
+    on conflict do nothing;
+    for spread in
+        select 'default'
+        where trax_router.is_spread('default')
+        union
+        select p.group_name
+        from trax_router.group_placement p
+        where p.shard is null
+    loop
+        perform trax_router.copy_settings(spread, number);
+    end loop;
+    if exists (
+        select
+        from trax_router.place p
+        where p.shard = number
+    ) then
+        return 'has places';
+    end if;
+    return 'has no place: select trax_router.spread_places()';
+end;
+$$;
+comment on function trax_router.add_shard(int, text) is
+    'Adds a database to the cluster, and returns whether groups are placed there. The first has all 1,024 places; after others were added trax_router.spread_places() divides them. Its number is that of trax.set_shard() there.';
+
+create function trax_router.move_shard(
+    number int,
+    address text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    perform trax_router.look_at(number, address);
+    update trax_router.shard s
+    set address = move_shard.address
+    where s.number = move_shard.number;
+    if not found then
+        perform trax_router.refuse_number(number, null);
+    end if;
+end;
+$$;
+comment on function trax_router.move_shard(int, text) is
+    'Says that a shard is at another address now: its database was moved, or a standby took over.';
+
+create function trax_router.close_shard(
+    number int,
+    reason text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    if coalesce(reason, '') = '' then
+        raise exception 'argument "reason" must not be empty'
+            using errcode = '22023',
+                detail = 'Whoever is refused is told the reason.',
+                hint = format('Name one: select trax_router.close_shard(%s, ''new disks'')', number);
+    end if;
+    update trax_router.shard s
+    set closed = reason
+    where s.number = close_shard.number;
+    if not found then
+        perform trax_router.refuse_number(number, null);
+    end if;
+end;
+$$;
+comment on function trax_router.close_shard(int, text) is
+    'Has calls for a shard refused at once, with the reason, instead of trying to reach it; jobs that may run anywhere go elsewhere.';
+
+create function trax_router.open_shard(
+    number int
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    update trax_router.shard s
+    set closed = null
+    where s.number = open_shard.number;
+    if not found then
+        perform trax_router.refuse_number(number, null);
+    end if;
+end;
+$$;
+comment on function trax_router.open_shard(int) is
+    'Has a closed shard called again.';
+
+create function trax_router.cluster()
+returns table (
+    shard int,
+    address text,
+    places int,
+    groups_placed int,
+    state text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    for shard, address, state in select * from trax_router.shards() loop
+        places := (select count(*) from trax_router.place p where p.shard = cluster.shard);
+        groups_placed := (select count(*) from trax_router.group_placement p where p.shard = cluster.shard);
+        state := 'closed: ' || state;
+        if state is null then
+            begin
+                perform trax_router.look_at(shard, address);
+                state := 'open';
+            exception
+                when others then
+                    get stacked diagnostics
+                        state = message_text;
+            end;
+        end if;
+        return next;
+    end loop;
+end;
+$$;
+comment on function trax_router.cluster() is
+    'Returns the shards: where each is, how many of the 1,024 places and how many groups of their own it has, and whether it is open, closed or why it cannot be reached.';

@@ -1,0 +1,121 @@
+-- What a shard refused, as it said it; and what PL/Proxy says when it did not get there.
+
+create function trax_router.was_not_reached(
+    message text
+)
+returns boolean
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    select message ~ '^PL/Proxy function [^:]*: \[[^\]]*\] PQconnect(Start|Poll): '
+$$;
+comment on function trax_router.was_not_reached(text) is
+    'Internal. Returns whether a message of PL/Proxy says that there was no connection, so that nothing was done.';
+
+create type trax_router.failure as (
+    shard int,
+    state text,
+    message text,
+    detail text,
+    hint text
+);
+comment on type trax_router.failure is 'Internal. The error of a call to a shard, as PL/Proxy raised it.';
+
+create function trax_router.is_away(
+    failure trax_router.failure
+)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select trax_router.was_not_reached(failure.message)
+        or failure.state = '55000' and failure.message ~ '^shard [0-9]+ is closed$'
+$$;
+comment on function trax_router.is_away(trax_router.failure) is
+    'Internal. Returns whether a shard is not there, on purpose or not, rather than refuses.';
+
+create function trax_router.raise(
+    failure trax_router.failure,
+    done text default null
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    remote constant text := substring(failure.message from '^[^:]*: \[[^\]]*\] REMOTE ERROR: (.*)$');
+    -- The end of a session is no answer: FATAL, or what PL/Proxy says itself.
+    broken constant text := substring(failure.message from '^(?:PL/Proxy function [^:]*|[^:]*: \[[^\]]*\] REMOTE (?:FATAL|PANIC)): (.*)$');
+begin
+    -- No shard was asked.
+    if failure is null then
+        perform trax_router.refuse_number(null, null);
+    end if;
+    if remote is not null then
+        failure.message := remote;
+        failure.detail := substring(failure.detail from '^Remote detail: (.*)$');
+        failure.hint := substring(failure.hint from '^Remote hint: (.*)$');
+    elsif trax_router.was_not_reached(failure.message) then
+        failure.state := '08001';
+        failure.message := format('shard %s cannot be reached', failure.shard);
+        failure.detail := 'Nothing was done there. ' || rtrim(substring(broken from ': (.*)$'), E' \n');
+        failure.hint := format(
+            'The other shards work. Where it should be: select * from trax_router.shards(); if it is away on purpose: select trax_router.close_shard(%s, ''why'')',
+            failure.shard
+        );
+    elsif broken is not null then
+        failure.state := '08007';
+        failure.message := format('the connection to shard %s broke', failure.shard);
+        failure.detail := 'Whether it did what was called is not known. ' || rtrim(broken, E' \n');
+        failure.hint := 'Look before you call again; with a unique_key an enqueue can be repeated.';
+    end if;
+    failure.detail := concat_ws(' ', nullif(failure.detail, ''), done);
+    if failure.hint <> '' then
+        raise exception using
+            errcode = failure.state, message = failure.message, detail = failure.detail, hint = failure.hint;
+    elsif failure.detail <> '' then
+        raise exception using errcode = failure.state, message = failure.message, detail = failure.detail;
+    end if;
+    raise exception using errcode = failure.state, message = failure.message;
+end;
+$$;
+comment on function trax_router.raise(trax_router.failure, text) is
+    'Internal. Raises the error of a call to a shard with its own SQLSTATE, DETAIL and HINT; done is what other shards did before it.';
+
+create function trax_router.look_further(
+    failure trax_router.failure,
+    before trax_router.failure,
+    is_remembered boolean
+)
+returns trax_router.failure
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- The shard has no such manifest, and another may have it.
+    if failure.state = '42704' then
+        return case when before is null then failure else before end;
+    end if;
+    -- One that is away may have it, if no other has.
+    if not is_remembered and trax_router.is_away(failure) then
+        return failure;
+    end if;
+    perform trax_router.raise(failure);
+end;
+$$;
+comment on function trax_router.look_further(trax_router.failure, trax_router.failure, boolean) is
+    'Internal. Returns the error that counts if no shard has a manifest; raises what asking another does not mend.';
+
+create function trax_router.done_on(
+    shards int[]
+)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when shards <> '{}' then 'Done on the shards ' || array_to_string(shards, ', ') || '; there it stays.'
+    end
+$$;
+comment on function trax_router.done_on(int[]) is
+    'Internal. Returns words about the shards that did what another refused; null when there is none.';

@@ -1,0 +1,295 @@
+-- Manifests: each lives with its group, and its parents live where it does.
+
+create function trax_router.has_manifests(
+    shard int,
+    text[]
+)
+returns setof text
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select m.name from trax.manifest m where m.name = any ($2::text[]);
+$$;
+comment on function trax_router.has_manifests(int, text[]) is
+    'Internal. Returns those of these manifests that a shard has.';
+
+create function trax_router.find_manifests(
+    names text[]
+)
+returns table (
+    manifest text,
+    shard int
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    found text[] := '{}';
+    here text[];
+    asked int;
+    failure trax_router.failure;
+begin
+    for asked in select * from trax_router.numbers() loop
+        begin
+            select coalesce(array_agg(h), '{}')
+            into here
+            from trax_router.has_manifests(asked, names) h;
+            found := found || here;
+            return query select h, asked from unnest(here) h;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := asked;
+                if not trax_router.is_away(failure) then
+                    perform trax_router.raise(failure);
+                end if;
+                -- What is written down about one that is away counts.
+                return query
+                select n, asked
+                from unnest(names) n
+                where trax_router.remembered(n) = asked;
+        end;
+    end loop;
+end;
+$$;
+comment on function trax_router.find_manifests(text[]) is
+    'Internal. Returns the shards on which these manifests are; of a shard that is away what is known of it.';
+
+create function trax_router.place_manifests(
+    manifests jsonb
+)
+returns table (
+    manifest text,
+    shard int
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    is_at jsonb;
+    document jsonb;
+    name text;
+    parent text;
+    own_group text;
+    place int;
+    wanted int;
+    rest jsonb := manifests;
+    later jsonb;
+    parents jsonb;
+begin
+    -- Two who give one name its first place: the second sees where the first put it.
+    perform pg_advisory_xact_lock(hashtextextended('trax_router.manifest', 0));
+    select coalesce(jsonb_object_agg(f.manifest, f.shard), '{}')
+    into is_at
+    from trax_router.find_manifests(array(
+        select m ->> 'name'
+        from jsonb_array_elements(manifests) m
+        where m ->> 'name' is not null
+        union
+        select p
+        from jsonb_array_elements(manifests) m,
+            jsonb_array_elements_text(case when jsonb_typeof(m -> 'depends_on') = 'array' then m -> 'depends_on' else '[]' end) p
+    )) f;
+    -- Parents before their dependents; a circle comes in any order, and the shard refuses it.
+    while jsonb_array_length(rest) > 0 loop
+        later := '[]';
+        for document in select * from jsonb_array_elements(rest) loop
+            name := document ->> 'name';
+            own_group := document ->> 'group_name';
+            parents := case when jsonb_typeof(document -> 'depends_on') = 'array' then document -> 'depends_on' else '[]' end;
+            if exists (
+                select
+                from jsonb_array_elements(rest) other
+                where other ->> 'name' <> name
+                    and parents ? (other ->> 'name')
+            ) and jsonb_array_length(later) + 1 < jsonb_array_length(rest) then
+                later := later || document;
+                continue;
+            end if;
+            place := is_at -> name;
+            wanted := null;
+            if own_group is not null and not trax_router.is_spread(own_group) then
+                wanted := trax_router.shard_of_group(own_group);
+            elsif place is null then
+                -- In a spread group a dependent goes where its first parent is.
+                select (is_at -> p)::int
+                into wanted
+                from jsonb_array_elements_text(parents) with ordinality parent (p, at)
+                where is_at ? p
+                order by at
+                limit 1;
+                wanted := coalesce(wanted, trax_router.shard_of_group(own_group, coalesce(name, '')));
+            end if;
+            if place <> wanted then
+                raise exception 'manifest "%" is on another shard than group "%"', name, own_group
+                    using errcode = '0A000',
+                        detail = format('The manifest is on shard %s, the group on shard %s, and a manifest does not move.', place, wanted),
+                        hint = format('Remove it first, which cancels its waiting jobs: select trax.unschedule(%L)', name);
+            end if;
+            place := coalesce(place, wanted);
+            for parent in
+                select p
+                from jsonb_array_elements_text(parents) p
+                where (is_at -> p)::int <> place
+            loop
+                raise exception 'manifest "%" cannot depend on manifest "%", which is on another shard', name, parent
+                    using errcode = '0A000',
+                        detail = format('"%s" is on shard %s, "%s" on shard %s.', name, place, parent, is_at -> parent),
+                        hint = 'Put both into one group that is not spread: group_name => ''...''';
+            end loop;
+            is_at := is_at || jsonb_build_object(coalesce(name, ''), place);
+            manifest := name;
+            shard := place;
+            return next;
+        end loop;
+        rest := later;
+    end loop;
+end;
+$$;
+comment on function trax_router.place_manifests(jsonb) is
+    'Internal. Returns the shard of each manifest of a document, new ones too; refuses a dependency between shards, and a group on another shard than its manifest.';
+
+create function trax.schedule(
+    name text,
+    task text default null,
+    input jsonb default null,
+    cron text default null,
+    every interval default null,
+    run_at timestamptz default null,
+    depends_on text[] default null,
+    depends_mode text default null,
+    dormant boolean default null,
+    timezone text default null,
+    group_name text default null,
+    priority int default null,
+    max_retries int default null,
+    retry_delay interval default null,
+    timeout interval default null,
+    misfire text default null,
+    misfire_threshold interval default null,
+    misfire_limit int default null,
+    overlap text default null,
+    max_concurrency int default null,
+    variance interval default null,
+    exclusions jsonb default null,
+    starts_at timestamptz default null,
+    ends_at timestamptz default null,
+    enabled boolean default null,
+    on_dead_letter text default null,
+    sql text default null,
+    run_as text default null
+)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    shard int;
+    id bigint;
+    failure trax_router.failure;
+begin
+    select p.shard
+    into shard
+    from trax_router.place_manifests(jsonb_build_array(jsonb_build_object(
+        'name', name, 'group_name', group_name, 'depends_on', to_jsonb(depends_on)
+    ))) p;
+    begin
+        id := trax_router.schedule(
+            shard, name, task, input, cron, every, run_at, depends_on, depends_mode, dormant, timezone, group_name, priority,
+            max_retries, retry_delay, timeout, misfire, misfire_threshold, misfire_limit, overlap, max_concurrency, variance,
+            exclusions, starts_at, ends_at, enabled, on_dead_letter, sql, run_as
+        );
+    exception
+        when others or query_canceled then
+            get stacked diagnostics
+                failure.state = returned_sqlstate,
+                failure.message = message_text,
+                failure.detail = pg_exception_detail,
+                failure.hint = pg_exception_hint;
+            failure.shard := shard;
+            perform trax_router.raise(failure);
+    end;
+    perform trax_router.remember(name, shard);
+    return id;
+end;
+$$;
+comment on function trax.schedule(text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval, text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean, text, text, text) is
+    'Creates or changes a manifest on the shard of its group, and returns its id, which is one of that shard; an argument that is left out keeps its value. In a spread group a new manifest goes where its parents are, or by its name. A dependency between shards is refused.';
+
+create function trax.apply(
+    document jsonb,
+    prune boolean default false,
+    dry_run boolean default false,
+    source text default null
+)
+returns table (
+    action text,
+    kind text,
+    name text,
+    detail text,
+    shard int
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    groups constant jsonb := case when jsonb_typeof(document -> 'groups') = 'array' then document -> 'groups' else '[]' end;
+    manifests constant jsonb := case when jsonb_typeof(document -> 'manifests') = 'array' then document -> 'manifests' else '[]' end;
+    place_of jsonb;
+    part jsonb;
+    done int[] := '{}';
+    failure trax_router.failure;
+begin
+    select coalesce(jsonb_object_agg(coalesce(p.manifest, ''), p.shard), '{}')
+    into place_of
+    from trax_router.place_manifests(manifests) p;
+    for shard in select * from trax_router.numbers() loop
+        -- What is wrong with the document as a whole is said by each.
+        part := case when jsonb_typeof(document) = 'object' then document - 'groups' - 'manifests' || jsonb_build_object(
+            'groups',
+            case when groups = '[]' and document ? 'groups' then document -> 'groups' else (
+                select coalesce(jsonb_agg(g.value order by g.at), '[]')
+                from jsonb_array_elements(groups) with ordinality g (value, at)
+                where shard in (select trax_router.shards_of_group(g.value ->> 'name'))
+            ) end,
+            'manifests',
+            case when manifests = '[]' and document ? 'manifests' then document -> 'manifests' else (
+                select coalesce(jsonb_agg(m.value order by m.at), '[]')
+                from jsonb_array_elements(manifests) with ordinality m (value, at)
+                where (place_of -> coalesce(m.value ->> 'name', ''))::int = shard
+            ) end
+        ) else document end;
+        continue when part -> 'groups' = '[]' and part -> 'manifests' = '[]' and not coalesce(prune, false)
+            and document ?| array['groups', 'manifests'];
+        begin
+            return query select a.*, shard from trax_router.apply(shard, part, prune, dry_run, source) a;
+            done := done || shard;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := shard;
+                perform trax_router.raise(failure, case when not coalesce(dry_run, false) then trax_router.done_on(done) end);
+        end;
+    end loop;
+    if not coalesce(dry_run, false) then
+        perform trax_router.remember(m.key, m.value::int)
+        from jsonb_each(place_of) m;
+    end if;
+end;
+$$;
+comment on function trax.apply(jsonb, boolean, boolean, text) is
+    'Creates and changes the groups and manifests of one document, each on its shard, and returns what it did and where. All or nothing on each shard: when one refuses, the DETAIL names those that did their part; apply the whole again.';

@@ -1,0 +1,133 @@
+-- Who may use the router, and the number in an id.
+
+create function trax.shard_of(
+    job_id bigint
+)
+returns int
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    select (job_id >> 43)::int
+$$;
+comment on function trax.shard_of(bigint) is
+    'Returns the number of the shard that gave this id to a job or a dead letter; 0 is that of a database whose number was never set.';
+
+create function trax_router.grant_use(
+    role regrole,
+    is_admin boolean
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform trax_router.withdraw_use(role);
+    execute format('grant usage on schema trax, trax_router to %s', role);
+    execute format('grant execute on all routines in schema trax to %s', role);
+    execute format('grant insert on trax.new_job to %s', role);
+    -- What it may do is decided by each shard, where it goes as itself: here only what changes the
+    -- router is kept from it.
+    execute (
+        select string_agg(format('grant execute on function %s to %s', p.oid::regprocedure, role), '; ')
+        from pg_proc p
+        where p.pronamespace = 'trax_router'::regnamespace
+            and (
+                p.proname <> all (trax_router.functions_of_owner())
+                or is_admin and p.proname in ('grant_use', 'withdraw_use')
+            )
+    );
+end;
+$$;
+comment on function trax_router.grant_use(regrole, boolean) is
+    'Internal. Lets a role call the shards through the router, as itself.';
+
+create function trax_router.withdraw_use(
+    role regrole
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format('revoke all on all routines in schema trax, trax_router from %s', role);
+    execute format('revoke all on all tables in schema trax from %s', role);
+    execute format('revoke all on schema trax, trax_router from %s', role);
+end;
+$$;
+comment on function trax_router.withdraw_use(regrole) is
+    'Internal. Takes away what trax_router.grant_use() gave.';
+
+create function trax.grant_access(
+    role regrole,
+    level text,
+    tasks text[] default null,
+    groups text[] default null
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    shard int;
+    done int[] := '{}';
+    failure trax_router.failure;
+begin
+    for shard in select * from trax_router.numbers() loop
+        begin
+            perform trax_router.grant_access(shard, role::text, level, tasks, groups);
+            done := done || shard;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := shard;
+                perform trax_router.raise(failure, trax_router.done_on(done));
+        end;
+    end loop;
+    if level = 'none' then
+        perform trax_router.withdraw_use(role);
+    else
+        perform trax_router.grant_use(role, level = 'admin');
+    end if;
+end;
+$$;
+comment on function trax.grant_access(regrole, text, text[], text[]) is
+    'Sets what a role may do on every shard, where a role of the same name must exist, and lets it use the router.';
+
+create function trax.revoke_access(
+    role regrole
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    shard int;
+    done int[] := '{}';
+    failure trax_router.failure;
+begin
+    for shard in select * from trax_router.numbers() loop
+        begin
+            perform trax_router.revoke_access(shard, role::text);
+            done := done || shard;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := shard;
+                perform trax_router.raise(failure, trax_router.done_on(done));
+        end;
+    end loop;
+    perform trax_router.withdraw_use(role);
+end;
+$$;
+comment on function trax.revoke_access(regrole) is
+    'Revokes on every shard, and here, all that trax.grant_access granted to a role, which can then be dropped.';

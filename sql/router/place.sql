@@ -1,0 +1,360 @@
+-- Where a call goes. Functions with the rights of their owner: callers do not see the tables.
+
+create function trax_router.place_of(
+    name text
+)
+returns int
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    -- Not hashtext(): another version of PostgreSQL may count otherwise, and a group must stay.
+    select ('x' || substr(md5(name), 1, 8))::bit(32)::int & 1023
+$$;
+comment on function trax_router.place_of(text) is
+    'Internal. Returns the place of a name, 0 to 1023; the same for ever.';
+
+create function trax_router.shards()
+returns table (
+    number int,
+    address text,
+    closed text
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select s.number, s.address, s.closed
+    from trax_router.shard s
+    order by s.number
+$$;
+comment on function trax_router.shards() is
+    'Returns the shards of the cluster: their numbers, where they are, and why one is closed.';
+
+create function trax_router.numbers()
+returns setof int
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select s.number
+    from trax_router.shard s
+    order by s.number
+$$;
+comment on function trax_router.numbers() is
+    'Internal. Returns the numbers of the shards, in order.';
+
+create function trax_router.address(
+    shard int
+)
+returns text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    found_address text;
+    why_closed text;
+begin
+    select s.address, s.closed
+    into found_address, why_closed
+    from trax_router.shard s
+    where s.number = shard;
+    if found_address is null then
+        perform trax_router.refuse_number(shard, null);
+    elsif why_closed is not null then
+        raise exception 'shard % is closed', shard
+            using errcode = '55000',
+                detail = format('Calls for it are refused since somebody closed it: %s', why_closed),
+                hint = format('When it may be called again: select trax_router.open_shard(%s)', shard);
+    end if;
+    -- A host that is gone is noticed within 15 seconds, not after two hours; what the address says
+    -- comes later and counts.
+    return 'application_name=trax_router keepalives_idle=5 keepalives_interval=3 keepalives_count=3 tcp_user_timeout=15000 '
+        || found_address;
+end;
+$$;
+comment on function trax_router.address(int) is
+    'Internal. Returns where a shard is, for PL/Proxy; refuses a closed one.';
+
+create function trax_router.refuse_number(
+    shard int,
+    id bigint
+)
+returns void
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    known text;
+begin
+    select string_agg(n::text, ', ')
+    into known
+    from trax_router.numbers() n;
+    if known is null then
+        raise exception 'the router has no shard'
+            using errcode = '55000',
+                detail = 'trax_router.shard has no row.',
+                hint = 'Add one: select trax_router.add_shard(1, ''host=... dbname=...'')';
+    end if;
+    raise exception 'the router has no shard %', shard
+        using errcode = '42704',
+            detail = format('%sIts shards are %s.', 'The id ' || id || ' carries this number. ', known),
+            hint = 'Specify an id that this router returned, or add the shard: select trax_router.add_shard(number, address)';
+end;
+$$;
+comment on function trax_router.refuse_number(int, bigint) is
+    'Internal. Refuses the number of a shard that the router does not have, or the id that carries it.';
+
+create function trax_router.shard_of_id(
+    id bigint
+)
+returns int
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    shard constant int := id >> 43;
+begin
+    -- A null goes to any shard, which has the words for it.
+    if id is null then
+        return trax_router.any_shard();
+    end if;
+    if not exists (
+        select
+        from trax_router.shard s
+        where s.number = shard
+    ) then
+        perform trax_router.refuse_number(shard, id);
+    end if;
+    return shard;
+end;
+$$;
+comment on function trax_router.shard_of_id(bigint) is
+    'Internal. Returns the shard that gave this id to a job or a dead letter; refuses one of another cluster.';
+
+create function trax_router.any_shard()
+returns int
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    shard int;
+begin
+    select s.number
+    into shard
+    from trax_router.shard s
+    where s.closed is null
+    order by s.number
+    limit 1;
+    if shard is null then
+        perform trax_router.refuse_number(null, null);
+    end if;
+    return shard;
+end;
+$$;
+comment on function trax_router.any_shard() is
+    'Internal. Returns the first open shard, for a call that any can answer.';
+
+create function trax_router.is_spread(
+    group_name text
+)
+returns boolean
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when p.group_name is not null then p.shard is null
+        else coalesce($1, 'default') = 'default'
+    end
+    from (values (coalesce($1, 'default'))) asked (name)
+    left join trax_router.group_placement p on p.group_name = asked.name
+$$;
+comment on function trax_router.is_spread(text) is
+    'Internal. Returns whether the jobs of a group are on all shards, each where its key is; null is the group default.';
+
+create function trax_router.hold_places()
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    select pg_advisory_xact_lock_shared(hashtextextended('trax_router.place', 0))
+$$;
+comment on function trax_router.hold_places() is
+    'Internal. Makes whoever moves places wait until this transaction has ended: what it placed is seen then.';
+
+create function trax_router.shard_of_group(
+    group_name text,
+    key text default null,
+    tried int[] default '{}'
+)
+returns int
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    name constant text := coalesce(group_name, 'default');
+    from_place constant int := floor(random() * 1024);
+    shard int;
+    is_placed boolean;
+begin
+    perform trax_router.hold_places();
+    select p.shard, true
+    into shard, is_placed
+    from trax_router.group_placement p
+    where p.group_name = name;
+    if shard is null then
+        if not coalesce(is_placed, name = 'default') then
+            key := name;
+        elsif key is null then
+            -- Anywhere that was not tried: the next place after a random one, round the circle; a
+            -- shard with more places gets more.
+            select p.shard
+            into shard
+            from trax_router.place p
+            join trax_router.shard s on s.number = p.shard and s.closed is null
+            where p.shard <> all (tried)
+            order by p.place < from_place, p.place
+            limit 1;
+            if shard is null and tried = '{}' then
+                perform trax_router.refuse_number(null, null);
+            end if;
+            return shard;
+        end if;
+        select p.shard
+        into shard
+        from trax_router.place p
+        where p.place = trax_router.place_of(key);
+        if shard is null then
+            perform trax_router.refuse_number(null, null);
+        end if;
+    end if;
+    return case when shard <> all (tried) then shard end;
+end;
+$$;
+comment on function trax_router.shard_of_group(text, text, int[]) is
+    'Internal. Returns the shard of a group; of a spread one the shard of the key, and without a key any that was not tried. Null when all were.';
+
+create function trax_router.remembered(
+    manifest text
+)
+returns int
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select m.shard
+    from trax_router.manifest m
+    where m.name = $1
+$$;
+comment on function trax_router.remembered(text) is
+    'Internal. Returns the shard on which a manifest was seen last; null when it is not known.';
+
+create function trax_router.shards_of_manifest(
+    manifest text
+)
+returns table (
+    number int,
+    is_remembered boolean
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select s.number, m.name is not null
+    from trax_router.shard s
+    left join trax_router.manifest m on m.name = $1 and m.shard = s.number
+    order by m.name is null, s.number
+$$;
+comment on function trax_router.shards_of_manifest(text) is
+    'Internal. Returns all shards, the one on which a manifest was seen last before the others.';
+
+create function trax_router.remember(
+    manifest text,
+    seen_on int
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- A router that cannot write, a standby, asks again the next time.
+    if current_setting('transaction_read_only')::boolean then
+        return;
+    end if;
+    if seen_on is null then
+        delete from trax_router.manifest m
+        where m.name = remember.manifest;
+    elsif seen_on is distinct from trax_router.remembered(manifest) then
+        insert into trax_router.manifest as m (name, shard)
+        values (remember.manifest, seen_on)
+        on conflict (name) do update set shard = excluded.shard;
+    end if;
+end;
+$$;
+comment on function trax_router.remember(text, int) is
+    'Internal. Writes down on which shard a manifest is; null is on none.';
+
+create function trax_router.shards_of_group(
+    group_name text
+)
+returns setof int
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select n
+    from trax_router.numbers() n
+    where trax_router.is_spread($1)
+    union all
+    select trax_router.shard_of_group($1)
+    where not trax_router.is_spread($1)
+$$;
+comment on function trax_router.shards_of_group(text) is
+    'Internal. Returns the shards that have jobs of a group: all for a spread one.';
+
+create function trax_router.shard_of_token(
+    name text
+)
+returns int
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(
+        (
+            select p.shard
+            from trax_router.place p
+            where p.place = trax_router.place_of(coalesce($1, ''))
+        ),
+        trax_router.any_shard()
+    )
+$$;
+comment on function trax_router.shard_of_token(text) is
+    'Internal. Returns the shard that has the tokens of a name.';
+
+create function trax_router.shares(
+    count int
+)
+returns table (
+    shard int,
+    first int,
+    last int
+)
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select trax_router.hold_places();
+    -- As many of the numbers 1 to count for each shard as it has places, from a random one on.
+    select d.shard, d.first, d.last
+    from (
+        select
+            s.shard,
+            1 + (count * (sum(s.places) over (order by s.turn) - s.places) / sum(s.places) over ())::int as first,
+            (count * sum(s.places) over (order by s.turn) / sum(s.places) over ())::int as last
+        from (
+            select p.shard, count(*) as places, random() as turn
+            from trax_router.place p
+            join trax_router.shard s on s.number = p.shard and s.closed is null
+            group by p.shard
+        ) s
+    ) d
+    where d.first <= d.last
+    order by d.first
+$$;
+comment on function trax_router.shares(int) is
+    'Internal. Divides the numbers 1 to count over the open shards.';

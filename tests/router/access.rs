@@ -1,0 +1,106 @@
+//! Rights are those that a role has on each shard, where it goes as itself.
+
+use super::{Cluster, has_plproxy};
+use harness::session::Session;
+
+/// Makes a role on the router and on all shards.
+async fn make_role(cluster: &Cluster, role: &str) {
+    let make = format!("create role {role} login");
+    cluster.router.get(&make).await;
+    for (_, shard) in &cluster.shards {
+        shard.get(&make).await;
+    }
+}
+
+#[tokio::test]
+async fn a_role_may_do_what_it_may_do_on_the_shards() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let name = cluster.database.name().to_owned();
+    let (producer, admin, limited, stranger) = (
+        format!("\"{name} producer\""),
+        format!("{name}_admin"),
+        format!("{name}_limited"),
+        format!("{name}_stranger"),
+    );
+    for role in [&producer, &admin, &limited, &stranger] {
+        make_role(&cluster, role).await;
+    }
+    s.get(&format!(
+        "select trax.grant_access('{producer}', 'producer'); select trax.grant_access('{admin}', 'admin');
+        select trax.grant_access('{limited}', 'producer', tasks => '{{mail}}')"
+    ))
+    .await;
+
+    let p = Session::as_role(&cluster.database, producer.trim_matches('"')).await;
+    p.get("select trax.enqueue('a'); insert into trax.new_job (task) values ('b')")
+        .await;
+    let refusal = p.refusal("select trax.schedule('m', 't')").await;
+    assert_eq!(refusal.code, "42501", "{refusal}");
+    let refusal = p.refusal("select trax.pause('x')").await;
+    assert_eq!(refusal.code, "42501", "{refusal}");
+    for owners in [
+        "select trax_router.add_shard(1, 'host=x')",
+        "select trax_router.close_shard(1, 'x')",
+        "select trax_router.identify('host=127.0.0.1 dbname=postgres')",
+        "select trax_router.spread_places()",
+        "select trax_router.place_group('g', 1)",
+        "select trax_router.grant_use('postgres', true)",
+        "select * from trax_router.shard",
+        "update trax_router.place set shard = 1",
+    ] {
+        assert_eq!(p.refusal(owners).await.code, "42501", "{owners}");
+    }
+
+    let l = Session::as_role(&cluster.database, &limited).await;
+    l.get("select trax.enqueue('mail')").await;
+    assert_eq!(l.refusal("select trax.enqueue('a')").await.code, "42501");
+
+    let a = Session::as_role(&cluster.database, &admin).await;
+    a.get("select trax.schedule('m', 't'); select trax.trigger('m'); select count(*) from trax.status()").await;
+    a.get(&format!("select trax.grant_access('{stranger}', 'reader')"))
+        .await;
+    let r = Session::as_role(&cluster.database, &stranger).await;
+    r.get("select count(*) from trax.metrics()").await;
+    assert_eq!(r.refusal("select trax.enqueue('a')").await.code, "42501");
+    a.get(&format!("select trax.revoke_access('{stranger}')"))
+        .await;
+    assert_eq!(
+        r.refusal("select count(*) from trax.metrics()").await.code,
+        "42501"
+    );
+    s.get(&format!("select trax.grant_access('{limited}', 'none')"))
+        .await;
+    assert_eq!(l.refusal("select trax.enqueue('mail')").await.code, "42501");
+    s.get(&format!("drop role {stranger}; drop role {limited}"))
+        .await;
+}
+
+#[tokio::test]
+async fn a_role_that_a_shard_does_not_know_is_told_so() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(1).await;
+    let s = &cluster.router;
+    let role = format!("{}_only_here", cluster.database.name());
+    s.get(&format!("create role {role} login")).await;
+    let refusal = s
+        .refusal(&format!("select trax.grant_access('{role}', 'producer')"))
+        .await;
+    assert_eq!(refusal.code, "42704", "{refusal}");
+    s.get(&format!("select trax_router.grant_use('{role}', false)"))
+        .await;
+    let r = Session::as_role(&cluster.database, &role).await;
+    let refusal = r.refusal("select trax.enqueue('a')").await;
+    assert_eq!(refusal.code, "08001", "{refusal}");
+    assert!(
+        refusal
+            .detail
+            .contains(&format!("role \"{role}\" does not exist")),
+        "{refusal}"
+    );
+}

@@ -1,0 +1,121 @@
+//! Three servers that are shards, and a database that is their router.
+
+use harness::process::run_quietly;
+use harness::session::Session;
+use harness::shared_server;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use trax_client::testkit::{Database, Server};
+
+/// Whether this PostgreSQL has PL/Proxy: Debian has it for one version.
+pub(super) fn has_plproxy() -> bool {
+    let mut pg_config = shared_server().command("pg_config");
+    let libraries = run_quietly(pg_config.arg("--pkglibdir"));
+    let found = Path::new(libraries.trim()).join("plproxy.so").exists();
+    if !found {
+        eprintln!("skipped: {} has no PL/Proxy", libraries.trim());
+    }
+    found
+}
+
+/// A server for a shard; its databases have no schedulers, the tests call `trax.tick()`.
+pub(super) fn shard_server() -> Server {
+    Server::options()
+        .fast()
+        // What it said it has must be there when it was killed.
+        .setting("synchronous_commit", "on")
+        .setting("trax.databases", "no_database_has_this_name")
+        .start()
+        .expect("a server starts")
+}
+
+/// The servers of the shards 1, 2 and 3 of all tests that do not stop one.
+fn servers() -> &'static [Server; 3] {
+    static SERVERS: OnceLock<[Server; 3]> = OnceLock::new();
+    SERVERS.get_or_init(|| [shard_server(), shard_server(), shard_server()])
+}
+
+/// A router on the shared server, with a session there and one in each of its shards.
+pub(super) struct Cluster {
+    pub(super) database: Database,
+    pub(super) router: Session,
+    pub(super) shards: Vec<(Database, Session)>,
+}
+
+/// The arguments `number` and `address` of a shard.
+pub(super) fn address(server: &Server, database: &Database, number: usize) -> String {
+    format!(
+        "{number}, 'host=127.0.0.1 port={} dbname={}'",
+        server.port(),
+        database.name()
+    )
+}
+
+/// A new database with the extension and this number on a server.
+pub(super) async fn shard(server: &Server, number: usize) -> (Database, Session) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("shard_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let database = server.database(&name).await.expect("a database is made");
+    let session = Session::of(&database).await;
+    session
+        .get(&format!("select trax.set_shard({number})"))
+        .await;
+    (database, session)
+}
+
+impl Cluster {
+    /// With as many of the shards 1, 2 and 3.
+    pub(super) async fn of(count: usize) -> Self {
+        Self::on(&servers().each_ref()[..count]).await
+    }
+
+    /// With shards on these servers, numbered from 1.
+    pub(super) async fn on(servers: &[&Server]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("router_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let made = shared_server().plain_database(&name).await;
+        let database = made.expect("a database is made");
+        let router = Session::of(&database).await;
+        router.get("create extension trax_router cascade").await;
+        let mut cluster = Cluster {
+            database,
+            router,
+            shards: Vec::new(),
+        };
+        for server in servers {
+            cluster.add(server).await;
+        }
+        cluster
+            .router
+            .get("select trax_router.spread_places()")
+            .await;
+        cluster
+    }
+
+    /// Adds one more shard, which has no place yet.
+    pub(super) async fn add(&mut self, server: &Server) {
+        let number = self.shards.len() + 1;
+        let (database, session) = shard(server, number).await;
+        let add = format!(
+            "select trax_router.add_shard({})",
+            address(server, &database, number)
+        );
+        self.router.get(&add).await;
+        self.shards.push((database, session));
+    }
+
+    /// A name of a group that is on this shard by its hash.
+    pub(super) async fn group_on(&self, shard: usize) -> String {
+        let sql = format!(
+            "select 'g' || n from generate_series(1, 1000) n
+            where trax_router.shard_of_group('g' || n) = {shard} limit 1"
+        );
+        self.router.get(&sql).await
+    }
+
+    /// The session in a shard.
+    pub(super) fn shard(&self, number: usize) -> &Session {
+        &self.shards[number - 1].1
+    }
+}

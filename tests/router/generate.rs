@@ -1,0 +1,548 @@
+//! What the router has of each function that the extension grants to somebody, written from the
+//! extension's catalog: the call to a shard, and the function of the same name that finds the
+//! shard.
+
+use harness::database;
+use harness::scheduler::connect;
+use std::fmt::Write as _;
+use std::path::Path;
+use tokio_postgres::Client;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/router/route.sql");
+
+const OPENING: &str = "-- Every function that a producer or an operator calls, as the extension has it: trax_router.NAME
+-- calls it on a shard, trax.NAME finds the shard. Written from the catalog of the extension by:
+-- TRAX_WRITE_PAGES=1 cargo test -p trax_tests router::generate
+";
+
+/// How a function finds its shards.
+enum Route {
+    /// By its group; in a spread group by the first of these arguments that is not null.
+    Group(&'static [&'static str]),
+    /// By the number that its first argument, an id, carries.
+    Id,
+    /// By the manifest that its first argument names.
+    Manifest,
+    /// By its first argument, a group; one that is spread is on all, and counts are added.
+    WholeGroup,
+    /// By its first argument, the name of a token.
+    Token,
+    /// On all, and each row says of which; a shard that is away has this row.
+    Rows(&'static str),
+    /// On all.
+    All,
+    /// On the first that is open.
+    Any,
+    /// Written by hand; only the call to a shard is needed.
+    Hand,
+    /// Nowhere: workers claim from the shards themselves, and some things concern one server.
+    Direct,
+}
+
+/// Of every function that `trax.functions_of()` grants.
+fn route(name: &str) -> Route {
+    match name {
+        "enqueue" | "enqueue_sql" => Route::Group(&["concurrency_key", "unique_key"]),
+        "limit_queue_time"
+        | "run_now"
+        | "cancel"
+        | "requeue_dead_letter"
+        | "acknowledge_dead_letter" => Route::Id,
+        "unschedule" | "enable_manifest" | "disable_manifest" | "trigger" | "cancel_manifest"
+        | "preview" | "explain_manifest" => Route::Manifest,
+        "trigger_group" | "cancel_group" | "configure_group" => Route::WholeGroup,
+        "acquire_token" | "extend_token" | "release_token" => Route::Token,
+        "preview_cron" => Route::Any,
+        "status" => Route::Rows("'shard', 'cannot be reached', false, failure.message"),
+        "check" => Route::Rows("'every shard can be reached', failure.message"),
+        "diagnose" => {
+            Route::Rows("'shard_away', 'critical', failure.message, 'start its server'::text")
+        }
+        "metrics" => Route::Rows("'trax_shard_up', '{}'::jsonb, 0::double precision"),
+        "tick" => Route::Rows("'shard cannot be reached', 0::bigint"),
+        "pause" | "resume" => Route::All,
+        "enqueue_many"
+        | "get_jobs"
+        | "await_job"
+        | "await_jobs"
+        | "await_token"
+        | "schedule"
+        | "apply"
+        | "requeue_dead_letters"
+        | "grant_access"
+        | "revoke_access"
+        | "shard_of" => Route::Hand,
+        "set_shard" | "adopt" | "start_scheduler" => Route::Direct,
+        "claim_next" | "complete_and_claim" | "wait_for_work" | "heartbeat" | "complete"
+        | "complete_many" | "fail" | "release" | "acknowledge_cancel" | "cancel_own"
+        | "activate" | "report_progress" | "report_worker" | "waiting_tasks" | "runs_as_stored" => {
+            Route::Direct
+        }
+        other => panic!("nobody has said how the router finds the shard of trax.{other}()"),
+    }
+}
+
+struct Argument {
+    name: String,
+    kind: String,
+    default: Option<String>,
+}
+
+struct Function {
+    name: String,
+    is_procedure: bool,
+    is_set: bool,
+    arguments: Vec<Argument>,
+    /// The columns of its table, if it returns one.
+    columns: Vec<(String, String)>,
+    result: String,
+    comment: String,
+}
+
+/// The functions of every level, by name.
+async fn functions(client: &Client) -> Vec<Function> {
+    let sql = "
+        select
+            p.proname::text as name,
+            p.prokind = 'p' as is_procedure,
+            p.proretset as is_set,
+            format_type(p.prorettype, null) as result,
+            obj_description(p.oid, 'pg_proc') as comment,
+            array(
+                select a.name from unnest(p.proargnames[:p.pronargs]) with ordinality a (name, at) order by a.at
+            ) as names,
+            array(
+                select format_type(a.type, null) from unnest(p.proargtypes) with ordinality a (type, at) order by a.at
+            ) as types,
+            array(
+                select pg_get_function_arg_default(p.oid, n) from generate_series(1, p.pronargs) n order by n
+            ) as defaults,
+            array(
+                select p.proargnames[a.at] || '|' || format_type(a.type, null)
+                from unnest(p.proallargtypes) with ordinality a (type, at)
+                where p.proargmodes[a.at] = 't'
+                order by a.at
+            ) as columns
+        from pg_proc p
+        where p.pronamespace = 'trax'::regnamespace
+            and p.proname = any (trax.functions_of('reader') || trax.functions_of('producer')
+                || trax.functions_of('worker') || trax.functions_of('admin'))
+        order by p.proname";
+    let rows = client.query(sql, &[]).await.expect("functions are listed");
+    rows.iter()
+        .map(|row| {
+            let names: Vec<String> = row.get("names");
+            let types: Vec<String> = row.get("types");
+            let defaults: Vec<Option<String>> = row.get("defaults");
+            let columns: Vec<String> = row.get("columns");
+            let arguments = names.into_iter().zip(types).zip(defaults);
+            let split = |column: &String| {
+                let (name, kind) = column.split_once('|').expect("a name and a type");
+                (name.to_owned(), kind.to_owned())
+            };
+            Function {
+                name: row.get("name"),
+                is_procedure: row.get("is_procedure"),
+                is_set: row.get("is_set"),
+                arguments: arguments
+                    .map(|((name, kind), default)| Argument {
+                        name,
+                        kind,
+                        default,
+                    })
+                    .collect(),
+                columns: columns.iter().map(split).collect(),
+                result: row.get("result"),
+                comment: row.get("comment"),
+            }
+        })
+        .collect()
+}
+
+/// Lines of a list, a comma after each but the last.
+fn list(lines: &[String]) -> String {
+    let mut text = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        let comma = if at + 1 < lines.len() { "," } else { "" };
+        writeln!(text, "    {line}{comma}").expect("a string takes it");
+    }
+    text
+}
+
+fn in_parentheses(lines: &[String]) -> String {
+    match lines {
+        [] => "()".to_owned(),
+        _ => format!("(\n{})", list(lines)),
+    }
+}
+
+impl Function {
+    fn returns(&self, more: &[&str]) -> String {
+        let columns = self
+            .columns
+            .iter()
+            .map(|(name, kind)| format!("{name} {kind}"));
+        let columns: Vec<String> = columns.chain(more.iter().map(|&c| c.to_owned())).collect();
+        match &columns[..] {
+            [] if self.is_set => format!("setof {}", self.result),
+            [] => self.result.clone(),
+            _ => format!("table {}", in_parentheses(&columns)),
+        }
+    }
+
+    /// The types that stand between the parentheses in `comment on function`.
+    fn types(&self, first: &[&str]) -> String {
+        let own = self.arguments.iter().map(|argument| argument.kind.as_str());
+        first
+            .iter()
+            .copied()
+            .chain(own)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    fn takes(&self, name: &str) -> String {
+        let at = self.arguments.iter().position(|a| a.name == name);
+        format!(
+            "${}",
+            1 + at.unwrap_or_else(|| panic!("{} has {name}", self.name))
+        )
+    }
+
+    /// The function that calls it on a shard. A name of a role is sent as one: its oid is another
+    /// there.
+    fn call(&self) -> String {
+        let name = &self.name;
+        let kind_of = |kind: &str| match kind {
+            "regrole" => "text".to_owned(),
+            kind => kind.to_owned(),
+        };
+        let mut arguments = vec!["shard integer".to_owned()];
+        arguments.extend(self.arguments.iter().map(|a| kind_of(&a.kind)));
+        let given: Vec<String> = self
+            .arguments
+            .iter()
+            .enumerate()
+            .map(|(at, a)| match a.kind.as_str() {
+                "regrole" => format!("{} => ${}::text::regrole", a.name, at + 2),
+                kind => format!("{} => ${}::{kind}", a.name, at + 2),
+            })
+            .collect();
+        let selected = match &self.columns[..] {
+            [] => "called.*".to_owned(),
+            columns => columns
+                .iter()
+                .map(|(name, _)| format!("called.{name}"))
+                .collect::<Vec<_>>()
+                .join(", "),
+        };
+        let given = given.join(", ");
+        let types: Vec<String> = self.arguments.iter().map(|a| kind_of(&a.kind)).collect();
+        let types: Vec<&str> = ["integer"]
+            .into_iter()
+            .chain(types.iter().map(String::as_str))
+            .collect();
+        format!(
+            "create function trax_router.{name}{}
+returns {}
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select {selected} from trax.{name}({given}) called;
+$$;
+comment on function trax_router.{name}({}) is
+    'Internal. Calls trax.{name}() on a shard.';
+",
+            in_parentheses(&arguments),
+            self.returns(&[]),
+            types.join(", ")
+        )
+    }
+
+    /// The statement that calls it on a shard and keeps what it returns.
+    fn ask(&self, then: &str) -> String {
+        let given: String = (1..=self.arguments.len())
+            .map(|n| format!(", ${n}"))
+            .collect();
+        let call = format!("trax_router.{}(shard{given})", self.name);
+        if self.is_set && !self.columns.is_empty() {
+            return format!("return query select {then} from {call} called;");
+        }
+        match self.result.as_str() {
+            "void" => format!("perform {call};"),
+            _ => format!("result := {call};"),
+        }
+    }
+
+    /// The function of the same name.
+    fn routed(&self) -> String {
+        let mut more: &[&str] = &[];
+        let mut declared = vec!["failure trax_router.failure;".to_owned()];
+        let returns_rows = !self.columns.is_empty();
+        let has_result = !returns_rows && self.result != "void";
+        if has_result {
+            declared.push(format!("result {};", self.result));
+        }
+        let give = if has_result { "return result;\n" } else { "" };
+        let caught = "when others or query_canceled then
+get stacked diagnostics
+    failure.state = returned_sqlstate,
+    failure.message = message_text,
+    failure.detail = pg_exception_detail,
+    failure.hint = pg_exception_hint;
+failure.shard := shard;
+";
+        let once = |ask: &str| {
+            format!(
+                "begin\n{}{}exception\n{}end;\n",
+                indent(ask, 1),
+                indent(give, 1),
+                indent(&format!("{caught}perform trax_router.raise(failure);\n"), 1)
+            )
+        };
+        let body = match route(&self.name) {
+            Route::Hand | Route::Direct => return String::new(),
+            Route::Id => {
+                declared.push("shard constant integer := trax_router.shard_of_id($1);".to_owned());
+                once(&self.ask("called.*"))
+            }
+            Route::Any => {
+                declared.push("shard constant integer := trax_router.any_shard();".to_owned());
+                once(&self.ask("called.*"))
+            }
+            Route::Token => {
+                declared
+                    .push("shard constant integer := trax_router.shard_of_token($1);".to_owned());
+                once(&self.ask("called.*"))
+            }
+            Route::Group(keys) => {
+                let keys: Vec<String> = keys.iter().map(|key| self.takes(key)).collect();
+                let place = format!(
+                    "{}, coalesce({})",
+                    self.takes("group_name"),
+                    keys.join(", ")
+                );
+                declared.push(format!(
+                    "shard integer := trax_router.shard_of_group({place});"
+                ));
+                declared.push("tried integer[] := '{}';".to_owned());
+                format!(
+                    "-- A job that may run anywhere goes to another shard when this one is away.
+begin
+    loop
+        begin
+{}{}        exception
+{}        end;
+    end loop;
+end;
+",
+                    indent(&self.ask("called.*"), 3),
+                    indent(give, 3),
+                    indent(
+                        &format!(
+                            "{caught}tried := tried || shard;
+shard := null;
+if trax_router.was_not_reached(failure.message) then
+    shard := trax_router.shard_of_group({place}, tried);
+end if;
+if shard is null then
+    perform trax_router.raise(failure);
+end if;
+"
+                        ),
+                        3
+                    )
+                )
+            }
+            Route::Manifest => {
+                declared.push("shard integer;".to_owned());
+                declared.push("is_remembered boolean;".to_owned());
+                declared.push("has_it integer;".to_owned());
+                declared.push("refusal trax_router.failure;".to_owned());
+                let left = if self.name == "unschedule" {
+                    "null"
+                } else {
+                    "has_it"
+                };
+                format!(
+                    "begin
+    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+        begin
+{}            has_it := shard;
+            exit;
+        exception
+{}        end;
+    end loop;
+    if has_it is null then
+        perform trax_router.raise(refusal);
+    end if;
+    perform trax_router.remember($1, {left});
+{}end;
+",
+                    indent(&self.ask("called.*"), 3),
+                    indent(
+                        &format!(
+                            "{caught}refusal := trax_router.look_further(failure, refusal, is_remembered);\n"
+                        ),
+                        3
+                    ),
+                    indent(give, 1)
+                )
+            }
+            Route::WholeGroup | Route::All => {
+                let shards = match route(&self.name) {
+                    Route::All => "trax_router.numbers()".to_owned(),
+                    _ => "trax_router.shards_of_group($1)".to_owned(),
+                };
+                declared.push("shard integer;".to_owned());
+                declared.push("refusal trax_router.failure;".to_owned());
+                declared.push("done integer[] := '{}';".to_owned());
+                if has_result {
+                    declared.push(format!("total {} := 0;", self.result));
+                }
+                let add = if has_result {
+                    "total := total + result;\n"
+                } else {
+                    ""
+                };
+                format!(
+                    "-- Each for itself: one that is away or refuses is told of when the others have done it.
+begin
+    for shard in select * from {shards} loop
+        begin
+{}            done := done || shard;
+        exception
+{}        end;
+    end loop;
+    if refusal is not null then
+        perform trax_router.raise(refusal, trax_router.done_on(done));
+    end if;
+{}end;
+",
+                    indent(&format!("{}\n{add}", self.ask("called.*")), 3),
+                    indent(
+                        &format!(
+                            "{caught}if refusal is null then
+    refusal := failure;
+end if;
+"
+                        ),
+                        3
+                    ),
+                    indent(if has_result { "return total;\n" } else { "" }, 1)
+                )
+            }
+            Route::Rows(away) => {
+                let is_metrics = self.name == "metrics";
+                if !is_metrics {
+                    more = &["shard integer"];
+                } else {
+                    declared.push("shard integer;".to_owned());
+                }
+                let label = "jsonb_build_object('shard', shard::text)";
+                let (asked, away) = if is_metrics {
+                    (
+                        self.ask(&format!(
+                            "called.name, called.labels || {label}, called.value"
+                        )) + &format!(
+                            "\nreturn query select 'trax_shard_up', {label}, 1::double precision;"
+                        ),
+                        away.replace("'{}'::jsonb", label),
+                    )
+                } else {
+                    (self.ask("called.*, shard"), format!("{away}, shard"))
+                };
+                format!(
+                    "begin
+    for shard in select * from trax_router.numbers() loop
+        begin
+{}        exception
+{}        end;
+    end loop;
+end;
+",
+                    indent(&asked, 3),
+                    indent(
+                        &format!(
+                            "{caught}if not trax_router.is_away(failure) then
+    perform trax_router.raise(failure);
+end if;
+return query select {away};
+"
+                        ),
+                        3
+                    )
+                )
+            }
+        };
+        let arguments: Vec<String> = self
+            .arguments
+            .iter()
+            .map(|a| match &a.default {
+                Some(default) => format!("{} {} default {default}", a.name, a.kind),
+                None => format!("{} {}", a.name, a.kind),
+            })
+            .collect();
+        let declared: String = declared.iter().map(|d| format!("    {d}\n")).collect();
+        format!(
+            "
+create function trax.{}{}
+returns {}
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+{declared}{body}$$;
+comment on function trax.{}({}) is
+    '{}';
+",
+            self.name,
+            in_parentheses(&arguments),
+            self.returns(more),
+            self.name,
+            self.types(&[]),
+            self.comment.replace('\'', "''")
+        )
+    }
+}
+
+/// Each line four spaces further in, so many times; what belongs to a `when` once more.
+fn indent(text: &str, times: usize) -> String {
+    let mut is_caught = false;
+    let mut out = String::new();
+    for line in text.lines() {
+        let deeper = usize::from(is_caught);
+        writeln!(out, "{}{line}", "    ".repeat(times + deeper)).expect("a string takes it");
+        is_caught = is_caught || line.starts_with("when others");
+    }
+    out
+}
+
+#[tokio::test]
+async fn the_router_has_what_the_extension_grants() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let mut page = OPENING.to_owned();
+    for function in functions(&client).await {
+        if matches!(route(&function.name), Route::Direct)
+            || function.is_procedure
+            || function.name == "shard_of"
+        {
+            continue;
+        }
+        page += "\n";
+        page += &function.call();
+        page += &function.routed();
+    }
+    if std::env::var_os("TRAX_WRITE_PAGES").is_some() {
+        std::fs::write(Path::new(PAGE), &page).expect("the page is written");
+    }
+    let stored = std::fs::read_to_string(PAGE).unwrap_or_default();
+    assert!(
+        page == stored,
+        "sql/router/route.sql is not what the catalog says; TRAX_WRITE_PAGES=1 cargo test -p trax_tests router::generate"
+    );
+}

@@ -1,0 +1,14 @@
+//! A router in front of shards, each on a server of its own.
+
+mod access;
+mod away;
+mod cluster;
+mod generate;
+mod grow;
+mod job;
+mod manifest;
+mod operate;
+mod refusal;
+mod signature;
+
+use cluster::{Cluster, has_plproxy};

@@ -1,0 +1,31 @@
+//! What concerns all shards says which.
+
+use super::{Cluster, has_plproxy};
+
+#[tokio::test]
+async fn rows_of_all_shards_say_of_which_they_are() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let s = &cluster.router;
+    s.get("select trax.enqueue_many('a', array_fill('1'::jsonb, array[30]))")
+        .await;
+    let ready = "select shard, value from trax.status() where item = 'waiting, ready' order by 1";
+    assert_eq!(s.get(ready).await, "1|10\n2|10\n3|10");
+    let samples = "select labels ->> 'shard', sum(value) from trax.metrics() where name = 'trax_enqueued_total' group by 1 order by 1";
+    assert_eq!(s.get(samples).await, "1|10\n2|10\n3|10");
+    assert_eq!(s.get("select * from trax.check()").await, "");
+    let steps = "select shard, count(*) >= 6 from trax.tick() group by 1 order by 1";
+    assert_eq!(s.get(steps).await, "1|t\n2|t\n3|t");
+    let found = "select distinct shard from trax.diagnose('0 s') where cause = 'task_not_claimed' order by 1";
+    assert_eq!(s.get(found).await, "1\n2\n3");
+    s.get("select trax.pause('disks'); select trax.resume()")
+        .await;
+    for (_, shard) in &cluster.shards {
+        let acts = "select string_agg(action, ' ' order by id) from trax.audit where action in ('pause', 'resume')";
+        assert_eq!(shard.get(acts).await, "pause resume");
+    }
+    let next = "select local_time from trax.preview_cron('0 0 * * *', 'UTC', '2026-01-01', 1)";
+    assert_eq!(s.get(next).await, "2026-01-02 00:00:00 +00:00");
+}

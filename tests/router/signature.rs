@@ -1,0 +1,79 @@
+//! The functions of the router are those of the extension.
+
+use super::{Cluster, has_plproxy};
+use harness::session::session;
+
+/// Every function of `trax` as a caller sees it: what kind it is, its arguments with their
+/// defaults, what it returns.
+const SIGNATURES: &str = "select p.proname, p.prokind, pg_get_function_arguments(p.oid), coalesce(pg_get_function_result(p.oid), '')
+    from pg_proc p where p.pronamespace = 'trax'::regnamespace
+        and (p.proname = any ($$ROUTED$$::text[]))
+    order by p.proname";
+
+#[tokio::test]
+async fn names_arguments_defaults_and_results_are_those_of_the_extension() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(1).await;
+    let (_db, s) = session().await;
+    let routed = cluster
+        .router
+        .get("select array_agg(p.proname) from pg_proc p where p.pronamespace = 'trax'::regnamespace")
+        .await;
+    let sql = SIGNATURES.replace("ROUTED", &routed);
+    let theirs = s.get(&sql).await;
+    let ours = cluster.router.get(&sql).await;
+    assert!(ours.lines().count() > 35, "{ours}");
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        // Rows of several shards say of which they are.
+        let ours = ours.replace(", shard integer)", ")");
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+    let of_rows = ours
+        .lines()
+        .filter(|line| line.contains(", shard integer)"))
+        .map(|line| line.split('|').next().unwrap_or_default());
+    let of_rows: Vec<&str> = of_rows.collect();
+    assert_eq!(of_rows, ["apply", "check", "diagnose", "status", "tick"]);
+}
+
+#[tokio::test]
+async fn all_has_a_comment_and_a_fixed_search_path_and_is_nobodys() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(1).await;
+    let s = &cluster.router;
+    let without = "select p.oid::regprocedure from pg_proc p
+        where p.pronamespace in ('trax'::regnamespace, 'trax_router'::regnamespace)
+            and (obj_description(p.oid, 'pg_proc') is null
+                or p.prokind = 'f' and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)
+                or has_function_privilege('public', p.oid, 'execute'))";
+    assert_eq!(s.get(without).await, "");
+    let tables = "select c.oid::regclass from pg_class c
+        where c.relnamespace in ('trax'::regnamespace, 'trax_router'::regnamespace) and c.relkind in ('r', 'v')
+            and (obj_description(c.oid, 'pg_class') is null or has_table_privilege('public', c.oid, 'select'))";
+    assert_eq!(s.get(tables).await, "");
+    s.get("drop extension trax_router").await;
+    let left = "select count(*) from pg_namespace where nspname like 'trax%'";
+    assert_eq!(
+        s.get(left).await,
+        "1",
+        "the schema trax, which create extension made"
+    );
+}
+
+#[tokio::test]
+async fn a_database_with_the_extension_is_no_router() {
+    if !has_plproxy() {
+        return;
+    }
+    let (_db, s) = session().await;
+    s.get("create extension plproxy").await;
+    let refusal = s.refusal("create extension trax_router").await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    assert!(refusal.hint.contains("create database router"), "{refusal}");
+    assert_eq!(s.enqueue("'a'").await, 1, "and nothing changed");
+}
