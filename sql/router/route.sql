@@ -13,7 +13,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.acknowledge_dead_letter(id => $2::bigint, note => $3::text) called;
+    select trax.acknowledge_dead_letter(id => $2::bigint, note => $3::text);
 $$;
 comment on function trax_router.acknowledge_dead_letter(integer, bigint, text) is
     'Internal. Calls trax.acknowledge_dead_letter() on a shard.';
@@ -137,7 +137,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.cancel(job_id => $2::bigint) called;
+    select trax.cancel(job_id => $2::bigint);
 $$;
 comment on function trax_router.cancel(integer, bigint) is
     'Internal. Calls trax.cancel() on a shard.';
@@ -181,7 +181,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.cancel_group(name => $2::text) called;
+    select trax.cancel_group(name => $2::text);
 $$;
 comment on function trax_router.cancel_group(integer, text) is
     'Internal. Calls trax.cancel_group() on a shard.';
@@ -240,7 +240,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.cancel_manifest(name => $2::text) called;
+    select trax.cancel_manifest(name => $2::text);
 $$;
 comment on function trax_router.cancel_manifest(integer, text) is
     'Internal. Calls trax.cancel_manifest() on a shard.';
@@ -356,7 +356,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.configure_group(name => $2::text, max_active_jobs => $3::integer, priority => $4::integer, enabled => $5::boolean, max_per_key => $6::integer) called;
+    select trax.configure_group(name => $2::text, max_active_jobs => $3::integer, priority => $4::integer, enabled => $5::boolean, max_per_key => $6::integer);
 $$;
 comment on function trax_router.configure_group(integer, text, integer, integer, boolean, integer) is
     'Internal. Calls trax.configure_group() on a shard.';
@@ -476,7 +476,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.disable_manifest(name => $2::text) called;
+    select trax.disable_manifest(name => $2::text);
 $$;
 comment on function trax_router.disable_manifest(integer, text) is
     'Internal. Calls trax.disable_manifest() on a shard.';
@@ -531,7 +531,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.enable_manifest(name => $2::text) called;
+    select trax.enable_manifest(name => $2::text);
 $$;
 comment on function trax_router.enable_manifest(integer, text) is
     'Internal. Calls trax.enable_manifest() on a shard.';
@@ -597,7 +597,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.enqueue(task => $2::text, input => $3::jsonb, run_at => $4::timestamp with time zone, group_name => $5::text, priority => $6::integer, max_retries => $7::integer, timeout => $8::interval, unique_key => $9::text, concurrency_key => $10::text, trace => $11::jsonb, retry_delay => $12::interval, unique_for => $13::interval) called;
+    select trax.enqueue(task => $2::text, input => $3::jsonb, run_at => $4::timestamp with time zone, group_name => $5::text, priority => $6::integer, max_retries => $7::integer, timeout => $8::interval, unique_key => $9::text, concurrency_key => $10::text, trace => $11::jsonb, retry_delay => $12::interval, unique_for => $13::interval);
 $$;
 comment on function trax_router.enqueue(integer, text, jsonb, timestamp with time zone, text, integer, integer, interval, text, text, jsonb, interval, interval) is
     'Internal. Calls trax.enqueue() on a shard.';
@@ -676,7 +676,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.enqueue_many(task => $2::text, inputs => $3::jsonb[], run_at => $4::timestamp with time zone, group_name => $5::text, priority => $6::integer, max_retries => $7::integer, timeout => $8::interval, unique_key => $9::text, concurrency_key => $10::text, trace => $11::jsonb, retry_delay => $12::interval, unique_for => $13::interval) called;
+    select trax.enqueue_many(task => $2::text, inputs => $3::jsonb[], run_at => $4::timestamp with time zone, group_name => $5::text, priority => $6::integer, max_retries => $7::integer, timeout => $8::interval, unique_key => $9::text, concurrency_key => $10::text, trace => $11::jsonb, retry_delay => $12::interval, unique_for => $13::interval);
 $$;
 comment on function trax_router.enqueue_many(integer, text, jsonb[], timestamp with time zone, text, integer, integer, interval, text, text, jsonb, interval, interval) is
     'Internal. Calls trax.enqueue_many() on a shard.';
@@ -701,7 +701,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.enqueue_sql(command => $2::text, run_at => $3::timestamp with time zone, group_name => $4::text, priority => $5::integer, max_retries => $6::integer, timeout => $7::interval, unique_key => $8::text, concurrency_key => $9::text, retry_delay => $10::interval, unique_for => $11::interval, run_as => $12::text) called;
+    select trax.enqueue_sql(command => $2::text, run_at => $3::timestamp with time zone, group_name => $4::text, priority => $5::integer, max_retries => $6::integer, timeout => $7::interval, unique_key => $8::text, concurrency_key => $9::text, retry_delay => $10::interval, unique_for => $11::interval, run_as => $12::text);
 $$;
 comment on function trax_router.enqueue_sql(integer, text, timestamp with time zone, text, integer, integer, interval, text, text, interval, interval, text) is
     'Internal. Calls trax.enqueue_sql() on a shard.';
@@ -835,7 +835,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.extend_token(name => $2::text, token => $3::uuid, ttl => $4::interval) called;
+    select trax.extend_token(name => $2::text, token => $3::uuid, ttl => $4::interval);
 $$;
 comment on function trax_router.extend_token(integer, text, uuid, interval) is
     'Internal. Calls trax.extend_token() on a shard.';
@@ -916,7 +916,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.grant_access(role => $2::text::regrole, level => $3::text, tasks => $4::text[], groups => $5::text[]) called;
+    select trax.grant_access(role => $2::text::regrole, level => $3::text, tasks => $4::text[], groups => $5::text[]);
 $$;
 comment on function trax_router.grant_access(integer, text, text, text[], text[]) is
     'Internal. Calls trax.grant_access() on a shard.';
@@ -932,7 +932,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.limit_queue_time(job_id => $2::bigint, time_limit => $3::interval) called;
+    select trax.limit_queue_time(job_id => $2::bigint, time_limit => $3::interval);
 $$;
 comment on function trax_router.limit_queue_time(integer, bigint, interval) is
     'Internal. Calls trax.limit_queue_time() on a shard.';
@@ -1032,7 +1032,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.pause(reason => $2::text) called;
+    select trax.pause(reason => $2::text);
 $$;
 comment on function trax_router.pause(integer, text) is
     'Internal. Calls trax.pause() on a shard.';
@@ -1211,7 +1211,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.release_token(name => $2::text, token => $3::uuid) called;
+    select trax.release_token(name => $2::text, token => $3::uuid);
 $$;
 comment on function trax_router.release_token(integer, text, uuid) is
     'Internal. Calls trax.release_token() on a shard.';
@@ -1257,7 +1257,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.requeue_dead_letter(id => $2::bigint, note => $3::text) called;
+    select trax.requeue_dead_letter(id => $2::bigint, note => $3::text);
 $$;
 comment on function trax_router.requeue_dead_letter(integer, bigint, text) is
     'Internal. Calls trax.requeue_dead_letter() on a shard.';
@@ -1306,7 +1306,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.requeue_dead_letters(task => $2::text, manifest => $3::text, group_name => $4::text, since => $5::timestamp with time zone, max_count => $6::integer) called;
+    select trax.requeue_dead_letters(task => $2::text, manifest => $3::text, group_name => $4::text, since => $5::timestamp with time zone, max_count => $6::integer);
 $$;
 comment on function trax_router.requeue_dead_letters(integer, text, text, text, timestamp with time zone, integer) is
     'Internal. Calls trax.requeue_dead_letters() on a shard.';
@@ -1320,7 +1320,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.resume() called;
+    select trax.resume();
 $$;
 comment on function trax_router.resume(integer) is
     'Internal. Calls trax.resume() on a shard.';
@@ -1373,7 +1373,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.revoke_access(role => $2::text::regrole) called;
+    select trax.revoke_access(role => $2::text::regrole);
 $$;
 comment on function trax_router.revoke_access(integer, text) is
     'Internal. Calls trax.revoke_access() on a shard.';
@@ -1388,7 +1388,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.run_now(job_id => $2::bigint) called;
+    select trax.run_now(job_id => $2::bigint);
 $$;
 comment on function trax_router.run_now(integer, bigint) is
     'Internal. Calls trax.run_now() on a shard.';
@@ -1459,7 +1459,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.schedule(name => $2::text, task => $3::text, input => $4::jsonb, cron => $5::text, every => $6::interval, run_at => $7::timestamp with time zone, depends_on => $8::text[], depends_mode => $9::text, dormant => $10::boolean, timezone => $11::text, group_name => $12::text, priority => $13::integer, max_retries => $14::integer, retry_delay => $15::interval, timeout => $16::interval, misfire => $17::text, misfire_threshold => $18::interval, misfire_limit => $19::integer, overlap => $20::text, max_concurrency => $21::integer, variance => $22::interval, exclusions => $23::jsonb, starts_at => $24::timestamp with time zone, ends_at => $25::timestamp with time zone, enabled => $26::boolean, on_dead_letter => $27::text, sql => $28::text, run_as => $29::text) called;
+    select trax.schedule(name => $2::text, task => $3::text, input => $4::jsonb, cron => $5::text, every => $6::interval, run_at => $7::timestamp with time zone, depends_on => $8::text[], depends_mode => $9::text, dormant => $10::boolean, timezone => $11::text, group_name => $12::text, priority => $13::integer, max_retries => $14::integer, retry_delay => $15::interval, timeout => $16::interval, misfire => $17::text, misfire_threshold => $18::interval, misfire_limit => $19::integer, overlap => $20::text, max_concurrency => $21::integer, variance => $22::interval, exclusions => $23::jsonb, starts_at => $24::timestamp with time zone, ends_at => $25::timestamp with time zone, enabled => $26::boolean, on_dead_letter => $27::text, sql => $28::text, run_as => $29::text);
 $$;
 comment on function trax_router.schedule(integer, text, text, jsonb, text, interval, timestamp with time zone, text[], text, boolean, text, text, integer, integer, interval, interval, text, interval, integer, text, integer, interval, jsonb, timestamp with time zone, timestamp with time zone, boolean, text, text, text) is
     'Internal. Calls trax.schedule() on a shard.';
@@ -1584,7 +1584,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.trigger(name => $2::text, input => $3::jsonb, delay => $4::interval) called;
+    select trax.trigger(name => $2::text, input => $3::jsonb, delay => $4::interval);
 $$;
 comment on function trax_router.trigger(integer, text, jsonb, interval) is
     'Internal. Calls trax.trigger() on a shard.';
@@ -1643,7 +1643,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.trigger_group(group_name => $2::text) called;
+    select trax.trigger_group(group_name => $2::text);
 $$;
 comment on function trax_router.trigger_group(integer, text) is
     'Internal. Calls trax.trigger_group() on a shard.';
@@ -1702,7 +1702,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.* from trax.unschedule(name => $2::text) called;
+    select trax.unschedule(name => $2::text);
 $$;
 comment on function trax_router.unschedule(integer, text) is
     'Internal. Calls trax.unschedule() on a shard.';

@@ -228,15 +228,18 @@ impl Function {
                 kind => format!("{} => ${}::{kind}", a.name, at + 2),
             })
             .collect();
-        let selected = match &self.columns[..] {
-            [] => "called.*".to_owned(),
-            columns => columns
-                .iter()
-                .map(|(name, _)| format!("called.{name}"))
-                .collect::<Vec<_>>()
-                .join(", "),
+        let call = format!("trax.{name}({})", given.join(", "));
+        // A scalar in the list of columns is 10 % cheaper than one in from.
+        let statement = match &self.columns[..] {
+            [] => format!("select {call}"),
+            columns => {
+                let columns: Vec<String> = columns
+                    .iter()
+                    .map(|(name, _)| format!("called.{name}"))
+                    .collect();
+                format!("select {} from {call} called", columns.join(", "))
+            }
         };
-        let given = given.join(", ");
         let types: Vec<String> = self.arguments.iter().map(|a| kind_of(&a.kind)).collect();
         let types: Vec<&str> = ["integer"]
             .into_iter()
@@ -250,7 +253,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select {selected} from trax.{name}({given}) called;
+    {statement};
 $$;
 comment on function trax_router.{name}({}) is
     'Internal. Calls trax.{name}() on a shard.';
