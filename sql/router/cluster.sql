@@ -141,6 +141,8 @@ begin
     loop
         perform trax_router.copy_settings(spread, number);
     end loop;
+    -- Fleets hear of it.
+    perform pg_notify('trax_router', number::text);
     if exists (
         select
         from trax_router.place p
@@ -171,6 +173,7 @@ begin
     if not found then
         perform trax_router.refuse_number(number, null);
     end if;
+    perform pg_notify('trax_router', number::text);
 end;
 $$;
 comment on function trax_router.move_shard(int, text) is

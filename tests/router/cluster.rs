@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use trax_client::testkit::{Database, Server};
 
 /// Whether this PostgreSQL has PL/Proxy: Debian has it for one version.
-pub(super) fn has_plproxy() -> bool {
+pub(crate) fn has_plproxy() -> bool {
     let mut pg_config = shared_server().command("pg_config");
     let libraries = run_quietly(pg_config.arg("--pkglibdir"));
     let found = Path::new(libraries.trim()).join("plproxy.so").exists();
@@ -20,7 +20,7 @@ pub(super) fn has_plproxy() -> bool {
 }
 
 /// A server for a shard; its databases have no schedulers, the tests call `trax.tick()`.
-pub(super) fn shard_server() -> Server {
+pub(crate) fn shard_server() -> Server {
     Server::options()
         .fast()
         // What it said it has must be there when it was killed.
@@ -37,14 +37,14 @@ fn servers() -> &'static [Server; 3] {
 }
 
 /// A router on the shared server, with a session there and one in each of its shards.
-pub(super) struct Cluster {
-    pub(super) database: Database,
-    pub(super) router: Session,
-    pub(super) shards: Vec<(Database, Session)>,
+pub(crate) struct Cluster {
+    pub(crate) database: Database,
+    pub(crate) router: Session,
+    pub(crate) shards: Vec<(Database, Session)>,
 }
 
 /// The arguments `number` and `address` of a shard.
-pub(super) fn address(server: &Server, database: &Database, number: usize) -> String {
+pub(crate) fn address(server: &Server, database: &Database, number: usize) -> String {
     format!(
         "{number}, 'host=127.0.0.1 port={} dbname={}'",
         server.port(),
@@ -53,7 +53,7 @@ pub(super) fn address(server: &Server, database: &Database, number: usize) -> St
 }
 
 /// A new database with the extension and this number on a server.
-pub(super) async fn shard(server: &Server, number: usize) -> (Database, Session) {
+pub(crate) async fn shard(server: &Server, number: usize) -> (Database, Session) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("shard_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let database = server.database(&name).await.expect("a database is made");
@@ -66,12 +66,12 @@ pub(super) async fn shard(server: &Server, number: usize) -> (Database, Session)
 
 impl Cluster {
     /// With as many of the shards 1, 2 and 3.
-    pub(super) async fn of(count: usize) -> Self {
+    pub(crate) async fn of(count: usize) -> Self {
         Self::on(&servers().each_ref()[..count]).await
     }
 
     /// With shards on these servers, numbered from 1.
-    pub(super) async fn on(servers: &[&Server]) -> Self {
+    pub(crate) async fn on(servers: &[&Server]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("router_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let made = shared_server().plain_database(&name).await;
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// Adds one more shard, which has no place yet.
-    pub(super) async fn add(&mut self, server: &Server) {
+    pub(crate) async fn add(&mut self, server: &Server) {
         let number = self.shards.len() + 1;
         let (database, session) = shard(server, number).await;
         let add = format!(
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// A name of a group that is on this shard by its hash.
-    pub(super) async fn group_on(&self, shard: usize) -> String {
+    pub(crate) async fn group_on(&self, shard: usize) -> String {
         let sql = format!(
             "select 'g' || n from generate_series(1, 1000) n
             where trax_router.shard_of_group('g' || n) = {shard} limit 1"
@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// The session in a shard.
-    pub(super) fn shard(&self, number: usize) -> &Session {
+    pub(crate) fn shard(&self, number: usize) -> &Session {
         &self.shards[number - 1].1
     }
 }

@@ -11,4 +11,4 @@ mod operate;
 mod refusal;
 mod signature;
 
-use cluster::{Cluster, has_plproxy};
+pub(crate) use cluster::{Cluster, has_plproxy, shard_server};

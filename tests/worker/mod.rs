@@ -4,6 +4,7 @@ mod cancel;
 mod connection;
 mod fault;
 mod fetch;
+mod fleet;
 mod health;
 mod hosts;
 mod json;

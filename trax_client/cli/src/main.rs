@@ -66,9 +66,9 @@ const EXIT_CODES: &str = "Exit codes:
 #[command(after_help = EXIT_CODES)]
 struct Arguments {
     /// The database; default DATABASE_URL, or else PGHOST, PGPORT, PGUSER, PGDATABASE and
-    /// PGPASSWORD.
+    /// PGPASSWORD. A worker takes several
     #[arg(long, global = true, value_name = "URL", help_heading = "Database")]
-    database_url: Option<String>,
+    database_url: Vec<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -146,13 +146,34 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return Failure::new(format!("cannot start: {error}")).report(),
     };
-    let code = match runtime.block_on(run(arguments.database_url, arguments.command)) {
+    let code = match runtime.block_on(with_urls(arguments)) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     };
     // A handler that blocks its thread must not keep the process.
     runtime.shutdown_background();
     code
+}
+
+/// Runs the command with its database, and a worker with all that are given.
+async fn with_urls(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let Arguments {
+        database_url,
+        mut command,
+    } = arguments;
+    let mut urls = database_url.into_iter();
+    let first = urls.next();
+    let others: Vec<String> = urls.collect();
+    match &mut command {
+        Command::Worker(worker) => worker.also(others),
+        _ if !others.is_empty() => {
+            return Err(Failure::usage(
+                "only trax worker takes --database-url more than once",
+            ));
+        }
+        _ => {}
+    }
+    run(first, command).await
 }
 
 /// Prints help and version when asked for; everything else is a mistake.

@@ -5,14 +5,17 @@
 //! who may change manifests. A program that does whatever its input demands, as `trax import run`
 //! does, needs to know which of them it got.
 
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::Type;
 use trax_client::{Address, Context, Error};
 
-use trax_terminal::print;
+use trax_terminal::{address, print};
 
 /// The variable that contains where the input of a program is from.
 pub(crate) const VARIABLE: &str = "TRAX_INPUT_FROM";
@@ -40,35 +43,34 @@ impl Source {
     }
 }
 
-/// Asks the database, over a connection that is made for the first job of a manifest and kept.
+/// Asks the database of each job, over a connection that is made for the first job of a manifest
+/// and kept.
+#[derive(Default)]
 pub(crate) struct StoredInput {
-    address: Address,
-    connection: Mutex<Option<Client>>,
+    /// By the description of their addresses: one that does not answer delays its own jobs only.
+    connections: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Client>>>>>,
 }
 
 impl StoredInput {
-    pub(crate) fn new(address: Address) -> Self {
-        StoredInput {
-            address,
-            connection: Mutex::default(),
-        }
-    }
-
     /// Returns where the input of the job is from that this worker executes.
     pub(crate) async fn source(&self, ctx: &Context) -> Source {
         if ctx.manifest().is_none() {
             return Source::Job;
         }
+        let Some(address) = ctx.database() else {
+            return Source::Unknown;
+        };
+        let connection = self.connection(address);
         // The second connection is for a first that broke while it rested.
         let mut last = None;
         for _ in 0..2 {
-            match tokio::time::timeout(PATIENCE, self.ask(ctx)).await {
+            match tokio::time::timeout(PATIENCE, ask(address, &connection, ctx)).await {
                 Ok(Ok(true)) => return Source::Manifest,
                 Ok(Ok(false)) => return Source::Job,
                 Ok(Err(error)) => last = Some(error.to_string()),
                 Err(_) => last = Some(format!("no answer within {} s", PATIENCE.as_secs())),
             }
-            *self.connection.lock().await = None;
+            *connection.lock().await = None;
         }
         let error = last.unwrap_or_default();
         let text = format!(
@@ -79,17 +81,37 @@ impl StoredInput {
         Source::Unknown
     }
 
-    async fn ask(&self, ctx: &Context) -> Result<bool, Error> {
-        let mut connection = self.connection.lock().await;
-        let client = match &mut *connection {
-            Some(client) => client,
-            none => none.insert(self.address.connect().await?),
-        };
-        let sql = "select trax.runs_as_stored(job_id => $1, token => $2::text::uuid)";
-        let (job, token) = (ctx.job_id().0, ctx.token().to_string());
-        let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&job, Type::INT8), (&token, Type::TEXT)];
-        let row = client.query_typed_one(sql, &arguments).await?;
-        Ok(row.try_get(0)?)
+    fn connection(&self, address: &Address) -> Arc<Mutex<Option<Client>>> {
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(connections.entry(address::describe(address)).or_default())
     }
+}
+
+async fn ask(
+    address: &Address,
+    connection: &Mutex<Option<Client>>,
+    ctx: &Context,
+) -> Result<bool, Error> {
+    let mut connection = connection.lock().await;
+    let client = match &mut *connection {
+        Some(client) => client,
+        none => {
+            // On a standby a lease may not have arrived yet, and the input would be taken for
+            // somebody's.
+            let mut primary = address.clone();
+            if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
+                primary.target_session_attrs(TargetSessionAttrs::ReadWrite);
+            }
+            none.insert(primary.connect().await?)
+        }
+    };
+    let sql = "select trax.runs_as_stored(job_id => $1, token => $2::text::uuid)";
+    let (job, token) = (ctx.job_id().0, ctx.token().to_string());
+    let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&job, Type::INT8), (&token, Type::TEXT)];
+    let row = client.query_typed_one(sql, &arguments).await?;
+    Ok(row.try_get(0)?)
 }

@@ -4,8 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::config::TargetSessionAttrs;
-use trax_client::{Context, Event, Worker};
+use trax_client::{Address, Context, Event, Worker};
 
 use crate::credentials::{self, PassedVariables};
 use crate::exec::Program;
@@ -56,6 +55,12 @@ pub(crate) struct Arguments {
     /// The command to run for each job, by sh -c
     #[arg(long, value_name = "COMMAND")]
     exec: String,
+    /// Claim from all shards of this router, and from those that are added later, instead of
+    /// --database-url
+    #[arg(long, value_name = "URL", conflicts_with = "database_url")]
+    router: Option<String>,
+    #[arg(skip)]
+    others: Vec<String>,
     /// Claim only this task; may be repeated; default: every task
     #[arg(long = "task", value_name = "TASK")]
     tasks: Vec<String>,
@@ -97,20 +102,33 @@ pub(crate) struct Arguments {
     verbose: bool,
 }
 
+impl Arguments {
+    /// Adds what was given after the first --database-url.
+    pub(crate) fn also(&mut self, others: Vec<String>) {
+        self.others = others;
+    }
+}
+
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     credentials::hide();
-    let config = address::from_environment(url.as_deref())?;
+    let config = address::from_environment(arguments.router.as_deref().or(url.as_deref()))?;
+    let others: Vec<Address> = arguments
+        .others
+        .iter()
+        .map(|url| address::from_environment(Some(url)))
+        .collect::<Result<_, _>>()?;
     // The worker itself waits for a server; a person at a prompt wants to know at once, who watches
     // its health asks. If this role lacks a right the first claim reports it: no right but the
     // worker's is needed.
-    if arguments.health.is_none() && std::env::var_os("NOTIFY_SOCKET").is_none() {
+    let is_watched = arguments.health.is_some() || std::env::var_os("NOTIFY_SOCKET").is_some();
+    if !is_watched && others.is_empty() {
         drop(address::connect(&config).await?);
     }
     if arguments.verbose {
-        print::log(
-            "trax",
-            &format!("connecting to {}", address::describe(&config)),
-        );
+        for config in std::iter::once(&config).chain(&others) {
+            let text = format!("connecting to {}", address::describe(config));
+            print::log("trax", &text);
+        }
     }
 
     let grace = arguments.grace;
@@ -118,19 +136,13 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         print::log("trax", &intention(&arguments));
     }
     let (lease, retry_delay) = (arguments.lease, arguments.retry_delay);
-    // On a standby a lease may not have arrived yet, and the input would be taken for somebody's.
-    let mut primary = config.clone();
-    if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
-        primary.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
-    let stored = StoredInput::new(primary);
     let program = Program::new(
         arguments.exec,
         grace,
         retry_delay,
         lease,
         arguments.passed,
-        stored,
+        StoredInput::default(),
     );
     let program = Arc::new(program);
     let shared = Arc::clone(&program);
@@ -150,6 +162,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             Event::Completed { .. } => {}
             event => print::log("trax", &event.to_string()),
         });
+    if arguments.router.is_some() {
+        worker = worker.router();
+    }
+    for other in others {
+        worker = worker.also(other);
+    }
     if let Some(address) = arguments.health {
         worker = worker.health_address(address);
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::cancellation::{Cancellation, Reason};
 use super::held_leases::HeldLeases;
+use crate::address::Address;
 use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::Claimed;
@@ -65,6 +66,12 @@ impl<S> Context<S> {
     /// Returns the lease's token, for a handler that calls `complete` in its own transaction.
     pub fn token(&self) -> Token {
         self.attempt.token
+    }
+
+    /// Returns where the job is from, for a worker of several databases; none in a test that runs it
+    /// in place.
+    pub fn database(&self) -> Option<&Address> {
+        self.held.database()
     }
 
     /// Returns the number of the attempt, 1 for the first.

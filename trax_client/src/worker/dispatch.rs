@@ -24,6 +24,7 @@ use super::handler::attempt;
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
 use super::outcome::{JobError, Verdict, verdict_on};
+use super::places::{HUNGRY, Places};
 use super::polling::{More, Polling};
 use super::prefetch::Prefetch;
 use super::report::{Answer, UnreportedOutcome};
@@ -84,6 +85,9 @@ pub(crate) struct Dispatch<S> {
     ended_since_claim: bool,
     polling: Polling,
     prefetch: Prefetch,
+    places: Places,
+    /// A claim is due, and other databases have the places.
+    starved: bool,
     summary: Summary,
     counts: Counts,
 }
@@ -93,6 +97,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         setup: Arc<Setup<S>>,
         held: Arc<HeldLeases>,
         connection: ClaimConnection,
+        places: Places,
         counts: Counts,
     ) -> Self {
         let now = Instant::now();
@@ -119,6 +124,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             ended_since_claim: false,
             polling,
             prefetch,
+            places,
+            starved: false,
             summary: Summary::default(),
             counts,
             setup,
@@ -132,6 +139,9 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         loop {
             self.health.iterated(Part::Claim);
             self.start_waiting();
+            if self.exchange.is_idle() {
+                self.places.answered();
+            }
             self.begin_exchange();
             if self.is_over() {
                 return Ok(self.conclude());
@@ -143,6 +153,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 reply = self.exchange.reply() => self.take_reply(reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 notification = self.notifications.next() => self.take_notification(notification),
+                () = self.places.freed() => {}
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
         }
@@ -150,7 +161,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 
     /// Starts waiting jobs while there are free places.
     fn start_waiting(&mut self) {
-        while self.running.len() < self.setup.concurrency {
+        while !self.waiting.is_empty() && self.places.take(Instant::now()) {
             let Some(Waiting {
                 claimed,
                 cancellation,
@@ -162,6 +173,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             let Some(handler) = self.setup.handlers.get(&claimed.task) else {
                 // The claim's filter names only tasks that have a handler.
                 let error = format!("this worker has no handler for task \"{}\"", claimed.task);
+                self.places.give_back();
                 self.end_attempt(&claimed, Verdict::Fail(Failure::new(error)));
                 continue;
             };
@@ -176,6 +188,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 .held
                 .begin(claimed.job_id, claimed.token, Moment::now())
             {
+                self.places.give_back();
                 self.end_attempt(&claimed, Verdict::Release(None));
                 continue;
             }
@@ -209,17 +222,19 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let due = due && now >= self.no_claim_until;
         let full = self.retries.len() >= UNREPORTED_AT_MOST.max(2 * self.setup.concurrency);
         let claims = due && !full && self.shutdown.phase() == Phase::Running;
-        let want = if claims {
-            self.prefetch.room(self.running.len(), self.waiting.len())
-        } else {
-            0
-        };
+        let want = if claims { self.room(now) } else { 0 };
+        // With places that others have, it is told when one is free.
+        self.starved = claims && want == 0 && self.in_places() < self.setup.concurrency;
+        if self.starved {
+            self.places.want(now);
+        }
         if self.outbox.is_empty() && want == 0 && !self.must_reconnect {
             return;
         }
         self.must_reconnect = false;
         if want > 0 {
             self.polling.claim_sent(!self.outbox.is_empty());
+            self.places.keep(want, now);
         }
         self.ended_since_claim = false;
         self.exchange.begin(std::mem::take(&mut self.outbox), want);
@@ -276,7 +291,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if let Some(sent) = reply.sent {
             self.polling.claimed(reply.more, reply.claimed.len(), now);
             let empty = reply.claimed.is_empty() && reply.more == More::No;
-            if empty && self.setup.until_empty && self.is_quiet() {
+            if self.setup.until_empty && self.places.all_empty(empty && self.is_quiet()) {
                 self.summary.stopped = Stopped::Empty;
                 self.shutdown.drain();
             }
@@ -329,6 +344,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             }
         };
         if let Some(Started { attempt, at }) = self.started.remove(&id) {
+            self.places.give_back();
             self.prefetch.handler_ended(at.elapsed());
             self.end_attempt(&attempt, verdict);
         }
@@ -427,11 +443,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let mut moments = vec![now + self.health.round()];
         if let Some(deadlines) = &self.deadlines {
             moments.extend(deadlines.next(now));
-        } else if self.exchange.is_idle()
-            && self.prefetch.room(self.running.len(), self.waiting.len()) > 0
-        {
+        } else if self.exchange.is_idle() && self.room(now) > 0 {
             let claim = self.polling.next_claim().max(self.no_claim_until);
             moments.push(claim.max(self.paused_until));
+        }
+        if self.starved || !self.waiting.is_empty() && self.running.len() < self.setup.concurrency {
+            moments.push(now + HUNGRY / 2);
         }
         if self.exchange.is_idle() {
             // Whatever is in the outbox is sent then.
@@ -445,6 +462,17 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 .map(|waiting| waiting.since + PREFETCH_PATIENCE),
         );
         moments.into_iter().min().unwrap_or(now)
+    }
+
+    /// Returns how many jobs to claim now.
+    fn room(&self, now: Instant) -> usize {
+        let most = self.places.most(now);
+        self.prefetch
+            .room(most, self.running.len(), self.waiting.len())
+    }
+
+    fn in_places(&self) -> usize {
+        self.running.len() + self.waiting.len()
     }
 
     /// Returns whether no job is held, and none was since the claim was sent.

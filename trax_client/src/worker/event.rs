@@ -93,6 +93,13 @@ pub enum Event {
         /// What is wrong with it.
         error: String,
     },
+    /// Trouble, recovery or jobs without a handler at one of several databases.
+    At {
+        /// The host and the name of the database.
+        database: Arc<str>,
+        /// What happened there.
+        event: Box<Event>,
+    },
     /// The server refused an outcome; the attempt was recorded as failed, or its lease expires.
     Refused {
         /// The job.
@@ -166,6 +173,7 @@ impl fmt::Display for Event {
                     brief(error)
                 )
             }
+            Event::At { database, event } => write!(f, "{}: {event}", one_line(database)),
             Event::Refused { job_id, error } => {
                 write!(f, "job {job_id}: the outcome was refused: {}", brief(error))
             }
@@ -228,6 +236,20 @@ impl Events {
         })
     }
 
+    /// Returns where the events at one of several databases go.
+    pub(crate) fn at(&self, database: &str) -> Self {
+        let (all, database) = (self.clone(), Arc::from(database));
+        Events::new(move |event| match event {
+            Event::Trouble { .. } | Event::Recovered { .. } | Event::Unhandled { .. } => {
+                (all.0)(&Event::At {
+                    database: Arc::clone(&database),
+                    event: Box::new(event.clone()),
+                });
+            }
+            other => (all.0)(other),
+        })
+    }
+
     /// Calls the listener. One that panics stops neither claims nor heartbeats.
     pub(crate) fn emit(&self, event: Event) {
         // The panic has been printed already.
@@ -261,7 +283,8 @@ fn log(event: &Event) {
         | Event::Stopping { .. }
         | Event::Declared { .. }
         | Event::Serving { .. } => info!(target: TARGET, "{event}"),
-        Event::Trouble { .. }
+        Event::At { .. }
+        | Event::Trouble { .. }
         | Event::Unhandled { .. }
         | Event::Unwatched { .. }
         | Event::TraceDropped { .. }

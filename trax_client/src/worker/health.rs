@@ -23,8 +23,10 @@ pub struct Health(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     facts: Mutex<Facts>,
+    /// Of a worker of several databases, the health of each.
+    branches: Mutex<Vec<Health>>,
     shutdown: Shutdown,
-    changed: Notify,
+    changed: Arc<Notify>,
 }
 
 /// The parts of a worker that call the database.
@@ -79,9 +81,28 @@ impl Health {
                 claim: Round::new(None),
                 heartbeat: Round::new(None),
             }),
+            branches: Mutex::default(),
             shutdown,
-            changed: Notify::new(),
+            changed: Arc::default(),
         }))
+    }
+
+    /// Returns the health of the part of this worker that claims from one of several databases.
+    pub(crate) fn branch(&self) -> Self {
+        let mut branch = Self::new(self.0.shutdown.clone());
+        if let Some(shared) = Arc::get_mut(&mut branch.0) {
+            shared.changed = Arc::clone(&self.0.changed);
+        }
+        self.branches().push(branch.clone());
+        branch
+    }
+
+    fn branches(&self) -> MutexGuard<'_, Vec<Health>> {
+        // No code panics under the lock.
+        self.0
+            .branches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the worker's loops run. A worker whose loops stall claims and reports
@@ -90,20 +111,29 @@ impl Health {
     /// # Errors
     /// One line that names the stalled loop, or states that the worker has ended.
     pub fn live(&self) -> Result<(), String> {
-        self.facts().live(Instant::now())
+        let branches = self.branches();
+        if branches.is_empty() {
+            return self.facts().live(Instant::now());
+        }
+        self.facts().has_not_ended()?;
+        branches.iter().try_for_each(Health::live)
     }
 
-    /// Returns whether the worker takes jobs.
+    /// Returns whether the worker takes jobs; from several databases, whether from one of them.
     ///
     /// # Errors
     /// One line with the reason why not.
     pub fn ready(&self) -> Result<(), String> {
-        let facts = self.facts();
-        facts.live(Instant::now())?;
-        if facts.stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {
+        self.live()?;
+        if self.facts().stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {
             return Err("stopping: no more jobs are claimed".to_owned());
         }
-        facts.ready(Instant::now())
+        let branches = self.branches();
+        let answers = || branches.iter().map(Health::ready);
+        match answers().find(Result::is_ok).or_else(|| answers().next()) {
+            Some(answer) => answer,
+            None => self.facts().ready(Instant::now()),
+        }
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
@@ -181,11 +211,17 @@ impl Facts {
         }
     }
 
-    fn live(&self, now: Instant) -> Result<(), String> {
+    fn has_not_ended(&self) -> Result<(), String> {
         match self.stage {
-            Stage::NotStarted => return Ok(()),
-            Stage::Running => {}
-            Stage::Ended => return Err("the worker has ended".to_owned()),
+            Stage::NotStarted | Stage::Running => Ok(()),
+            Stage::Ended => Err("the worker has ended".to_owned()),
+        }
+    }
+
+    fn live(&self, now: Instant) -> Result<(), String> {
+        self.has_not_ended()?;
+        if self.stage == Stage::NotStarted {
+            return Ok(());
         }
         for (what, round) in [("claim", &self.claim), ("heartbeat", &self.heartbeat)] {
             let stalled = now.saturating_duration_since(round.at);
@@ -251,6 +287,19 @@ mod tests {
         assert!(health.live().is_ok(), "it drains");
         drop(running);
         assert_eq!(why_not(health.live()), "the worker has ended");
+    }
+
+    #[test]
+    fn of_several_databases_one_makes_a_worker_ready() {
+        let (health, _, _running) = running();
+        let branches = [health.branch(), health.branch()];
+        let _branches = branches.each_ref().map(|branch| branch.begin(LIMIT));
+        assert!(why_not(health.ready()).contains("not been reached yet"));
+        branches[1].reached(Part::Claim);
+        assert_eq!(health.ready(), Ok(()));
+        branches[1].troubled(Part::Claim, "cut");
+        assert!(health.ready().is_err());
+        assert!(health.live().is_ok());
     }
 
     #[test]

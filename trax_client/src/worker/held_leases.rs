@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::cancellation::{Reason, Trigger};
 use tokio::sync::Notify;
 
+use crate::address::Address;
 use crate::clock::Moment;
 use crate::id::{JobId, Token};
 use crate::job::Beat;
@@ -49,9 +50,23 @@ pub(crate) struct HeldLeases {
     begun: Notify,
     reported: Notify,
     inserted: Notify,
+    /// Where the jobs are from; none in a test that runs one in place.
+    database: Option<Address>,
 }
 
 impl HeldLeases {
+    /// Returns none yet, of jobs from this database.
+    pub(crate) fn of(database: Address) -> Self {
+        HeldLeases {
+            database: Some(database),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn database(&self) -> Option<&Address> {
+        self.database.as_ref()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Lease>> {
         // No code panics under the lock; the map is whole even if it did.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,10 +1,12 @@
 //! A worker: claims jobs, runs handlers, and reports outcomes.
 //!
-//! It has two connections: one claims and reports outcomes (`claim_connection`), one extends leases
-//! (`heartbeat`, on its own thread). Between them runs the loop in `dispatch`.
+//! It has two connections to each of its databases: one claims and reports outcomes
+//! (`claim_connection`), one extends leases (`heartbeat`, on its own thread). Between them runs the
+//! loop in `dispatch`; the three are a `branch`. Several share the `places` for running jobs.
 //!
 //! A third thread, if asked for, answers probes and notifies systemd (`health_thread`).
 
+mod branch;
 mod cancellation;
 mod check;
 mod claim_connection;
@@ -16,6 +18,7 @@ mod dispatch;
 mod event;
 mod exchange;
 mod fair_share;
+mod fleet;
 mod handler;
 mod health;
 mod health_thread;
@@ -27,10 +30,12 @@ mod keep_polling;
 mod middleware;
 mod name;
 mod outcome;
+mod places;
 mod polling;
 mod prefetch;
 mod registration;
 mod report;
+mod router;
 mod shutdown;
 mod summary;
 mod systemd;
@@ -53,23 +58,18 @@ pub use self::shutdown::Shutdown;
 pub use self::summary::{Counts, Stopped, Summary};
 pub use self::task::{FromContext, FromState, HandlerOutput, State, TaskHandler};
 
+use self::branch::Branches;
 use self::check::{check, declared_by};
-use self::claim_connection::{ClaimConnection, Startup};
-use self::connection::hardened;
-use self::dispatch::Dispatch;
+use self::claim_connection::Startup;
 use self::event::Events;
-use self::fair_share::FairShare;
 use self::handler::{Handlers, handler};
 use self::health_thread::{HealthOptions, HealthThread};
-use self::heartbeat::Heartbeat;
-use self::held_leases::HeldLeases;
 use self::middleware::layer;
 use self::name::default_name;
-use self::registration::Registration;
+use self::places::AllPlaces;
 use self::task::task_handler;
 use crate::address::Address;
-use crate::error::Result;
-use crate::job::ClaimOptions;
+use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::task::Task;
 
@@ -108,6 +108,8 @@ pub(crate) struct Setup<S> {
 /// ```
 pub struct Worker<S = ()> {
     address: Address,
+    others: Vec<Address>,
+    is_router: bool,
     name: String,
     groups: Option<Vec<String>>,
     take_turns: bool,
@@ -135,6 +137,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let shutdown = Shutdown::new();
         Worker {
             address: address.into(),
+            others: Vec::new(),
+            is_router: false,
             name: default_name(),
             groups: None,
             take_turns: false,
@@ -159,6 +163,26 @@ impl<S: Send + Sync + 'static> Worker<S> {
                 until_empty: false,
             },
         }
+    }
+
+    /// Claims from one more database too. The places of [`concurrency`](Self::concurrency) are
+    /// shared: a database with less work leaves its part to those with more, and of two with
+    /// enough each has half. One that cannot be reached stops its own jobs only. Outcomes go where
+    /// the job came from; [`Context::database`] says where that is.
+    ///
+    /// Ids are unique among several databases when each has a number: `trax.set_shard()`.
+    pub fn also(mut self, address: impl Into<Address>) -> Self {
+        self.others.push(address.into());
+        self
+    }
+
+    /// Says that the address is that of a router, a database with the extension `trax_router`:
+    /// the worker claims from its shards, and from each that is added while it runs. The shards
+    /// are reached as the router is, with its user, password and TLS, unless their own addresses
+    /// say otherwise.
+    pub fn router(mut self) -> Self {
+        self.is_router = true;
+        self
     }
 
     /// Runs `function` for every job of `task`. Only tasks with a handler are claimed.
@@ -421,6 +445,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,
+            others,
+            is_router,
             name,
             groups,
             take_turns,
@@ -435,6 +461,14 @@ impl<S: Send + Sync + 'static> Worker<S> {
             setup,
         } = self;
         check(&setup.handlers, declared_by(&schedules, &declared))?;
+        let is_alone = others.is_empty() && !is_router;
+        if !is_alone && declared_by(&schedules, &declared).next().is_some() {
+            return Err(Error::Setup(
+                "a worker of several databases stores no manifests: which of them would have one? Declare them through \
+                 the router, with Client::declare"
+                    .to_owned(),
+            ));
+        }
         let _running = shutdown.running();
         let _signals = if signals {
             Some(shutdown.obey_signals()?)
@@ -443,49 +477,29 @@ impl<S: Send + Sync + 'static> Worker<S> {
         };
         let running = health.begin(setup.stall_limit);
         let health_thread = HealthThread::start(health_options, &health, &shutdown, &events)?;
-        let address = hardened(address, &name, setup.lease);
-        let held = Arc::new(HeldLeases::default());
-        // The answer may be lost: the heartbeat reports what has begun.
-        let mut options = ClaimOptions::new()
-            .worker(name.clone())
-            .lease(setup.lease)
-            .places(0);
-        options.tasks = setup.handlers.tasks();
-        options.groups = groups;
-        let registration = Registration::new(
+        let branches = Branches {
+            places: AllPlaces::new(setup.concurrency),
+            setup: Arc::new(setup),
             name,
-            &options,
-            setup.lease,
-            setup.concurrency,
-            shutdown.clone(),
-        );
-        let heartbeat = Heartbeat::start(
-            address.clone(),
-            Arc::clone(&held),
-            setup.lease,
-            events.clone(),
-            health.clone(),
-            registration,
-        )?;
-        let connection = ClaimConnection {
-            address,
-            fair_share: FairShare::new(take_turns, options.tasks.as_deref()),
-            options,
+            groups,
+            take_turns,
             events,
             shutdown,
             health,
-            limit: ClaimConnection::limit(setup.lease),
-            state: claim_connection::ExchangeState::new(),
-            startup: Some(Startup {
+            counts,
+        };
+        let summary = if is_alone {
+            let startup = Startup {
                 schedules,
                 declared,
-            }),
+            };
+            branches.only(address, startup)?.run().await
+        } else if is_router {
+            fleet::run(branches, Vec::new(), Some(address)).await
+        } else {
+            let addresses = std::iter::once(address).chain(others).collect();
+            fleet::run(branches, addresses, None).await
         };
-        let summary = Dispatch::new(Arc::new(setup), held, connection, counts)
-            .run()
-            .await;
-        // Only now: leases are extended until the last outcome is reported.
-        drop(heartbeat);
         drop((health_thread, running));
         summary
     }

@@ -52,13 +52,13 @@ impl Prefetch {
         }
     }
 
-    /// Returns how many jobs to claim, with this many running and waiting here.
-    pub(crate) fn room(&self, running: usize, waiting: usize) -> usize {
+    /// Returns how many jobs to claim, when so many may run and this many run and wait here.
+    pub(crate) fn room(&self, most: usize, running: usize, waiting: usize) -> usize {
         let ahead = self.ahead();
         if waiting > ahead / 2 {
             return 0;
         }
-        (self.concurrency + ahead).saturating_sub(running + waiting)
+        (most + ahead).saturating_sub(running + waiting)
     }
 }
 
@@ -69,12 +69,12 @@ mod tests {
     #[test]
     fn never_more_in_hand_than_concurrency_and_prefetch() {
         let mut prefetch = Prefetch::new(4, 100);
-        assert_eq!(prefetch.room(0, 0), 4);
-        assert_eq!(prefetch.room(4, 0), 0);
+        assert_eq!(prefetch.room(4, 0, 0), 4);
+        assert_eq!(prefetch.room(4, 4, 0), 0);
         prefetch.handler_ended(Duration::from_micros(10));
         assert_eq!(prefetch.ahead(), 100);
-        assert_eq!(prefetch.room(4, 50), 50);
-        assert_eq!(prefetch.room(4, 51), 0);
+        assert_eq!(prefetch.room(4, 4, 50), 50);
+        assert_eq!(prefetch.room(4, 4, 51), 0);
     }
 
     #[test]
@@ -89,8 +89,8 @@ mod tests {
         let mut prefetch = Prefetch::new(4, 100);
         prefetch.handler_ended(Duration::from_micros(10));
         prefetch.in_vain();
-        assert_eq!((prefetch.room(4, 0), prefetch.room(3, 0)), (0, 1));
+        assert_eq!((prefetch.room(4, 4, 0), prefetch.room(4, 3, 0)), (0, 1));
         prefetch.handler_ended(Duration::from_micros(10));
-        assert_eq!(prefetch.room(4, 0), 100);
+        assert_eq!(prefetch.room(4, 4, 0), 100);
     }
 }

@@ -1,7 +1,7 @@
 //! Counts of what a worker did.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -56,6 +56,22 @@ impl Default for Summary {
 }
 
 impl Summary {
+    /// Adds what was done for another database.
+    pub(crate) fn add(&mut self, other: &Summary) {
+        self.stopped = match (self.stopped, other.stopped) {
+            (Stopped::Released, _) | (_, Stopped::Released) => Stopped::Released,
+            (Stopped::Empty, _) | (_, Stopped::Empty) => Stopped::Empty,
+            (Stopped::Drained, Stopped::Drained) => Stopped::Drained,
+        };
+        self.completed += other.completed;
+        self.retrying += other.retrying;
+        self.dead += other.dead;
+        self.cancelled += other.cancelled;
+        self.released += other.released;
+        self.lost += other.lost;
+        self.unreported += other.unreported;
+    }
+
     pub(crate) fn count(&mut self, answer: Answer) {
         *match answer {
             Answer::Completed => &mut self.completed,
@@ -71,19 +87,39 @@ impl Summary {
 
 /// The counts of a running worker, of [`Worker::counts`](super::Worker::counts).
 #[derive(Clone, Debug, Default)]
-pub struct Counts(Arc<Mutex<Summary>>);
+pub struct Counts {
+    /// Of each database.
+    all: Arc<Mutex<Vec<Summary>>>,
+    at: usize,
+}
 
 impl Counts {
     /// Returns what the server has answered until now; how the worker stopped is known at its end.
     pub fn now(&self) -> Summary {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let mut sum = Summary::default();
+        self.all().iter().for_each(|one| sum.add(one));
+        sum
+    }
+
+    /// Returns where the counts of one more database are noted.
+    pub(crate) fn branch(&self) -> Self {
+        let mut all = self.all();
+        all.push(Summary::default());
+        Counts {
+            all: Arc::clone(&self.all),
+            at: all.len() - 1,
+        }
     }
 
     pub(crate) fn set(&self, summary: &Summary) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = summary.clone();
+        if let Some(own) = self.all().get_mut(self.at) {
+            *own = summary.clone();
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Summary>> {
+        // No code panics under the lock.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,6 +162,23 @@ mod tests {
         assert_eq!(
             summary.to_string(),
             "stopped, every handler ended: 1 completed, 1 lost"
+        );
+    }
+
+    #[test]
+    fn the_counts_of_several_databases_are_added() {
+        let counts = Counts::default();
+        let (first, second) = (counts.branch(), counts.branch());
+        let mut summary = Summary::default();
+        summary.count(Answer::Completed);
+        first.set(&summary);
+        summary.stopped = Stopped::Empty;
+        summary.count(Answer::Lost);
+        second.set(&summary);
+        let sum = counts.now();
+        assert_eq!(
+            (sum.completed, sum.lost, sum.stopped),
+            (2, 1, Stopped::Empty)
         );
     }
 }

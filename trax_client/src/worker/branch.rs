@@ -1,0 +1,146 @@
+//! The part of a worker that works for one database: its claims, its heartbeats and its loop.
+
+use std::sync::Arc;
+
+use super::Setup;
+use super::claim_connection::{ClaimConnection, ExchangeState, Startup};
+use super::connection::hardened;
+use super::dispatch::Dispatch;
+use super::event::Events;
+use super::fair_share::FairShare;
+use super::health::{Health, Running};
+use super::heartbeat::Heartbeat;
+use super::held_leases::HeldLeases;
+use super::places::{AllPlaces, Places};
+use super::registration::Registration;
+use super::shutdown::Shutdown;
+use super::summary::{Counts, Summary};
+use crate::address::Address;
+use crate::error::Result;
+use crate::job::ClaimOptions;
+
+/// What all branches of a worker have in common.
+pub(super) struct Branches<S> {
+    pub(super) setup: Arc<Setup<S>>,
+    pub(super) places: AllPlaces,
+    pub(super) name: String,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) take_turns: bool,
+    pub(super) events: Events,
+    pub(super) shutdown: Shutdown,
+    pub(super) health: Health,
+    pub(super) counts: Counts,
+}
+
+/// One branch, ready to run.
+pub(super) struct Branch<S> {
+    dispatch: Dispatch<S>,
+    heartbeat: Heartbeat,
+    /// Its own part of the worker's health, if it is one of several.
+    _health: Option<Running>,
+}
+
+impl<S: Send + Sync + 'static> Branches<S> {
+    /// Makes the branch of a worker of one database.
+    pub(super) fn only(self, address: Address, startup: Startup) -> Result<Branch<S>> {
+        let (events, health) = (self.events.clone(), self.health.clone());
+        let places = self.places.branch();
+        let heartbeat = self.begin(address, places, startup, events, health);
+        let (dispatch, heartbeat) = heartbeat?;
+        Ok(Branch {
+            dispatch,
+            heartbeat,
+            _health: None,
+        })
+    }
+
+    /// Makes one more branch of a worker of several databases.
+    pub(super) fn another(&self, address: Address) -> Result<Branch<S>> {
+        let health = self.health.branch();
+        let running = health.begin(self.setup.stall_limit);
+        let events = self.events.at(&place(&address));
+        let startup = Startup {
+            schedules: Vec::new(),
+            declared: None,
+        };
+        let places = self.places.branch();
+        let (dispatch, heartbeat) = self.begin(address, places, startup, events, health)?;
+        Ok(Branch {
+            dispatch,
+            heartbeat,
+            _health: Some(running),
+        })
+    }
+
+    fn begin(
+        &self,
+        address: Address,
+        places: Places,
+        startup: Startup,
+        events: Events,
+        health: Health,
+    ) -> Result<(Dispatch<S>, Heartbeat)> {
+        let setup = &self.setup;
+        let held = Arc::new(HeldLeases::of(address.clone()));
+        let address = hardened(address, &self.name, setup.lease);
+        // The answer may be lost: the heartbeat reports what has begun.
+        let mut options = ClaimOptions::new()
+            .worker(self.name.clone())
+            .lease(setup.lease)
+            .places(0);
+        options.tasks = setup.handlers.tasks();
+        options.groups = self.groups.clone();
+        let registration = Registration::new(
+            self.name.clone(),
+            &options,
+            setup.lease,
+            setup.concurrency,
+            self.shutdown.clone(),
+        );
+        let heartbeat = Heartbeat::start(
+            address.clone(),
+            Arc::clone(&held),
+            setup.lease,
+            events.clone(),
+            health.clone(),
+            registration,
+        )?;
+        let connection = ClaimConnection {
+            address,
+            fair_share: FairShare::new(self.take_turns, options.tasks.as_deref()),
+            options,
+            events,
+            shutdown: self.shutdown.clone(),
+            health,
+            limit: ClaimConnection::limit(setup.lease),
+            state: ExchangeState::new(),
+            startup: Some(startup),
+        };
+        let counts = self.counts.branch();
+        let dispatch = Dispatch::new(Arc::clone(setup), held, connection, places, counts);
+        Ok((dispatch, heartbeat))
+    }
+}
+
+impl<S: Send + Sync + 'static> Branch<S> {
+    pub(super) async fn run(self) -> Result<Summary> {
+        let summary = self.dispatch.run().await;
+        // Only now: leases are extended until the last outcome is reported.
+        drop(self.heartbeat);
+        summary
+    }
+}
+
+/// Returns what names a database in a log: the first host, and the database.
+pub(super) fn place(address: &Address) -> String {
+    use tokio_postgres::config::Host;
+
+    let host = match address.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "localhost".to_owned(),
+    };
+    let port = address.get_ports().first().copied().unwrap_or(5432);
+    let database = address.get_dbname().or(address.get_user());
+    format!("{host}:{port}/{}", database.unwrap_or_default())
+}

@@ -1,0 +1,92 @@
+//! A worker of several databases: a branch for each, and those that a router gets to know.
+
+use tokio::task::JoinSet;
+
+use super::branch::{Branches, place};
+use super::router::Router;
+use super::shutdown::Phase;
+use super::summary::{Stopped, Summary};
+use crate::address::Address;
+use crate::error::{Error, Result};
+
+/// Runs a branch for each address, and for each shard of the router, until all have ended.
+///
+/// # Errors
+/// The first error of a branch; the others are stopped then, and end as in any stop.
+pub(super) async fn run<S: Send + Sync + 'static>(
+    branches: Branches<S>,
+    addresses: Vec<Address>,
+    router: Option<Address>,
+) -> Result<Summary> {
+    let mut running: JoinSet<Result<Summary>> = JoinSet::new();
+    let mut known = Vec::new();
+    let mut total: Option<Summary> = None;
+    let mut failed = None;
+    let mut phase = branches.shutdown.subscribe();
+    let mut router = router.map(|address| Router::new(address, branches.events.clone()));
+    for address in addresses {
+        begin(&branches, &mut known, &mut running, address)?;
+    }
+    loop {
+        let is_stopping = *phase.borrow_and_update() != Phase::Running;
+        if running.is_empty() && (is_stopping || router.is_none() || total.is_some()) {
+            break;
+        }
+        let next = async {
+            match &mut router {
+                Some(router) if !is_stopping => router.shards().await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(ended) = running.join_next() => match ended.unwrap_or_else(|error| Err(Error::Conversion(error.into()))) {
+                Ok(summary) => total.get_or_insert_with(empty).add(&summary),
+                Err(error) => {
+                    branches.shutdown.drain();
+                    failed.get_or_insert(error);
+                }
+            },
+            shards = next => match shards {
+                Ok(shards) => {
+                    for address in shards {
+                        begin(&branches, &mut known, &mut running, address)?;
+                    }
+                }
+                Err(error) => {
+                    branches.shutdown.drain();
+                    failed.get_or_insert(error);
+                    router = None;
+                }
+            },
+            Ok(()) = phase.changed() => {}
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(total.unwrap_or_else(empty)),
+    }
+}
+
+/// Begins a branch, unless there is one of this address.
+fn begin<S: Send + Sync + 'static>(
+    branches: &Branches<S>,
+    known: &mut Vec<String>,
+    running: &mut JoinSet<Result<Summary>>,
+    address: Address,
+) -> Result<()> {
+    let name = place(&address);
+    if !known.contains(&name) {
+        let branch = branches.another(address)?;
+        running.spawn(branch.run());
+        known.push(name);
+    }
+    Ok(())
+}
+
+/// The summary to which those of branches are added.
+fn empty() -> Summary {
+    Summary {
+        stopped: Stopped::Drained,
+        ..Summary::default()
+    }
+}

@@ -1,0 +1,275 @@
+//! The places for running jobs, shared by the databases of one worker.
+//!
+//! Words: a *branch* is the part of a worker that claims from one database. Enters: what each branch
+//! would start or claim. Leaves: how much of it it may. Holds: never more jobs run than there are
+//! places; a place that is free goes to the branch with the fewest among those that have work; a
+//! branch without work keeps none from the others, nor does one whose server does not answer.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// How long places are kept for the answer to a claim: many round trips, and nothing beside the
+/// time that a dead server takes.
+const KEPT: Duration = Duration::from_millis(100);
+/// How long a branch counts as hungry after it was refused a place; it asks again before.
+pub(crate) const HUNGRY: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct Branch {
+    running: usize,
+    /// Kept for what a claim may return, until then.
+    kept: Option<(usize, Instant)>,
+    /// It was refused a place, and counts as wanting one until then.
+    hungry: Option<Instant>,
+    /// It has found its queue empty, and holds no job.
+    empty: bool,
+    freed: Arc<Notify>,
+}
+
+impl Branch {
+    fn held(&self, now: Instant) -> usize {
+        self.running + self.kept(now)
+    }
+
+    fn kept(&self, now: Instant) -> usize {
+        let kept = self.kept.filter(|(_, until)| now < *until);
+        kept.map_or(0, |(places, _)| places)
+    }
+
+    fn is_hungry(&self, now: Instant) -> bool {
+        self.hungry.is_some_and(|until| now < until)
+    }
+}
+
+struct Shared {
+    total: usize,
+    branches: Mutex<Vec<Branch>>,
+}
+
+/// The places of a worker.
+pub(crate) struct AllPlaces(Arc<Shared>);
+
+impl AllPlaces {
+    pub(crate) fn new(total: usize) -> Self {
+        AllPlaces(Arc::new(Shared {
+            total,
+            branches: Mutex::default(),
+        }))
+    }
+
+    /// Returns the view of one more branch.
+    pub(crate) fn branch(&self) -> Places {
+        let mut branches = self.0.lock();
+        let branch = Branch::default();
+        let freed = Arc::clone(&branch.freed);
+        branches.push(branch);
+        Places {
+            branch: branches.len() - 1,
+            shared: Arc::clone(&self.0),
+            freed,
+        }
+    }
+}
+
+/// One branch's view of the places.
+pub(crate) struct Places {
+    shared: Arc<Shared>,
+    branch: usize,
+    freed: Arc<Notify>,
+}
+
+impl Places {
+    /// Returns how many jobs this branch may have running or kept for at most, those that it has
+    /// included. None beyond them, while one with fewer wants some.
+    pub(crate) fn most(&self, now: Instant) -> usize {
+        let branches = self.shared.lock();
+        let own = branches[self.branch].running;
+        own + self.free(&branches, now)
+    }
+
+    /// How many more this branch may take.
+    fn free(&self, branches: &[Branch], now: Instant) -> usize {
+        let own = branches[self.branch].held(now);
+        let others = branches.iter().enumerate();
+        let mut others = others.filter(|(at, _)| *at != self.branch);
+        if others.any(|(_, other)| other.is_hungry(now) && other.held(now) < own) {
+            return branches[self.branch].kept(now);
+        }
+        let held: usize = branches.iter().map(|branch| branch.held(now)).sum();
+        let free = self.shared.total.saturating_sub(held);
+        free + branches[self.branch].kept(now)
+    }
+
+    /// Keeps places for the answer to a claim of so many jobs, as far as there are any.
+    pub(crate) fn keep(&self, jobs: usize, now: Instant) {
+        let mut branches = self.shared.lock();
+        let jobs = jobs.min(self.free(&branches, now));
+        let branch = &mut branches[self.branch];
+        branch.kept = Some((jobs, now + KEPT));
+        branch.hungry = None;
+    }
+
+    /// Gives back what was kept and not taken.
+    pub(crate) fn answered(&self) {
+        let mut branches = self.shared.lock();
+        if branches[self.branch].kept.take().is_some() {
+            self.offer(&branches);
+        }
+    }
+
+    /// Takes a place for a job that begins; false when there is none for this branch now.
+    pub(crate) fn take(&self, now: Instant) -> bool {
+        let mut branches = self.shared.lock();
+        if self.free(&branches, now) == 0 {
+            branches[self.branch].hungry = Some(now + HUNGRY);
+            return false;
+        }
+        let branch = &mut branches[self.branch];
+        branch.running += 1;
+        branch.hungry = None;
+        if let Some((kept, _)) = &mut branch.kept {
+            *kept = kept.saturating_sub(1);
+        }
+        true
+    }
+
+    /// Gives back the place of a job that has ended.
+    pub(crate) fn give_back(&self) {
+        let mut branches = self.shared.lock();
+        let running = &mut branches[self.branch].running;
+        *running = running.saturating_sub(1);
+        self.offer(&branches);
+    }
+
+    /// Notes that this branch would claim if it had a place.
+    pub(crate) fn want(&self, now: Instant) {
+        self.shared.lock()[self.branch].hungry = Some(now + HUNGRY);
+    }
+
+    /// Returns when a place may have become free that another branch held.
+    pub(crate) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Notes whether this branch is at the end of its queue; returns whether all are.
+    pub(crate) fn all_empty(&self, empty: bool) -> bool {
+        let mut branches = self.shared.lock();
+        branches[self.branch].empty = empty;
+        branches.iter().all(|branch| branch.empty)
+    }
+
+    fn offer(&self, branches: &[Branch]) {
+        for (at, branch) in branches.iter().enumerate() {
+            if at != self.branch && branch.hungry.is_some() {
+                branch.freed.notify_one();
+            }
+        }
+    }
+}
+
+impl Drop for Places {
+    /// A branch that has ended wants nothing, and is at the end of its queue.
+    fn drop(&mut self) {
+        let mut branches = self.shared.lock();
+        let branch = &mut branches[self.branch];
+        (branch.running, branch.kept, branch.hungry, branch.empty) = (0, None, None, true);
+        self.offer(&branches);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vec<Branch>> {
+        // No code panics under the lock.
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(places: &Places, jobs: usize, now: Instant) -> usize {
+        (0..jobs).take_while(|_| places.take(now)).count()
+    }
+
+    #[test]
+    fn one_branch_has_all_places() {
+        let now = Instant::now();
+        let one = AllPlaces::new(4).branch();
+        assert_eq!(one.most(now), 4);
+        one.keep(4, now);
+        assert_eq!(
+            (one.most(now), take(&one, 9, now), one.most(now)),
+            (4, 4, 4)
+        );
+        one.give_back();
+        assert!(one.take(now));
+    }
+
+    #[test]
+    fn an_idle_branch_keeps_nothing_from_the_other() {
+        let now = Instant::now();
+        let all = AllPlaces::new(4);
+        let (busy, idle) = (all.branch(), all.branch());
+        assert_eq!(idle.most(now), 4);
+        idle.keep(4, now);
+        assert_eq!(busy.most(now), 0, "for the time of a round trip");
+        idle.answered();
+        assert_eq!(take(&busy, 9, now), 4);
+        // And one whose server does not answer gives up what it keeps.
+        busy.give_back();
+        idle.keep(4, now);
+        assert!(!busy.take(now));
+        assert!(busy.take(now + KEPT));
+    }
+
+    #[test]
+    fn what_is_free_goes_to_whom_has_fewest_and_wants_some() {
+        let now = Instant::now();
+        let all = AllPlaces::new(4);
+        let (first, second) = (all.branch(), all.branch());
+        assert_eq!(take(&first, 4, now), 4);
+        assert!(!second.take(now), "it is hungry now");
+        for _ in 0..2 {
+            first.give_back();
+            assert!(!first.take(now));
+            assert!(second.take(now));
+            second.want(now);
+        }
+        // Two each: the first may have its own again.
+        first.give_back();
+        assert!(first.take(now));
+        // Who wants nothing any more leaves all.
+        second.give_back();
+        assert!(first.take(now + HUNGRY));
+        drop(second);
+        assert!(first.take(now + HUNGRY));
+        assert!(!first.take(now + HUNGRY));
+    }
+
+    #[tokio::test]
+    async fn whoever_wants_a_place_hears_that_one_is_free() {
+        let now = Instant::now();
+        let all = AllPlaces::new(1);
+        let (first, second) = (all.branch(), all.branch());
+        assert!(first.take(now) && !second.take(now));
+        first.give_back();
+        tokio::time::timeout(Duration::from_secs(60), second.freed())
+            .await
+            .expect("it is told");
+        assert!(second.take(now));
+    }
+
+    #[test]
+    fn all_are_empty_when_each_is() {
+        let all = AllPlaces::new(1);
+        let (first, second) = (all.branch(), all.branch());
+        assert!(!first.all_empty(true));
+        assert!(second.all_empty(true));
+        assert!(!second.all_empty(false));
+        drop(second);
+        assert!(first.all_empty(true));
+    }
+}

@@ -1,0 +1,121 @@
+//! The shards that a router knows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_postgres::{Client, Notification};
+
+use super::connection::Backoff;
+use super::event::{Event, Events};
+use crate::address::Address;
+use crate::error::{Error, Result};
+
+/// How often the router is asked for new shards.
+const PERIOD: Duration = Duration::from_secs(10);
+/// How long it may take to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Asks a router for its shards, again and again.
+pub(super) struct Router {
+    address: Address,
+    events: Events,
+    client: Option<Client>,
+    /// Rung when a shard was added, or the connection is lost.
+    bell: Arc<Notify>,
+    /// When it is asked.
+    next: Instant,
+    backoff: Backoff,
+    has_answered: bool,
+    failing: bool,
+}
+
+impl Router {
+    pub(super) fn new(address: Address, events: Events) -> Self {
+        Router {
+            address,
+            events,
+            client: None,
+            bell: Arc::default(),
+            next: Instant::now(),
+            backoff: Backoff::new(PERIOD),
+            has_answered: false,
+            failing: false,
+        }
+    }
+
+    /// Returns the addresses of all shards: at once the first time, later when one was added, or
+    /// after ten seconds. Waits for a router that cannot be reached. Safe to drop and call again.
+    ///
+    /// # Errors
+    /// Before the first answer, when the database refuses to give one.
+    pub(super) async fn shards(&mut self) -> Result<Vec<Address>> {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(self.next.into()) => {}
+                () = self.bell.notified(), if self.client.is_some() => {}
+            }
+            let answer = tokio::time::timeout(LIMIT, self.ask()).await;
+            let error = match answer {
+                Ok(Ok(shards)) => {
+                    self.next = Instant::now() + PERIOD;
+                    self.backoff.reset();
+                    self.has_answered = true;
+                    if std::mem::take(&mut self.failing) {
+                        self.events.emit(Event::Recovered { during: "router" });
+                    }
+                    return Ok(shards);
+                }
+                Ok(Err(error)) if !self.has_answered && !error.is_transient() => return Err(error),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {} s", LIMIT.as_secs()),
+            };
+            self.client = None;
+            let retry_in = self.backoff.next();
+            self.next = Instant::now() + retry_in;
+            self.failing = true;
+            self.events.emit(Event::Trouble {
+                during: "router",
+                error,
+                retry_in,
+            });
+        }
+    }
+
+    async fn ask(&mut self) -> Result<Vec<Address>> {
+        let client = match &mut self.client {
+            Some(client) if !client.is_closed() => client,
+            client => {
+                let bell = Arc::clone(&self.bell);
+                let heard = move |_: Option<&Notification>| bell.notify_one();
+                let opened = self.address.connect_hearing(heard).await?;
+                // Through a pooler nothing is heard: it is asked again all the same.
+                opened.batch_execute("listen trax_router").await?;
+                client.insert(opened)
+            }
+        };
+        let sql = "select number, address from trax_router.shards()";
+        let rows = client.query_typed(sql, &[]).await.map_err(|error| {
+            let missing = error
+                .code()
+                .is_some_and(|code| ["3F000", "42883"].contains(&code.code()));
+            match missing {
+                true => Error::Setup(
+                    "this database is no router: create extension trax_router cascade makes one, trax_router.add_shard() \
+                     adds shards"
+                        .to_owned(),
+                ),
+                false => Error::from(error),
+            }
+        })?;
+        rows.iter()
+            .map(|row| {
+                let (number, text): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
+                let shard: Address = text.parse().map_err(|error: Error| {
+                    Error::Address(format!("the address of shard {number}: {error}"))
+                })?;
+                Ok(shard.or_as(&self.address))
+            })
+            .collect()
+    }
+}
