@@ -13,6 +13,7 @@ mod enqueue;
 mod exec;
 mod exec_end;
 mod export;
+mod fleet;
 mod group;
 mod health;
 mod help;

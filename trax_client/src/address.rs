@@ -260,25 +260,6 @@ impl Address {
         Address { config, tls }
     }
 
-    /// Returns this address with the user, the password and the TLS parameters of another, where it
-    /// sets none.
-    pub fn or_as(mut self, other: &Address) -> Self {
-        if self.config.get_user().is_none()
-            && let Some(user) = other.config.get_user()
-        {
-            self.config.user(user);
-        }
-        if self.config.get_password().is_none()
-            && let Some(password) = other.config.get_password()
-        {
-            self.config.password(password);
-        }
-        match self.tls.0.is_empty() {
-            true => other.with_config(self.config),
-            false => self,
-        }
-    }
-
     /// Opens a new connection, driven by a separate task until the client is dropped.
     ///
     /// Each host may take `connect_timeout` including the handshake, or 10 s. A host that does not

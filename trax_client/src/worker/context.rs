@@ -68,8 +68,8 @@ impl<S> Context<S> {
         self.attempt.token
     }
 
-    /// Returns where the job is from, for a worker of several databases; none in a test that runs it
-    /// in place.
+    /// Returns where the job is from, for a worker of several databases; none in a test that runs
+    /// it in place.
     pub fn database(&self) -> Option<&Address> {
         self.held.database()
     }

@@ -162,14 +162,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     /// Starts waiting jobs while there are free places.
     fn start_waiting(&mut self) {
         while !self.waiting.is_empty() && self.places.take(Instant::now()) {
-            let Some(Waiting {
-                claimed,
-                cancellation,
-                ..
-            }) = self.waiting.pop_front()
-            else {
+            let Some(next) = self.waiting.pop_front() else {
                 return;
             };
+            let (claimed, cancellation) = (next.claimed, next.cancellation);
             let Some(handler) = self.setup.handlers.get(&claimed.task) else {
                 // The claim's filter names only tasks that have a handler.
                 let error = format!("this worker has no handler for task \"{}\"", claimed.task);
@@ -224,7 +220,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let claims = due && !full && self.shutdown.phase() == Phase::Running;
         let want = if claims { self.room(now) } else { 0 };
         // With places that others have, it is told when one is free.
-        self.starved = claims && want == 0 && self.in_places() < self.setup.concurrency;
+        let here = self.running.len() + self.waiting.len();
+        self.starved = claims && want == 0 && here < self.setup.concurrency;
         if self.starved {
             self.places.want(now);
         }
@@ -466,13 +463,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 
     /// Returns how many jobs to claim now.
     fn room(&self, now: Instant) -> usize {
-        let most = self.places.most(now);
-        self.prefetch
-            .room(most, self.running.len(), self.waiting.len())
-    }
-
-    fn in_places(&self) -> usize {
-        self.running.len() + self.waiting.len()
+        let (running, waiting) = (self.running.len(), self.waiting.len());
+        self.prefetch.room(self.places.most(now), running, waiting)
     }
 
     /// Returns whether no job is held, and none was since the claim was sent.

@@ -165,21 +165,18 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
     }
 
-    /// Claims from one more database too. The places of [`concurrency`](Self::concurrency) are
-    /// shared: a database with less work leaves its part to those with more, and of two with
-    /// enough each has half. One that cannot be reached stops its own jobs only. Outcomes go where
-    /// the job came from; [`Context::database`] says where that is.
-    ///
-    /// Ids are unique among several databases when each has a number: `trax.set_shard()`.
+    /// Claims from one more database too; [`Context::database`] says where a job is from. The places
+    /// of [`concurrency`](Self::concurrency) are shared, and of two databases with enough work each
+    /// has half. One that cannot be reached stops its own jobs only. Ids are unique among several
+    /// when each has a number: `trax.set_shard()`.
     pub fn also(mut self, address: impl Into<Address>) -> Self {
         self.others.push(address.into());
         self
     }
 
-    /// Says that the address is that of a router, a database with the extension `trax_router`:
-    /// the worker claims from its shards, and from each that is added while it runs. The shards
-    /// are reached as the router is, with its user, password and TLS, unless their own addresses
-    /// say otherwise.
+    /// Says that the address is that of a router, a database with the extension `trax_router`: the
+    /// worker claims from its shards, and from each that is added while it runs, with the user,
+    /// password and TLS of the router unless their own addresses say otherwise.
     pub fn router(mut self) -> Self {
         self.is_router = true;
         self
@@ -463,11 +460,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         check(&setup.handlers, declared_by(&schedules, &declared))?;
         let is_alone = others.is_empty() && !is_router;
         if !is_alone && declared_by(&schedules, &declared).next().is_some() {
-            return Err(Error::Setup(
-                "a worker of several databases stores no manifests: which of them would have one? Declare them through \
-                 the router, with Client::declare"
-                    .to_owned(),
-            ));
+            let why = "a worker of several databases stores no manifests: declare them through the router, with Client::declare";
+            return Err(Error::Setup(why.to_owned()));
         }
         let _running = shutdown.running();
         let _signals = if signals {

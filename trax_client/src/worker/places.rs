@@ -1,6 +1,6 @@
 //! The places for running jobs, shared by the databases of one worker.
 //!
-//! Words: a *branch* is the part of a worker that claims from one database. Enters: what each branch
+//! Words: a *branch* is the part of a worker that claims from one database. Enters: what each
 //! would start or claim. Leaves: how much of it it may. Holds: never more jobs run than there are
 //! places; a place that is free goes to the branch with the fewest among those that have work; a
 //! branch without work keeps none from the others, nor does one whose server does not answer.

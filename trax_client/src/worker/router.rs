@@ -114,8 +114,45 @@ impl Router {
                 let shard: Address = text.parse().map_err(|error: Error| {
                     Error::Address(format!("the address of shard {number}: {error}"))
                 })?;
-                Ok(shard.or_as(&self.address))
+                Ok(as_the_router(shard, &self.address))
             })
             .collect()
+    }
+}
+
+/// Returns a shard's address with the user, the password and the TLS parameters of the router's,
+/// where it sets none.
+fn as_the_router(mut shard: Address, router: &Address) -> Address {
+    if let (None, Some(user)) = (shard.get_user(), router.get_user()) {
+        shard.user(user);
+    }
+    if let (None, Some(password)) = (shard.get_password(), router.get_password()) {
+        shard.password(password);
+    }
+    match shard.environment().is_empty() {
+        true => router.with_config((*shard).clone()),
+        false => shard,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SslMode;
+
+    #[test]
+    fn a_shard_is_reached_as_the_router_is_unless_its_address_says_otherwise() {
+        let address = |text: &str| text.parse::<Address>().expect("it is one");
+        let router = address("host=router user=app password=x sslmode=require");
+        let shard = as_the_router(address("host=one dbname=jobs"), &router);
+        assert_eq!(shard.get_user(), Some("app"));
+        assert_eq!(shard.get_password(), Some(&b"x"[..]));
+        assert_eq!(shard.get_dbname(), Some("jobs"));
+        assert_eq!(shard.sslmode(), SslMode::Require);
+        let own = as_the_router(address("host=one user=me sslmode=disable"), &router);
+        assert_eq!(
+            (own.get_user(), own.sslmode()),
+            (Some("me"), SslMode::Disable)
+        );
     }
 }

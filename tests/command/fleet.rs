@@ -1,0 +1,84 @@
+//! A worker of several databases, and what takes only one.
+
+use super::{bare, json, trax};
+use crate::router::{Cluster, has_plproxy};
+use harness::process::run;
+use harness::session::session;
+use harness::shared_server;
+use trax_client::testkit::Database;
+
+fn url(database: &Database) -> String {
+    let server = shared_server();
+    format!(
+        "host={} port={} user=postgres dbname={}",
+        server.socket_dir().display(),
+        server.port(),
+        database.name()
+    )
+}
+
+const COMPLETED: &str = "select count(*) from trax.run where state = 'completed'";
+
+#[tokio::test]
+async fn one_worker_empties_several_databases() {
+    let (first, a) = session().await;
+    let (second, b) = session().await;
+    // Whether it is what a manifest stores is asked where the job is from.
+    a.get("select trax.enqueue('t') from generate_series(1, 3)")
+        .await;
+    b.get("select trax.schedule('m', 't', '{\"n\": 1}'); select trax.trigger('m')")
+        .await;
+    let also = url(&second);
+    let program = "test \"$TRAX_TASK\" = t && printf '\"%s\"' \"$TRAX_INPUT_FROM\"";
+    let mut worker = trax(
+        &first,
+        &[
+            "--database-url",
+            &also,
+            "worker",
+            "--exec",
+            program,
+            "--until-empty",
+            "--json",
+        ],
+    );
+    let (code, output, errors) = run(&mut worker);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(json(&output)[0]["completed"], 4, "{output}");
+    assert_eq!(a.get(COMPLETED).await, "3");
+    assert_eq!(b.get("select output from trax.run").await, "\"manifest\"");
+
+    let mut status = trax(&first, &["--database-url", &also, "status"]);
+    let (code, _, errors) = run(&mut status);
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(
+        errors.contains("only trax worker takes --database-url more than once"),
+        "{errors}"
+    );
+}
+
+#[tokio::test]
+async fn a_router_stands_for_its_shards() {
+    let router = ["worker", "--exec", "true", "--until-empty", "--router"];
+    if has_plproxy() {
+        let cluster = Cluster::of(2).await;
+        let s = &cluster.router;
+        s.get("select count(trax.enqueue('t')) from generate_series(1, 40)")
+            .await;
+        let mut worker = bare();
+        worker.args(router).arg(url(&cluster.database));
+        let (code, _, errors) = run(&mut worker);
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(errors.contains("40 completed"), "{errors}");
+    }
+    let (database, _) = session().await;
+    let mut worker = bare();
+    worker.args(router).arg(url(&database));
+    let (code, _, errors) = run(&mut worker);
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(errors.contains("this database is no router"), "{errors}");
+    let mut both = trax(&database, &router);
+    let (code, _, errors) = run(both.arg(url(&database)));
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(errors.contains("cannot be used with"), "{errors}");
+}
