@@ -80,5 +80,8 @@ async fn a_router_stands_for_its_shards() {
     let mut both = trax(&database, &router);
     let (code, _, errors) = run(both.arg(url(&database)));
     assert_eq!(code, Some(64), "{errors}");
-    assert!(errors.contains("cannot be used with"), "{errors}");
+    assert!(
+        errors.contains("takes the place of --database-url"),
+        "{errors}"
+    );
 }

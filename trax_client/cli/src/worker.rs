@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     exec: String,
     /// Claim from all shards of this router, and from those that are added later, instead of
     /// --database-url
-    #[arg(long, value_name = "URL", conflicts_with = "database_url")]
+    #[arg(long, value_name = "URL")]
     router: Option<String>,
     #[arg(skip)]
     others: Vec<String>,
@@ -111,6 +111,11 @@ impl Arguments {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     credentials::hide();
+    if arguments.router.is_some() && url.is_some() {
+        return Err(Failure::usage(
+            "--router takes the place of --database-url; specify one of them",
+        ));
+    }
     let config = address::from_environment(arguments.router.as_deref().or(url.as_deref()))?;
     let others: Vec<Address> = arguments
         .others

@@ -165,10 +165,10 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
     }
 
-    /// Claims from one more database too; [`Context::database`] says where a job is from. The places
-    /// of [`concurrency`](Self::concurrency) are shared, and of two databases with enough work each
-    /// has half. One that cannot be reached stops its own jobs only. Ids are unique among several
-    /// when each has a number: `trax.set_shard()`.
+    /// Claims from one more database too; [`Context::database`] says where a job is from. The
+    /// places of [`concurrency`](Self::concurrency) are shared, and of two databases with enough
+    /// work each has half. One that cannot be reached stops its own jobs only. Ids are unique among
+    /// several when each has a number: `trax.set_shard()`.
     pub fn also(mut self, address: impl Into<Address>) -> Self {
         self.others.push(address.into());
         self
