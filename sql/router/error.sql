@@ -43,15 +43,18 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    remote constant text := substring(failure.message from '^[^:]*: \[[^\]]*\] REMOTE ERROR: (.*)$');
-    -- The end of a session is no answer: FATAL, or what PL/Proxy says itself.
-    broken constant text := substring(failure.message from '^(?:PL/Proxy function [^:]*|[^:]*: \[[^\]]*\] REMOTE (?:FATAL|PANIC)): (.*)$');
+    -- The severity may be in any language; the end of a session is no answer.
+    remote constant text := substring(failure.message from '^[^:]*: \[[^\]]*\] REMOTE [^:]*: (.*)$');
+    broken constant text := case
+        when failure.state ~ '^57P0' then remote
+        else substring(failure.message from '^PL/Proxy function [^:]*: (.*)$')
+    end;
 begin
     -- No shard was asked.
     if failure is null then
         perform trax_router.refuse_number(null, null);
     end if;
-    if remote is not null then
+    if remote is not null and broken is null then
         failure.message := remote;
         failure.detail := substring(failure.detail from '^Remote detail: (.*)$');
         failure.hint := substring(failure.hint from '^Remote hint: (.*)$');

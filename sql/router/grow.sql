@@ -78,11 +78,12 @@ set lock_timeout = '10s'
 as $$
 #variable_conflict use_column
 declare
-    before constant jsonb := (select jsonb_object_agg(p.place, p.shard) from trax_router.place p);
+    before jsonb;
     here int;
 begin
     -- Whoever has placed something and not ended is waited for, and nobody places meanwhile.
-    perform pg_advisory_xact_lock(hashtextextended('trax_router.place', 0));
+    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    before := (select jsonb_object_agg(p.place, p.shard) from trax_router.place p);
     -- From those that have too many, the last of theirs, to those that have too few.
     with wanted as (
         select
@@ -172,13 +173,14 @@ as $$
 #variable_conflict use_variable
 declare
     other int;
-    is_new constant boolean := shard is distinct from trax_router.shard_of_group(group_name) or trax_router.is_spread(group_name);
+    is_new boolean;
 begin
     perform trax_router.refuse_group_name(group_name);
     if shard is null or shard not in (select trax_router.numbers()) then
         perform trax_router.refuse_number(shard, null);
     end if;
-    perform pg_advisory_xact_lock(hashtextextended('trax_router.place', 0));
+    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    is_new := shard is distinct from trax_router.shard_of_group(group_name) or trax_router.is_spread(group_name);
     for other in select n from trax_router.numbers() n where n <> shard loop
         if trax_router.has_group(other, group_name) then
             raise exception 'group "%" is at work on shard %', group_name, other
@@ -211,7 +213,7 @@ declare
     shard int;
 begin
     perform trax_router.refuse_group_name(group_name);
-    perform pg_advisory_xact_lock(hashtextextended('trax_router.place', 0));
+    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
     for shard in select * from trax_router.numbers() loop
         perform trax_router.copy_settings(group_name, shard)
         where not exists (

@@ -85,8 +85,7 @@ declare
     later jsonb;
     parents jsonb;
 begin
-    -- Two who give one name its first place: the second sees where the first put it.
-    perform pg_advisory_xact_lock(hashtextextended('trax_router.manifest', 0));
+    perform trax_router.hold_manifests();
     select coalesce(jsonb_object_agg(f.manifest, f.shard), '{}')
     into is_at
     from trax_router.find_manifests(array(

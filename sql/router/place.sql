@@ -170,16 +170,8 @@ $$;
 comment on function trax_router.is_spread(text) is
     'Internal. Returns whether the jobs of a group are on all shards, each where its key is; null is the group default.';
 
-create function trax_router.hold_places()
-returns void
-language sql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-    select pg_advisory_xact_lock_shared(hashtextextended('trax_router.place', 0))
-$$;
-comment on function trax_router.hold_places() is
-    'Internal. Makes whoever moves places wait until this transaction has ended: what it placed is seen then.';
-
+-- Whoever reads these tables keeps their lock until its transaction ends, and who moves places
+-- waits for that: what was placed is seen then. Groups are read before places, as they are locked.
 create function trax_router.shard_of_group(
     group_name text,
     key text default null,
@@ -196,7 +188,6 @@ declare
     shard int;
     is_placed boolean;
 begin
-    perform trax_router.hold_places();
     select p.shard, true
     into shard, is_placed
     from trax_router.group_placement p
@@ -264,6 +255,25 @@ as $$
 $$;
 comment on function trax_router.shards_of_manifest(text) is
     'Internal. Returns all shards, the one on which a manifest was seen last before the others.';
+
+create function trax_router.hold_manifests()
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Of two who give one name its first place, the second sees where the first put it. Any row
+    -- that is always there and that nobody else locks so; a standby routes without.
+    if not current_setting('transaction_read_only')::boolean then
+        perform
+        from trax_router.place p
+        where p.place = 0
+        for no key update;
+    end if;
+end;
+$$;
+comment on function trax_router.hold_manifests() is
+    'Internal. Makes others who place manifests wait until this transaction has ended.';
 
 create function trax_router.remember(
     manifest text,
@@ -338,7 +348,6 @@ returns table (
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select trax_router.hold_places();
     -- As many of the numbers 1 to count for each shard as it has places, from a random one on.
     select d.shard, d.first, d.last
     from (

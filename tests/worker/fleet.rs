@@ -121,11 +121,6 @@ async fn places_are_shared_and_a_database_without_work_leaves_them() {
         }
     })
     .await;
-    for _ in 0..20 {
-        gate.open.add_permits(1);
-        tokio::task::yield_now().await;
-    }
-    sees(2, 2).await;
     // And all to the one that has work.
     b.get("select trax.cancel_group('default')").await;
     gate.open.add_permits(30);
