@@ -85,3 +85,44 @@ async fn a_router_stands_for_its_shards() {
         "{errors}"
     );
 }
+
+#[tokio::test]
+async fn at_a_router_what_is_shown_says_of_which_shard_it_is() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let at_router = |arguments: &[&str]| {
+        let (code, output, errors) = run(&mut trax(&cluster.database, arguments));
+        (code, output + &errors)
+    };
+    let (code, job) = at_router(&["enqueue", "t", "--group", "g", "--quiet"]);
+    assert_eq!(code, Some(0), "{job}");
+    let (_, status) = at_router(&["status"]);
+    for shard in [1, 2] {
+        let version = format!("shard {shard}: version");
+        assert!(status.contains(&version), "{status}");
+    }
+    let (_, status) = at_router(&["status", "--json"]);
+    assert_eq!(json(&status)[0]["shard"], 1, "{status}");
+    let (code, healthy) = at_router(&["check"]);
+    assert_eq!(
+        (code, healthy.as_str()),
+        (Some(0), "healthy: no invariant is violated\n")
+    );
+    let (code, cancelled) = at_router(&["jobs", "cancel", job.trim()]);
+    assert_eq!(code, Some(0), "{cancelled}");
+    let (_, numbers) = at_router(&["metrics"]);
+    assert!(
+        numbers.contains("trax_shard_up{shard=\"2\"} 1"),
+        "{numbers}"
+    );
+    let close = "select trax_router.close_shard(2, 'new disks')";
+    cluster.router.get(close).await;
+    let (code, found) = at_router(&["doctor"]);
+    assert_eq!(code, Some(2), "{found}");
+    assert!(found.contains("Shard 2: shard 2 is closed"), "{found}");
+    let (code, list) = at_router(&["jobs", "list"]);
+    assert_eq!(code, Some(1), "{list}");
+    assert!(list.contains("at a router, ask a shard"), "{list}");
+}

@@ -19,6 +19,9 @@ pub struct StatusLine {
     pub healthy: Option<bool>,
     /// What to type.
     pub hint: Option<String>,
+    /// Of which shard, from a router.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<i32>,
 }
 
 /// One violated invariant of `trax.check()`.
@@ -28,6 +31,9 @@ pub struct Violation {
     pub rule: String,
     /// The row that breaks it.
     pub detail: Option<String>,
+    /// Of which shard, from a router.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<i32>,
 }
 
 /// The result of `start_scheduler`.
@@ -73,7 +79,8 @@ pub struct DeadLetter {
 }
 
 impl StatusLine {
-    pub(crate) const COLUMNS: &'static str = "item, value, healthy, hint";
+    pub(crate) const COLUMNS: &'static str = "item, value, healthy, hint, \
+        (pg_catalog.to_jsonb(status) ->> 'shard')::int4 as shard";
 
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
         Ok(StatusLine {
@@ -81,17 +88,20 @@ impl StatusLine {
             value: row.try_get("value")?,
             healthy: row.try_get("healthy")?,
             hint: row.try_get("hint")?,
+            shard: row.try_get("shard")?,
         })
     }
 }
 
 impl Violation {
-    pub(crate) const COLUMNS: &'static str = "rule, detail";
+    pub(crate) const COLUMNS: &'static str =
+        "rule, detail, (pg_catalog.to_jsonb(\"check\") ->> 'shard')::int4 as shard";
 
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
         Ok(Violation {
             rule: row.try_get("rule")?,
             detail: row.try_get("detail")?,
+            shard: row.try_get("shard")?,
         })
     }
 }

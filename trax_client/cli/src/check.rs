@@ -6,6 +6,7 @@ use trax_client::Violation;
 
 use crate::output::{Cell, Column, Moment, Options, Record, say};
 use crate::session::Session;
+use crate::status::of_shard;
 use trax_terminal::{Failure, UNHEALTHY};
 
 #[derive(clap::Args)]
@@ -36,7 +37,10 @@ impl Record for Violation {
     const COLUMNS: &'static [Column] = &[Column::whole("rule"), Column::text("detail")];
 
     fn cells(&self, _: Moment) -> Vec<Cell> {
-        vec![Cell::plain(&self.rule), Cell::maybe(self.detail.as_deref())]
+        vec![
+            Cell::plain(of_shard(self.shard, &self.rule)),
+            Cell::maybe(self.detail.as_deref()),
+        ]
     }
 
     fn key(&self) -> String {

@@ -44,12 +44,21 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
     for line in lines {
         if let Some(hint) = &line.hint {
-            let text = format!("{}: {}", line.item, as_commands(hint));
+            let item = of_shard(line.shard, &line.item);
+            let text = format!("{item}: {}", as_commands(hint));
             say("")?;
             say(&print::folded_at(&text, 2, width()))?;
         }
     }
     Ok(())
+}
+
+/// Returns a text with the shard that it is about, when a router says so.
+pub(crate) fn of_shard(shard: Option<i32>, text: &str) -> String {
+    match shard {
+        Some(shard) => format!("shard {shard}: {text}"),
+        None => text.to_owned(),
+    }
 }
 
 impl Record for StatusLine {
@@ -66,13 +75,13 @@ impl Record for StatusLine {
             None => ("", Tone::Plain),
         };
         vec![
-            Cell::plain(&self.item),
+            Cell::plain(of_shard(self.shard, &self.item)),
             Cell::maybe(self.value.as_deref()),
             Cell::new(sign, tone),
         ]
     }
 
     fn key(&self) -> String {
-        self.item.clone()
+        of_shard(self.shard, &self.item)
     }
 }

@@ -107,7 +107,7 @@ impl From<Error> for Failure {
             Error::NotInstalled(_) => {
                 let create = "create extension trax; in this database, as a superuser";
                 Some(format!(
-                    "{create}; where an older one is: alter extension trax update"
+                    "{create}; where an older one is: alter extension trax update; at a router, ask a shard"
                 ))
             }
             other => other

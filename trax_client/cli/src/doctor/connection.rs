@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Reached {
     pub(super) client: Client,
     pub(super) role: String,
-    /// Whether the extension is there.
+    /// Whether the extension is there, or that of a router.
     pub(super) installed: bool,
     pub(super) findings: Vec<Finding>,
     address: String,
@@ -56,7 +56,7 @@ const FACTS: &str = "select
     pg_catalog.current_setting('server_version_num')::int4 as server_number,
     session_user::text as role,
     pg_catalog.pg_is_in_recovery() as standby,
-    (select e.extversion from pg_catalog.pg_extension e where e.extname = 'trax') as extension,
+    (select e.extversion from pg_catalog.pg_extension e where e.extname in ('trax', 'trax_router')) as extension,
     (select a.default_version from pg_catalog.pg_available_extensions a where a.name = 'trax') as available,
     coalesce((select s.ssl from pg_catalog.pg_stat_ssl s where s.pid = pg_catalog.pg_backend_pid()), false) as encrypted";
 

@@ -178,7 +178,9 @@ async fn inside(reached: &Reached, patience: Duration) -> Result<Vec<Finding>, F
         return Ok(Vec::new());
     }
     let patience = patience.as_secs_f64();
-    let sql = "select d.cause, d.severity, d.detail, d.fix \
+    // A router says of which shard it is.
+    let sql = "select d.cause, d.severity, \
+               coalesce('Shard ' || (pg_catalog.to_jsonb(d) ->> 'shard') || ': ', '') || d.detail as detail, d.fix \
                from trax.diagnose(patience => pg_catalog.make_interval(secs => $1)) d";
     let rows = reached
         .client

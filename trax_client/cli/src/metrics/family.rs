@@ -255,6 +255,11 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 51] = [
         Gauge,
         "When the relay of an outbox last reported.",
     ),
+    (
+        "trax_shard_up",
+        Gauge,
+        "1 if the router reaches the shard, 0 if it is away.",
+    ),
 ];
 
 /// Returns the family of a sample, by its name; its kind as the name says it when it is none of
