@@ -239,3 +239,46 @@ async fn a_router_names_the_shards_and_those_that_are_added() {
     .await;
     assert_eq!(worker.drain().await.completed, completed);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let role = format!("{}_worker", cluster.database.name());
+    let make = format!("create role {role} login");
+    cluster.router.get(&make).await;
+    for (_, shard) in &cluster.shards {
+        shard.get(&make).await;
+    }
+    let s = &cluster.router;
+    s.get(&format!("select trax.grant_access('{role}', 'worker')"))
+        .await;
+    let take = format!("select trax.revoke_access('{role}')");
+    cluster.shard(2).get(&take).await;
+    let here = cluster.group_on(1).await;
+    let mut config = cluster.database.config();
+    config.user(&role);
+    let (said, heard) = std::sync::mpsc::channel();
+    let worker = worker_at(config).router().handle_any(nothing);
+    let worker = start(worker.on_event(move |event| {
+        said.send(event.to_string()).ok();
+    }));
+    s.get(&format!("select trax.enqueue('t', group_name => '{here}')"))
+        .await;
+    cluster.shard(1).becomes(COMPLETED, "1").await;
+    let all = Mutex::new(String::new());
+    eventually("it is told", PATIENCE, async || {
+        let mut all = all.lock().expect("no test panics here");
+        all.extend(heard.try_iter().map(|said| said + "\n"));
+        let refused =
+            |line: &str| line.contains("claim: next try in 10.0 s") && line.contains("42501");
+        match all.lines().any(refused) {
+            true => Ok(()),
+            false => Err(all.clone()),
+        }
+    })
+    .await;
+    assert_eq!(worker.drain().await.completed, 1);
+}

@@ -3,7 +3,8 @@
 use tokio::task::JoinSet;
 
 use super::branch::{Branches, place};
-use super::router::Router;
+use super::event::Event;
+use super::router::{PERIOD, Router};
 use super::shutdown::Phase;
 use super::summary::{Stopped, Summary};
 use crate::address::Address;
@@ -12,13 +13,14 @@ use crate::error::{Error, Result};
 /// Runs a branch for each address, and for each shard of the router, until all have ended.
 ///
 /// # Errors
-/// The first error of a branch; the others are stopped then, and end as in any stop.
+/// The first error of a branch; the others are stopped then, and end as in any stop. Of the shards
+/// of a router one alone may fail: it is tried again.
 pub(super) async fn run<S: Send + Sync + 'static>(
     branches: Branches<S>,
     addresses: Vec<Address>,
     router: Option<Address>,
 ) -> Result<Summary> {
-    let mut running: JoinSet<Result<Summary>> = JoinSet::new();
+    let mut running: JoinSet<(String, Result<Summary>)> = JoinSet::new();
     let mut known = Vec::new();
     let mut total: Option<Summary> = None;
     let mut failed = None;
@@ -39,9 +41,16 @@ pub(super) async fn run<S: Send + Sync + 'static>(
             }
         };
         tokio::select! {
-            Some(ended) = running.join_next() => match ended.unwrap_or_else(|error| Err(Error::Conversion(error.into()))) {
-                Ok(summary) => total.get_or_insert_with(empty).add(&summary),
-                Err(error) => {
+            Some(ended) = running.join_next() => match ended.map_err(|error| Error::Conversion(error.into()))? {
+                (_, Ok(summary)) => total.get_or_insert_with(empty).add(&summary),
+                // A shard that refuses stops its own jobs only; the router is asked again for it.
+                (name, Err(error)) if router.is_some() && !running.is_empty() => {
+                    known.retain(|one| *one != name);
+                    let retry_in = PERIOD;
+                    let error = error.to_string();
+                    branches.events.at(&name).emit(Event::Trouble { during: "claim", error, retry_in });
+                }
+                (_, Err(error)) => {
                     branches.shutdown.drain();
                     failed.get_or_insert(error);
                 }
@@ -71,14 +80,14 @@ pub(super) async fn run<S: Send + Sync + 'static>(
 fn begin<S: Send + Sync + 'static>(
     branches: &Branches<S>,
     known: &mut Vec<String>,
-    running: &mut JoinSet<Result<Summary>>,
+    running: &mut JoinSet<(String, Result<Summary>)>,
     address: Address,
 ) -> Result<()> {
     let name = place(&address);
     if !known.contains(&name) {
         let branch = branches.another(address)?;
-        running.spawn(branch.run());
-        known.push(name);
+        known.push(name.clone());
+        running.spawn(async move { (name, branch.run().await) });
     }
     Ok(())
 }

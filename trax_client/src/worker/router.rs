@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::error::{Error, Result};
 
 /// How often the router is asked for new shards.
-const PERIOD: Duration = Duration::from_secs(10);
+pub(super) const PERIOD: Duration = Duration::from_secs(10);
 /// How long it may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
