@@ -262,6 +262,7 @@ async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
     config.user(&role);
     let (said, heard) = std::sync::mpsc::channel();
     let worker = worker_at(config).router().handle_any(nothing);
+    let health = worker.health();
     let worker = start(worker.on_event(move |event| {
         said.send(event.to_string()).ok();
     }));
@@ -280,5 +281,6 @@ async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
         }
     })
     .await;
+    assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.drain().await.completed, 1);
 }

@@ -45,8 +45,8 @@ impl<S: Send + Sync + 'static> Branches<S> {
     pub(super) fn only(self, address: Address, startup: Startup) -> Result<Branch<S>> {
         let (events, health) = (self.events.clone(), self.health.clone());
         let places = self.places.branch();
-        let heartbeat = self.begin(address, places, startup, events, health);
-        let (dispatch, heartbeat) = heartbeat?;
+        let counts = self.counts.branch();
+        let (dispatch, heartbeat) = self.begin(address, places, startup, events, health, counts)?;
         Ok(Branch {
             dispatch,
             heartbeat,
@@ -55,7 +55,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
     }
 
     /// Makes one more branch of a worker of several databases.
-    pub(super) fn another(&self, address: Address) -> Result<Branch<S>> {
+    pub(super) fn another(&self, address: Address, counts: Counts) -> Result<Branch<S>> {
         let health = self.health.branch();
         let running = health.begin(self.setup.stall_limit);
         let events = self.events.at(&place(&address));
@@ -64,7 +64,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
             declared: None,
         };
         let places = self.places.branch();
-        let (dispatch, heartbeat) = self.begin(address, places, startup, events, health)?;
+        let (dispatch, heartbeat) = self.begin(address, places, startup, events, health, counts)?;
         Ok(Branch {
             dispatch,
             heartbeat,
@@ -79,6 +79,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
         startup: Startup,
         events: Events,
         health: Health,
+        counts: Counts,
     ) -> Result<(Dispatch<S>, Heartbeat)> {
         let setup = &self.setup;
         let held = Arc::new(HeldLeases::of(address.clone()));
@@ -116,7 +117,6 @@ impl<S: Send + Sync + 'static> Branches<S> {
             state: ExchangeState::new(),
             startup: Some(startup),
         };
-        let counts = self.counts.branch();
         let dispatch = Dispatch::new(Arc::clone(setup), held, connection, places, counts);
         Ok((dispatch, heartbeat))
     }

@@ -6,7 +6,7 @@ use super::branch::{Branches, place};
 use super::event::Event;
 use super::router::{PERIOD, Router};
 use super::shutdown::Phase;
-use super::summary::{Stopped, Summary};
+use super::summary::{Counts, Stopped, Summary};
 use crate::address::Address;
 use crate::error::{Error, Result};
 
@@ -22,6 +22,7 @@ pub(super) async fn run<S: Send + Sync + 'static>(
 ) -> Result<Summary> {
     let mut running: JoinSet<(String, Result<Summary>)> = JoinSet::new();
     let mut known = Vec::new();
+    branches.health.has_branches();
     let mut total: Option<Summary> = None;
     let mut failed = None;
     let mut phase = branches.shutdown.subscribe();
@@ -45,7 +46,7 @@ pub(super) async fn run<S: Send + Sync + 'static>(
                 (_, Ok(summary)) => total.get_or_insert_with(empty).add(&summary),
                 // A shard that refuses stops its own jobs only; the router is asked again for it.
                 (name, Err(error)) if router.is_some() && !running.is_empty() => {
-                    known.retain(|one| *one != name);
+                    known.iter_mut().filter(|one| one.name == name).for_each(|one| one.runs = false);
                     let retry_in = PERIOD;
                     let error = error.to_string();
                     branches.events.at(&name).emit(Event::Trouble { during: "claim", error, retry_in });
@@ -76,19 +77,42 @@ pub(super) async fn run<S: Send + Sync + 'static>(
     }
 }
 
+/// A database that a branch was begun for.
+struct Known {
+    name: String,
+    counts: Counts,
+    runs: bool,
+}
+
 /// Begins a branch, unless there is one of this address.
 fn begin<S: Send + Sync + 'static>(
     branches: &Branches<S>,
-    known: &mut Vec<String>,
+    known: &mut Vec<Known>,
     running: &mut JoinSet<(String, Result<Summary>)>,
     address: Address,
 ) -> Result<()> {
     let name = place(&address);
-    if !known.contains(&name) {
-        let branch = branches.another(address)?;
-        known.push(name.clone());
-        running.spawn(async move { (name, branch.run().await) });
+    let before = known.iter_mut().find(|one| one.name == name);
+    if before.as_ref().is_some_and(|one| one.runs) {
+        return Ok(());
     }
+    let counts = match before {
+        Some(before) => {
+            before.runs = true;
+            before.counts.clone()
+        }
+        None => {
+            let counts = branches.counts.branch();
+            known.push(Known {
+                name: name.clone(),
+                counts: counts.clone(),
+                runs: true,
+            });
+            counts
+        }
+    };
+    let branch = branches.another(address, counts)?;
+    running.spawn(async move { (name, branch.run().await) });
     Ok(())
 }
 

@@ -23,8 +23,8 @@ pub struct Health(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     facts: Mutex<Facts>,
-    /// Of a worker of several databases, the health of each.
-    branches: Mutex<Vec<Health>>,
+    /// Of a worker of several databases, the health of each; none for a worker of one.
+    branches: Mutex<Option<Vec<Health>>>,
     shutdown: Shutdown,
     changed: Arc<Notify>,
 }
@@ -87,17 +87,31 @@ impl Health {
         }))
     }
 
+    /// Says that the health of this worker is that of its branches, of which there is none yet.
+    pub(crate) fn has_branches(&self) {
+        self.lock_branches().get_or_insert_default();
+    }
+
     /// Returns the health of the part of this worker that claims from one of several databases.
     pub(crate) fn branch(&self) -> Self {
         let mut branch = Self::new(self.0.shutdown.clone());
         if let Some(shared) = Arc::get_mut(&mut branch.0) {
             shared.changed = Arc::clone(&self.0.changed);
         }
-        self.branches().push(branch.clone());
+        let mut branches = self.lock_branches();
+        branches.get_or_insert_default().push(branch.clone());
         branch
     }
 
-    fn branches(&self) -> MutexGuard<'_, Vec<Health>> {
+    /// Returns those of the branches that have not ended.
+    fn branches(&self) -> Option<Vec<Health>> {
+        let mut branches = self.lock_branches();
+        let branches = branches.as_mut()?;
+        branches.retain(|branch| branch.facts().stage != Stage::Ended);
+        Some(branches.clone())
+    }
+
+    fn lock_branches(&self) -> MutexGuard<'_, Option<Vec<Health>>> {
         // No code panics under the lock.
         self.0
             .branches
@@ -111,10 +125,9 @@ impl Health {
     /// # Errors
     /// One line that names the stalled loop, or states that the worker has ended.
     pub fn live(&self) -> Result<(), String> {
-        let branches = self.branches();
-        if branches.is_empty() {
+        let Some(branches) = self.branches() else {
             return self.facts().live(Instant::now());
-        }
+        };
         self.facts().has_not_ended()?;
         branches.iter().try_for_each(Health::live)
     }
@@ -128,12 +141,12 @@ impl Health {
         if self.facts().stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {
             return Err("stopping: no more jobs are claimed".to_owned());
         }
-        let branches = self.branches();
+        let Some(branches) = self.branches() else {
+            return self.facts().ready(Instant::now());
+        };
         let answers = || branches.iter().map(Health::ready);
-        match answers().find(Result::is_ok).or_else(|| answers().next()) {
-            Some(answer) => answer,
-            None => self.facts().ready(Instant::now()),
-        }
+        let best = answers().find(Result::is_ok).or_else(|| answers().next());
+        best.unwrap_or_else(|| Err("no database is known yet".to_owned()))
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
@@ -292,7 +305,18 @@ mod tests {
     #[test]
     fn of_several_databases_one_makes_a_worker_ready() {
         let (health, _, _running) = running();
+        health.has_branches();
+        let later = health.facts().claim.at + 2 * LIMIT;
+        assert!(
+            health.facts().live(later).is_err(),
+            "its own loops do not run"
+        );
+        assert_eq!(health.live(), Ok(()));
+        assert_eq!(why_not(health.ready()), "no database is known yet");
         let branches = [health.branch(), health.branch()];
+        let refused = health.branch();
+        drop(refused.begin(LIMIT));
+        assert_eq!(health.live(), Ok(()), "one has ended, the others work");
         let _branches = branches.each_ref().map(|branch| branch.begin(LIMIT));
         assert!(why_not(health.ready()).contains("not been reached yet"));
         branches[1].reached(Part::Claim);

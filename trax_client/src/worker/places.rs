@@ -25,6 +25,8 @@ struct Branch {
     hungry: Option<Instant>,
     /// It has found its queue empty, and holds no job.
     empty: bool,
+    /// It has ended; another may have its entry.
+    ended: bool,
     freed: Arc<Notify>,
 }
 
@@ -64,9 +66,14 @@ impl AllPlaces {
         let mut branches = self.0.lock();
         let branch = Branch::default();
         let freed = Arc::clone(&branch.freed);
-        branches.push(branch);
+        let at = branches.iter().position(|branch| branch.ended);
+        let at = at.unwrap_or(branches.len());
+        match branches.get_mut(at) {
+            Some(ended) => *ended = branch,
+            None => branches.push(branch),
+        }
         Places {
-            branch: branches.len() - 1,
+            branch: at,
             shared: Arc::clone(&self.0),
             freed,
         }
@@ -174,7 +181,11 @@ impl Drop for Places {
     fn drop(&mut self) {
         let mut branches = self.shared.lock();
         let branch = &mut branches[self.branch];
-        (branch.running, branch.kept, branch.hungry, branch.empty) = (0, None, None, true);
+        *branch = Branch {
+            empty: true,
+            ended: true,
+            ..Branch::default()
+        };
         self.offer(&branches);
     }
 }
@@ -271,5 +282,9 @@ mod tests {
         assert!(!second.all_empty(false));
         drop(second);
         assert!(first.all_empty(true));
+        // One that begins again is not.
+        let again = all.branch();
+        assert!(!first.all_empty(true));
+        assert_eq!(again.branch, 1);
     }
 }
