@@ -213,7 +213,9 @@ async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_of_the_server_and_the_end_of_its_sessions_under_load_lose_nothing() {
-    let mut server = scheduling().start().expect("a server starts");
+    // What was committed is there after a crash.
+    let server = scheduling().setting("synchronous_commit", "on");
+    let mut server = server.start().expect("a server starts");
     let database = server
         .database("crashed")
         .await

@@ -118,7 +118,8 @@ async fn a_frozen_server_of_one_host_that_thaws_goes_on_with_the_same_jobs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_is_back_within_two_seconds_of_its_server() {
-    let mut server = scheduling().start().expect("a server starts");
+    let server = scheduling().setting("synchronous_commit", "on");
+    let mut server = server.start().expect("a server starts");
     let database = server.database("away").await.expect("a database is made");
     let mut client = connect(&database).await;
     let running = start(napping(database.config()));

@@ -41,7 +41,9 @@ struct Siege {
 
 impl Siege {
     async fn begin(name: &str, connections: u32) -> Self {
-        let server = scheduling().setting("max_connections", connections.to_string());
+        let server = scheduling()
+            .setting("synchronous_commit", "on")
+            .setting("max_connections", connections.to_string());
         let server = server.start().expect("a server starts");
         let database = server.database(name).await.expect("a database is made");
         let client = connect(&database).await;
