@@ -274,6 +274,7 @@ alter table trax.worker set (fillfactor = 50, autovacuum_vacuum_scale_factor = 0
 \include schema/cleanup.sql
 \include schema/audit.sql
 \include schema/access.sql
+\include schema/departure.sql
 
 \include api/rights.sql
 \include api/work_queue.sql
@@ -291,6 +292,7 @@ alter foreign table trax.new_job
 \include api/manifest.sql
 \include api/dead_letter.sql
 \include api/shard.sql
+\include api/move.sql
 \include api/cycle.sql
 \include api/token.sql
 \include api/scheduler.sql

@@ -18,9 +18,9 @@ as $$
 #variable_conflict use_variable
 declare
     -- What each level may call beyond the level before it.
-    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs', 'shard_of'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'enqueue',
@@ -30,7 +30,7 @@ declare
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
-        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
+        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'set_shard', 'start_scheduler', 'depart', 'end_departure', 'arrive', 'grant_access', 'revoke_access'
     ];
     -- A token has no task and no group: names of tokens are everybody's.
     token_functions constant text[] := array['acquire_token', 'await_token', 'extend_token', 'release_token'];

@@ -44,9 +44,10 @@ comment on function trax_router.read_group(int, text) is
 
 create function trax_router.copy_settings(
     group_name text,
-    shard int
+    shard int,
+    sources int[] default null
 )
-returns void
+returns boolean
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -54,17 +55,20 @@ as $$
 declare
     other int;
 begin
-    for other in select n from trax_router.numbers() n where n <> shard loop
+    for other in select n from unnest(coalesce(sources, array(select trax_router.numbers()))) n where n <> shard loop
         perform trax_router.configure_group(
             shard, group_name, coalesce(g.max_active_jobs, 0), g.priority, g.enabled, coalesce(g.max_per_key, 0)
         )
         from trax_router.read_group(other, group_name) g;
-        exit when found;
+        if found then
+            return true;
+        end if;
     end loop;
+    return false;
 end;
 $$;
-comment on function trax_router.copy_settings(text, int) is
-    'Internal. Gives a spread group on one shard the settings that it has on another.';
+comment on function trax_router.copy_settings(text, int, int[]) is
+    'Internal. Gives a group on one shard the settings that it has on the first other that has some, of these or of all; returns whether one has.';
 
 create function trax_router.spread_places()
 returns table (
@@ -186,7 +190,7 @@ begin
             raise exception 'group "%" is at work on shard %', group_name, other
                 using errcode = '55000',
                     detail = 'It has manifests there, or jobs that wait or run, and would be on two shards.',
-                    hint = format('Let its jobs end, and remove its manifests there; or keep it: select trax_router.place_group(%L, %s)', group_name, other);
+                    hint = format('Move it with what it has: call trax_router.move_group(%L, %s, null)', group_name, shard);
         end if;
     end loop;
     if is_new then

@@ -106,7 +106,7 @@ declare
     failure trax_router.failure;
 begin
     for shard, ids in
-        select trax_router.shard_of_id(i), array_agg(i)
+        select trax_router.shard_that_has(i, false), array_agg(i)
         from unnest(job_ids) i
         group by 1
         union all

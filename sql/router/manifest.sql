@@ -130,8 +130,11 @@ begin
             if place <> wanted then
                 raise exception 'manifest "%" is on another shard than group "%"', name, own_group
                     using errcode = '0A000',
-                        detail = format('The manifest is on shard %s, the group on shard %s, and a manifest does not move.', place, wanted),
-                        hint = format('Remove it first, which cancels its waiting jobs: select trax.unschedule(%L)', name);
+                        detail = format('The manifest is on shard %s, the group on shard %s, and a manifest moves with its group only.', place, wanted),
+                        hint = case when trax_router.moves(own_group)
+                            then 'The group is being moved: try again when that is done.'
+                            else format('Remove it first, which cancels its waiting jobs: select trax.unschedule(%L)', name)
+                        end;
             end if;
             place := coalesce(place, wanted);
             for parent in
@@ -259,7 +262,7 @@ begin
             case when groups = '[]' and document ? 'groups' then document -> 'groups' else (
                 select coalesce(jsonb_agg(g.value order by g.at), '[]')
                 from jsonb_array_elements(groups) with ordinality g (value, at)
-                where shard in (select trax_router.shards_of_group(g.value ->> 'name'))
+                where shard in (select trax_router.shards_of_settings(g.value ->> 'name'))
             ) end,
             'manifests',
             case when manifests = '[]' and document ? 'manifests' then document -> 'manifests' else (

@@ -238,6 +238,18 @@ $$;
 comment on function trax_router.remembered(text) is
     'Internal. Returns the shard on which a manifest was seen last; null when it is not known.';
 
+create function trax_router.wait_for_batch()
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    lock table trax_router.move in access share mode;
+end;
+$$;
+comment on function trax_router.wait_for_batch() is
+    'Internal. Waits until no batch of a group is between two shards, and lets none leave before this transaction has ended.';
+
 create function trax_router.shards_of_manifest(
     manifest text
 )
@@ -245,13 +257,18 @@ returns table (
     number int,
     is_remembered boolean
 )
-language sql stable security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+begin
+    perform trax_router.wait_for_batch();
+    return query
     select s.number, m.name is not null
     from trax_router.shard s
     left join trax_router.manifest m on m.name = $1 and m.shard = s.number
-    order by m.name is null, s.number
+    order by m.name is null, s.number;
+end;
 $$;
 comment on function trax_router.shards_of_manifest(text) is
     'Internal. Returns all shards, the one on which a manifest was seen last before the others.';
@@ -301,7 +318,7 @@ $$;
 comment on function trax_router.remember(text, int) is
     'Internal. Writes down on which shard a manifest is; null is on none.';
 
-create function trax_router.shards_of_group(
+create function trax_router.shards_of_settings(
     group_name text
 )
 returns setof int
@@ -315,8 +332,47 @@ as $$
     select trax_router.shard_of_group($1)
     where not trax_router.is_spread($1)
 $$;
+comment on function trax_router.shards_of_settings(text) is
+    'Internal. Returns the shards on which a group has its settings: all for a spread one.';
+
+create function trax_router.shards_of_group(
+    group_name text
+)
+returns setof int
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform trax_router.wait_for_batch();
+    return query
+    select s
+    from trax_router.shards_of_settings($1) s
+    union
+    select unnest(p.moves_from)
+    from trax_router.group_placement p
+    where p.group_name = $1
+    order by 1;
+end;
+$$;
 comment on function trax_router.shards_of_group(text) is
-    'Internal. Returns the shards that have jobs of a group: all for a spread one.';
+    'Internal. Returns the shards that have jobs of a group: all for a spread one, and those that a moving one leaves.';
+
+create function trax_router.moves(
+    group_name text
+)
+returns boolean
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select
+        from trax_router.group_placement p
+        where p.group_name = $1
+            and p.moves_from is not null
+    )
+$$;
+comment on function trax_router.moves(text) is
+    'Internal. Returns whether a group is being moved.';
 
 create function trax_router.shard_of_token(
     name text

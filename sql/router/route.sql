@@ -30,7 +30,7 @@ as $$
 declare
     failure trax_router.failure;
     result boolean;
-    shard constant integer := trax_router.shard_of_id($1);
+    shard constant integer := trax_router.shard_that_has($1, true);
 begin
     result := trax_router.acknowledge_dead_letter(shard, $1, $2);
     return result;
@@ -153,7 +153,7 @@ as $$
 declare
     failure trax_router.failure;
     result text;
-    shard constant integer := trax_router.shard_of_id($1);
+    shard constant integer := trax_router.shard_that_has($1, false);
 begin
     result := trax_router.cancel(shard, $1);
     return result;
@@ -380,7 +380,7 @@ declare
     done integer[] := '{}';
 -- Each for itself: one that is away or refuses is told of when the others have done it.
 begin
-    for shard in select * from trax_router.shards_of_group($1) loop
+    for shard in select * from trax_router.shards_of_settings($1) loop
         begin
             perform trax_router.configure_group(shard, $1, $2, $3, $4, $5);
             done := done || shard;
@@ -949,7 +949,7 @@ as $$
 declare
     failure trax_router.failure;
     result boolean;
-    shard constant integer := trax_router.shard_of_id($1);
+    shard constant integer := trax_router.shard_that_has($1, false);
 begin
     result := trax_router.limit_queue_time(shard, $1, $2);
     return result;
@@ -1274,7 +1274,7 @@ as $$
 declare
     failure trax_router.failure;
     result bigint;
-    shard constant integer := trax_router.shard_of_id($1);
+    shard constant integer := trax_router.shard_that_has($1, true);
 begin
     result := trax_router.requeue_dead_letter(shard, $1, $2);
     return result;
@@ -1404,7 +1404,7 @@ as $$
 declare
     failure trax_router.failure;
     result text;
-    shard constant integer := trax_router.shard_of_id($1);
+    shard constant integer := trax_router.shard_that_has($1, false);
 begin
     result := trax_router.run_now(shard, $1);
     return result;

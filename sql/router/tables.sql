@@ -43,6 +43,7 @@ create table trax_router.group_placement (
     group_name text collate "C",
     shard int,
     placed_at timestamptz not null default clock_timestamp(),
+    moves_from int[],
     constraint group_placement_pkey primary key (group_name),
     constraint group_placement_shard_fkey foreign key (shard) references trax_router.shard (number)
 );
@@ -50,6 +51,18 @@ comment on table trax_router.group_placement is 'Groups that are not where the h
 comment on column trax_router.group_placement.group_name is 'The group.';
 comment on column trax_router.group_placement.shard is 'The shard it is on; null is spread: each job is where its key is.';
 comment on column trax_router.group_placement.placed_at is 'Since when.';
+comment on column trax_router.group_placement.moves_from is 'The shards that may still have some of it, while it moves.';
+
+create table trax_router.move (
+    source int,
+    target int,
+    constraint move_pkey primary key (source, target),
+    constraint move_source_fkey foreign key (source) references trax_router.shard (number),
+    constraint move_target_fkey foreign key (target) references trax_router.shard (number)
+);
+comment on table trax_router.move is 'Between which shards groups have ever moved: a job may be elsewhere than its id says. Locked while a batch is on its way.';
+comment on column trax_router.move.source is 'The shard that a group left.';
+comment on column trax_router.move.target is 'The shard that it went to.';
 
 create table trax_router.manifest (
     name text collate "C",
@@ -64,4 +77,5 @@ comment on column trax_router.manifest.shard is 'The shard it was on.';
 select pg_extension_config_dump('trax_router.shard', '');
 select pg_extension_config_dump('trax_router.place', '');
 select pg_extension_config_dump('trax_router.group_placement', '');
+select pg_extension_config_dump('trax_router.move', '');
 select pg_extension_config_dump('trax_router.manifest', '');

@@ -19,7 +19,7 @@ const OPENING: &str = "-- Every function that a producer or an operator calls, a
 enum Route {
     /// By its group; in a spread group by the first of these arguments that is not null.
     Group(&'static [&'static str]),
-    /// By the number that its first argument, an id, carries.
+    /// By the number that its first argument, an id, carries, unless its group has moved.
     Id,
     /// By the manifest that its first argument names.
     Manifest,
@@ -72,7 +72,8 @@ fn route(name: &str) -> Route {
         | "grant_access"
         | "revoke_access"
         | "shard_of" => Route::Hand,
-        "set_shard" | "adopt" | "start_scheduler" => Route::Direct,
+        "set_shard" | "adopt" | "start_scheduler" | "depart" | "arrive" | "end_departure"
+        | "where_is" => Route::Direct,
         "claim_next" | "complete_and_claim" | "wait_for_work" | "heartbeat" | "complete"
         | "complete_many" | "fail" | "release" | "acknowledge_cancel" | "cancel_own"
         | "activate" | "report_progress" | "report_worker" | "waiting_tasks" | "runs_as_stored" => {
@@ -308,7 +309,10 @@ failure.shard := shard;
         let body = match route(&self.name) {
             Route::Hand | Route::Direct => return String::new(),
             Route::Id => {
-                declared.push("shard constant integer := trax_router.shard_of_id($1);".to_owned());
+                let is_dead_letter = self.name.ends_with("dead_letter");
+                declared.push(format!(
+                    "shard constant integer := trax_router.shard_that_has($1, {is_dead_letter});"
+                ));
                 once(&self.ask("called.*"))
             }
             Route::Any => {
@@ -397,6 +401,9 @@ end if;
             Route::WholeGroup | Route::All => {
                 let shards = match route(&self.name) {
                     Route::All => "trax_router.numbers()".to_owned(),
+                    _ if self.name == "configure_group" => {
+                        "trax_router.shards_of_settings($1)".to_owned()
+                    }
                     _ => "trax_router.shards_of_group($1)".to_owned(),
                 };
                 declared.push("shard integer;".to_owned());

@@ -7,6 +7,7 @@ mod generate;
 mod grow;
 mod job;
 mod manifest;
+mod move_group;
 mod operate;
 mod refusal;
 mod signature;

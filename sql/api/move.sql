@@ -1,0 +1,496 @@
+-- move: a group goes to another shard. trax_router.move_group() calls these; each batch is taken
+-- here and is a row of trax.departure in one transaction, and is put into the tables there and
+-- noted in trax.arrival in another.
+
+create function trax.where_is(
+    id bigint,
+    is_dead_letter boolean default false
+)
+returns text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when not is_dead_letter and (
+            exists (select from trax.work_queue q where q.job_id = id)
+            or exists (select from trax.lease l where l.job_id = id)
+        ) or is_dead_letter and exists (
+            select
+            from trax.dead_letter d
+            where d.id = $1
+                and d.resolved_at is null
+        ) then 'here'
+        when exists (
+            select
+            from trax.departure d
+            where case
+                when is_dead_letter then d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
+                else d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id))
+            end
+        ) then 'departed'
+        when not is_dead_letter and exists (
+            select
+            from trax.run r
+            where r.job_id = id
+                and r.final
+        ) or is_dead_letter and exists (
+            select
+            from trax.dead_letter d
+            where d.id = $1
+        ) then 'ended'
+    end
+$$;
+comment on function trax.where_is(bigint, boolean) is
+    'Returns where a job, or a dead letter, is in this database: here (it waits or runs, or is unresolved), departed (on its way to another shard) or ended (or resolved); null when it is not known.';
+
+create function trax.refuse_ties(
+    group_name text
+)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    tie record;
+begin
+    select c.name as child, c.group_name as child_group, p.name as parent, p.group_name as parent_group
+    into tie
+    from trax.manifest_dependency d
+    join trax.manifest c on c.manifest_id = d.child_id
+    join trax.manifest p on p.manifest_id = d.parent_id
+    where (c.group_name = group_name) <> (p.group_name = group_name)
+    order by c.name, p.name
+    limit 1;
+    if found then
+        raise exception 'group "%" has a dependency with another group', group_name
+            using errcode = '0A000',
+                detail = format(
+                    'Manifest "%s" of group "%s" depends on manifest "%s" of group "%s", and both must be on one shard.',
+                    tie.child, tie.child_group, tie.parent, tie.parent_group
+                ),
+                hint = 'Put both manifests into one group, or remove the dependency; then move the group.';
+    end if;
+end;
+$$;
+comment on function trax.refuse_ties(text) is
+    'Internal. Refuses a group of which a manifest depends on one of another group, or the other way round.';
+
+create function trax.take_jobs(
+    group_name text,
+    target int,
+    max_count int
+)
+returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set datestyle = iso
+set intervalstyle = postgres
+set timezone = 'UTC'
+as $$
+#variable_conflict use_variable
+declare
+    ids bigint[];
+    cargo jsonb;
+begin
+    -- Up to 8 MB of inputs at once. What is locked is being claimed or cancelled, and may stay for
+    -- the next batch. A job of a manifest goes with that.
+    with candidate as materialized (
+        select q.job_id, pg_column_size(q.input) as bytes
+        from trax.work_queue q
+        where q.group_name = group_name
+            and (
+                q.manifest_id is null
+                or not exists (
+                    select
+                    from trax.manifest m
+                    where m.manifest_id = q.manifest_id
+                )
+            )
+        order by q.job_id
+        limit max_count
+        for update of q skip locked
+    )
+    select array_agg(c.job_id)
+    into ids
+    from (
+        select job_id, sum(bytes) over (order by job_id) - bytes as bytes_before
+        from candidate
+    ) c
+    where c.bytes_before < 8 * 1024 * 1024;
+    if ids is not null then
+        with taken as (
+            delete from trax.work_queue q
+            where q.job_id = any (ids)
+            returning to_jsonb(q) as job
+        ), keys as (
+            delete from trax.unique_key k
+            where k.job_id = any (ids)
+            returning to_jsonb(k) as key
+        )
+        select jsonb_build_object(
+            'jobs', (select coalesce(jsonb_agg(t.job order by (t.job ->> 'job_id')::bigint), '[]') from taken t),
+            'keys', (select coalesce(jsonb_agg(k.key), '[]') from keys k)
+        )
+        into cargo;
+        return cargo;
+    end if;
+    with taken as (
+        update trax.dead_letter d
+        set status = 'acknowledged', resolved_at = clock_timestamp(), resolution_note = format('moved to shard %s', target)
+        where d.id = any (array(
+            select l.id
+            from trax.dead_letter l
+            where l.group_name = group_name
+                and l.resolved_at is null
+                and l.manifest_id is null
+            order by l.id
+            limit max_count
+            for update
+        ))
+        returning to_jsonb(d) as letter
+    )
+    select jsonb_build_object('dead_letters', jsonb_agg(t.letter))
+    into cargo
+    from taken t
+    having count(*) > 0;
+    return cargo;
+end;
+$$;
+comment on function trax.take_jobs(text, int, int) is
+    'Internal. Takes waiting jobs of a group that are not of a manifest from the queue, or when there is none its unresolved dead letters, and returns them; null when there is none. The letters stay here as acknowledged.';
+
+create function trax.take_manifests(
+    group_name text,
+    target int
+)
+returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set datestyle = iso
+set intervalstyle = postgres
+set timezone = 'UTC'
+as $$
+#variable_conflict use_variable
+declare
+    ids bigint[];
+    cargo jsonb;
+begin
+    -- Whoever changes one of them is waited for, and who comes later finds it gone.
+    select array_agg(m.manifest_id)
+    into ids
+    from (
+        select m.manifest_id
+        from trax.manifest m
+        where m.group_name = group_name
+        order by m.manifest_id
+        for update
+    ) m;
+    perform
+    from trax.manifest_state s
+    where s.manifest_id = any (ids)
+    order by s.manifest_id
+    for update;
+    perform
+    from trax.work_queue q
+    where q.manifest_id = any (ids)
+    order by q.job_id
+    for update;
+    -- The group is disabled: what runs was claimed before, and an outcome still has to be put down.
+    if ids is null or exists (
+        select
+        from trax.lease l
+        where l.manifest_id = any (ids)
+    ) then
+        return null;
+    end if;
+    perform trax.refuse_ties(group_name);
+    with manifests as (
+        delete from trax.manifest m
+        where m.manifest_id = any (ids)
+        returning m.manifest_id, m.name, to_jsonb(m) as manifest
+    ), states as (
+        delete from trax.manifest_state s
+        where s.manifest_id = any (ids)
+        returning to_jsonb(s) as state
+    ), edges as (
+        delete from trax.manifest_dependency d
+        where d.child_id = any (ids)
+            or d.parent_id = any (ids)
+        returning to_jsonb(d) as edge
+    ), jobs as (
+        delete from trax.work_queue q
+        where q.manifest_id = any (ids)
+        returning q.job_id, to_jsonb(q) as job
+    ), letters as (
+        update trax.dead_letter d
+        set status = 'acknowledged', resolved_at = clock_timestamp(), resolution_note = format('moved to shard %s', target)
+        where d.manifest_id = any (ids)
+            and d.resolved_at is null
+        returning to_jsonb(d) as letter
+    ), keys as (
+        delete from trax.unique_key k
+        where k.job_id in (select j.job_id from jobs j)
+        returning to_jsonb(k) as key
+    )
+    select jsonb_build_object(
+        'manifests', (select coalesce(jsonb_agg(m.manifest), '[]') from manifests m),
+        'states', (select coalesce(jsonb_agg(s.state), '[]') from states s),
+        'dependencies', (select coalesce(jsonb_agg(e.edge), '[]') from edges e),
+        'jobs', (select coalesce(jsonb_agg(j.job order by j.job_id), '[]') from jobs j),
+        'dead_letters', (select coalesce(jsonb_agg(l.letter), '[]') from letters l),
+        'keys', (select coalesce(jsonb_agg(k.key), '[]') from keys k)
+    )
+    into cargo;
+    return cargo;
+end;
+$$;
+comment on function trax.take_manifests(text, int) is
+    'Internal. Takes the manifests of a group with their states, dependencies, waiting jobs and unresolved dead letters from the tables and returns them; null when there is none, or one of their jobs runs.';
+
+create function trax.take_keys(
+    group_name text
+)
+returns jsonb
+language sql volatile
+set search_path = pg_catalog, pg_temp
+set datestyle = iso
+set timezone = 'UTC'
+as $$
+    with taken as (
+        delete from trax.unique_key k
+        where k.ended
+            and exists (
+                select
+                from trax.run r
+                where r.job_id = k.job_id
+                    and r.group_name = $1
+            )
+        returning to_jsonb(k) as key
+    )
+    select jsonb_build_object('keys', jsonb_agg(t.key))
+    from taken t
+    having count(*) > 0
+$$;
+comment on function trax.take_keys(text) is
+    'Internal. Takes the unique keys that ended jobs of a group still keep alive, and returns them; null when there is none.';
+
+create function trax.depart(
+    group_name text,
+    target int,
+    max_count int default 1000
+)
+returns table (
+    batch bigint,
+    to_shard int,
+    count int,
+    cargo jsonb,
+    is_over boolean
+)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    taken jsonb;
+begin
+    perform trax.refuse_foreign_code();
+    -- One at a time; the call of a mover that is gone may still be at work.
+    lock table trax.departure in share row exclusive mode;
+    return query
+    select d.batch, d.target, coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.cargo, false
+    from trax.departure d
+    where d.group_name = group_name;
+    if found then
+        return;
+    end if;
+    if target is null then
+        return query select null::bigint, null::int, 0, null::jsonb, true;
+        return;
+    end if;
+    -- What is claimed when this has been committed ends here; nothing more is claimed then.
+    if coalesce((select g.enabled from trax.manifest_group g where g.name = group_name), true) then
+        perform trax.refuse_ties(group_name);
+        perform trax.configure_group(group_name, enabled => false);
+        return query select null::bigint, null::int, 0, null::jsonb, false;
+        return;
+    end if;
+    taken := coalesce(
+        trax.take_jobs(group_name, target, max_count), trax.take_manifests(group_name, target), trax.take_keys(group_name)
+    );
+    if taken is not null then
+        return query
+        insert into trax.departure as d (group_name, target, cargo)
+        values (group_name, target, taken)
+        returning d.batch, d.target, coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.cargo, false;
+        return;
+    end if;
+    if exists (select from trax.lease l where l.group_name = group_name)
+        or exists (select from trax.work_queue q where q.group_name = group_name)
+        or exists (select from trax.manifest m where m.group_name = group_name)
+    then
+        return query select null::bigint, null::int, 0, null::jsonb, false;
+        return;
+    end if;
+    delete from trax.manifest_group g
+    where g.name = group_name;
+    insert into trax.audit (action, kind, name, note)
+    values ('move', 'group', group_name, format('to shard %s', target));
+    return query select null::bigint, null::int, 0, null::jsonb, true;
+end;
+$$;
+comment on function trax.depart(text, int, int) is
+    'Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its number, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
+
+create function trax.end_departure(
+    group_name text,
+    batch bigint
+)
+returns void
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    delete from trax.departure d
+    where d.group_name = $1
+        and d.batch = $2
+$$;
+comment on function trax.end_departure(text, bigint) is
+    'Forgets a batch that has arrived. Called by trax_router.move_group().';
+
+create function trax.arrive(
+    source int,
+    group_name text,
+    batch bigint,
+    cargo jsonb
+)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    missing text;
+begin
+    perform trax.refuse_foreign_code();
+    insert into trax.arrival as a (source, group_name, batch)
+    values (source, group_name, batch)
+    on conflict on constraint arrival_pkey do update
+    set batch = excluded.batch, arrived_at = excluded.arrived_at
+    where a.batch < excluded.batch;
+    if not found then
+        return false;
+    end if;
+    select r.run_as
+    into missing
+    from (
+        select j ->> 'run_as' from jsonb_array_elements(cargo -> 'jobs') j
+        union all
+        select m ->> 'run_as' from jsonb_array_elements(cargo -> 'manifests') m
+    ) r (run_as)
+    where r.run_as not in (select pg_get_userbyid(u.oid) from pg_roles u)
+    limit 1;
+    if missing is not null then
+        raise exception 'role "%" does not exist on the shard that group "%" moves to', missing, group_name
+            using errcode = '42704',
+                detail = 'A statement of the group runs as this role.',
+                hint = format('Create it there: create role %I login; then move the group again.', missing);
+    end if;
+    perform trax.put_manifests(cargo);
+    insert into trax.unique_key (key, job_id, ended, alive_until)
+    select k.key, k.job_id, k.ended, k.alive_until
+    from jsonb_populate_recordset(null::trax.unique_key, cargo -> 'keys') k
+    order by k.key
+    on conflict (key) do nothing;
+    -- A key that is another job's by now stays that one's: both run.
+    insert into trax.work_queue (
+        job_id, lane_id, queued_at, run_at, scheduled_for, expires_at, manifest_id, attempts, max_retries, priority,
+        scheduled, waits_for, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace,
+        run_as
+    )
+    overriding system value
+    select
+        q.job_id,
+        case when q.run_as is null then trax.lane_of(q.group_name, q.task) else trax.sql_lane_of(q.group_name, q.run_as) end,
+        q.queued_at, q.run_at, q.scheduled_for, q.expires_at, m.manifest_id, q.attempts, q.max_retries, q.priority,
+        q.scheduled and m.manifest_id is not null,
+        case when q.run_at > clock_timestamp() then 'time' end,
+        q.task, q.group_name, m.name, q.timeout, q.retry_delay, k.key, q.concurrency_key, q.input, q.trace, q.run_as
+    from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q
+    left join trax.manifest m on m.name = q.manifest
+    left join trax.unique_key k on k.key = q.unique_key and k.job_id = q.job_id
+    order by q.job_id
+    on conflict (job_id) do nothing;
+    insert into trax.dead_letter (
+        id, job_id, manifest_id, status, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
+        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as
+    )
+    overriding system value
+    select
+        d.id, d.job_id, m.manifest_id, 'awaiting_intervention', d.attempts, d.max_retries, d.priority, d.created_at, m.name, d.task,
+        d.group_name, d.timeout, d.retry_delay, d.unique_key, d.concurrency_key, d.reason, d.last_error, d.input, d.trace,
+        d.run_as
+    from jsonb_populate_recordset(null::trax.dead_letter, cargo -> 'dead_letters') d
+    left join trax.manifest m on m.name = d.manifest
+    order by d.id
+    on conflict (id) do update
+    set status = excluded.status, resolved_at = null, resolution_note = null, manifest_id = excluded.manifest_id,
+        manifest = excluded.manifest;
+    return true;
+end;
+$$;
+comment on function trax.arrive(int, text, bigint, jsonb) is
+    'Puts a batch of a group that trax.depart() took from another shard into this database; false when it is here already. Called by trax_router.move_group().';
+
+create function trax.put_manifests(
+    cargo jsonb
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- One of this name that was made here meanwhile is the later word.
+    insert into trax.manifest (
+        name, task, input, group_name, cron, every, run_at, depends_mode, dormant, timezone, priority, max_retries,
+        retry_delay, timeout, misfire, misfire_threshold, misfire_limit, overlap, max_concurrency, variance, exclusions,
+        starts_at, ends_at, enabled, disabled_reason, applied, created_at, updated_at, on_dead_letter, source, run_as
+    )
+    select
+        m.name, m.task, m.input, m.group_name, m.cron, m.every, m.run_at, m.depends_mode, m.dormant, m.timezone, m.priority,
+        m.max_retries, m.retry_delay, m.timeout, m.misfire, m.misfire_threshold, m.misfire_limit, m.overlap,
+        m.max_concurrency, m.variance, m.exclusions, m.starts_at, m.ends_at, m.enabled, m.disabled_reason, m.applied,
+        m.created_at, m.updated_at, m.on_dead_letter, m.source, m.run_as
+    from jsonb_populate_recordset(null::trax.manifest, cargo -> 'manifests') m
+    order by m.name
+    on conflict (name) do nothing;
+    -- What was parked because its group left is due again: the next cycle decides.
+    insert into trax.manifest_state (
+        manifest_id, group_name, next_run_at, next_scheduled_for, parked_on, parked_since, parked_due_at,
+        last_scheduled_for, last_queued_at, last_success_at, made_up, skipped, last_skipped_for, evaluation_failures,
+        evaluation_failed_since, evaluation_error, decided_at
+    )
+    select
+        m.manifest_id, s.group_name,
+        case when p.left_here then s.parked_due_at else s.next_run_at end,
+        case when p.left_here then s.parked_due_at else s.next_scheduled_for end,
+        case when not p.left_here then s.parked_on end,
+        case when not p.left_here then s.parked_since end,
+        s.parked_due_at, s.last_scheduled_for, s.last_queued_at, s.last_success_at, s.made_up, s.skipped,
+        s.last_skipped_for, s.evaluation_failures, s.evaluation_failed_since, s.evaluation_error, s.decided_at
+    from jsonb_populate_recordset(null::trax.manifest_state, cargo -> 'states') s
+    cross join lateral (select s.parked_on is not distinct from 'group_disabled') p (left_here)
+    join jsonb_populate_recordset(null::trax.manifest, cargo -> 'manifests') o on o.manifest_id = s.manifest_id
+    join trax.manifest m on m.name = o.name
+    on conflict (manifest_id) do nothing;
+    insert into trax.manifest_dependency (child_id, parent_id, satisfied_at, satisfied_by_job_id)
+    select c.manifest_id, p.manifest_id, d.satisfied_at, d.satisfied_by_job_id
+    from jsonb_populate_recordset(null::trax.manifest_dependency, cargo -> 'dependencies') d
+    join jsonb_populate_recordset(null::trax.manifest, cargo -> 'manifests') oc on oc.manifest_id = d.child_id
+    join jsonb_populate_recordset(null::trax.manifest, cargo -> 'manifests') op on op.manifest_id = d.parent_id
+    join trax.manifest c on c.name = oc.name
+    join trax.manifest p on p.name = op.name
+    on conflict (child_id, parent_id) do nothing;
+end;
+$$;
+comment on function trax.put_manifests(jsonb) is
+    'Internal. Makes manifests of those that a batch has, with their states and dependencies; ids are new.';

@@ -1,0 +1,533 @@
+//! A group that is at work goes to another shard.
+
+use super::{Cluster, has_plproxy};
+use harness::session::Session;
+use harness::{PATIENCE, eventually};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn call(group: &str, shard: usize) -> String {
+    format!("call trax_router.move_group('{group}', {shard}, null)")
+}
+
+/// What a shard still has of a group.
+const LEFT: &str = "select
+    (select count(*) from trax.work_queue) + (select count(*) from trax.manifest)
+        + (select count(*) from trax.manifest_state) + (select count(*) from trax.manifest_dependency)
+        + (select count(*) from trax.unique_key) + (select count(*) from trax.departure)
+        + (select count(*) from trax.manifest_group) + (select count(*) from trax.lease)
+        + (select count(*) from trax.dead_letter where resolved_at is null)";
+
+#[tokio::test]
+async fn what_waits_is_carried_as_it_is_with_its_ids() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.configure_group('{group}', max_active_jobs => 70, priority => 3, max_per_key => 2)"
+    ))
+    .await;
+    // A job that runs and one that failed for good; in the queue, one of each kind.
+    let running = s
+        .number(&format!(
+            "select trax.enqueue('runs', group_name => '{group}', unique_key => 'r')"
+        ))
+        .await;
+    let letter_job = s
+        .number(&format!(
+            "select trax.enqueue('fails', group_name => '{group}', max_retries => 0)"
+        ))
+        .await;
+    let first = cluster.shard(1);
+    let lease = first.claim_one("worker => 'w', tasks => '{runs}'").await;
+    let failed = first.claim_one("worker => 'w', tasks => '{fails}'").await;
+    assert_eq!((lease.id, failed.id), (running, letter_job));
+    first
+        .get(&format!("select trax.fail({}, 'no')", failed.key()))
+        .await;
+    s.get(&format!(
+        "select trax.enqueue_many('many', array(select to_jsonb(n) from generate_series(1, 2500) n), group_name => '{group}');
+        select trax.enqueue('full', '{{\"a\": 1.50}}', now() + interval '1 day', '{group}', 7, 3, '90 s', 'u', 'k',
+            '{{\"traceparent\": \"x\"}}', '5 s', '2 days');
+        select trax.enqueue_sql('select 1', group_name => '{group}')"
+    ))
+    .await;
+    let queue = "select md5(string_agg((to_jsonb(q) - 'manifest_id')::text, ' ' order by job_id)), count(*) from trax.work_queue q";
+    let before = first.get(queue).await;
+
+    let mover = Session::of(&cluster.database).await;
+    let moving = mover.spawn(call(&group, 2));
+    let second = cluster.shard(2);
+    second.becomes(queue, &before).await;
+    assert!(!moving.is_finished(), "a job of the group runs");
+    // While it moves: new jobs are there at once, and what is asked by id is found where it is.
+    let new = s
+        .number(&format!(
+            "select trax.enqueue('new', group_name => '{group}')"
+        ))
+        .await;
+    assert_eq!(new >> 43, 2);
+    assert_eq!(
+        s.get(&format!("select trax.cancel({new})")).await,
+        "cancelled"
+    );
+    let state = |id: i64| format!("select state from trax.get_jobs('{{{id}}}')");
+    assert_eq!(s.get(&state(running)).await, "in_progress");
+    let full = second
+        .number("select job_id from trax.work_queue where task = 'full'")
+        .await;
+    assert_eq!(full >> 43, 1);
+    assert_eq!(s.get(&state(full)).await, "queued");
+    let again = format!("select trax.enqueue('full', group_name => '{group}', unique_key => 'u')");
+    assert_eq!(s.number(&again).await, full, "its unique key lives");
+    assert_eq!(
+        s.get(&format!("select trax.run_now({full})")).await,
+        "ready"
+    );
+    let letter = "select id from trax.dead_letter where resolved_at is null";
+    second
+        .becomes(&format!("select count(*) from ({letter}) l"), "1")
+        .await;
+    let letter = second.number(letter).await;
+    let requeued = s
+        .number(&format!(
+            "select trax.requeue_dead_letter({letter}, 'again')"
+        ))
+        .await;
+    assert_eq!(requeued >> 43, 2);
+    // What runs ends where it is, and what it leaves to be tried again is carried.
+    first
+        .get(&format!(
+            "select trax.fail({}, 'once', retry_in => '0 s')",
+            lease.key()
+        ))
+        .await;
+    let (_mover, moved) = moving.await.expect("it does not panic");
+    assert_eq!(moved, Ok("2503".to_owned()));
+    assert_eq!(first.get(LEFT).await, "0");
+    assert_eq!(s.get(&state(running)).await, "queued");
+    let settings =
+        "select max_active_jobs, priority, enabled, max_per_key from trax.manifest_group";
+    assert_eq!(second.get(settings).await, "70|3|t|2");
+    let retried = second.claim_one("worker => 'w', tasks => '{runs}'").await;
+    assert_eq!(retried.id, running);
+    second
+        .get(&format!("select trax.complete({})", retried.key()))
+        .await;
+    assert_eq!(s.get(&state(running)).await, "completed");
+    let attempts = format!("select attempt from trax.get_jobs('{{{running}}}')");
+    assert_eq!(s.get(&attempts).await, "2");
+    let claimed = second.claim("worker => 'w', max_jobs => 1000").await;
+    assert_eq!(claimed.len(), 70, "its limit is here");
+    first.assert_healthy().await;
+    second.assert_healthy().await;
+    // Moved again there is nothing to do, and back it goes as it came.
+    assert_eq!(s.get(&call(&group, 2)).await, "0");
+    for job in &claimed {
+        second
+            .get(&format!("select trax.complete({})", job.key()))
+            .await;
+    }
+    let back = s.number(&call(&group, 1)).await;
+    assert!(back > 2400, "{back}");
+    let last = first
+        .number("select max(job_id) from trax.work_queue")
+        .await;
+    let cancel = format!("select trax.cancel({last})");
+    assert_eq!(s.get(&cancel).await, "cancelled");
+    assert_eq!(
+        second.get("select count(*) from trax.work_queue").await,
+        "0"
+    );
+    first.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn manifests_follow_when_none_of_their_jobs_runs() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.schedule('often', 't', every => '1 h', group_name => '{group}');
+        select trax.schedule('after', 'after', depends_on => '{{often}}', group_name => '{group}');
+        select trax.schedule('broken', 'broken', group_name => '{group}', max_retries => 0);
+        select trax.trigger('broken'); select trax.trigger('after')"
+    ))
+    .await;
+    let (first, second) = (cluster.shard(1), cluster.shard(2));
+    first
+        .get("update trax.manifest_state set next_run_at = now() where manifest_id = (select manifest_id from trax.manifest where name = 'often'); select trax.tick()")
+        .await;
+    let often = first.claim_one("worker => 'w', tasks => '{t}'").await;
+    let broken = first.claim_one("worker => 'w', tasks => '{broken}'").await;
+    first
+        .get(&format!("select trax.fail({}, 'no')", broken.key()))
+        .await;
+    let mover = Session::of(&cluster.database).await;
+    let moving = mover.spawn(call(&group, 2));
+    let disabled = format!("select enabled from trax.manifest_group where name = '{group}'");
+    first.becomes(&disabled, "f").await;
+    assert_eq!(
+        second.get("select count(*) from trax.manifest").await,
+        "0",
+        "a job of theirs runs"
+    );
+    let refusal = s
+        .refusal(&format!(
+            "select trax.schedule('often', 't', priority => 4, group_name => '{group}')"
+        ))
+        .await;
+    assert_eq!(
+        refusal.hint,
+        "The group is being moved: try again when that is done."
+    );
+    first
+        .get(&format!("select trax.complete({})", often.key()))
+        .await;
+    let (_mover, moved) = moving.await.expect("it does not panic");
+    assert_eq!(moved, Ok("1".to_owned()));
+    assert_eq!(first.get(LEFT).await, "0");
+    let states = "select m.name, s.parked_on, s.next_run_at > now() from trax.manifest m
+        join trax.manifest_state s using (manifest_id) order by m.name";
+    assert_eq!(second.get(states).await, "after||f\nbroken||\noften||t");
+    let edge = "select satisfied_at is not null from trax.manifest_dependency";
+    assert_eq!(
+        second.get(edge).await,
+        "t",
+        "the parent ended well before it left"
+    );
+    second.assert_healthy().await;
+    first.assert_healthy().await;
+    // They live there: one runs, the letter of another frees it, and the router finds them.
+    let after = second.claim_one("worker => 'w', tasks => '{after}'").await;
+    second
+        .get(&format!("select trax.complete({})", after.key()))
+        .await;
+    let letter = second
+        .number("select id from trax.dead_letter where resolved_at is null")
+        .await;
+    s.get(&format!(
+        "select trax.requeue_dead_letter({letter}, 'again'); select trax.trigger('often'); select trax.schedule('often', 't', priority => 4, group_name => '{group}')"
+    ))
+    .await;
+    second.get("select trax.tick()").await;
+    assert_eq!(
+        second
+            .get("select string_agg(task, ' ' order by task) from trax.work_queue")
+            .await,
+        "after broken t"
+    );
+    second.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_move_that_cannot_be_is_refused_before_anything_moves() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let group = cluster.group_on(1).await;
+    s.get(&format!(
+        "select trax_router.place_group('other', 1);
+        select trax.schedule('parent', 't', group_name => 'other');
+        select trax.schedule('child', 't', depends_on => '{{parent}}', group_name => '{group}')"
+    ))
+    .await;
+    for name in [&group, "other"] {
+        let refusal = s.refusal(&call(name, 2)).await;
+        assert_eq!(refusal.code, "0A000", "{refusal}");
+        assert!(
+            refusal.detail.starts_with("Manifest \"child\" of group"),
+            "{refusal}"
+        );
+        let place = format!("select trax_router.shard_of_group('{name}')");
+        assert_eq!(s.get(&place).await, "1");
+    }
+    for (words, code) in [
+        ("'', 1", "22023"),
+        ("null, 1", "22023"),
+        ("'g', 9", "42704"),
+        ("'g', null", "42704"),
+    ] {
+        let call = format!("call trax_router.move_group({words}, null)");
+        assert_eq!(s.refusal(&call).await.code, code, "{words}");
+    }
+    let within = format!("begin; {}", call("g", 1));
+    assert_eq!(s.refusal(&within).await.code, "2D000");
+    s.get("rollback").await;
+    let role = format!("producer_{}", cluster.database.name());
+    for (database, session) in &cluster.shards {
+        session.get(&format!("create role {role} login")).await;
+        drop(Session::as_role(database, &role).await);
+    }
+    s.get(&format!(
+        "create role {role} login; select trax.grant_access('{role}', 'producer')"
+    ))
+    .await;
+    let producer = Session::as_role(&cluster.database, &role).await;
+    let refusal = producer.refusal(&call("g", 2)).await;
+    assert_eq!(refusal.code, "42501", "{refusal}");
+}
+
+#[tokio::test]
+async fn a_batch_is_carried_once_however_often_it_is_sent() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let group = cluster.group_on(1).await;
+    let job = s
+        .number(&format!(
+            "select trax.enqueue('a', group_name => '{group}')"
+        ))
+        .await;
+    let (first, second) = (cluster.shard(1), cluster.shard(2));
+    // A mover that is gone after it has taken a batch, and one whose call comes after its successor's.
+    s.get(&format!("select trax_router.begin_move('{group}', 2)"))
+        .await;
+    let depart = format!("select batch, to_shard, count, is_over from trax.depart('{group}', 2)");
+    assert_eq!(first.get(&depart).await, "||0|f");
+    let taken = first.get(&depart).await;
+    assert!(taken.ends_with("|2|1|f"), "{taken}");
+    assert_eq!(
+        first.get(&depart).await,
+        taken,
+        "the same until it has arrived"
+    );
+    for call in [
+        format!("select trax.cancel({job})"),
+        format!("select * from trax.get_jobs('{{{job}}}')"),
+    ] {
+        let refusal = s.refusal(&call).await;
+        assert_eq!(
+            refusal.message,
+            format!("job {job} is on its way from shard 1 to another")
+        );
+    }
+    let batch = first
+        .get("select format('1, %L, %s, %L', group_name, batch, cargo) from trax.departure")
+        .await;
+    let arrive = format!("select trax.arrive({batch})");
+    let late = Session::of(&cluster.shards[1].0).await;
+    second.get("begin").await;
+    assert_eq!(second.get(&arrive).await, "t");
+    let pid = late.pid();
+    let sending = late.spawn(arrive.clone());
+    second.sees_waiting(pid).await;
+    second.get("commit").await;
+    let (late, again) = sending.await.expect("it does not panic");
+    assert_eq!(again, Ok("f".to_owned()));
+    let claimed = second.claim_one("worker => 'w'").await;
+    assert_eq!(claimed.id, job);
+    second
+        .get(&format!("select trax.complete({})", claimed.key()))
+        .await;
+    assert_eq!(late.get(&arrive).await, "f", "also when it has ended");
+    // To another shard meanwhile: what is on its way goes where it was sent first.
+    assert_eq!(s.get(&call(&group, 1)).await, "0");
+    assert_eq!(
+        s.get(&format!(
+            "select trax.shard_of(trax.enqueue('a', group_name => '{group}'))"
+        ))
+        .await,
+        "1"
+    );
+    assert_eq!(first.get("select count(*) from trax.departure").await, "0");
+    assert_eq!(s.get(&call(&group, 2)).await, "1");
+    assert_eq!(first.get(LEFT).await, "0");
+    assert_eq!(
+        s.get(&format!("select state from trax.get_jobs('{{{job}}}')"))
+            .await,
+        "completed"
+    );
+}
+
+#[tokio::test]
+async fn a_role_that_is_missing_there_loses_no_statement() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let role = format!("runner_{}", cluster.database.name());
+    let first = cluster.shard(1);
+    first
+        .get(&format!(
+            "create role {role} login; select trax.grant_access('{role}', 'producer')"
+        ))
+        .await;
+    let runner = Session::as_role(&cluster.shards[0].0, &role).await;
+    runner
+        .get(&format!(
+            "select trax.enqueue_sql('select 1', group_name => '{group}')"
+        ))
+        .await;
+    let s = &cluster.router;
+    let refusal = s.refusal(&call(&group, 2)).await;
+    assert_eq!(refusal.code, "42704", "{refusal}");
+    assert!(
+        refusal.hint.contains(&format!("create role {role} login")),
+        "{refusal}"
+    );
+    assert!(
+        refusal.detail.contains("nothing of it is lost"),
+        "{refusal}"
+    );
+    let second = cluster.shard(2);
+    second.get(&format!("create role {role} login")).await;
+    s.get(&call(&group, 2)).await;
+    assert_eq!(second.get("select run_as from trax.work_queue").await, role);
+    assert_eq!(first.get(LEFT).await, "0");
+}
+
+#[tokio::test]
+async fn a_spread_group_is_gathered() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let s = &cluster.router;
+    s.get("select trax.enqueue('a') from generate_series(1, 60)")
+        .await;
+    let there = cluster
+        .shard(2)
+        .number("select count(*) from trax.work_queue")
+        .await;
+    assert_eq!(s.number(&call("default", 2)).await, 60 - there);
+    assert_eq!(s.get("select trax.shard_of(trax.enqueue('a'))").await, "2");
+    let all = "select count(*), count(distinct trax.shard_of(job_id)) from trax.work_queue";
+    assert_eq!(cluster.shard(2).get(all).await, "61|3");
+}
+
+/// Claims, completes and fails jobs until told to stop, and then until nothing is left.
+async fn work(s: Session, stop: Arc<AtomicBool>) {
+    let mut turn = 0;
+    loop {
+        let was_last = stop.load(Ordering::Relaxed);
+        let jobs = s.claim("worker => 'w', max_jobs => 5").await;
+        if jobs.is_empty() {
+            if was_last {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for job in jobs {
+            turn += 1;
+            let outcome = match turn % 7 {
+                0 => format!("select trax.fail({}, 'no', retry_in => '0 s')", job.key()),
+                1 => format!("select trax.release({})", job.key()),
+                _ => format!("select trax.complete({})", job.key()),
+            };
+            s.get(&outcome).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_under_load_is_moved_and_its_mover_killed_at_any_moment() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let group = cluster.group_on(1).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut workers = Vec::new();
+    for (database, _) in &cluster.shards {
+        for _ in 0..2 {
+            let session = Session::of(database).await;
+            workers.push(tokio::spawn(work(session, stop.clone())));
+        }
+    }
+    let producer = Session::of(&cluster.database).await;
+    let (producing, to) = (stop.clone(), group.clone());
+    let producer = tokio::spawn(async move {
+        let mut ids = Vec::new();
+        let mut count = 3000;
+        while !producing.load(Ordering::Relaxed) {
+            let many = format!(
+                "select trax.enqueue_many('t', array_fill('1'::jsonb, array[{count}]), group_name => '{to}', max_retries => 1000)"
+            );
+            let text = producer.get(&many).await;
+            ids.extend(text.lines().map(|id| id.parse::<i64>().expect("a job id")));
+            count = 10;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        ids
+    });
+    let s = &cluster.router;
+    let mut killed = 0;
+    for (turn, target) in [2, 3, 1, 2].into_iter().enumerate() {
+        let mut patience = 7 + turn as u64;
+        loop {
+            let mover = Session::of(&cluster.database).await;
+            let pid = mover.pid();
+            let mut moving = mover.spawn(call(&group, target));
+            let ended = tokio::time::timeout(Duration::from_millis(patience), &mut moving).await;
+            match ended {
+                Ok(done) => {
+                    let (_, moved) = done.expect("it does not panic");
+                    moved.expect("the move ends well");
+                    break;
+                }
+                // Sooner or later it has the time that it needs.
+                Err(_) if patience < 400 => {
+                    killed += 1;
+                    s.get(&format!("select pg_terminate_backend({pid})")).await;
+                    moving.await.ok();
+                    patience = patience * 5 / 4 + 3;
+                }
+                Err(_) => {
+                    let (_, moved) = moving.await.expect("it does not panic");
+                    moved.expect("the move ends well");
+                    break;
+                }
+            }
+        }
+        let place = format!(
+            "select trax.shard_of(trax.enqueue('alone', group_name => '{group}', run_at => 'tomorrow'))"
+        );
+        assert_eq!(s.get(&place).await, target.to_string());
+    }
+    assert!(killed >= 8, "{killed}");
+    stop.store(true, Ordering::Relaxed);
+    let ids = producer.await.expect("it does not panic");
+    for worker in workers {
+        worker.await.expect("it does not panic");
+    }
+    let mut completed: HashMap<i64, usize> = HashMap::new();
+    for number in 1..=3 {
+        let shard = cluster.shard(number);
+        eventually("nothing runs", PATIENCE, async || {
+            match shard.get("select count(*) from trax.lease").await.as_str() {
+                "0" => Ok(()),
+                left => Err(left.to_owned()),
+            }
+        })
+        .await;
+        let done = "select job_id from trax.run where state = 'completed' and task = 't'";
+        for id in shard.get(done).await.lines() {
+            *completed.entry(id.parse().expect("an id")).or_default() += 1;
+        }
+        shard.assert_healthy().await;
+    }
+    let lost: Vec<_> = ids
+        .iter()
+        .filter(|id| !completed.contains_key(id))
+        .collect();
+    assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), ids.len());
+    let doubled: Vec<_> = completed.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(doubled.is_empty(), "{doubled:?}");
+    assert_eq!(completed.len(), ids.len());
+    let alone = "select count(*) from trax.work_queue where task = 'alone'";
+    assert_eq!(cluster.shard(2).get(alone).await, "4");
+}
