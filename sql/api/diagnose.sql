@@ -403,6 +403,14 @@ join (
 having count(*) > 0
 union all
 select
+    'move_broken_off', 'warning',
+    format('%s jobs of group "%s" left for shard %s at %s, and are not known to be there.',
+        coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.group_name, d.target, date_trunc('second', d.departed_at)),
+    format('At the router: call trax_router.move_group(%s, %s, null)', quote_literal(d.group_name), d.target)
+from clock c
+join trax.departure d on d.departed_at <= c.past
+union all
+select
     'notifications_full', 'warning',
     format('The queue of notifications of this server is %s%% full: a session that listens stays in a transaction. When it is full nobody can NOTIFY, and workers find jobs and cancels by polling.',
         floor(100 * q.usage)),

@@ -340,7 +340,7 @@ begin
 end;
 $$;
 comment on function trax.depart(text, int, int) is
-    'Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its number, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
+    'Internal. Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its number, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
 
 create function trax.end_departure(
     group_name text,
@@ -355,7 +355,7 @@ as $$
         and d.batch = $2
 $$;
 comment on function trax.end_departure(text, bigint) is
-    'Forgets a batch that has arrived. Called by trax_router.move_group().';
+    'Internal. Forgets a batch that has arrived. Called by trax_router.move_group().';
 
 create function trax.arrive(
     source int,
@@ -439,7 +439,7 @@ begin
 end;
 $$;
 comment on function trax.arrive(int, text, bigint, jsonb) is
-    'Puts a batch of a group that trax.depart() took from another shard into this database; false when it is here already. Called by trax_router.move_group().';
+    'Internal. Puts a batch of a group that trax.depart() took from another shard into this database; false when it is here already. Called by trax_router.move_group().';
 
 create function trax.put_manifests(
     cargo jsonb

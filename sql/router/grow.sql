@@ -15,7 +15,8 @@ as $$
     union select m.group_name from trax.manifest m
     union select q.group_name from trax.work_queue q
     union select l.group_name from trax.lease l
-    union select d.group_name from trax.dead_letter d where d.status = 'awaiting_intervention';
+    union select d.group_name from trax.dead_letter d where d.status = 'awaiting_intervention'
+    union select d.group_name from trax.departure d;
 $$;
 comment on function trax_router.known_groups(int) is
     'Internal. Returns the groups that have settings, manifests, jobs or unresolved dead letters on a shard.';
@@ -160,7 +161,8 @@ as $$
     connect trax_router.address($1);
     select exists (select from trax.manifest m where m.group_name = $2::text)
         or exists (select from trax.work_queue q where q.group_name = $2::text)
-        or exists (select from trax.lease l where l.group_name = $2::text);
+        or exists (select from trax.lease l where l.group_name = $2::text)
+        or exists (select from trax.departure d where d.group_name = $2::text);
 $$;
 comment on function trax_router.has_group(int, text) is
     'Internal. Returns whether a group has manifests or jobs that wait or run on a shard.';
@@ -184,6 +186,7 @@ begin
         perform trax_router.refuse_number(shard, null);
     end if;
     lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    perform trax_router.refuse_moving(group_name);
     is_new := shard is distinct from trax_router.shard_of_group(group_name) or trax_router.is_spread(group_name);
     for other in select n from trax_router.numbers() n where n <> shard loop
         if trax_router.has_group(other, group_name) then
@@ -218,6 +221,7 @@ declare
 begin
     perform trax_router.refuse_group_name(group_name);
     lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    perform trax_router.refuse_moving(group_name);
     for shard in select * from trax_router.numbers() loop
         perform trax_router.copy_settings(group_name, shard)
         where not exists (
@@ -251,3 +255,23 @@ end;
 $$;
 comment on function trax_router.refuse_group_name(text) is
     'Internal. Refuses what cannot be the name of a group.';
+
+create function trax_router.refuse_moving(
+    group_name text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    if trax_router.moves(group_name) then
+        raise exception 'group "%" is being moved', group_name
+            using errcode = '55000',
+                detail = 'A move to another shard has begun and has not ended.',
+                hint = format('Let it end, or end it: call trax_router.move_group(%L, %s, null)', group_name, trax_router.shard_of_group(group_name));
+    end if;
+end;
+$$;
+comment on function trax_router.refuse_moving(text) is
+    'Internal. Refuses a group that is between two shards.';

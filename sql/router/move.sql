@@ -1,5 +1,5 @@
--- A group at work goes to another shard: new jobs at once, what waits batch by batch, what runs ends
--- where it is.
+-- A group at work goes to another shard: new jobs at once, what waits batch by batch, what runs
+-- ends where it is.
 
 create function trax_router.depart(
     shard int,

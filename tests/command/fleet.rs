@@ -117,6 +117,15 @@ async fn at_a_router_what_is_shown_says_of_which_shard_it_is() {
         numbers.contains("trax_shard_up{shard=\"2\"} 1"),
         "{numbers}"
     );
+    let group = cluster.group_on(1).await;
+    at_router(&["enqueue", "t", "--group", &group]);
+    let (code, moved) = at_router(&["group", "move", &group, "--to", "2"]);
+    assert_eq!(code, Some(0), "{moved}");
+    let said = "is on shard 2; jobs that were waiting and went with it: 1";
+    assert!(moved.contains(said), "{moved}");
+    let (code, refused) = at_router(&["group", "move", &group, "--to", "7"]);
+    assert_eq!(code, Some(1), "{refused}");
+    assert!(refused.contains("the router has no shard 7"), "{refused}");
     let close = "select trax_router.close_shard(2, 'new disks')";
     cluster.router.get(close).await;
     let (code, found) = at_router(&["doctor"]);
@@ -125,4 +134,12 @@ async fn at_a_router_what_is_shown_says_of_which_shard_it_is() {
     let (code, list) = at_router(&["jobs", "list"]);
     assert_eq!(code, Some(1), "{list}");
     assert!(list.contains("at a router, ask a shard"), "{list}");
+}
+
+#[tokio::test]
+async fn a_group_is_moved_at_a_router_only() {
+    let (database, _) = session().await;
+    let (code, _, errors) = run(&mut trax(&database, &["group", "move", "g", "--to", "2"]));
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("this database is no router"), "{errors}");
 }

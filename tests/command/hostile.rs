@@ -120,7 +120,7 @@ const LISTS: [&[&str]; 21] = [
 ];
 
 /// What is run once, in this order, after the lists.
-const ONCE: [&[&str]; 28] = [
+const ONCE: [&[&str]; 29] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -129,6 +129,7 @@ const ONCE: [&[&str]; 28] = [
     &["group", "pause", EVIL],
     &["group", "resume", EVIL],
     &["group", "set", EVIL, "--priority", "3"],
+    &["group", "move", EVIL, "--to", "3"],
     &["jobs", "retry", "2"],
     &["jobs", "cancel", "5"],
     &["dead", "requeue", "1", "--note", EVIL],

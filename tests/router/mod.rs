@@ -8,6 +8,7 @@ mod grow;
 mod job;
 mod manifest;
 mod move_group;
+mod move_load;
 mod operate;
 mod refusal;
 mod signature;

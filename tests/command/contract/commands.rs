@@ -159,7 +159,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 48] = [
+const COMMANDS: [Contract; 49] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--exec true --until-empty")
@@ -355,6 +355,9 @@ const COMMANDS: [Contract; 48] = [
         .shows("resumed")
         .json("action name")
         .wrong(&[""]),
+    of("group move", "g --to 2")
+        .run_elsewhere()
+        .wrong(&["", "g", "g --to here"]),
     of("workers", "")
         .prepared("select trax.enqueue('t'); select from trax.claim_next(worker => 'w', tasks => '{t}')")
         .shows("working")

@@ -206,6 +206,25 @@ async fn days_made_while_the_clock_was_ahead_are_reported() {
 }
 
 #[tokio::test]
+async fn jobs_that_left_and_did_not_arrive_are_reported() {
+    let s = sound().await;
+    s.get("select trax.enqueue('a', group_name => 'g'); select trax.depart('g', 7); select trax.depart('g', 7)")
+        .await;
+    is_sound(&s).await;
+    s.get("update trax.departure set departed_at = now() - interval '1 h'")
+        .await;
+    let seen = details(&s, "move_broken_off").await;
+    assert!(
+        seen.starts_with("1 jobs of group \"g\" left for shard 7"),
+        "{seen}"
+    );
+    assert_eq!(
+        fix(&s, "move_broken_off").await,
+        "At the router: call trax_router.move_group('g', 7, null)"
+    );
+}
+
+#[tokio::test]
 async fn what_status_finds_unhealthy_is_a_cause() {
     let (_db, s) = session().await;
     s.get("select trax.enqueue('a', max_retries => 0);

@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use trax_client::Group;
+use trax_client::{Error, Group};
 
 use crate::command::commands;
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
-use crate::session::Session;
+use crate::session::{Argument, Session};
 use crate::similar::{self, Kind};
 use trax_terminal::{FAILED, Failure};
 
 const GROUP_LIST: &str = include_str!("query/group_list.sql");
+const MOVE_GROUP: &str = "call trax_router.move_group($1, $2, null)";
 const GROUP_KNOWN: &str = include_str!("query/group_known.sql");
 /// Ready jobs of a group are counted up to here.
 const COUNTED: i64 = 10_000;
@@ -27,6 +28,11 @@ commands! {
     Pause(Arguments) => pause,
     /// Resume paused groups
     Resume(Arguments) => resume,
+    /// At a router, move a group to another shard: new jobs at once, waiting ones with their ids
+    ///
+    /// What runs ends where it is, and the command waits for it; manifests follow when none of
+    /// their jobs runs. Broken off at any moment nothing is lost: type it again.
+    Move(MoveArguments) => move_group,
 }
 
 #[derive(clap::Args)]
@@ -53,6 +59,17 @@ pub(crate) struct SetArguments {
 }
 
 #[derive(clap::Args)]
+pub(crate) struct MoveArguments {
+    /// The group
+    name: String,
+    /// The number of the shard, as trax status shows it
+    #[arg(long, value_name = "SHARD")]
+    to: i32,
+    #[command(flatten)]
+    output: Options,
+}
+
+#[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The groups
     #[arg(required = true, value_name = "NAME")]
@@ -72,6 +89,15 @@ struct GroupRow {
     manifests: i64,
     ready: i64,
     running: i64,
+}
+
+/// A group that has moved.
+#[derive(Serialize)]
+struct GroupMove {
+    name: String,
+    shard: i32,
+    /// How many waiting jobs went with it.
+    jobs: i64,
 }
 
 /// What became of a group.
@@ -113,6 +139,30 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
         .configure_group(&arguments.name, &group)
         .await?;
     print_change(&arguments.output, vec![arguments.name], "set")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<ExitCode, Failure> {
+    let MoveArguments { name, to, output } = arguments;
+    let session = Session::open(url.as_deref(), &output).await?;
+    let given: [Argument; 2] = [(&name, Type::TEXT), (&to, Type::INT4)];
+    let moved = session.value(MOVE_GROUP, &given).await;
+    let jobs: i64 = moved.map_err(|error| match error {
+        Error::NotInstalled(_) => Failure::new("this database is no router")
+            .hint("give its address: --database-url; create extension trax_router makes one"),
+        error => error.into(),
+    })?;
+    let moved = GroupMove {
+        name,
+        shard: to,
+        jobs,
+    };
+    output.changes(&[moved], |moved| {
+        let GroupMove { name, shard, jobs } = moved;
+        format!(
+            "group \"{name}\" is on shard {shard}; jobs that were waiting and went with it: {jobs}"
+        )
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
