@@ -94,7 +94,7 @@ begin
         perform trax_router.refuse_number(to_shard, null);
     end if;
     -- Whoever has placed something and not ended is waited for.
-    lock table trax_router.group_placement, trax_router.place, trax_router.move in access exclusive mode;
+    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
     sources := array(select trax_router.shards_of_settings(group_name));
     is_new := sources <> array[to_shard];
     -- Where a move that was broken off was to go, its settings are; where it came from it is off.
@@ -150,6 +150,8 @@ set lock_timeout = '10s'
 as $$
 #variable_conflict use_variable
 declare
+    sources int[];
+    placed int;
     source int;
     found_batch bigint;
     found_target int;
@@ -163,14 +165,21 @@ declare
 begin
     carried := 0;
     outcome := 'waits';
-    -- Who looks for a job by its id waits until it is here or there.
+    -- In this order: whoever has the second lock waits for no other here.
+    lock table trax_router.group_placement in access share mode;
+    -- Who looks for a job by its id, or for a manifest, waits until it is here or there.
     lock table trax_router.move in access exclusive mode;
-    perform trax_router.hold_manifests();
-    for source in
-        select unnest(p.moves_from)
-        from trax_router.group_placement p
-        where p.group_name = group_name
-    loop
+    select p.moves_from, p.shard
+    into sources, placed
+    from trax_router.group_placement p
+    where p.group_name = group_name;
+    if placed is distinct from to_shard then
+        raise exception 'group "%" is no longer on its way to shard %', group_name, to_shard
+            using errcode = '55000',
+                detail = format('Somebody has moved it to shard %s since.', placed),
+                hint = format('If shard %s is right, move it there: call trax_router.move_group(%L, %s, null)', to_shard, group_name, to_shard);
+    end if;
+    foreach source in array coalesce(sources, '{}') loop
         begin
             asked := source;
             select d.batch, d.to_shard, d.count, d.cargo, d.is_over

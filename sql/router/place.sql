@@ -279,6 +279,8 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- A manifest that moves with its group is here or there.
+    perform trax_router.wait_for_batch();
     -- Of two who give one name its first place, the second sees where the first put it. Any row
     -- that is always there and that nobody else locks so; a standby routes without.
     if not current_setting('transaction_read_only')::boolean then

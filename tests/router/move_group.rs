@@ -344,6 +344,9 @@ async fn a_batch_is_carried_once_however_often_it_is_sent() {
         "1"
     );
     assert_eq!(first.get("select count(*) from trax.departure").await, "0");
+    let carry = format!("select trax_router.carry('{group}', 2)");
+    let refusal = s.refusal(&carry).await;
+    assert_eq!(refusal.code, "55000", "who comes too late: {refusal}");
     assert_eq!(s.get(&call(&group, 2)).await, "1");
     assert_eq!(first.get(LEFT).await, "0");
     assert_eq!(
