@@ -76,6 +76,16 @@ impl BenchDatabase {
         self.config.clone()
     }
 
+    /// Makes one more database, which goes with this one.
+    pub(crate) async fn another(&self, name: &str) -> Result<Address, Failure> {
+        let name = format!("{}_{name}", self.name());
+        self.sql(&format!("create database {name} template template0"))
+            .await?;
+        let mut address = self.config.clone();
+        address.dbname(&name);
+        Ok(address)
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.config.get_dbname().unwrap_or_default()
     }

@@ -26,6 +26,7 @@ mod report;
 mod scenario;
 mod scrape;
 mod server;
+mod shards;
 mod single;
 mod sizes;
 mod snapshot;

@@ -7,7 +7,7 @@ use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
     await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, relay,
-    scrape, single, snapshot, sql_job, web,
+    scrape, shards, single, snapshot, sql_job, web,
 };
 use trax_terminal::Failure;
 
@@ -143,6 +143,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         false,
         relay::run,
         "an outbox: what the source pays, rows carried, how late they are"
+    ),
+    scenario!(
+        "shards",
+        false,
+        shards::run,
+        "what a router adds to a call, and one fleet of several databases"
     ),
     scenario!(
         "web",

@@ -151,14 +151,25 @@ impl BenchServer {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let sql = format!("drop database if exists {} with (force)", self.name);
-        Ok(connection.batch_execute(&sql).await?)
+        connection.batch_execute(&sql).await?;
+        // Those that a scenario made beside it.
+        let sql = "select d.datname::text
+            from pg_catalog.pg_database d
+            where pg_catalog.starts_with(d.datname, $1 || '_')";
+        let name = (&self.name as _, Type::TEXT);
+        for row in connection.query_typed(sql, &[name]).await? {
+            let beside: String = row.try_get(0)?;
+            let sql = format!("drop database if exists {beside} with (force)");
+            connection.batch_execute(&sql).await?;
+        }
+        Ok(())
     }
 
     /// Returns the databases that benches before this one left behind, which nobody uses.
     pub(crate) async fn left_over(&self) -> Result<Vec<String>, Failure> {
         let sql = "select d.datname::text
             from pg_catalog.pg_database d
-            where d.datname ~ ('^' || $1 || '[0-9a-f]{8}$')
+            where d.datname ~ ('^' || $1 || '[0-9a-f]{8}(_[a-z0-9_]+)?$')
                 and not exists (
                     select
                     from pg_catalog.pg_stat_activity a
