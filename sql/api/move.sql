@@ -7,38 +7,39 @@ create function trax.where_is(
     is_dead_letter boolean default false
 )
 returns text
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select case
-        when not is_dead_letter and (
-            exists (select from trax.work_queue q where q.job_id = id)
-            or exists (select from trax.lease l where l.job_id = id)
-        ) or is_dead_letter and exists (
-            select
-            from trax.dead_letter d
-            where d.id = $1
-                and d.resolved_at is null
-        ) then 'here'
+#variable_conflict use_variable
+begin
+    if id is null then
+        raise exception 'argument "id" must not be null'
+            using errcode = '22004',
+                detail = 'The argument "id" is null.',
+                hint = 'Specify the id that trax.enqueue returned, or that of a dead letter: id => 1';
+    end if;
+    if is_dead_letter then
+        return case
+            when exists (select from trax.dead_letter d where d.id = id and d.resolved_at is null) then 'here'
+            when exists (
+                select
+                from trax.departure d
+                where d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
+            ) then 'departed'
+            when exists (select from trax.dead_letter d where d.id = id) then 'ended'
+        end;
+    end if;
+    return case
+        when exists (select from trax.work_queue q where q.job_id = id)
+            or exists (select from trax.lease l where l.job_id = id) then 'here'
         when exists (
             select
             from trax.departure d
-            where case
-                when is_dead_letter then d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
-                else d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id))
-            end
+            where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id))
         ) then 'departed'
-        when not is_dead_letter and exists (
-            select
-            from trax.run r
-            where r.job_id = id
-                and r.final
-        ) or is_dead_letter and exists (
-            select
-            from trax.dead_letter d
-            where d.id = $1
-        ) then 'ended'
-    end
+        when exists (select from trax.run r where r.job_id = id and r.final) then 'ended'
+    end;
+end;
 $$;
 comment on function trax.where_is(bigint, boolean) is
     'Returns where a job, or a dead letter, is in this database: here (it waits or runs, or is unresolved), departed (on its way to another shard) or ended (or resolved); null when it is not known.';
