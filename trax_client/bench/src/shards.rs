@@ -1,5 +1,5 @@
-//! A cluster on this server: what the router adds to a call, and what a job costs a fleet of several
-//! databases.
+//! A cluster on this server: what the router adds to a call, and what a job costs a fleet of
+//! several databases.
 
 use std::time::{Duration, Instant};
 
