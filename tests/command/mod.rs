@@ -23,6 +23,7 @@ mod jobs;
 mod manifest;
 mod metrics;
 mod pg_cron;
+mod shards;
 mod similar;
 mod table;
 mod tokens;

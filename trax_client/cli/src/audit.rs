@@ -1,5 +1,6 @@
 //! `trax audit`: who did what.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -7,7 +8,7 @@ use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
 use crate::similar::{self, Kind};
 use trax_terminal::Failure;
@@ -86,8 +87,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let since = session.since(arguments.since.as_deref()).await?;
     let any = |names: &Vec<String>| Some(names.clone()).filter(|names| !names.is_empty());
-    let rows = session
-        .rows(
+    let mut acts = session
+        .list::<Act>(
             AUDIT_LIST,
             &[
                 (&any(&arguments.roles), Type::TEXT_ARRAY),
@@ -99,7 +100,6 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             ],
         )
         .await?;
-    let mut acts: Vec<Act> = rows.iter().map(Act::read).collect::<Result<_, _>>()?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let more = acts.len() > limit;
     acts.truncate(limit);
@@ -115,10 +115,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
-impl Act {
+impl Listed for Act {
+    type Order = Reverse<Moment>;
+
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Act {
             id: row.try_get("id")?,
@@ -130,6 +132,10 @@ impl Act {
             name: row.try_get("name")?,
             note: row.try_get("note")?,
         })
+    }
+
+    fn order(&self) -> Self::Order {
+        Reverse(self.at)
     }
 }
 

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use trax_client::{Error, Group};
 
 use crate::command::commands;
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::{Argument, Session};
 use crate::similar::{self, Kind};
 use trax_terminal::{FAILED, Failure};
@@ -109,12 +109,13 @@ struct GroupChange {
 
 async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let rows = session.rows(GROUP_LIST, &[(&COUNTED, Type::INT8)]).await?;
-    let groups: Vec<GroupRow> = rows.iter().map(GroupRow::read).collect::<Result<_, _>>()?;
+    let groups = session
+        .list::<GroupRow>(GROUP_LIST, &[(&COUNTED, Type::INT8)])
+        .await?;
     arguments
         .output
         .list(&groups, session.now, "there is no group yet")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
 async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, Failure> {
@@ -182,7 +183,7 @@ async fn switch(
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let group = Group::new().enabled(enabled);
     let names = [(&arguments.names as _, Type::TEXT_ARRAY)];
-    let rows = session.rows(GROUP_KNOWN, &names).await?;
+    let rows = session.find(GROUP_KNOWN, &names).await?;
     let known: Vec<String> = rows
         .iter()
         .map(|row| row.try_get(0))
@@ -216,7 +217,9 @@ fn print_change(output: &Options, names: Vec<String>, action: &'static str) -> R
     })
 }
 
-impl GroupRow {
+impl Listed for GroupRow {
+    type Order = String;
+
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(GroupRow {
             name: row.try_get("name")?,
@@ -228,6 +231,10 @@ impl GroupRow {
             ready: row.try_get("ready")?,
             running: row.try_get("running")?,
         })
+    }
+
+    fn order(&self) -> Self::Order {
+        self.name.clone()
     }
 }
 

@@ -28,6 +28,7 @@ mod pause;
 mod process_group;
 mod relay;
 mod session;
+mod shards;
 mod signal;
 mod similar;
 mod status;

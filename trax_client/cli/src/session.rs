@@ -1,14 +1,17 @@
 //! A connection to the database that a command asks, and the server's clock at its beginning.
 
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
+use tokio::sync::OnceCell;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client as Connection, Row};
 use trax_client::{Address, Client, Error};
 
-use crate::output::{Moment, Options};
-use trax_terminal::Failure;
+use crate::output::{Listed, Moment, Options, Placed};
+use crate::shards::Shards;
+use trax_terminal::{FAILED, Failure};
 use trax_terminal::{address, print};
 
 /// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
@@ -19,6 +22,9 @@ pub(crate) struct Session {
     pub(crate) connection: Connection,
     /// The server's clock when the command began: what relative times are relative to.
     pub(crate) now: Moment,
+    /// The address, when that is a router's: what tables have is in its shards.
+    router: Option<Address>,
+    shards: OnceCell<Shards>,
 }
 
 impl Session {
@@ -30,8 +36,8 @@ impl Session {
 
     async fn to(config: &Address, options: &Options) -> Result<Self, Failure> {
         let connection = address::connect(config).await?;
-        let sql =
-            "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version')";
+        let sql = "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version'), \
+                   pg_catalog.to_regprocedure('trax_router.shards()') is not null";
         let row = connection.query_typed_one(sql, &[]).await?;
         if options.verbose {
             let version: String = row.try_get(1)?;
@@ -42,12 +48,94 @@ impl Session {
             );
         }
         let now = row.try_get(0)?;
-        Ok(Session { connection, now })
+        let is_router: bool = row.try_get(2)?;
+        Ok(Session {
+            connection,
+            now,
+            router: is_router.then(|| config.clone()),
+            shards: OnceCell::new(),
+        })
     }
 
     /// Returns the contract over this connection.
     pub(crate) fn client(&self) -> Client<'_, Connection> {
         Client::new(&self.connection)
+    }
+
+    /// Returns whether the database is a router.
+    pub(crate) fn is_router(&self) -> bool {
+        self.router.is_some()
+    }
+
+    /// Returns the rows of a statement that reads tables: at a router, of all shards that can be
+    /// reached, one after the other.
+    pub(crate) async fn find(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<Vec<Row>, Failure> {
+        let rows = self.find_placed(sql, arguments).await?;
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Returns what such a statement lists; at a router, with the shards and in one order.
+    pub(crate) async fn list<R: Listed>(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<Vec<Placed<R>>, Failure> {
+        Ok(Placed::read(&self.find_placed(sql, arguments).await?)?)
+    }
+
+    async fn find_placed(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<Vec<(Option<i32>, Row)>, Failure> {
+        match self.shards().await? {
+            Some(shards) => shards.find(sql, arguments).await,
+            None => {
+                let rows = self.rows(sql, arguments).await?;
+                Ok(rows.into_iter().map(|row| (None, row)).collect())
+            }
+        }
+    }
+
+    /// Returns the databases that have the tables: this one, or the shards that can be reached.
+    pub(crate) async fn databases(&self) -> Result<Vec<&Connection>, Failure> {
+        Ok(match self.shards().await? {
+            Some(shards) => shards.connections().collect(),
+            None => vec![&self.connection],
+        })
+    }
+
+    async fn shards(&self) -> Result<Option<&Shards>, Failure> {
+        let Some(address) = &self.router else {
+            return Ok(None);
+        };
+        let opened = || Shards::of(&self.connection, address);
+        self.shards.get_or_try_init(opened).await.map(Some)
+    }
+
+    /// Returns the failure that something does not exist; when a shard is away, as far as is known.
+    pub(crate) fn absent(&self, failure: Failure) -> Failure {
+        match self.is_incomplete() {
+            true => Failure::new(format!("{failure} on the shards that answer")),
+            false => failure,
+        }
+    }
+
+    /// Returns the exit code of a command that has shown all it found: failed when a shard that is
+    /// away may have more.
+    pub(crate) fn outcome(&self) -> ExitCode {
+        match self.is_incomplete() {
+            true => ExitCode::from(FAILED),
+            false => ExitCode::SUCCESS,
+        }
+    }
+
+    fn is_incomplete(&self) -> bool {
+        self.shards.get().is_some_and(Shards::is_incomplete)
     }
 
     /// Returns the rows of a statement of this crate.

@@ -63,7 +63,7 @@ const COMPARED: i64 = 20_000;
 /// Returns the names of a kind.
 pub(crate) async fn names(session: &Session, kind: Kind) -> Result<Vec<String>, Failure> {
     let rows = session
-        .rows(kind.names(), &[(&COMPARED, Type::INT8)])
+        .find(kind.names(), &[(&COMPARED, Type::INT8)])
         .await?;
     Ok(rows
         .iter()
@@ -84,12 +84,13 @@ pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failur
     let all = kind
         .list()
         .map(|list| format!("to see what exists: {list}"));
-    match (similar_to(session, kind, name).await, all) {
+    let meant = similar_to(session, kind, name).await;
+    session.absent(match (meant, all) {
         (Some(meant), Some(all)) => failure.hint(format!("did you mean \"{meant}\"? {all}")),
         (Some(meant), None) => failure.hint(format!("did you mean \"{meant}\"?")),
         (None, Some(all)) => failure.hint(all),
         (None, None) => failure,
-    }
+    })
 }
 
 /// Returns an error of the server; of a manifest or group that is not there, with what is like it.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
 use crate::similar::{self, Kind};
 use trax_terminal::Failure;
@@ -38,10 +38,9 @@ struct Holder {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let rows = session
-        .rows(TOKEN_LIST, &[(&arguments.name, Type::TEXT)])
+    let holders = session
+        .list::<Holder>(TOKEN_LIST, &[(&arguments.name, Type::TEXT)])
         .await?;
-    let holders: Vec<Holder> = rows.iter().map(Holder::read).collect::<Result<_, _>>()?;
     let nothing = match &arguments.name {
         Some(name) => format!("nobody holds or waits for \"{name}\""),
         None => "nobody holds or waits for a token".to_owned(),
@@ -52,10 +51,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         let name: Vec<String> = arguments.name.into_iter().collect();
         similar::note(&session, &output, &[(Kind::Token, name.as_slice())]).await;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
-impl Holder {
+impl Listed for Holder {
+    type Order = (String, String, i32);
+
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Holder {
             name: row.try_get("name")?,
@@ -67,6 +68,10 @@ impl Holder {
             expires_at: row.try_get("expires_at")?,
             pid: row.try_get("pid")?,
         })
+    }
+
+    fn order(&self) -> Self::Order {
+        (self.name.clone(), self.state.clone(), self.place)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tokio_postgres::Row;
 use trax_client::Json;
 
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
 use trax_terminal::Failure;
 
@@ -35,15 +35,16 @@ struct Worker {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let rows = session.rows(WORKER_LIST, &[]).await?;
-    let workers: Vec<Worker> = rows.iter().map(Worker::read).collect::<Result<_, _>>()?;
+    let workers = session.list::<Worker>(WORKER_LIST, &[]).await?;
     arguments
         .output
         .list(&workers, session.now, "no worker lives, nor did lately")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
-impl Worker {
+impl Listed for Worker {
+    type Order = (bool, String);
+
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Worker {
             name: row.try_get("name")?,
@@ -57,6 +58,10 @@ impl Worker {
             version: row.try_get("version")?,
             info: row.try_get("info")?,
         })
+    }
+
+    fn order(&self) -> Self::Order {
+        (self.state == "gone", self.name.clone())
     }
 }
 

@@ -114,24 +114,27 @@ impl Router {
                 let shard: Address = text.parse().map_err(|error: Error| {
                     Error::Address(format!("the address of shard {number}: {error}"))
                 })?;
-                Ok(as_the_router(shard, &self.address))
+                Ok(shard.completed_by(&self.address))
             })
             .collect()
     }
 }
 
-/// Returns a shard's address with the user, the password and the TLS parameters of the router's,
-/// where it sets none.
-fn as_the_router(mut shard: Address, router: &Address) -> Address {
-    if let (None, Some(user)) = (shard.get_user(), router.get_user()) {
-        shard.user(user);
-    }
-    if let (None, Some(password)) = (shard.get_password(), router.get_password()) {
-        shard.password(password);
-    }
-    match shard.environment().is_empty() {
-        true => router.with_config((*shard).clone()),
-        false => shard,
+impl Address {
+    /// Returns this address with the user, the password and the TLS parameters of another, where it
+    /// sets none: a shard is reached as its router is.
+    #[must_use]
+    pub fn completed_by(mut self, router: &Address) -> Self {
+        if let (None, Some(user)) = (self.get_user(), router.get_user()) {
+            self.user(user);
+        }
+        if let (None, Some(password)) = (self.get_password(), router.get_password()) {
+            self.password(password);
+        }
+        match self.environment().is_empty() {
+            true => router.with_config((*self).clone()),
+            false => self,
+        }
     }
 }
 
@@ -144,12 +147,12 @@ mod tests {
     fn a_shard_is_reached_as_the_router_is_unless_its_address_says_otherwise() {
         let address = |text: &str| text.parse::<Address>().expect("it is one");
         let router = address("host=router user=app password=x sslmode=require");
-        let shard = as_the_router(address("host=one dbname=jobs"), &router);
+        let shard = address("host=one dbname=jobs").completed_by(&router);
         assert_eq!(shard.get_user(), Some("app"));
         assert_eq!(shard.get_password(), Some(&b"x"[..]));
         assert_eq!(shard.get_dbname(), Some("jobs"));
         assert_eq!(shard.sslmode(), SslMode::Require);
-        let own = as_the_router(address("host=one user=me sslmode=disable"), &router);
+        let own = address("host=one user=me sslmode=disable").completed_by(&router);
         assert_eq!(
             (own.get_user(), own.sslmode()),
             (Some("me"), SslMode::Disable)

@@ -1,5 +1,6 @@
 //! `trax dead list`.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -8,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::Filters;
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
 use trax_terminal::Failure;
 
@@ -54,11 +55,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let at_most = arguments.limit.saturating_add(1);
     let mut filters = arguments.filters.arguments(&since);
     filters.extend([(&status as _, Type::TEXT), (&at_most as _, Type::INT8)]);
-    let rows = session.rows(DEAD_LETTER_LIST, &filters).await?;
-    let mut letters: Vec<DeadLetter> = rows
-        .iter()
-        .map(DeadLetter::read)
-        .collect::<Result<_, _>>()?;
+    let mut letters = session
+        .list::<DeadLetter>(DEAD_LETTER_LIST, &filters)
+        .await?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let more = letters.len() > limit;
     letters.truncate(limit);
@@ -70,11 +69,24 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
 impl DeadLetter {
-    pub(super) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    /// Returns "waits", "requeued as 12", "acknowledged".
+    pub(super) fn status_cell(&self) -> Cell {
+        match (self.status.as_str(), self.requeued_job_id) {
+            ("awaiting_intervention", _) => Cell::new("waits", Tone::Bad),
+            ("requeued", Some(job)) => Cell::new(format!("requeued as {job}"), Tone::Good),
+            (status, _) => Cell::dim(status),
+        }
+    }
+}
+
+impl Listed for DeadLetter {
+    type Order = Reverse<Moment>;
+
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(DeadLetter {
             id: row.try_get("id")?,
             job_id: row.try_get("job_id")?,
@@ -92,13 +104,8 @@ impl DeadLetter {
         })
     }
 
-    /// Returns "waits", "requeued as 12", "acknowledged".
-    pub(super) fn status_cell(&self) -> Cell {
-        match (self.status.as_str(), self.requeued_job_id) {
-            ("awaiting_intervention", _) => Cell::new("waits", Tone::Bad),
-            ("requeued", Some(job)) => Cell::new(format!("requeued as {job}"), Tone::Good),
-            (status, _) => Cell::dim(status),
-        }
+    fn order(&self) -> Self::Order {
+        Reverse(self.created_at)
     }
 }
 

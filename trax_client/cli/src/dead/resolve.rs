@@ -82,7 +82,9 @@ async fn all(
     };
     let progress = Progress::new(ids.len(), "dead letters");
     let (mut changes, mut refused) = (Vec::new(), false);
-    for batch in ids.chunks(BATCH) {
+    // Through a router several are not one transaction.
+    let together = if session.is_router() { 1 } else { BATCH };
+    for batch in ids.chunks(together) {
         match resolve(&session, batch, &arguments, resolution).await {
             Ok(done) => changes.extend(done),
             // One of them cannot be resolved: try each by itself to report which.
@@ -121,7 +123,7 @@ async fn chosen(
 ) -> Result<Option<Vec<i64>>, Failure> {
     let since = arguments.filters.read(session).await?;
     let filters = arguments.filters.arguments(&since);
-    let rows = session.rows(DEAD_LETTER_OPEN, &filters).await?;
+    let rows = session.find(DEAD_LETTER_OPEN, &filters).await?;
     let ids: Vec<i64> = rows
         .iter()
         .map(|row| row.try_get(0))

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use trax_client::Json;
 
 use super::list::DeadLetter;
-use crate::output::{Facts, Moment, Options, json, say};
+use crate::output::{Facts, Listed, Moment, Options, json, say};
 use crate::session::Session;
 use trax_terminal::Failure;
 
@@ -38,10 +38,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let mut letters = Vec::with_capacity(arguments.ids.len());
     for id in &arguments.ids {
-        let rows = session.rows(DEAD_LETTER_SHOW, &[(id, Type::INT8)]).await?;
+        let rows = session.find(DEAD_LETTER_SHOW, &[(id, Type::INT8)]).await?;
         let row = rows.first().ok_or_else(|| {
-            Failure::new(format!("dead letter {id} does not exist"))
-                .hint("resolved ones are kept for trax.dead_letter_retention; see: trax dead list")
+            let failure = Failure::new(format!("dead letter {id} does not exist"))
+                .hint("resolved ones are kept for trax.dead_letter_retention; see: trax dead list");
+            session.absent(failure)
         })?;
         letters.push(DeadLetterDetail {
             letter: DeadLetter::read(row)?,

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 use trax_client::{Cancelled, JobId};
 
@@ -97,8 +98,8 @@ impl<'a> Which<'a> {
                 Ok(count) => Ok(count),
                 Err(error) => Err(explained(session, name, error).await),
             },
-            Which::Task(name) => some_at_a_time(session, Some(name)).await,
-            Which::All(_) => some_at_a_time(session, None).await,
+            Which::Task(name) => in_all(session, Some(name)).await,
+            Which::All(_) => in_all(session, None).await,
         }
     }
 }
@@ -107,10 +108,18 @@ impl<'a> Which<'a> {
 const BATCH: i64 = 500;
 
 /// Cancels the live jobs of a task, or of all tasks, that were queued before now.
-async fn some_at_a_time(session: &Session, task: Option<&str>) -> Result<i64, Failure> {
+async fn in_all(session: &Session, task: Option<&str>) -> Result<i64, Failure> {
+    let mut cancelled = 0;
+    for database in session.databases().await? {
+        cancelled += some_at_a_time(database, task).await?;
+    }
+    Ok(cancelled)
+}
+
+async fn some_at_a_time(database: &Connection, task: Option<&str>) -> Result<i64, Failure> {
     let sql = "select greatest((select max(q.job_id) from trax.work_queue q), \
                (select max(l.job_id) from trax.lease l))";
-    let last: Option<i64> = session.value(sql, &[]).await?;
+    let last: Option<i64> = database.query_typed_one(sql, &[]).await?.try_get(0)?;
     let (mut cancelled, mut after) = (0, 0_i64);
     let Some(last) = last else { return Ok(0) };
     loop {
@@ -120,7 +129,7 @@ async fn some_at_a_time(session: &Session, task: Option<&str>) -> Result<i64, Fa
             (&last, Type::INT8),
             (&BATCH, Type::INT8),
         ];
-        let rows = session.rows(JOB_CANCEL_MANY, &arguments).await?;
+        let rows = database.query_typed(JOB_CANCEL_MANY, &arguments).await?;
         let Some(row) = rows.first() else {
             return Ok(cancelled);
         };
@@ -172,7 +181,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             many.cancelled, many.kind, many.name
         )
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
 async fn each(session: &Session, arguments: &Arguments) -> Result<ExitCode, Failure> {

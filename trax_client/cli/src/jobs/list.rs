@@ -1,5 +1,6 @@
 //! `trax jobs list`.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -8,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::tone;
-use crate::output::{Cell, Column, Moment, Options, Record, elapsed};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, elapsed};
 use crate::session::Session;
 use crate::similar::{self, Kind};
 use trax_terminal::Failure;
@@ -73,8 +74,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let (states, workers) = (any(&arguments.states), any(&arguments.workers));
     let (tasks, groups) = (any(&arguments.tasks), any(&arguments.groups));
     let manifest = arguments.manifest.as_deref();
-    let rows = session
-        .rows(
+    let mut jobs = session
+        .list::<Job>(
             JOB_LIST,
             &[
                 (&states, Type::TEXT_ARRAY),
@@ -88,7 +89,6 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             ],
         )
         .await?;
-    let mut jobs: Vec<Job> = rows.iter().map(Job::read).collect::<Result<_, _>>()?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let more = jobs.len() > limit;
     jobs.truncate(limit);
@@ -107,17 +107,41 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
-/// Returns the id of a manifest that exists: history has an index by it, none by the name.
+/// Returns the id of a manifest that exists: history has an index by it, none by the name. Each
+/// shard has ids of its own.
 async fn manifest_id(session: &Session, name: Option<&str>) -> Result<Option<i64>, Failure> {
+    if session.is_router() {
+        return Ok(None);
+    }
     let sql = "select m.manifest_id from trax.manifest m where m.name = $1";
     let rows = session.rows(sql, &[(&name, Type::TEXT)]).await?;
     Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
 impl Job {
+    /// Returns since when it has its state, or what it waits for.
+    fn when(&self, now: Moment) -> String {
+        match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
+            (Some(at), _, _) | (None, Some(at), _) => at.relative(now),
+            (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
+            (None, None, Some("key")) => "for its key".to_owned(),
+            (None, None, Some("manifest")) => "for its manifest".to_owned(),
+            (None, None, _) => self.run_at.relative(now),
+        }
+    }
+
+    fn took(&self, now: Moment) -> Option<String> {
+        let end = self.finished_at.unwrap_or(now);
+        end.since(self.started_at?).map(elapsed)
+    }
+}
+
+impl Listed for Job {
+    type Order = Reverse<Moment>;
+
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Job {
             job_id: row.try_get("job_id")?,
@@ -138,20 +162,8 @@ impl Job {
         })
     }
 
-    /// Returns since when it has its state, or what it waits for.
-    fn when(&self, now: Moment) -> String {
-        match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
-            (Some(at), _, _) | (None, Some(at), _) => at.relative(now),
-            (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
-            (None, None, Some("key")) => "for its key".to_owned(),
-            (None, None, Some("manifest")) => "for its manifest".to_owned(),
-            (None, None, _) => self.run_at.relative(now),
-        }
-    }
-
-    fn took(&self, now: Moment) -> Option<String> {
-        let end = self.finished_at.unwrap_or(now);
-        end.since(self.started_at?).map(elapsed)
+    fn order(&self) -> Self::Order {
+        Reverse(self.queued_at)
     }
 }
 

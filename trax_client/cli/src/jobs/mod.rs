@@ -8,6 +8,7 @@ mod watch;
 
 use crate::command::commands;
 use crate::output::Tone;
+use crate::session::Session;
 use trax_terminal::Failure;
 
 commands! {
@@ -35,7 +36,8 @@ pub(crate) fn tone(state: &str) -> Tone {
 }
 
 /// Returns the error that no job has this id.
-fn unknown(job_id: i64) -> Failure {
-    Failure::new(format!("job {job_id} does not exist"))
-        .hint("ended jobs are kept for trax.run_retention; see: trax jobs list")
+fn unknown(session: &Session, job_id: i64) -> Failure {
+    let failure = Failure::new(format!("job {job_id} does not exist"))
+        .hint("ended jobs are kept for trax.run_retention; see: trax jobs list");
+    session.absent(failure)
 }

@@ -76,7 +76,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 }
 
 async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<RetriedJob, Failure> {
-    let job = find(session, id).await?.ok_or_else(|| unknown(id))?;
+    let job = find(session, id)
+        .await?
+        .ok_or_else(|| unknown(session, id))?;
     if job.state == "queued" {
         return now(session, &job, arguments.scheduled).await;
     }
@@ -91,8 +93,15 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Retr
             via: "dead_letter",
         });
     }
+    if session.is_router() {
+        // In its shard it would be queued where its group was when it ran.
+        return Err(
+            Failure::new(format!("job {id} has ended, and has no dead letter"))
+                .hint("at a router: trax enqueue; or give the address of its shard"),
+        );
+    }
     let rows = session.rows(JOB_AGAIN, &[(&id, Type::INT8)]).await?;
-    let row = rows.first().ok_or_else(|| unknown(id))?;
+    let row = rows.first().ok_or_else(|| unknown(session, id))?;
     let by_manifest: bool = row.try_get("by_manifest")?;
     Ok(RetriedJob {
         job_id: id,
@@ -133,7 +142,7 @@ async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<RetriedJob
         RunNow::InProgress => Err(executing(id)),
         RunNow::Finished => Err(Failure::new(format!("job {id} has just ended"))
             .hint(format!("see: trax jobs show {id}"))),
-        RunNow::Unknown => Err(unknown(id)),
+        RunNow::Unknown => Err(unknown(session, id)),
     }
 }
 

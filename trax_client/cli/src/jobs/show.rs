@@ -76,7 +76,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let mut jobs = Vec::with_capacity(arguments.ids.len());
     for id in arguments.ids {
-        jobs.push(find(&session, id).await?.ok_or_else(|| unknown(id))?);
+        jobs.push(
+            find(&session, id)
+                .await?
+                .ok_or_else(|| unknown(&session, id))?,
+        );
     }
     let output = arguments.output;
     if output.json {
@@ -93,12 +97,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 /// Returns a job and its attempts.
 pub(super) async fn find(session: &Session, id: i64) -> Result<Option<Job>, Failure> {
     // A job may be on its way from one table to the next between two statements, not within one.
-    let rows = session.rows(JOB_SHOW, &[(&id, Type::INT8)]).await?;
+    let rows = session.find(JOB_SHOW, &[(&id, Type::INT8)]).await?;
     let Some(row) = rows.first() else {
         return Ok(None);
     };
     let mut job = Job::read(row)?;
-    for row in session.rows(JOB_ATTEMPTS, &[(&id, Type::INT8)]).await? {
+    for row in session.find(JOB_ATTEMPTS, &[(&id, Type::INT8)]).await? {
         job.attempts.push(Attempt::read(&row)?);
     }
     Ok(Some(job))

@@ -67,7 +67,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             }
         }
         if let Some(id) = arguments.ids.iter().find(|id| !known.contains_key(id)) {
-            return Err(unknown(*id));
+            return Err(unknown(&session, *id));
         }
         let left = known.values().filter(|job| !job.has_ended());
         let left: Vec<i64> = left.map(|job| job.job_id).collect();
@@ -98,7 +98,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 }
 
 async fn look(session: &Session, ids: &[i64]) -> Result<Vec<Job>, Failure> {
-    let rows = session.rows(JOB_STATE, &[(&ids, Type::INT8_ARRAY)]).await?;
+    let rows = session.find(JOB_STATE, &[(&ids, Type::INT8_ARRAY)]).await?;
     Ok(rows.iter().map(Job::read).collect::<Result<_, _>>()?)
 }
 

@@ -3,9 +3,11 @@
 //! What has its default is left out, and so is `enabled = true`: applying the document again
 //! changes nothing, and switches on nothing that was switched off by hand.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::output::{Options, json as print_json, say};
@@ -50,11 +52,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         (&names as _, Type::TEXT_ARRAY),
         (&arguments.group as _, Type::TEXT),
     ];
-    let rows = session.rows(MANIFEST_EXPORT, &filters).await?;
-    let stored: Vec<Value> = rows
-        .iter()
-        .map(|row| row.try_get(0))
-        .collect::<Result<_, _>>()?;
+    let rows = session.find(MANIFEST_EXPORT, &filters).await?;
+    let stored = by_name(&rows)?;
     for name in &arguments.names {
         let is_it = |manifest: &Value| manifest["name"] == json!(name);
         if !stored.iter().any(is_it) {
@@ -63,13 +62,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     }
     let groups = names_of_groups(&arguments, &stored);
     let rows = session
-        .rows(GROUP_EXPORT, &[(&groups, Type::TEXT_ARRAY)])
+        .find(GROUP_EXPORT, &[(&groups, Type::TEXT_ARRAY)])
         .await?;
-    let groups: Vec<Value> = rows
-        .iter()
-        .map(|row| row.try_get(0))
-        .collect::<Result<_, _>>()?;
-    let groups: Vec<Entry> = groups.iter().map(group).collect();
+    let groups: Vec<Entry> = by_name(&rows)?.iter().map(group).collect();
     let manifests: Vec<Entry> = stored.iter().map(manifest).collect();
     let output = arguments.output;
     if output.quiet {
@@ -87,7 +82,17 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     } else {
         say(toml(&groups, &manifests)?.trim_end())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
+}
+
+/// Returns what rows describe, once each: settings of a spread group are on every shard.
+fn by_name(rows: &[Row]) -> Result<Vec<Value>, Failure> {
+    let described = rows.iter().map(|row| {
+        let value: Value = row.try_get(0)?;
+        Ok((value["name"].as_str().unwrap_or_default().to_owned(), value))
+    });
+    let described: BTreeMap<String, Value> = described.collect::<Result<_, Failure>>()?;
+    Ok(described.into_values().collect())
 }
 
 /// Returns which groups go with the manifests: all, unless the manifests are chosen.

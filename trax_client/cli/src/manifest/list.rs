@@ -6,7 +6,7 @@ use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
 use crate::similar::{self, Kind};
 use trax_terminal::Failure;
@@ -63,8 +63,8 @@ struct Manifest {
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let enabled = (arguments.enabled || arguments.disabled).then_some(arguments.enabled);
-    let rows = session
-        .rows(
+    let mut manifests = session
+        .list::<Manifest>(
             MANIFEST_LIST,
             &[
                 (&arguments.task, Type::TEXT),
@@ -75,7 +75,6 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             ],
         )
         .await?;
-    let mut manifests: Vec<Manifest> = rows.iter().map(Manifest::read).collect::<Result<_, _>>()?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let more = manifests.len() > limit;
     manifests.truncate(limit);
@@ -95,7 +94,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if more {
         output.note(&format!("there are more rows; --limit is {limit}"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(session.outcome())
 }
 
 /// Returns PostgreSQL's 00:05:00 as 5 min; what has several units stays as it is.
@@ -113,29 +112,6 @@ fn interval(text: &str) -> String {
 }
 
 impl Manifest {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Manifest {
-            name: row.try_get("name")?,
-            task: row.try_get("task")?,
-            group_name: row.try_get("group_name")?,
-            cron: row.try_get("cron")?,
-            timezone: row.try_get("timezone")?,
-            every: row.try_get("every")?,
-            run_at: row.try_get("run_at")?,
-            depends_on: row.try_get("depends_on")?,
-            depends_mode: row.try_get("depends_mode")?,
-            dormant: row.try_get("dormant")?,
-            enabled: row.try_get("enabled")?,
-            next_run_at: row.try_get("next_run_at")?,
-            parked_on: row.try_get("parked_on")?,
-            on_dead_letter: row.try_get("on_dead_letter")?,
-            stopped_by: row.try_get("stopped_by")?,
-            last_queued_at: row.try_get("last_queued_at")?,
-            last_success_at: row.try_get("last_success_at")?,
-            evaluation_error: row.try_get("evaluation_error")?,
-        })
-    }
-
     /// Returns its schedule in few words.
     fn schedule(&self) -> String {
         if let Some(cron) = &self.cron {
@@ -177,6 +153,37 @@ impl Manifest {
             (true, Some("executing" | "outcome")) => Cell::new("under way", Tone::Active),
             (true, Some(other)) => Cell::dim(other),
         }
+    }
+}
+
+impl Listed for Manifest {
+    type Order = (bool, String);
+
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Manifest {
+            name: row.try_get("name")?,
+            task: row.try_get("task")?,
+            group_name: row.try_get("group_name")?,
+            cron: row.try_get("cron")?,
+            timezone: row.try_get("timezone")?,
+            every: row.try_get("every")?,
+            run_at: row.try_get("run_at")?,
+            depends_on: row.try_get("depends_on")?,
+            depends_mode: row.try_get("depends_mode")?,
+            dormant: row.try_get("dormant")?,
+            enabled: row.try_get("enabled")?,
+            next_run_at: row.try_get("next_run_at")?,
+            parked_on: row.try_get("parked_on")?,
+            on_dead_letter: row.try_get("on_dead_letter")?,
+            stopped_by: row.try_get("stopped_by")?,
+            last_queued_at: row.try_get("last_queued_at")?,
+            last_success_at: row.try_get("last_success_at")?,
+            evaluation_error: row.try_get("evaluation_error")?,
+        })
+    }
+
+    fn order(&self) -> Self::Order {
+        (self.stopped_by.is_none(), self.name.clone())
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let mut manifests = Vec::with_capacity(arguments.names.len());
     for name in &arguments.names {
-        let rows = session.rows(MANIFEST_SHOW, &[(name, Type::TEXT)]).await?;
+        let rows = session.find(MANIFEST_SHOW, &[(name, Type::TEXT)]).await?;
         let Some(row) = rows.first() else {
             return Err(unknown(&session, Kind::Manifest, name).await);
         };

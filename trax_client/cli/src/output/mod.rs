@@ -9,12 +9,14 @@
 
 mod ask;
 mod facts;
+mod placed;
 mod progress;
 mod table;
 mod time;
 
 pub(crate) use ask::{Consent, confirmed};
 pub(crate) use facts::Facts;
+pub(crate) use placed::{Listed, Placed};
 pub(crate) use progress::Progress;
 pub(crate) use table::{Cell, Column, cut, table};
 pub(crate) use time::{Moment, elapsed};
@@ -56,6 +58,11 @@ pub(crate) trait Record: Serialize {
 
     /// Returns what `--quiet` prints of it: its id or name.
     fn key(&self) -> String;
+
+    /// Returns the shard that it is from, when a router was asked.
+    fn shard(&self) -> Option<i32> {
+        None
+    }
 }
 
 impl Options {
@@ -76,8 +83,13 @@ impl Options {
             print::log("trax", nothing);
             return Ok(());
         }
-        let rows: Vec<Vec<Cell>> = records.iter().map(|record| record.cells(now)).collect();
-        say(&table(R::COLUMNS, &rows, self.verbose, width()))
+        let rows = records.iter().map(|record| {
+            let shard = Cell::maybe(record.shard());
+            std::iter::once(shard).chain(record.cells(now)).collect()
+        });
+        let rows: Vec<Vec<Cell>> = rows.collect();
+        let columns = [&[Column::number("shard")], R::COLUMNS].concat();
+        say(&table(&columns, &rows, self.verbose, width()))
     }
 
     /// Prints what `--quiet` asks for: ids or names, one a line whatever they are made of, or with

@@ -1,0 +1,185 @@
+//! What the command lists at a router.
+
+use serde_json::Value;
+
+use super::{json, trax};
+use crate::router::{Cluster, has_plproxy};
+use harness::process::run;
+
+struct Operator {
+    cluster: Cluster,
+}
+
+impl Operator {
+    /// Runs the command at the router; returns its code, what it printed and what it reported.
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        run(&mut trax(&self.cluster.database, arguments))
+    }
+
+    /// Runs a command that succeeds; returns what it printed.
+    fn done(&self, arguments: &[&str]) -> String {
+        let (code, output, errors) = self.run(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {output}{errors}");
+        output
+    }
+
+    fn list(&self, arguments: &[&str]) -> Vec<Value> {
+        let json_list = [arguments, &["--json"]].concat();
+        let listed = json(&self.done(&json_list));
+        listed.as_array().expect("an array").clone()
+    }
+}
+
+/// Returns a member of each object.
+fn all<'a>(rows: &'a [Value], member: &str) -> Vec<&'a Value> {
+    rows.iter().map(|row| &row[member]).collect()
+}
+
+/// A cluster of two shards with a group on each that has a job, a dead letter and a manifest.
+async fn operator() -> (Operator, [String; 2]) {
+    let cluster = Cluster::of(2).await;
+    let groups = [cluster.group_on(1).await, cluster.group_on(2).await];
+    for (group, shard) in groups.iter().zip([1, 2]) {
+        let sql = format!(
+            "select trax.enqueue('dies', group_name => '{group}', max_retries => 0);
+            select trax.schedule('m-{shard}', 't', group_name => '{group}')"
+        );
+        cluster.router.get(&sql).await;
+        let dies =
+            "select count(trax.fail(c.job_id, c.token, 'broken')) from trax.claim_next('w') c";
+        cluster.shard(shard).get(dies).await;
+        let sql = format!("select trax.enqueue('waits', group_name => '{group}')");
+        cluster.router.get(&sql).await;
+    }
+    (Operator { cluster }, groups)
+}
+
+#[tokio::test]
+async fn lists_at_a_router_have_the_rows_of_all_shards_in_one_order() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, groups) = operator().await;
+    let jobs = operator.list(&["jobs", "list"]);
+    assert_eq!(all(&jobs, "shard"), [2, 2, 1, 1], "the newest first");
+    assert_eq!(all(&jobs, "task"), ["waits", "dies", "waits", "dies"]);
+    let newest = operator.list(&["jobs", "list", "--limit", "1"]);
+    assert_eq!(all(&newest, "shard"), [2]);
+    let failed = operator.list(&["jobs", "list", "--state", "failed", "--group", &groups[0]]);
+    assert_eq!(all(&failed, "shard"), [1]);
+    let table = operator.done(&["jobs", "list"]);
+    assert!(table.starts_with("SHARD"), "{table}");
+
+    let letters = operator.list(&["dead", "list"]);
+    assert_eq!(all(&letters, "shard"), [2, 1]);
+    let manifests = operator.list(&["manifest", "list"]);
+    assert_eq!(all(&manifests, "name"), ["m-1", "m-2"]);
+    assert_eq!(all(&manifests, "shard"), [1, 2]);
+    let mut expected: Vec<_> = groups.iter().zip([1, 2]).collect();
+    expected.sort();
+    let listed = operator.list(&["group", "list"]);
+    let listed: Vec<(&str, i64)> = listed
+        .iter()
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                row["shard"].as_i64().unwrap(),
+            )
+        })
+        .filter(|(name, _)| groups.iter().any(|group| group == name))
+        .collect();
+    let expected: Vec<(&str, i64)> = expected.iter().map(|(g, s)| (g.as_str(), *s)).collect();
+    assert_eq!(listed, expected);
+
+    operator
+        .cluster
+        .router
+        .get("select trax.acquire_token('lock', 'me', 1, '1 min')")
+        .await;
+    let holders = operator.list(&["tokens"]);
+    assert_eq!(all(&holders, "holder"), ["me"]);
+    let claim = "select count(*) from trax.claim_next('one')";
+    operator.cluster.shard(2).get(claim).await;
+    let workers = operator.list(&["workers"]);
+    let working = |row: &Value| row["name"] == "one" && row["shard"] == 2;
+    assert!(workers.iter().any(working), "{workers:?}");
+    let acts = operator.list(&["audit", "--action", "schedule"]);
+    assert_eq!(all(&acts, "name"), ["m-2", "m-1"], "the newest first");
+}
+
+#[tokio::test]
+async fn one_row_is_found_and_changed_on_its_shard() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, groups) = operator().await;
+    let waiting = operator.list(&["jobs", "list", "--state", "queued"]);
+    let ids: Vec<String> = waiting
+        .iter()
+        .map(|job| job["job_id"].to_string())
+        .collect();
+    let shown = operator.list(&["jobs", "show", &ids[0], &ids[1]]);
+    assert_eq!(all(&shown, "job_id"), all(&waiting, "job_id"));
+    let (code, _, errors) = operator.run(&["jobs", "watch", &ids[0], "--timeout", "50ms"]);
+    assert_eq!(code, Some(3), "{errors}");
+    let (code, _, errors) = operator.run(&["jobs", "show", "123456"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("123456 does not exist"), "{errors}");
+
+    let failed = operator.list(&["jobs", "list", "--state", "failed"]);
+    let dead = failed[0]["job_id"].to_string();
+    operator.done(&["jobs", "retry", &dead]);
+    let (code, _, errors) = operator.run(&["jobs", "retry", &dead]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("already been requeued"), "{errors}");
+    operator.done(&["dead", "ack", "--all", "--yes"]);
+    assert!(operator.list(&["dead", "list"]).is_empty());
+    let all_of_them = ["dead", "list", "--status", "any"];
+    let statuses = operator.list(&all_of_them);
+    assert_eq!(all(&statuses, "status"), ["requeued", "acknowledged"]);
+
+    assert!(operator.done(&["manifest", "show", "m-2"]).contains("m-2"));
+    let document = operator.done(&["manifest", "export"]);
+    let (first, second) = (document.find("\"m-1\""), document.find("\"m-2\""));
+    assert!(first.is_some() && first < second, "{document}");
+    operator.done(&["group", "pause", &groups[1]]);
+    let (code, _, errors) = operator.run(&["group", "pause", "nobody"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains("group \"nobody\" does not exist"),
+        "{errors}"
+    );
+
+    let said = operator.done(&["jobs", "cancel", "--task", "waits", "--yes"]);
+    assert!(said.contains("2 jobs of task"), "{said}");
+}
+
+#[tokio::test]
+async fn a_list_without_a_shard_that_is_away_says_so() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, _) = operator().await;
+    let ids = operator.list(&["jobs", "list", "--state", "queued"]);
+    let close = "select trax_router.close_shard(2, 'new disks')";
+    operator.cluster.router.get(close).await;
+    let (code, list, errors) = operator.run(&["jobs", "list", "--json"]);
+    assert_eq!(code, Some(1), "{errors}");
+    let list = json(&list);
+    assert_eq!(all(list.as_array().expect("an array"), "shard"), [1, 1]);
+    assert!(errors.contains("shard 2: closed: new disks"), "{errors}");
+    // It may well exist.
+    let away = ids[0]["job_id"].to_string();
+    let (code, _, errors) = operator.run(&["jobs", "show", &away]);
+    assert_eq!(code, Some(1));
+    let as_far = format!("job {away} does not exist on the shards that answer");
+    assert!(errors.contains(&as_far), "{errors}");
+    let here = ids[1]["job_id"].to_string();
+    operator.done(&["jobs", "show", &here]);
+    operator
+        .cluster
+        .router
+        .get("select trax_router.open_shard(2)")
+        .await;
+    assert_eq!(operator.list(&["jobs", "list"]).len(), 4);
+}

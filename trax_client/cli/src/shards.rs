@@ -1,0 +1,81 @@
+//! The shards of a router, asked one statement each.
+
+use futures_util::future::join_all;
+use tokio_postgres::{Client as Connection, Row};
+use trax_client::Address;
+use trax_terminal::{Failure, address};
+
+use crate::session::Argument;
+
+const SHARDS: &str = "select s.number, s.address, s.closed from trax_router.shards() s";
+
+/// Connections to the shards that can be reached.
+pub(crate) struct Shards {
+    reached: Vec<(i32, Connection)>,
+    incomplete: bool,
+}
+
+impl Shards {
+    /// Connects to all shards of a router at once, and reports on standard error which are away.
+    pub(crate) async fn of(router: &Connection, address: &Address) -> Result<Self, Failure> {
+        let rows = router.query_typed(SHARDS, &[]).await?;
+        let opened = rows.iter().map(|row| async {
+            let number: i32 = row.try_get(0)?;
+            Ok::<_, Failure>((number, open(row, address).await))
+        });
+        let mut shards = Shards {
+            reached: Vec::new(),
+            incomplete: false,
+        };
+        for shard in join_all(opened).await {
+            match shard? {
+                (number, Ok(connection)) => shards.reached.push((number, connection)),
+                (number, Err(failure)) => {
+                    failure.at(&format!("shard {number}")).report();
+                    shards.incomplete = true;
+                }
+            }
+        }
+        Ok(shards)
+    }
+
+    /// Returns the rows of a statement with the numbers of the shards that they are from, in the
+    /// order of those.
+    ///
+    /// # Errors
+    /// When a shard refuses the statement.
+    pub(crate) async fn find(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<Vec<(Option<i32>, Row)>, Failure> {
+        let answers = self.reached.iter().map(|(number, connection)| async move {
+            let rows = connection.query_typed(sql, arguments).await;
+            rows.map(|rows| rows.into_iter().map(|row| (Some(*number), row)))
+                .map_err(|error| Failure::from(error).at(&format!("shard {number}")))
+        });
+        let mut found = Vec::new();
+        for rows in join_all(answers).await {
+            found.extend(rows?);
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.reached.iter().map(|(_, connection)| connection)
+    }
+
+    /// Returns whether a shard is away.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+}
+
+async fn open(shard: &Row, router: &Address) -> Result<Connection, Failure> {
+    let (text, closed): (&str, Option<&str>) = (shard.try_get(1)?, shard.try_get(2)?);
+    if let Some(why) = closed {
+        return Err(Failure::new(format!("closed: {why}")));
+    }
+    let shard: Address = text.parse()?;
+    address::connect(&shard.completed_by(router)).await
+}
