@@ -131,9 +131,6 @@ async fn at_a_router_what_is_shown_says_of_which_shard_it_is() {
     let (code, found) = at_router(&["doctor"]);
     assert_eq!(code, Some(2), "{found}");
     assert!(found.contains("Shard 2: shard 2 is closed"), "{found}");
-    let (code, top) = at_router(&["top", "--json"]);
-    assert_eq!(code, Some(1), "{top}");
-    assert!(top.contains("at a router, ask a shard"), "{top}");
 }
 
 #[tokio::test]

@@ -152,6 +152,51 @@ async fn one_row_is_found_and_changed_on_its_shard() {
 
     let said = operator.done(&["jobs", "cancel", "--task", "waits", "--yes"]);
     assert!(said.contains("2 jobs of task"), "{said}");
+    let (code, _, errors) = operator.run(&["jobs", "retry", &ids[0]]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("has no dead letter"), "{errors}");
+}
+
+#[tokio::test]
+async fn top_adds_up_what_the_shards_count() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, groups) = operator().await;
+    let spread = "select trax_router.spread_group('everywhere');
+        select trax.configure_group('everywhere', max_active_jobs => 3);
+        select count(trax.enqueue('t', group_name => 'everywhere', concurrency_key => n::text))
+        from generate_series(1, 20) n";
+    operator.cluster.router.get(spread).await;
+    for shard in [1, 2] {
+        let claim = "select count(*) from trax.claim_next('one', tasks => '{waits}')";
+        operator.cluster.shard(shard).get(claim).await;
+    }
+    let looked = operator.list(&["top", "--interval", "0.5"]);
+    let top = &looked[0];
+    assert_eq!(top["dead_letters"], 2.0);
+    assert_eq!(top["away"], Value::Null);
+    let of_group = |name: &str| {
+        let groups = top["groups"].as_array().expect("an array").iter();
+        let mut found = groups.filter(|group| group["name"] == name);
+        (found.next().cloned().unwrap_or_default(), found.count())
+    };
+    let (everywhere, others) = of_group("everywhere");
+    assert_eq!(
+        (&everywhere["ready"], &everywhere["limit"], others),
+        (&Value::from(20.0), &Value::from(6.0), 0)
+    );
+    assert_eq!(of_group(&groups[0]).0["running"], 1.0);
+    let running = top["running"].as_array().expect("an array");
+    assert_eq!(all(running, "shard"), [1, 2], "the oldest first");
+    let dead = top["dead"].as_array().expect("an array");
+    assert_eq!(all(dead, "shard"), [2, 1], "the newest first");
+
+    let close = "select trax_router.close_shard(2, 'new disks')";
+    operator.cluster.router.get(close).await;
+    let screen = operator.done(&["top", "--once", "--interval", "0.5"]);
+    assert!(screen.contains("shard 2: closed: new disks"), "{screen}");
+    assert!(screen.contains("1 dead letter "), "{screen}");
 }
 
 #[tokio::test]

@@ -113,8 +113,22 @@ impl Session {
         let Some(address) = &self.router else {
             return Ok(None);
         };
-        let opened = || Shards::of(&self.connection, address);
+        let opened = async || {
+            let shards = Shards::of(&self.connection, address).await?;
+            for failure in shards.away() {
+                failure.report();
+            }
+            Ok(shards)
+        };
         self.shards.get_or_try_init(opened).await.map(Some)
+    }
+
+    /// Returns the shards that can be reached now, at a router; nothing is reported.
+    pub(crate) async fn shards_now(&self) -> Result<Option<Shards>, Failure> {
+        match &self.router {
+            Some(address) => Shards::of(&self.connection, address).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Returns the failure that something does not exist; when a shard is away, as far as is known.
@@ -135,7 +149,8 @@ impl Session {
     }
 
     fn is_incomplete(&self) -> bool {
-        self.shards.get().is_some_and(Shards::is_incomplete)
+        let shards = self.shards.get();
+        shards.is_some_and(|shards| !shards.away().is_empty())
     }
 
     /// Returns the rows of a statement of this crate.

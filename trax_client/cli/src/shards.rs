@@ -12,11 +12,11 @@ const SHARDS: &str = "select s.number, s.address, s.closed from trax_router.shar
 /// Connections to the shards that can be reached.
 pub(crate) struct Shards {
     reached: Vec<(i32, Connection)>,
-    incomplete: bool,
+    away: Vec<Failure>,
 }
 
 impl Shards {
-    /// Connects to all shards of a router at once, and reports on standard error which are away.
+    /// Connects to all shards of a router at once.
     pub(crate) async fn of(router: &Connection, address: &Address) -> Result<Self, Failure> {
         let rows = router.query_typed(SHARDS, &[]).await?;
         let opened = rows.iter().map(|row| async {
@@ -25,14 +25,14 @@ impl Shards {
         });
         let mut shards = Shards {
             reached: Vec::new(),
-            incomplete: false,
+            away: Vec::new(),
         };
         for shard in join_all(opened).await {
             match shard? {
                 (number, Ok(connection)) => shards.reached.push((number, connection)),
                 (number, Err(failure)) => {
-                    failure.at(&format!("shard {number}")).report();
-                    shards.incomplete = true;
+                    let failure = failure.at(&format!("shard {number}"));
+                    shards.away.push(failure);
                 }
             }
         }
@@ -65,9 +65,9 @@ impl Shards {
         self.reached.iter().map(|(_, connection)| connection)
     }
 
-    /// Returns whether a shard is away.
-    pub(crate) fn is_incomplete(&self) -> bool {
-        self.incomplete
+    /// Returns why shards are away.
+    pub(crate) fn away(&self) -> &[Failure] {
+        &self.away
     }
 }
 

@@ -1,5 +1,6 @@
 //! What `trax top` shows: a snapshot of the database, and the rates between two snapshots.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use tokio_postgres::Row;
 use trax_client::Json;
 
 use crate::session::Session;
+use crate::shards::Shards;
 use trax_terminal::Failure;
 
 /// How many snapshots the curve of completions has.
@@ -45,6 +47,8 @@ pub(super) struct Counts {
 /// An attempt in progress.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Job {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shard: Option<i32>,
     pub(super) job_id: i64,
     pub(super) task: String,
     #[serde(rename = "group_name")]
@@ -59,6 +63,8 @@ pub(super) struct Job {
 /// Somebody who claims.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Worker {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shard: Option<i32>,
     pub(super) name: String,
     pub(super) state: String,
     pub(super) running: i64,
@@ -68,6 +74,8 @@ pub(super) struct Worker {
 /// A job that waits for a person.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Dead {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shard: Option<i32>,
     pub(super) id: i64,
     pub(super) task: String,
     /// The schedule that it stops.
@@ -77,10 +85,12 @@ pub(super) struct Dead {
     pub(super) error: String,
 }
 
-/// One look.
+/// One look; of a router, at all its shards together.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     at: Instant,
+    /// Why shards of the router are away.
+    pub(super) away: Vec<String>,
     pub(super) database: String,
     pub(super) version: String,
     pub(super) scheduler: bool,
@@ -115,13 +125,17 @@ impl Snapshot {
         let samples = "select m.name, m.labels, m.value from trax.metrics() m \
                        where m.name not like '%\\_bucket'";
         let samples = session.rows(samples, &[]).await?;
+        let shards = session.shards_now().await?;
+        let shards = shards.as_ref();
+        let away = shards.map_or(&[][..], Shards::away).iter();
         let mut snapshot = Snapshot {
             at: Instant::now(),
+            away: away.map(ToString::to_string).collect(),
             database: session
                 .value("select pg_catalog.current_database()::text", &[])
                 .await?,
             version: String::new(),
-            scheduler: false,
+            scheduler: true,
             paused: false,
             lag: 0.0,
             dead_letters: 0.0,
@@ -130,10 +144,13 @@ impl Snapshot {
             counted: false,
             groups: Vec::new(),
             tasks: BTreeMap::new(),
-            running: all(session, RUNNING, Job::read).await?,
-            workers: all(session, WORKERS, Worker::read).await?,
-            dead: all(session, DEAD, Dead::read).await?,
+            running: all(session, shards, RUNNING, Job::read).await?,
+            workers: all(session, shards, WORKERS, Worker::read).await?,
+            dead: all(session, shards, DEAD, Dead::read).await?,
         };
+        if shards.is_some() {
+            snapshot.merge();
+        }
         for row in &samples {
             snapshot.take(row.try_get(0)?, &row.try_get(1)?, row.try_get(2)?);
         }
@@ -147,41 +164,59 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Takes one sample.
+    /// Puts the lists of several shards into one order, each with as many rows as one has.
+    fn merge(&mut self) {
+        self.running.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        self.workers
+            .sort_by_key(|worker| (worker.state == "gone", Reverse(worker.running)));
+        self.dead.sort_by(|a, b| {
+            let by_stop = a.stops.is_none().cmp(&b.stops.is_none());
+            by_stop.then_with(|| a.seconds.total_cmp(&b.seconds))
+        });
+        self.running.truncate(ROWS);
+        self.workers.truncate(ROWS);
+        self.dead.truncate(ROWS);
+    }
+
+    /// Takes one sample; those of several shards add up.
     fn take(&mut self, name: &str, labels: &Value, value: f64) {
         let label = |name: &str| labels[name].as_str().unwrap_or_default();
         match name {
             "trax_info" => self.version = label("version").to_owned(),
-            "trax_scheduler_running" => self.scheduler = value > 0.0,
-            "trax_scheduler_paused" => self.paused = value > 0.0,
-            "trax_scheduler_lag_seconds" => self.lag = value,
-            "trax_dead_letters" => self.dead_letters = value,
-            "trax_schedules_stopped" => self.stopped = value,
-            "trax_enqueued_total" => self.enqueued = value,
+            "trax_scheduler_running" => self.scheduler &= value > 0.0,
+            "trax_scheduler_paused" => self.paused |= value > 0.0,
+            "trax_scheduler_lag_seconds" => self.lag = self.lag.max(value),
+            "trax_dead_letters" => self.dead_letters += value,
+            "trax_schedules_stopped" => self.stopped += value,
+            "trax_enqueued_total" => self.enqueued += value,
             "trax_cycle_duration_seconds_count" => self.counted = true,
             _ if labels["group"].is_string() => {
                 let group = self.group(label("group"));
                 match (name, label("state")) {
-                    ("trax_queue_depth", "ready") => group.ready = value,
-                    ("trax_queue_depth", "delayed") => group.delayed = value,
+                    ("trax_queue_depth", "ready") => group.ready += value,
+                    ("trax_queue_depth", "delayed") => group.delayed += value,
                     ("trax_queue_depth", "blocked" | "behind_manifest") => group.blocked += value,
-                    ("trax_queue_oldest_age_seconds", _) => group.oldest = Some(value),
-                    ("trax_leases", _) => group.running = value,
-                    ("trax_group_enabled", _) => group.enabled = value > 0.0,
-                    ("trax_group_max_active_jobs", _) => group.limit = Some(value),
+                    ("trax_queue_oldest_age_seconds", _) => {
+                        group.oldest = Some(group.oldest.unwrap_or(0.0).max(value));
+                    }
+                    ("trax_leases", _) => group.running += value,
+                    ("trax_group_enabled", _) => group.enabled &= value > 0.0,
+                    ("trax_group_max_active_jobs", _) => {
+                        group.limit = Some(group.limit.unwrap_or(0.0) + value);
+                    }
                     _ => {}
                 }
             }
             _ if labels["task"].is_string() => {
                 let counts = self.tasks.entry(label("task").to_owned()).or_default();
                 match name {
-                    "trax_claims_total" => counts.claims = value,
-                    "trax_completions_total" => counts.completions = value,
+                    "trax_claims_total" => counts.claims += value,
+                    "trax_completions_total" => counts.completions += value,
                     "trax_failures_total" => counts.failures += value,
-                    "trax_run_seconds_count" => counts.run_count = value,
-                    "trax_run_seconds_sum" => counts.run_seconds = value,
-                    "trax_wait_seconds_count" => counts.wait_count = value,
-                    "trax_wait_seconds_sum" => counts.wait_seconds = value,
+                    "trax_run_seconds_count" => counts.run_count += value,
+                    "trax_run_seconds_sum" => counts.run_seconds += value,
+                    "trax_wait_seconds_count" => counts.wait_count += value,
+                    "trax_wait_seconds_sum" => counts.wait_seconds += value,
                     _ => {}
                 }
             }
@@ -214,17 +249,25 @@ impl Snapshot {
 
 async fn all<T>(
     session: &Session,
+    shards: Option<&Shards>,
     sql: &str,
-    read: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+    read: impl Fn(Option<i32>, &Row) -> Result<T, tokio_postgres::Error>,
 ) -> Result<Vec<T>, Failure> {
-    let rows = session.rows(sql, &[]).await?;
-    let rows: Result<Vec<T>, _> = rows.iter().take(ROWS).map(read).collect();
+    let rows = match shards {
+        Some(shards) => shards.find(sql, &[]).await?,
+        None => {
+            let rows = session.rows(sql, &[]).await?;
+            rows.into_iter().map(|row| (None, row)).collect()
+        }
+    };
+    let rows: Result<Vec<T>, _> = rows.iter().map(|(shard, row)| read(*shard, row)).collect();
     Ok(rows?)
 }
 
 impl Job {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    fn read(shard: Option<i32>, row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Job {
+            shard,
             job_id: row.try_get(0)?,
             task: row.try_get(1)?,
             group: row.try_get(2)?,
@@ -238,8 +281,9 @@ impl Job {
 }
 
 impl Worker {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    fn read(shard: Option<i32>, row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Worker {
+            shard,
             name: row.try_get(0)?,
             state: row.try_get(3)?,
             running: row.try_get(1)?,
@@ -249,8 +293,9 @@ impl Worker {
 }
 
 impl Dead {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    fn read(shard: Option<i32>, row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Dead {
+            shard,
             id: row.try_get(0)?,
             task: row.try_get(1)?,
             seconds: row.try_get(2)?,
@@ -311,6 +356,10 @@ impl Screenful {
         let Some(before) = &self.before else {
             return 0.0;
         };
+        // What a shard that went away or came back has counted is no rate.
+        if before.away != self.now.away {
+            return 0.0;
+        }
         let seconds = self.now.at.duration_since(before.at).as_secs_f64();
         let (now, before) = (count(&self.now), count(before));
         let grown = if now < before { now } else { now - before };

@@ -8,6 +8,8 @@ use super::data::{Dead, Group, Job, Rates, Screenful, Worker};
 #[derive(Serialize)]
 pub(super) struct TopJson<'a> {
     database: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    away: &'a [String],
     version: &'a str,
     scheduler_running: bool,
     scheduler_paused: bool,
@@ -40,6 +42,7 @@ impl<'a> TopJson<'a> {
         let tasks = screenful.tasks().into_iter();
         TopJson {
             database: &now.database,
+            away: &now.away,
             version: &now.version,
             scheduler_running: now.scheduler,
             scheduler_paused: now.paused,

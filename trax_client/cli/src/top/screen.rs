@@ -88,6 +88,10 @@ impl Screen {
             1 => "1 worker".to_owned(),
             n => format!("{n} workers"),
         };
+        let away = match now.away.as_slice() {
+            [] => String::new(),
+            away => format!("   {}", plain(&away.join("; "))),
+        };
         let gap = || Span::from("   ");
         let name = format!("trax {} ", now.version);
         let line = Line::from(vec![
@@ -100,6 +104,7 @@ impl Screen {
             Span::from(workers),
             gap(),
             dead,
+            Span::from(away).red().bold(),
         ]);
         frame.render_widget(Paragraph::new(line), area);
     }

@@ -10,6 +10,7 @@ use ratatui::widgets::{Cell, Row};
 use super::data::Screenful;
 use super::view::View;
 use crate::output::{cut, elapsed, plain};
+use crate::status::of_shard;
 
 /// A list: its header, how wide its columns are, and its rows.
 pub(super) struct List<'a> {
@@ -52,6 +53,12 @@ fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>, width: u16) -> List
             .collect(),
         rows: rows.collect(),
     }
+}
+
+/// Returns the width of a column of ids, which are never cut: those of shards have 13 to 16 digits.
+fn ids(ids: impl Iterator<Item = i64>, least: u16) -> Constraint {
+    let digits = ids.max().map_or(1, |id| id.max(1).ilog10() + 1);
+    Constraint::Length(least.max(u16::try_from(digits).unwrap_or(u16::MAX)))
 }
 
 fn text(text: impl ToString) -> (String, Style) {
@@ -151,7 +158,8 @@ fn groups(screenful: &Screenful, width: u16) -> List<'static> {
 }
 
 fn running(screenful: &Screenful, width: u16) -> List<'static> {
-    let rows = screenful.now.running.iter().map(|job| {
+    let now = &screenful.now;
+    let rows = now.running.iter().map(|job| {
         vec![
             text(job.job_id),
             text(&job.task),
@@ -167,7 +175,11 @@ fn running(screenful: &Screenful, width: u16) -> List<'static> {
         ]
     });
     let columns = [
-        ("job", Constraint::Length(10), true),
+        (
+            "job",
+            ids(now.running.iter().map(|job| job.job_id), 10),
+            true,
+        ),
         ("task", NAME, false),
         ("group", Constraint::Max(16), false),
         ("worker", NAME, false),
@@ -204,7 +216,7 @@ fn tasks(screenful: &Screenful, width: u16) -> List<'static> {
 fn workers(screenful: &Screenful, width: u16) -> List<'static> {
     let rows = screenful.now.workers.iter().map(|worker| {
         vec![
-            text(&worker.name),
+            text(of_shard(worker.shard, &worker.name)),
             match worker.state.as_str() {
                 "gone" => toned("gone", Color::Red),
                 state => text(state),
@@ -223,7 +235,8 @@ fn workers(screenful: &Screenful, width: u16) -> List<'static> {
 }
 
 fn dead(screenful: &Screenful, width: u16) -> List<'static> {
-    let rows = screenful.now.dead.iter().map(|dead| {
+    let now = &screenful.now;
+    let rows = now.dead.iter().map(|dead| {
         vec![
             text(dead.id),
             text(&dead.task),
@@ -234,7 +247,7 @@ fn dead(screenful: &Screenful, width: u16) -> List<'static> {
         ]
     });
     let columns = [
-        ("id", Constraint::Length(8), true),
+        ("id", ids(now.dead.iter().map(|dead| dead.id), 8), true),
         ("task", Constraint::Max(18), false),
         ("stops", Constraint::Max(14), false),
         ("tries", Constraint::Length(5), true),

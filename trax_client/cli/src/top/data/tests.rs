@@ -6,6 +6,7 @@ use std::time::Duration;
 
 fn snapshot(at: Instant) -> Snapshot {
     let job = |job_id: i64, seconds: f64| Job {
+        shard: None,
         job_id,
         task: "report.build".to_owned(),
         group: "etl".to_owned(),
@@ -17,6 +18,7 @@ fn snapshot(at: Instant) -> Snapshot {
     };
     Snapshot {
         at,
+        away: Vec::new(),
         database: "app".to_owned(),
         version: "0.1.0".to_owned(),
         scheduler: true,
@@ -30,12 +32,14 @@ fn snapshot(at: Instant) -> Snapshot {
         tasks: BTreeMap::new(),
         running: vec![job(11, 90.0), job(12, 5.0)],
         workers: vec![Worker {
+            shard: None,
             name: "worker-1".to_owned(),
             state: "working".to_owned(),
             running: 2,
             seen_seconds: 3.0,
         }],
         dead: vec![Dead {
+            shard: None,
             id: 4,
             task: "mail.send".to_owned(),
             stops: Some("nightly".to_owned()),
