@@ -82,8 +82,8 @@ async fn lists_at_a_router_have_the_rows_of_all_shards_in_one_order() {
         .iter()
         .map(|row| {
             (
-                row["name"].as_str().unwrap(),
-                row["shard"].as_i64().unwrap(),
+                row["name"].as_str().expect("a name"),
+                row["shard"].as_i64().expect("a shard"),
             )
         })
         .filter(|(name, _)| groups.iter().any(|group| group == name))
