@@ -5,17 +5,15 @@ use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
 use tokio::sync::OnceCell;
-use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client as Connection, Row};
 use trax_client::{Address, Client, Error};
 
 use crate::output::{Listed, Moment, Options, Placed};
+pub(crate) use crate::shards::Argument;
 use crate::shards::Shards;
 use trax_terminal::{FAILED, Failure};
 use trax_terminal::{address, print};
-
-/// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
-pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// An open connection.
 pub(crate) struct Session {

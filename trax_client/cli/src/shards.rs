@@ -1,11 +1,13 @@
 //! The shards of a router, asked one statement each.
 
 use futures_util::future::join_all;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client as Connection, Row};
 use trax_client::Address;
 use trax_terminal::{Failure, address};
 
-use crate::session::Argument;
+/// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
+pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
 const SHARDS: &str = "select s.number, s.address, s.closed from trax_router.shards() s";
 

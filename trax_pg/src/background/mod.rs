@@ -12,7 +12,6 @@ pub(crate) mod launcher;
 mod notify_room;
 mod scheduler;
 mod start;
-mod stored_setting;
 mod vacuum;
 
 use crate::server::latch;

@@ -6,7 +6,6 @@
 
 use super::executors::Executors;
 use super::notify_room::NotifyRoom;
-use super::stored_setting;
 use super::vacuum::Vacuums;
 use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, receive_signals, reload_if_asked, wait,
@@ -18,6 +17,7 @@ use crate::server::backend::my_pid;
 use crate::server::clock::Timestamp;
 use crate::server::lock::Lock;
 use crate::server::spi;
+use crate::server::spi::statement;
 use crate::server::table::{LockedTable, lock_all};
 use crate::server::version;
 use crate::timing::zone;
@@ -28,6 +28,8 @@ use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+
+statement!(SettingsStored, "background/settings_stored.sql" -> Option<String>);
 
 /// How often a scheduler looks whether its settings have changed, and a sleeping one for its
 /// extension.
@@ -283,12 +285,9 @@ impl Connected {
             if let Some(settings) = in_transaction(c"trax: start", || {
                 version::installed().map(|_| {
                     look_for_older_prepared();
-                    stored_setting::begin()
+                    stored_settings()
                 })
             }) {
-                let Some(settings) = settings else {
-                    reconnect();
-                };
                 return Self {
                     settings,
                     compatible: true,
@@ -422,8 +421,9 @@ impl Connected {
             log!("{SCHEDULER}: the extension was dropped, exiting");
             end(Exit::NoExtension);
         };
-        if due.check && stored_setting::stored() != self.settings {
-            reconnect();
+        if due.check && stored_settings() != self.settings {
+            log!("{SCHEDULER}: the settings of this database changed, reconnecting");
+            end(Exit::Restart);
         }
         if due.check && zone::is_stale() {
             log!("{SCHEDULER}: the time zone data was updated, reconnecting");
@@ -471,16 +471,18 @@ impl Connected {
     }
 }
 
-/// Ends, for a new process with the settings that hold now.
-fn reconnect() -> ! {
-    log!("{SCHEDULER}: the settings of this database changed, reconnecting");
-    end(Exit::Restart)
-}
-
 fn look_for_older_prepared() {
     let looked = spi::connected_anyhow(|spi| {
         prepared::look_for_older(spi);
         Ok(())
     });
     looked.unwrap_or_else(|error| error.raise());
+}
+
+/// Returns what `alter database` and `alter role` have stored for this process, as one text to
+/// compare.
+fn stored_settings() -> String {
+    let text = spi::connected_anyhow(|spi| Ok(spi.query(SettingsStored).first().flatten()));
+    text.unwrap_or_else(|error| error.raise())
+        .unwrap_or_default()
 }

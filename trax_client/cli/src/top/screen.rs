@@ -90,11 +90,12 @@ impl Screen {
         };
         let away = match now.away.as_slice() {
             [] => String::new(),
-            away => format!("   {}", plain(&away.join("; "))),
+            away => format!("{}   ", plain(&away.join("; "))),
         };
         let gap = || Span::from("   ");
         let name = format!("trax {} ", now.version);
         let line = Line::from(vec![
+            Span::from(away).red().bold(),
             Span::from(stopped.unwrap_or_default()).red().bold(),
             Span::from(name).bold(),
             Span::from(plain(&now.database)),
@@ -104,7 +105,6 @@ impl Screen {
             Span::from(workers),
             gap(),
             dead,
-            Span::from(away).red().bold(),
         ]);
         frame.render_widget(Paragraph::new(line), area);
     }
