@@ -46,21 +46,7 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
         ("audit", "/audit".to_owned()),
     ];
     for (name, path) in &pages {
-        for width in [1280, 390] {
-            browser.size(width, 900).await;
-            browser.open(&format!("{site}{path}")).await;
-            let title = browser.script("return document.title").await.to_string();
-            assert!(title.contains("trax"), "{path}: {title}");
-            let wide = "return document.documentElement.scrollWidth - window.innerWidth";
-            let over = browser.script(wide).await.as_i64();
-            assert!(
-                over.is_some_and(|over| over <= 0),
-                "{path} is {over:?} too wide at {width}"
-            );
-            browser.picture(&format!("{name}-{width}.png")).await;
-            let barriers = browser.barriers().await;
-            assert!(barriers.is_empty(), "{path} at {width}: {barriers:#?}");
-        }
+        browser.reads(&format!("{site}{path}"), name).await;
     }
 
     // A viewer looks at the overview while somebody cancels a job.

@@ -124,6 +124,28 @@ impl Web {
         answer.body
     }
 
+    /// Returns the first event of a stream.
+    pub(super) async fn event(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))
+            .await
+            .expect("it listens");
+        let text = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host());
+        stream.write_all(text.as_bytes()).await.expect("it reads");
+        let (mut said, mut buffer) = (String::new(), [0; 4096]);
+        loop {
+            if let Some((_, event)) = said.split_once("data: ") {
+                if let Some((event, _)) = event.split_once('\n') {
+                    return event.to_owned();
+                }
+            }
+            let read = tokio::time::timeout(PATIENCE, stream.read(&mut buffer)).await;
+            let count = read.unwrap_or_else(|_| panic!("an event: {said}"));
+            let count = count.expect("it answers");
+            assert!(count > 0, "an event: {said}");
+            said.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    }
+
     /// Asks for the page of an act, and answers it as a browser would, with other lines too.
     pub(super) async fn act(&self, path: &str, fields: &str, lines: &[(&str, &str)]) -> Answer {
         let form = self.ask("GET", path, lines, "").await;

@@ -78,6 +78,25 @@ impl Browser {
         }
     }
 
+    /// Opens a page on a large and a small screen: it has a title, fits, and keeps nobody out.
+    pub(super) async fn reads(&self, link: &str, name: &str) {
+        for width in [1280, 390] {
+            self.size(width, 900).await;
+            self.open(link).await;
+            let title = self.script("return document.title").await.to_string();
+            assert!(title.contains("trax"), "{link}: {title}");
+            let wide = "return document.documentElement.scrollWidth - window.innerWidth";
+            let over = self.script(wide).await.as_i64();
+            assert!(
+                over.is_some_and(|over| over <= 0),
+                "{link} is {over:?} too wide at {width}"
+            );
+            self.picture(&format!("{name}-{width}.png")).await;
+            let barriers = self.barriers().await;
+            assert!(barriers.is_empty(), "{link} at {width}: {barriers:#?}");
+        }
+    }
+
     /// Returns what axe-core finds serious on the page, a line for each element.
     pub(super) async fn barriers(&self) -> Vec<String> {
         let place = Path::new(env!("CARGO_MANIFEST_DIR"))

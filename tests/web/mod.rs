@@ -3,6 +3,7 @@
 mod act;
 mod browser;
 mod client;
+mod cluster;
 mod dead;
 mod demo;
 mod driver;

@@ -1,26 +1,25 @@
 //! From a request to its answer: the gate, the page or act, and the headers that every answer has.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{OriginalUri, Request};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, SET_COOKIE,
-    WWW_AUTHENTICATE,
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
+    SET_COOKIE, WWW_AUTHENTICATE,
 };
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
 use trax_client::Address;
 
-use crate::glance::Glances;
+use crate::acts::Target;
+use crate::cluster::Cluster;
+use crate::database::Database;
 use crate::identity::{Identity, Person};
-use crate::live::Live;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
-use crate::work::Pool;
-use crate::{Options, acts, gate, layout, pages};
+use crate::{Options, acts, cluster, gate, layout, live, pages};
 
 /// Longest form of an act, in bytes.
 const FORM: usize = 16 * 1024;
@@ -45,12 +44,11 @@ const SAFETY: [(&str, &str); 6] = [
 /// What all requests have in common.
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    pub(crate) pool: Pool,
-    pub(crate) live: Live,
-    pub(crate) glances: Glances,
+    /// The database of the address.
+    pub(crate) database: Arc<Database>,
+    /// Its shards, when it is a router.
+    pub(crate) cluster: Cluster,
     pub(crate) guess: tokio::sync::Mutex<()>,
-    /// When many dead letters may be requeued again.
-    pub(crate) next_requeue: tokio::sync::Mutex<Instant>,
     /// Signs the tokens of forms; a new one with each start.
     key: [u8; 32],
 }
@@ -58,12 +56,10 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(address: Address, options: Options) -> Self {
         Shared {
-            pool: Pool::new(address, options.connections),
+            database: Arc::new(Database::new(address.clone(), options.connections)),
+            cluster: Cluster::of(address),
             options,
-            live: Live::new(),
-            glances: Glances::default(),
             guess: tokio::sync::Mutex::new(()),
-            next_requeue: tokio::sync::Mutex::new(Instant::now()),
             key: rand::random(),
         }
     }
@@ -87,8 +83,9 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
         .clone()
         .unwrap_or_else(|| gate::hex(&rand::random::<[u8; 16]>()));
     let mut visit = Visit {
-        base,
+        base: base.clone(),
         path,
+        place: None,
         query: Values::default(),
         person: Person::default(),
         read_only: shared
@@ -113,11 +110,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     if known.is_none() && parts.method == Method::GET {
-        let place = if visit.base.is_empty() {
-            "/"
-        } else {
-            &visit.base
-        };
+        let place = if base.is_empty() { "/" } else { &base };
         let secure = if gate::is_encrypted(&parts.headers) {
             "; Secure"
         } else {
@@ -145,15 +138,7 @@ async fn enter(
     visit.person = gate::person(shared, &parts.headers).await?;
     visit.token = gate::token(&shared.key, session, &visit.person);
     visit.query = Values::parse(parts.uri.query().unwrap_or_default())?;
-    let words: Vec<String> = visit.path.split('/').map(str::to_owned).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if parts.method == Method::POST {
-        let ["act", name] = words.as_slice() else {
-            return Err(Trouble::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this page takes no form",
-            ));
-        };
         let form = to_bytes(body, FORM).await.map_err(|_| {
             Trouble::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -165,7 +150,10 @@ async fn enter(
         if let Some(why) = visit.read_only {
             return Err(Trouble::forbidden(why));
         }
-        return Ok(page(acts::perform(shared, visit, name, &form).await?));
+        return match cluster::enter(shared, visit).await? {
+            Some(shards) => cluster::act(shared, &shards, visit, &form).await,
+            None => act(&shared.database, &shared.database, visit, &form).await,
+        };
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Err(Trouble::new(
@@ -173,17 +161,55 @@ async fn enter(
             "pages are asked for with GET",
         ));
     }
-    match words.as_slice() {
-        ["style.css"] => Ok(asset("text/css; charset=utf-8", STYLE)),
-        ["script.js"] => Ok(asset("text/javascript; charset=utf-8", SCRIPT)),
-        ["export"] => Ok(file(pages::export(shared, visit).await?)),
-        ["live"] => crate::live::stream(shared, visit).await,
-        ["act", name] => Ok(page(acts::ask(shared, visit, name).await?)),
-        words => Ok(page(pages::show(shared, visit, words).await?)),
+    match visit.path.as_str() {
+        "style.css" => return Ok(asset("text/css; charset=utf-8", STYLE)),
+        "script.js" => return Ok(asset("text/javascript; charset=utf-8", SCRIPT)),
+        _ => {}
+    }
+    match cluster::enter(shared, visit).await? {
+        Some(shards) => cluster::show(shared, &shards, visit).await,
+        None => show(&shared.database, &shared.database, visit).await,
     }
 }
 
-fn page(markup: Markup) -> Response {
+/// Returns what a path of one database names; `address` is that of the site.
+pub(crate) async fn show(
+    database: &Arc<Database>,
+    address: &Arc<Database>,
+    visit: &Visit,
+) -> Result<Response, Trouble> {
+    let targets = [Target::only(database, address)];
+    match visit.words().as_slice() {
+        ["export"] => Ok(file(pages::export(database, visit).await?)),
+        ["live"] => live::of_database(database, visit).await,
+        ["act", name] => Ok(page(acts::ask(&targets, visit, name).await?)),
+        words => Ok(page(pages::show(database, visit, words).await?)),
+    }
+}
+
+/// Does in one database what a form asks for.
+pub(crate) async fn act(
+    database: &Arc<Database>,
+    address: &Arc<Database>,
+    visit: &Visit,
+    form: &Values,
+) -> Result<Response, Trouble> {
+    let name = visit.act()?;
+    let targets = [Target::only(database, address)];
+    Ok(page(acts::perform(&targets, visit, name, form).await?))
+}
+
+/// Sends the browser to another page.
+pub(crate) fn redirect(link: &str) -> Result<Response, Trouble> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let link =
+        HeaderValue::from_str(link).map_err(|_| Trouble::missing("there is no such page"))?;
+    response.headers_mut().insert(LOCATION, link);
+    Ok(response)
+}
+
+pub(crate) fn page(markup: Markup) -> Response {
     let mut response = Response::new(Body::from(markup.into_string()));
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, html);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::dispatch::Shared;
+use crate::database::Database;
 use crate::identity::Person;
 use crate::trouble::Trouble;
 use crate::work::{Argument, Purpose, Work};
@@ -150,20 +150,20 @@ impl Question {
 
 /// Returns the answer to a question for a person, whose page has a transaction since `start`.
 pub(crate) async fn glance(
-    shared: &Arc<Shared>,
+    database: &Arc<Database>,
     person: &Person,
     work: &Work<'_>,
     start: Start,
     question: Question,
 ) -> Result<Answer, Trouble> {
-    let glances = &shared.glances;
+    let glances = &database.glances;
     let cell = glances.cell(person, question);
     if let Some(answer) = cell.answer(start.acts) {
         if answer.age() > FRESH && !cell.is_renewed.swap(true, Ordering::AcqRel) {
-            let (shared, person) = (Arc::clone(shared), person.clone());
+            let (database, person) = (Arc::clone(database), person.clone());
             tokio::spawn(async move {
                 // Who looks next asks again, and sees the trouble.
-                drop(ask(&shared, &person, question).await);
+                drop(ask(&database, &person, question).await);
                 cell.is_renewed.store(false, Ordering::Release);
             });
         }
@@ -180,13 +180,13 @@ pub(crate) async fn glance(
 
 /// Asks the database for a person, and keeps the answer for all of the same role.
 pub(crate) async fn ask(
-    shared: &Shared,
+    database: &Database,
     person: &Person,
     question: Question,
 ) -> Result<Answer, Trouble> {
-    let start = shared.glances.start();
-    let work = shared.pool.begin(person, Purpose::Read).await?;
-    let cell = shared.glances.cell(person, question);
+    let start = database.glances.start();
+    let work = database.pool.begin(person, Purpose::Read).await?;
+    let cell = database.glances.cell(person, question);
     let answer = cell.ask(&work, start, question).await?;
     work.commit().await?;
     Ok(answer)

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::moment::Moment;
 use crate::trouble::Trouble;
-use crate::visit::Visit;
+use crate::visit::{Place, Visit};
 use crate::work::Work;
 
 const READER: &str = include_str!("query/reader.sql");
@@ -87,7 +87,9 @@ pub(crate) fn page(visit: &Visit, reader: &Reader, title: &str, body: &Markup) -
                 a href=(visit.link(path)) aria-current=[(path == first).then_some("page")] { (name) }
             }
         }
+        @if let Some(place) = &visit.place { (shards(visit, place)) }
         p .who {
+            @if let Some(shard) = visit.place.as_ref().and_then(|place| place.shard) { "Shard " (shard) ", " }
             (reader.database) " as "
             @if let Some(person) = &visit.person.name { (person) ", role " }
             (reader.role)
@@ -102,6 +104,22 @@ pub(crate) fn page(visit: &Visit, reader: &Reader, title: &str, body: &Markup) -
         Some(&top),
         body,
     )
+}
+
+/// Returns the links to the same page of all shards and of each.
+fn shards(visit: &Visit, place: &Place) -> Markup {
+    let link = |shard: Option<i32>, text: &str| {
+        html! {
+            a href=(visit.link_elsewhere(place, shard))
+                aria-current=[(place.shard == shard).then_some("true")] { (text) }
+        }
+    };
+    html! {
+        nav aria-label="Shards" {
+            (link(None, "All shards"))
+            @for shard in &place.shards { (link(Some(*shard), &format!("Shard {shard}"))) }
+        }
+    }
 }
 
 /// Returns a page that knows nothing of the database.
@@ -124,9 +142,9 @@ fn frame(visit: &Visit, title: &str, top: Option<&Markup>, body: &Markup) -> Mar
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " · trax" }
-                link rel="stylesheet" href=(visit.link("style.css"));
+                link rel="stylesheet" href=(visit.site_link("style.css"));
                 link rel="icon" href="data:,";
-                script src=(visit.link("script.js")) defer {}
+                script src=(visit.site_link("script.js")) defer {}
             }
             body data-live=(visit.link("live")) {
                 a .skip href="#main" { "To the content" }
@@ -168,6 +186,17 @@ pub(crate) fn facts(facts: &[(&str, Option<Markup>)]) -> Markup {
             }
         }
     }
+}
+
+/// Returns such a link for an act that is done wherever a group or a database is.
+pub(crate) fn button_of_all(
+    visit: &Visit,
+    act: &str,
+    values: &[(&str, &str)],
+    text: &str,
+) -> Markup {
+    let link = visit.site_link_with(&format!("act/{act}"), values);
+    html! { a .button href=(link) { (text) } }
 }
 
 /// Returns a link that leads to a question, which the person answers there.

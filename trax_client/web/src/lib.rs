@@ -14,6 +14,8 @@
 //! ```
 
 mod acts;
+mod cluster;
+mod database;
 mod dispatch;
 mod gate;
 mod glance;
@@ -46,7 +48,7 @@ pub struct Options {
     pub identity: Identity,
     /// No page has a button, and every act is refused: the default.
     pub read_only: bool,
-    /// Most connections to the database at the same time.
+    /// Most connections to the database at the same time; at a router, to each shard.
     pub connections: usize,
 }
 
@@ -62,7 +64,7 @@ impl Default for Options {
     }
 }
 
-/// The pages of one database.
+/// The pages of one database, or of all shards of a router.
 #[derive(Clone)]
 pub struct Site(Arc<dispatch::Shared>);
 

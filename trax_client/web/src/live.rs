@@ -1,4 +1,4 @@
-//! Live numbers: one statement for all who look, however many.
+//! Live numbers: one statement for all who look, however many; at a router one for each shard.
 //!
 //! Holds: the database is asked while somebody looks and never twice at a time; when it does not
 //! answer, everybody is told that nothing is known, and the old numbers are not sent again.
@@ -16,6 +16,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Sender};
 use tokio_postgres::Row;
 
+use crate::cluster::Shards;
+use crate::database::Database;
 use crate::dispatch::Shared;
 use crate::glance::{self, Question};
 use crate::identity::Person;
@@ -42,8 +44,8 @@ pub(crate) const NAMES: [&str; 7] = [
 ];
 
 /// What was counted, as people read it, in the order of [`NAMES`].
-#[derive(Clone, Debug)]
-pub(crate) struct Numbers(Vec<String>);
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Numbers([i64; NAMES.len()]);
 
 impl Numbers {
     /// Reads the answer to [`LIVE`].
@@ -51,22 +53,39 @@ impl Numbers {
         let row = rows
             .first()
             .ok_or_else(|| Trouble::unknown("no row came back"))?;
-        let number = |name: &&str| Ok(text(Row::try_get(row, *name)?));
-        Ok(Numbers(
-            NAMES.iter().map(number).collect::<Result<_, Trouble>>()?,
-        ))
+        let mut numbers = Numbers::default();
+        for (name, number) in NAMES.iter().zip(&mut numbers.0) {
+            *number = row.try_get(*name)?;
+        }
+        Ok(numbers)
     }
 
-    pub(crate) fn get(&self, name: &str) -> &str {
+    pub(crate) fn get(&self, name: &str) -> String {
         let place = NAMES.iter().position(|n| *n == name);
-        place.map_or("", |place| self.0[place].as_str())
+        place.map_or(String::new(), |place| text(self.0[place]))
     }
 
-    /// Returns the numbers as JSON; they are digits, commas and a plus sign.
+    /// Adds those of another database; where one ended counting, the sum is no less.
+    pub(crate) fn add(&mut self, other: Numbers) {
+        for (number, more) in self.0.iter_mut().zip(other.0) {
+            *number += more;
+        }
+    }
+}
+
+/// What viewers are told.
+struct News {
+    numbers: Numbers,
+    /// Shards whose numbers are not among them.
+    away: Vec<i32>,
+}
+
+impl News {
+    /// Returns it as JSON; numbers are digits, commas and a plus sign.
     fn json(&self) -> String {
-        let pair = |(name, value): (&&str, &String)| format!("\"{name}\":\"{value}\"");
-        let pairs: Vec<String> = NAMES.iter().zip(&self.0).map(pair).collect();
-        format!("{{{}}}", pairs.join(","))
+        let pair = |name: &&str| format!("\"{name}\":\"{}\"", self.numbers.get(name));
+        let pairs: Vec<String> = NAMES.iter().map(pair).collect();
+        format!("{{{},\"away\":{:?}}}", pairs.join(","), self.away)
     }
 }
 
@@ -91,42 +110,115 @@ pub(crate) fn grouped(number: i64) -> String {
 }
 
 /// Who looks.
-pub(crate) struct Live {
+pub(crate) struct Live(Arc<Channel>);
+
+struct Channel {
     sender: Sender<Arc<str>>,
     asks: AtomicBool,
 }
 
 impl Live {
     pub(crate) fn new() -> Self {
-        Live {
+        Live(Arc::new(Channel {
             sender: broadcast::channel(4).0,
             asks: AtomicBool::new(false),
-        }
+        }))
     }
 }
 
-/// Returns the stream for one viewer, whose role may read.
-pub(crate) async fn stream(shared: &Arc<Shared>, visit: &Visit) -> Result<Response, Trouble> {
-    if shared.live.sender.receiver_count() >= VIEWERS {
-        return Err(Trouble::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("{VIEWERS} people look already"),
-        ));
+/// Returns the stream of one database for one viewer, whose role may read.
+pub(crate) async fn of_database(
+    database: &Arc<Database>,
+    visit: &Visit,
+) -> Result<Response, Trouble> {
+    check_viewers(&database.live)?;
+    check_reader(database, visit).await?;
+    let asked = Arc::clone(database);
+    Ok(stream(&database.live, move || {
+        let asked = Arc::clone(&asked);
+        async move {
+            let numbers = ask(&asked).await.ok()?;
+            let away = Vec::new();
+            Some(News { numbers, away })
+        }
+    }))
+}
+
+/// Returns the stream of all shards together for one viewer, whose role may read one that answers.
+pub(crate) async fn of_shards(
+    shared: &Arc<Shared>,
+    shards: &Shards,
+    visit: &Visit,
+) -> Result<Response, Trouble> {
+    let live = &shared.database.live;
+    check_viewers(live)?;
+    let checked = shards.each(|_, shard| async move { check_reader(&shard, visit).await });
+    let checked: Vec<_> = checked
+        .await
+        .into_iter()
+        .map(|(_, answer)| answer)
+        .collect();
+    if !checked.iter().any(Result::is_ok) {
+        let refusal = checked.into_iter().find_map(Result::err);
+        return Err(refusal.unwrap_or_else(|| Trouble::missing("the router has no shard")));
     }
-    // Numbers are for those who could count them; while the database is away nobody knows.
-    let work = shared.pool.begin(&visit.person, Purpose::Read).await?;
+    let shared = Arc::clone(shared);
+    Ok(stream(live, move || {
+        let shared = Arc::clone(&shared);
+        async move {
+            let shards = shared.cluster.shards(&shared).await.ok()??;
+            let asked = shards.each(|_, shard| async move { ask(&shard).await });
+            sum(asked.await)
+        }
+    }))
+}
+
+/// Adds up what shards counted; none when none did.
+fn sum(asked: Vec<(i32, Result<Numbers, Trouble>)>) -> Option<News> {
+    let (mut sum, mut away) = (None, Vec::new());
+    for (shard, answer) in asked {
+        match answer {
+            Ok(numbers) => sum.get_or_insert_with(Numbers::default).add(numbers),
+            Err(_) => away.push(shard),
+        }
+    }
+    sum.map(|numbers| News { numbers, away })
+}
+
+fn check_viewers(live: &Live) -> Result<(), Trouble> {
+    if live.0.sender.receiver_count() < VIEWERS {
+        return Ok(());
+    }
+    Err(Trouble::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("{VIEWERS} people look already"),
+    ))
+}
+
+/// Numbers are for those who could count them; while the database is away nobody knows.
+async fn check_reader(database: &Database, visit: &Visit) -> Result<(), Trouble> {
+    let work = database.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
     work.commit().await?;
-    if !reader.reads() {
-        return Err(Trouble::forbidden(format!(
-            "role \"{}\" may not read trax",
-            reader.role
-        )));
+    if reader.reads() {
+        return Ok(());
     }
-    let receiver = shared.live.sender.subscribe();
-    if !shared.live.asks.swap(true, Ordering::AcqRel) {
-        let shared = shared.clone();
-        tokio::spawn(async move { ask_while_somebody_looks(&shared).await });
+    Err(Trouble::forbidden(format!(
+        "role \"{}\" may not read trax",
+        reader.role
+    )))
+}
+
+/// Returns a stream of what `ask` returns, which is called for all viewers together.
+fn stream<A, F>(live: &Live, ask: A) -> Response
+where
+    A: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = Option<News>> + Send,
+{
+    let receiver = live.0.sender.subscribe();
+    if !live.0.asks.swap(true, Ordering::AcqRel) {
+        let channel = Arc::clone(&live.0);
+        tokio::spawn(async move { ask_while_somebody_looks(&channel, ask).await });
     }
     let events = stream::unfold(receiver, |mut receiver| async move {
         loop {
@@ -142,31 +234,34 @@ pub(crate) async fn stream(shared: &Arc<Shared>, visit: &Visit) -> Result<Respon
         }
     });
     let beat = KeepAlive::new().interval(Duration::from_secs(10));
-    Ok(Sse::new(events).keep_alive(beat).into_response())
+    Sse::new(events).keep_alive(beat).into_response()
 }
 
-async fn ask_while_somebody_looks(shared: &Shared) {
+async fn ask_while_somebody_looks<F: Future<Output = Option<News>>>(
+    channel: &Channel,
+    ask: impl Fn() -> F,
+) {
     loop {
-        while shared.live.sender.receiver_count() > 0 {
-            let text = match ask(shared).await {
-                Ok(numbers) => numbers.json(),
-                Err(_) => "{\"unknown\":true}".to_owned(),
+        while channel.sender.receiver_count() > 0 {
+            let text = match ask().await {
+                Some(news) => news.json(),
+                None => "{\"unknown\":true}".to_owned(),
             };
             // Nobody may be left, which is no failure.
-            drop(shared.live.sender.send(Arc::from(text)));
+            drop(channel.sender.send(Arc::from(text)));
             tokio::time::sleep(PERIOD).await;
         }
-        shared.live.asks.store(false, Ordering::Release);
+        channel.asks.store(false, Ordering::Release);
         // Somebody who came meanwhile found us still asking.
-        let nobody = shared.live.sender.receiver_count() == 0;
-        if nobody || shared.live.asks.swap(true, Ordering::AcqRel) {
+        let nobody = channel.sender.receiver_count() == 0;
+        if nobody || channel.asks.swap(true, Ordering::AcqRel) {
             return;
         }
     }
 }
 
-async fn ask(shared: &Shared) -> Result<Numbers, Trouble> {
-    let answer = glance::ask(shared, &Person::default(), LIVE).await?;
+async fn ask(database: &Database) -> Result<Numbers, Trouble> {
+    let answer = glance::ask(database, &Person::default(), LIVE).await?;
     Numbers::of(&answer.rows)
 }
 
@@ -181,5 +276,23 @@ mod tests {
         assert_eq!(grouped(-1_234_567), "-1,234,567");
         assert_eq!(text(100_000), "100,000");
         assert_eq!(text(100_001), "100,000+");
+    }
+
+    #[test]
+    fn a_sum_of_shards_names_those_that_are_not_in_it() {
+        let of = |ready| {
+            let mut numbers = Numbers::default();
+            numbers.0[0] = ready;
+            numbers
+        };
+        let gone = || Err(Trouble::unknown("gone"));
+        let asked = vec![(1, Ok(of(60_000))), (2, gone()), (3, Ok(of(50_000)))];
+        let json = sum(asked).expect("two answered").json();
+        assert!(
+            json.starts_with("{\"ready\":\"100,000+\",\"later\":\"0\""),
+            "{json}"
+        );
+        assert!(json.ends_with("\"away\":[2]}"), "{json}");
+        assert!(sum(vec![(1, gone())]).is_none());
     }
 }

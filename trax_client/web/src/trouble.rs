@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use tokio_postgres::error::SqlState;
 
 /// A refusal or a failure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Trouble {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
@@ -28,6 +28,23 @@ impl Trouble {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Names the shard that it is about.
+    pub(crate) fn of_shard(mut self, number: i32) -> Self {
+        let prefix = format!("shard {number}");
+        if !self.message.starts_with(&prefix) {
+            self.message = format!("{prefix}: {}", self.message);
+        }
+        self
+    }
+
+    /// Returns the message and its detail.
+    pub(crate) fn words(&self) -> String {
+        match &self.detail {
+            Some(detail) => format!("{}: {detail}", self.message),
+            None => self.message.clone(),
+        }
     }
 
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {

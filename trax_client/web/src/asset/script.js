@@ -27,7 +27,9 @@
       var said = JSON.parse(event.data);
       watch();
       if (said.unknown) return lost("The database does not answer.");
-      banner.hidden = true;
+      var away = said.away || [];
+      banner.hidden = !away.length;
+      if (away.length) banner.textContent = "Without shard " + away.join(", ") + ", which does not answer.";
       document.body.classList.remove("old");
       numbers.forEach(function (number) {
         var value = said[number.dataset.number];

@@ -10,7 +10,7 @@ use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/audit_list.sql");
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let before = page.visit.query.get("before");
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     let rows = page
@@ -40,7 +40,6 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     }
     let head = ["when", "role", "program", "what", "which", "note"];
     Ok(html! {
-        h1 { "Audit" }
         (table("Audit", &head, &shown, "Nobody has done anything yet."))
         @if rows.len() > ROWS {
             p { a href=(page.visit.link_with("audit", &[("before", last.as_str())])) { "Older" } }

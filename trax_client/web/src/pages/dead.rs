@@ -8,13 +8,88 @@ use crate::layout::{button, state, table, text};
 use crate::live::grouped;
 use crate::moment::Moment;
 use crate::trouble::Trouble;
+use crate::visit::Visit;
 
 const LIST: &str = include_str!("../query/dead_list.sql");
 const COUNT: &str = include_str!("../query/dead_count.sql");
 /// Matching ones are counted up to this.
 const COUNTED: i64 = 10_000;
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+/// The filters beside the status, by their names in the address.
+const FILTERS: [&str; 4] = ["task", "group", "manifest", "error"];
+
+/// Returns the filters that the visit asks for, the status first.
+fn filters(visit: &Visit) -> Vec<(&str, &str)> {
+    let status = visit.query.get("status").unwrap_or("awaiting_intervention");
+    let others = FILTERS.iter();
+    let others = others.filter_map(|name| Some((*name, visit.query.get(name)?)));
+    [("status", status)].into_iter().chain(others).collect()
+}
+
+/// Returns what stands above the list.
+pub(super) fn head(visit: &Visit) -> Markup {
+    let filters = filters(visit);
+    let status = filters[0].1;
+    html! {
+        h1 { "Dead letters" }
+        p .filters {
+            @for (value, name) in [
+                ("awaiting_intervention", "awaiting"), ("requeued", "requeued"),
+                ("acknowledged", "acknowledged"), ("any", "any")
+            ] {
+                a href=(visit.link_with("dead", &[&[("status", value)], &filters[1..]].concat()))
+                    aria-current=[(value == status).then_some("true")] { (name) }
+            }
+        }
+        @if filters.len() > 1 {
+            p .chips {
+                @for (name, value) in &filters[1..] {
+                    @let others: Vec<_> = filters.iter().copied().filter(|(n, _)| n != name).collect();
+                    a href=(visit.link_with("dead", &others)) title="Remove this filter" {
+                        (name) " " b { (value) } span aria-hidden="true" { " ×" }
+                    }
+                }
+            }
+        }
+        details open[filters.len() > 1] {
+            summary { "Filter" }
+            form .filters method="get" action=(visit.link("dead")) {
+                input type="hidden" name="status" value=(status);
+                @for name in FILTERS {
+                    label {
+                        (if name == "error" { "text of the reason or error" } else { name })
+                        input name=(name) value=[visit.query.get(name)] maxlength="300";
+                    }
+                }
+                button type="submit" { "Filter" }
+            }
+        }
+    }
+}
+
+/// Returns the buttons for all that match; `button` leads to one shard or to all.
+pub(super) fn acts_on_all(
+    visit: &Visit,
+    may: impl Fn(&str) -> bool,
+    button: impl Fn(&Visit, &str, &[(&str, &str)], &str) -> Markup,
+) -> Markup {
+    let filters = filters(visit);
+    if filters[0].1 != "awaiting_intervention" {
+        return html! {};
+    }
+    html! {
+        p {
+            @if may("requeue_dead_letter") {
+                (button(visit, "requeue-many", &filters[1..], "Requeue all that match")) " "
+            }
+            @if may("acknowledge_dead_letter") {
+                (button(visit, "acknowledge-many", &filters[1..], "Acknowledge all that match"))
+            }
+        }
+    }
+}
+
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let (visit, reader) = (page.visit, page.reader);
     let (task, group) = (visit.query.get("task"), visit.query.get("group"));
     let (manifest, error) = (visit.query.get("manifest"), visit.query.get("error"));
@@ -53,18 +128,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         )
         .await?;
     let count: i64 = count.first().map_or(Ok(0), |row| row.try_get("count"))?;
-    let mut filters: Vec<(&str, &str)> = vec![("status", status)];
-    let given = [
-        ("task", task),
-        ("group", group),
-        ("manifest", manifest),
-        ("error", error),
-    ];
-    filters.extend(
-        given
-            .iter()
-            .filter_map(|(name, value)| Some((*name, (*value)?))),
-    );
+    let filters = filters(visit);
     let mut shown = Vec::new();
     let mut last = String::new();
     for row in rows.iter().take(ROWS) {
@@ -113,53 +177,11 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         "id", "state", "job", "task", "manifest", "attempts", "why", "when", "note",
     ];
     Ok(html! {
-        h1 { "Dead letters" }
-        p .filters {
-            @for (value, name) in [
-                ("awaiting_intervention", "awaiting"), ("requeued", "requeued"),
-                ("acknowledged", "acknowledged"), ("any", "any")
-            ] {
-                a href=(visit.link_with("dead", &[&[("status", value)], &filters[1..]].concat()))
-                    aria-current=[(value == status).then_some("true")] { (name) }
-            }
-        }
-        @if filters.len() > 1 {
-            p .chips {
-                @for (name, value) in &filters[1..] {
-                    @let others: Vec<_> = filters.iter().copied().filter(|(n, _)| n != name).collect();
-                    a href=(visit.link_with("dead", &others)) title="Remove this filter" {
-                        (name) " " b { (value) } span aria-hidden="true" { " ×" }
-                    }
-                }
-            }
-        }
-        details open[filters.len() > 1] {
-            summary { "Filter" }
-            form .filters method="get" action=(visit.link("dead")) {
-                input type="hidden" name="status" value=(status);
-                @for (name, value) in given {
-                    label {
-                        (if name == "error" { "text of the reason or error" } else { name })
-                        input name=(name) value=[value] maxlength="300";
-                    }
-                }
-                button type="submit" { "Filter" }
-            }
-        }
         p .hint {
             @if count > COUNTED { "More than " (grouped(COUNTED)) } @else { (grouped(count)) }
             (if count == 1 { " dead letter matches." } else { " dead letters match." })
         }
-        @if wanted == Some("awaiting_intervention") && count > 0 {
-            p {
-                @if reader.may(visit, "requeue_dead_letter") {
-                    (button(visit, "requeue-many", &filters[1..], "Requeue all that match")) " "
-                }
-                @if reader.may(visit, "acknowledge_dead_letter") {
-                    (button(visit, "acknowledge-many", &filters[1..], "Acknowledge all that match"))
-                }
-            }
-        }
+        @if count > 0 { (acts_on_all(visit, |function| reader.may(visit, function), button)) }
         (table("Dead letters", &head, &shown, "No dead letter matches."))
         @if rows.len() > ROWS {
             p { a href=(visit.link_with("dead", &[filters.as_slice(), &[("before", last.as_str())]].concat())) { "Older" } }

@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::{Page, as_of};
+use super::{Page, age, as_of};
 use crate::glance::{Answer, Question};
 use crate::layout::{button, table, verbatim};
 use crate::trouble::Trouble;
+use crate::visit::Visit;
 
 const DIAGNOSE: Question = Question::of(include_str!("../query/diagnose.sql"));
 const STATUS: Question = Question::of(include_str!("../query/status.sql"));
@@ -63,7 +64,21 @@ pub(super) async fn found(page: &Page<'_>) -> Result<Answer, Trouble> {
     page.glance(DIAGNOSE).await
 }
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+/// Returns the buttons of the scheduler; `button` leads to one shard or to all.
+pub(super) fn acts(
+    visit: &Visit,
+    may: impl Fn(&str) -> bool,
+    button: impl Fn(&Visit, &str, &[(&str, &str)], &str) -> Markup,
+) -> Markup {
+    html! {
+        p {
+            @if may("pause") { (button(visit, "pause", &[], "Pause the scheduler")) " " }
+            @if may("resume") { (button(visit, "resume", &[], "Resume the scheduler")) }
+        }
+    }
+}
+
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let mut items = Vec::new();
     let (found, status) = (found(page).await?, page.glance(STATUS).await?);
     for row in status.rows.iter() {
@@ -80,12 +95,8 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     }
     let visit = page.visit;
     Ok(html! {
-        h1 { "Doctor" }
-        (as_of(page, &[&found, &status]))
-        p {
-            @if page.reader.may(visit, "pause") { (button(visit, "pause", &[], "Pause the scheduler")) " " }
-            @if page.reader.may(visit, "resume") { (button(visit, "resume", &[], "Resume the scheduler")) }
-        }
+        (as_of(age(page, &[&found, &status])))
+        (acts(visit, |function| page.reader.may(visit, function), button))
         (findings(page, &found, true)?)
         h2 { "State" }
         (table("State", &["item", "value", "healthy", "what to type"], &items, "Nothing."))

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
 use super::{Page, ROWS};
-use crate::layout::{button, table};
+use crate::layout::{button_of_all, table};
 use crate::live::grouped;
 use crate::moment::Moment;
 use crate::trouble::Trouble;
@@ -13,21 +13,10 @@ const LIST: &str = include_str!("../query/group_list.sql");
 /// Ready jobs of each lane are counted up to this.
 const COUNTED: i64 = 1_000;
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let after = page.visit.query.get("after");
-    Ok(html! {
-        h1 { "Groups and limits" }
-        (list(page, after, ROWS).await?)
-    })
-}
-
-pub(super) async fn list(
-    page: &Page<'_>,
-    after: Option<&str>,
-    most: usize,
-) -> Result<Markup, Trouble> {
     let (visit, reader) = (page.visit, page.reader);
-    let limit = i64::try_from(most + 1).unwrap_or(i64::MAX);
+    let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     let rows = page
         .work
         .rows(
@@ -41,7 +30,7 @@ pub(super) async fn list(
         .await?;
     let mut shown = Vec::new();
     let mut last = String::new();
-    for row in rows.iter().take(most) {
+    for row in rows.iter().take(ROWS) {
         let name: String = row.try_get("name")?;
         let enabled: bool = row.try_get("enabled")?;
         let priority: i16 = row.try_get("priority")?;
@@ -67,9 +56,9 @@ pub(super) async fn list(
             html! { (priority) },
             html! {
                 @if reader.may(visit, "configure_group") {
-                    @if enabled { (button(visit, "pause-group", &group, "Pause")) }
-                    @else { (button(visit, "resume-group", &group, "Resume")) }
-                    " " (button(visit, "limit-group", &group, "Limit"))
+                    @if enabled { (button_of_all(visit, "pause-group", &group, "Pause")) }
+                    @else { (button_of_all(visit, "resume-group", &group, "Resume")) }
+                    " " (button_of_all(visit, "limit-group", &group, "Limit"))
                 }
             },
         ]);
@@ -80,7 +69,7 @@ pub(super) async fn list(
     ];
     Ok(html! {
         (table("Groups", &head, &shown, "No group has settings, manifests or jobs."))
-        @if rows.len() > most {
+        @if rows.len() > ROWS {
             p { a href=(visit.link_with("groups", &[("after", last.as_str())])) { "More groups" } }
         }
     })

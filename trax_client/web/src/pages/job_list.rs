@@ -8,6 +8,7 @@ use crate::layout::{state, table};
 use crate::live::grouped;
 use crate::moment::{Moment, length};
 use crate::trouble::Trouble;
+use crate::visit::Visit;
 
 const LIST: &str = include_str!("../query/job_list.sql");
 const SIZE: &str = include_str!("../query/size.sql");
@@ -46,11 +47,28 @@ const WITHIN: [(&str, &str); 3] = [
 /// How many jobs of each table one page looks at for those that match.
 const LOOK: i64 = 20_000;
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+/// Returns what stands above the list.
+pub(super) fn head(visit: &Visit) -> Result<Markup, Trouble> {
+    one_of("state", visit.query.get("state"), &STATES)?;
+    one_of(
+        "waits",
+        visit.query.get("waits"),
+        &WAITS.map(|(value, _)| value),
+    )?;
+    Ok(html! { h1 { "Jobs" } (filters(visit, &given(visit))) })
+}
+
+/// Returns the filters that the visit asks for, with their values.
+fn given(visit: &Visit) -> Vec<(&str, &str)> {
+    FILTERS
+        .iter()
+        .filter_map(|(name, _)| Some((*name, visit.query.get(name)?)))
+        .collect()
+}
+
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let query = &page.visit.query;
     let values: Vec<Option<&str>> = FILTERS.iter().map(|(name, _)| query.get(name)).collect();
-    one_of("state", values[0], &STATES)?;
-    one_of("waits", values[7], &WAITS.map(|(value, _)| value))?;
     let before = query.number("before")?.unwrap_or(i64::MAX);
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     // Retries of other jobs stand between ended ones, so that a look must be longer than a page.
@@ -79,11 +97,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     }
     let more = jobs.len() > ROWS;
     jobs.truncate(ROWS);
-    let given: Vec<(&str, &str)> = FILTERS
-        .iter()
-        .zip(&values)
-        .filter_map(|((name, _), value)| Some((*name, (*value)?)))
-        .collect();
+    let given = given(page.visit);
     let from = |before: i64| {
         let before = before.to_string();
         let all = [given.as_slice(), &[("before", before.as_str())]].concat();
@@ -94,8 +108,6 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         "job", "state", "task", "group", "manifest", "attempt", "when", "took", "error",
     ];
     Ok(html! {
-        h1 { "Jobs" }
-        (filters(page, &given))
         @if is_filtered { (matched(matching, edge, query.get("before"))) }
         @else { (sizes(page).await?) }
         (table("Jobs", &head, &shown, "No job matches among those that were looked at."))
@@ -120,8 +132,7 @@ fn one_of(name: &str, value: Option<&str>, known: &[&str]) -> Result<(), Trouble
     }
 }
 
-fn filters(page: &Page<'_>, given: &[(&str, &str)]) -> Markup {
-    let visit = page.visit;
+fn filters(visit: &Visit, given: &[(&str, &str)]) -> Markup {
     let with = |name: &str, value: Option<&str>| {
         let others = given.iter().copied().filter(|(n, _)| *n != name);
         let all: Vec<(&str, &str)> = others.chain(value.map(|value| (name, value))).collect();

@@ -12,7 +12,7 @@ use crate::trouble::Trouble;
 const LIST: &str = include_str!("../query/manifest_list.sql");
 const NEXT: &str = include_str!("../query/next_list.sql");
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let (visit, now) = (page.visit, page.reader.now);
     let (task, group) = (visit.query.get("task"), visit.query.get("group"));
     let after = visit.query.get("after");
@@ -64,7 +64,6 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         "last attempts",
     ];
     Ok(html! {
-        h1 { "Manifests" }
         p { a href=(visit.link("export")) { "Export all" } }
         @if task.is_none() && group.is_none() && after.is_none() { (calendar(page).await?) h2 { "All" } }
         (table("Manifests", &head, &shown, "No manifest matches."))

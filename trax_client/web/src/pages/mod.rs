@@ -1,5 +1,7 @@
-//! The pages. Each reads in one transaction, as the role of the person.
+//! The pages. Each reads in one transaction, as the role of the person; of all shards of a cluster, in
+//! one on each.
 
+mod all;
 mod audit;
 mod dead;
 mod doctor;
@@ -16,10 +18,11 @@ mod token;
 mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
-use crate::dispatch::Shared;
+use crate::database::Database;
 use crate::glance::{Answer, Question, Start, glance};
 use crate::layout::{self, Reader};
 use crate::moment;
@@ -27,12 +30,14 @@ use crate::trouble::Trouble;
 use crate::visit::Visit;
 use crate::work::{Purpose, Work};
 
+pub(crate) use all::{shard_that_has, show_all};
+
 /// Rows of a page.
 const ROWS: usize = 50;
 
 /// What a page is made from.
 struct Page<'p> {
-    shared: &'p Arc<Shared>,
+    database: &'p Arc<Database>,
     visit: &'p Visit,
     work: &'p Work<'p>,
     reader: &'p Reader,
@@ -43,7 +48,7 @@ impl Page<'_> {
     /// Returns the answer that all viewers of the role share.
     async fn glance(&self, question: Question) -> Result<Answer, Trouble> {
         glance(
-            self.shared,
+            self.database,
             &self.visit.person,
             self.work,
             self.start,
@@ -54,8 +59,8 @@ impl Page<'_> {
 }
 
 /// Begins to read for a person who may.
-async fn begin<'s>(shared: &'s Shared, visit: &Visit) -> Result<(Work<'s>, Reader), Trouble> {
-    let work = shared.pool.begin(&visit.person, Purpose::Read).await?;
+async fn begin<'d>(database: &'d Database, visit: &Visit) -> Result<(Work<'d>, Reader), Trouble> {
+    let work = database.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
     if reader.reads() {
         return Ok((work, reader));
@@ -67,8 +72,8 @@ async fn begin<'s>(shared: &'s Shared, visit: &Visit) -> Result<(Work<'s>, Reade
 }
 
 /// Returns a document of manifests, as JSON.
-pub(crate) async fn export(shared: &Shared, visit: &Visit) -> Result<String, Trouble> {
-    let (work, _) = begin(shared, visit).await?;
+pub(crate) async fn export(database: &Database, visit: &Visit) -> Result<String, Trouble> {
+    let (work, _) = begin(database, visit).await?;
     let document = export::document(&work, visit.query.get("manifest")).await?;
     work.commit().await?;
     Ok(document)
@@ -76,14 +81,14 @@ pub(crate) async fn export(shared: &Shared, visit: &Visit) -> Result<String, Tro
 
 /// Returns the page that a path names.
 pub(crate) async fn show(
-    shared: &Arc<Shared>,
+    database: &Arc<Database>,
     visit: &Visit,
     words: &[&str],
 ) -> Result<Markup, Trouble> {
-    let start = shared.glances.start();
-    let (work, reader) = begin(shared, visit).await?;
+    let start = database.glances.start();
+    let (work, reader) = begin(database, visit).await?;
     let page = Page {
-        shared,
+        database,
         start,
         visit,
         work: &work,
@@ -92,27 +97,54 @@ pub(crate) async fn show(
     let name;
     let (title, body) = match words {
         [""] => ("Overview", overview::show(&page).await?),
-        ["jobs"] => ("Jobs", job_list::show(&page).await?),
         ["jobs", id] => {
             name = format!("Job {id}");
             (name.as_str(), job::show(&page, id).await?)
         }
-        ["manifests"] => ("Manifests", manifest_list::show(&page).await?),
         ["manifests", manifest] => {
             name = decoded(manifest);
             (name.as_str(), manifest::show(&page, &name).await?)
         }
-        ["groups"] => ("Groups", group::show(&page).await?),
-        ["dead"] => ("Dead letters", dead::show(&page).await?),
-        ["workers"] => ("Workers", worker::show(&page).await?),
-        ["tokens"] => ("Tokens", token::show(&page).await?),
-        ["doctor"] => ("Doctor", doctor::show(&page).await?),
-        ["audit"] => ("Audit", audit::show(&page).await?),
+        [list] => {
+            let (title, head) = head(visit, list)?;
+            (title, html! { (head) (self::list(&page).await?) })
+        }
         _ => return Err(Trouble::missing("there is no such page")),
     };
     let markup = layout::page(visit, &reader, title, &body);
     work.commit().await?;
     Ok(markup)
+}
+
+/// Returns the title of a list, and what stands above it.
+fn head(visit: &Visit, list: &str) -> Result<(&'static str, Markup), Trouble> {
+    let plain = |title: &'static str| Ok((title, html! { h1 { (title) } }));
+    match list {
+        "jobs" => Ok(("Jobs", job_list::head(visit)?)),
+        "dead" => Ok(("Dead letters", dead::head(visit))),
+        "manifests" => plain("Manifests"),
+        "groups" => plain("Groups"),
+        "workers" => plain("Workers"),
+        "tokens" => plain("Tokens"),
+        "doctor" => plain("Doctor"),
+        "audit" => plain("Audit"),
+        _ => Err(Trouble::missing("there is no such page")),
+    }
+}
+
+/// Returns the list that the path names.
+async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
+    match page.visit.path.as_str() {
+        "jobs" => job_list::list(page).await,
+        "dead" => dead::list(page).await,
+        "manifests" => manifest_list::list(page).await,
+        "groups" => group::list(page).await,
+        "workers" => worker::list(page).await,
+        "tokens" => token::list(page).await,
+        "doctor" => doctor::list(page).await,
+        "audit" => audit::list(page).await,
+        _ => Err(Trouble::missing("there is no such page")),
+    }
 }
 
 /// Returns the name in a part of a path.
@@ -129,8 +161,14 @@ fn manifest_path(name: &str) -> String {
 }
 
 /// Returns how old the oldest of some answers is, if it was there before the page was asked for.
-fn as_of(page: &Page<'_>, answers: &[&Answer]) -> Markup {
-    let ages = answers.iter().filter_map(|answer| page.start.since(answer));
-    let oldest = ages.max().map(|age| moment::length(age.as_secs_f64()));
-    html! { @if let Some(age) = oldest { p .as-of { "as of " (age) " ago" } } }
+fn age(page: &Page<'_>, answers: &[&Answer]) -> Option<Duration> {
+    answers
+        .iter()
+        .filter_map(|answer| page.start.since(answer))
+        .max()
+}
+
+fn as_of(age: Option<Duration>) -> Markup {
+    let age = age.map(|age| moment::length(age.as_secs_f64()));
+    html! { @if let Some(age) = age { p .as-of { "as of " (age) " ago" } } }
 }

@@ -1,39 +1,96 @@
 //! What is wrong, what waits, what runs, what comes.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::rates::{self, RATES};
-use super::{Page, as_of, doctor, manifest_path};
-use crate::glance::{Answer, Question};
+use super::rates::{self, RATES, Rates};
+use super::{Page, age, as_of, doctor, manifest_path};
+use crate::glance::Question;
 use crate::layout::{live, table};
 use crate::live::{LIVE, Numbers, grouped};
 use crate::moment::Moment;
 use crate::trouble::Trouble;
+use crate::visit::Visit;
 
 const NEXT: &str = include_str!("../query/next_list.sql");
-/// Twelve of them.
+/// How many groups are shown.
+pub(super) const BUSY: i64 = 12;
 const BUSIEST: Question = Question {
     sql: include_str!("../query/busiest.sql"),
-    limit: Some(12),
+    limit: Some(BUSY),
 };
+/// How many manifests that fire are shown.
+pub(super) const COMING: i64 = 8;
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+/// What the overview of a database shows.
+pub(super) struct Overview {
+    pub(super) numbers: Numbers,
+    pub(super) rates: Rates,
+    pub(super) findings: Markup,
+    pub(super) groups: Vec<Busy>,
+    pub(super) coming: Vec<Coming>,
+    /// How old the oldest of it is.
+    pub(super) age: Option<Duration>,
+}
+
+/// A group with something to do.
+pub(super) struct Busy {
+    /// How many of its jobs wait or run.
+    pub(super) jobs: i64,
+    pub(super) cells: Vec<Markup>,
+}
+
+/// A manifest that fires.
+pub(super) struct Coming {
+    pub(super) at: Moment,
+    pub(super) cells: Vec<Markup>,
+}
+
+pub(super) const GROUP_COLUMNS: [&str; 4] = ["group", "waiting", "oldest ready", "running"];
+pub(super) const COMING_COLUMNS: [&str; 3] = ["manifest", "task", "fires"];
+
+pub(super) async fn read(page: &Page<'_>) -> Result<Overview, Trouble> {
     let (counted, found) = (page.glance(LIVE).await?, doctor::found(page).await?);
     let (hour, groups) = (page.glance(RATES).await?, page.glance(BUSIEST).await?);
-    let numbers = Numbers::of(&counted.rows)?;
-    let visit = page.visit;
+    let groups_read = groups.rows.iter().map(|row| Busy::read(page, row));
+    Ok(Overview {
+        numbers: Numbers::of(&counted.rows)?,
+        rates: Rates::of(&hour)?,
+        findings: doctor::findings(page, &found, false)?,
+        groups: groups_read.collect::<Result<_, _>>()?,
+        coming: coming(page).await?,
+        age: age(page, &[&counted, &found, &hour, &groups]),
+    })
+}
+
+pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let overview = read(page).await?;
+    let groups: Vec<_> = overview.groups.into_iter().map(|busy| busy.cells).collect();
+    let coming: Vec<_> = overview.coming.into_iter().map(|one| one.cells).collect();
+    Ok(html! {
+        h1 { "Overview" }
+        (as_of(overview.age))
+        (overview.findings)
+        (numbers(page.visit, &overview.numbers))
+        (rates::show(page.visit, &overview.rates))
+        (busiest(page.visit, &GROUP_COLUMNS, &groups))
+        (fires(&COMING_COLUMNS, &coming))
+    })
+}
+
+/// Returns the numbers, each a link to what it counts.
+pub(super) fn numbers(visit: &Visit, numbers: &Numbers) -> Markup {
     let number = |name: &str, label: &str, link: String| {
         html! {
-            a .number href=(link) { b { (live(name, numbers.get(name))) } span { (label) } }
+            a .number href=(link) { b { (live(name, &numbers.get(name))) } span { (label) } }
         }
     };
     let jobs = |state: &str| visit.link_with("jobs", &[("state", state)]);
     let waits = |what: &str| visit.link_with("jobs", &[("state", "queued"), ("waits", what)]);
-    Ok(html! {
-        h1 { "Overview" }
-        (as_of(page, &[&counted, &found, &hour, &groups]))
-        (doctor::findings(page, &found, false)?)
+    html! {
         section .numbers aria-label="Numbers" {
             (number("running", "running", jobs("in_progress")))
             (number("ready", "ready", waits("worker")))
@@ -43,18 +100,26 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
             (number("dead", "dead letters", visit.link("dead")))
             (number("workers", "workers alive", visit.link("workers")))
         }
-        (rates::show(page, &hour)?)
-        h2 { a href=(visit.link("groups")) { "Groups" } " with the most to do" }
-        (busiest(page, &groups)?)
-        h2 { "What fires next" }
-        (coming(page).await?)
-    })
+    }
 }
 
-fn busiest(page: &Page<'_>, groups: &Answer) -> Result<Markup, Trouble> {
-    let (visit, now) = (page.visit, page.reader.now);
-    let mut shown = Vec::new();
-    for row in groups.rows.iter() {
+pub(super) fn busiest(visit: &Visit, columns: &[&str], groups: &[Vec<Markup>]) -> Markup {
+    html! {
+        h2 { a href=(visit.link("groups")) { "Groups" } " with the most to do" }
+        (table("Groups", columns, groups, "No job waits or runs."))
+    }
+}
+
+pub(super) fn fires(columns: &[&str], coming: &[Vec<Markup>]) -> Markup {
+    html! {
+        h2 { "What fires next" }
+        (table("What fires next", columns, coming, "No manifest is due by time."))
+    }
+}
+
+impl Busy {
+    fn read(page: &Page<'_>, row: &Row) -> Result<Self, Trouble> {
+        let (visit, now) = (page.visit, page.reader.now);
         let name: String = row.try_get("name")?;
         let waiting: i64 = row.try_get("waiting")?;
         let running: i64 = row.try_get("running")?;
@@ -63,7 +128,7 @@ fn busiest(page: &Page<'_>, groups: &Answer) -> Result<Markup, Trouble> {
         let most: Option<i32> = row.try_get("max_active_jobs")?;
         let oldest: Option<Moment> = row.try_get("oldest")?;
         let jobs = |state| visit.link_with("jobs", &[("group", name.as_str()), ("state", state)]);
-        shown.push(vec![
+        let cells = vec![
             html! {
                 a href=(visit.link_with("jobs", &[("group", name.as_str())])) { (name) }
                 @if !enabled { " " span .state.bad { "paused" } }
@@ -77,10 +142,12 @@ fn busiest(page: &Page<'_>, groups: &Answer) -> Result<Markup, Trouble> {
                 @if let Some(most) = most { " of " (grouped(most.into())) " " (share(running, most)) }
                 @else { ", no limit" }
             },
-        ]);
+        ];
+        Ok(Busy {
+            jobs: waiting + running,
+            cells,
+        })
     }
-    let head = ["group", "waiting", "oldest ready", "running"];
-    Ok(table("Groups", &head, &shown, "No job waits or runs."))
 }
 
 /// Returns how much of a limit is used, as a bar.
@@ -94,23 +161,19 @@ fn share(running: i64, most: i32) -> Markup {
     }
 }
 
-async fn coming(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let mut coming = Vec::new();
-    for row in page.work.rows(NEXT, &[(&8_i64, Type::INT8)]).await? {
+async fn coming(page: &Page<'_>) -> Result<Vec<Coming>, Trouble> {
+    let rows = page.work.rows(NEXT, &[(&COMING, Type::INT8)]).await?;
+    let read = |row: &Row| {
         let name: String = row.try_get("name")?;
         let at: Moment = row.try_get("next_run_at")?;
         let task: String = row.try_get("task")?;
         let jobs = page.visit.link_with("jobs", &[("task", task.as_str())]);
-        coming.push(vec![
+        let cells = vec![
             html! { a href=(page.visit.link(&manifest_path(&name))) { (name) } },
             html! { a href=(jobs) { (task) } },
             at.full(page.reader.now),
-        ]);
-    }
-    Ok(table(
-        "What fires next",
-        &["manifest", "task", "fires"],
-        &coming,
-        "No manifest is due by time.",
-    ))
+        ];
+        Ok(Coming { at, cells })
+    };
+    rows.iter().map(read).collect()
 }

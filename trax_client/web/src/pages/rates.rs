@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::Page;
 use crate::glance::{Answer, Question};
 use crate::trouble::Trouble;
+use crate::visit::Visit;
 
 /// At most 300 blocks of a day's history are read. About 20,000 attempts, 350 for each minute:
 /// within about five percent, in a third of the time that 1,000 blocks take.
@@ -13,27 +13,52 @@ pub(super) const RATES: Question = Question {
     limit: Some(300),
 };
 
-/// Returns a small chart for each of what was claimed, completed and failed, from the answer to
-/// [`RATES`].
-pub(super) fn show(page: &Page<'_>, answer: &Answer) -> Result<Markup, Trouble> {
-    let mut is_estimated = false;
-    let mut minutes: [Vec<f64>; 3] = Default::default();
-    for row in answer.rows.iter() {
-        is_estimated = row.try_get("estimated")?;
-        for (name, minutes) in ["claimed", "completed", "failed"].iter().zip(&mut minutes) {
-            minutes.push(row.try_get(*name)?);
+/// What was claimed, completed and failed in each minute, the oldest first.
+#[derive(Default)]
+pub(super) struct Rates {
+    minutes: [Vec<f64>; 3],
+    is_estimated: bool,
+}
+
+const NAMES: [&str; 3] = ["claimed", "completed", "failed"];
+
+impl Rates {
+    /// Reads the answer to [`RATES`].
+    pub(super) fn of(answer: &Answer) -> Result<Self, Trouble> {
+        let mut rates = Rates::default();
+        for row in answer.rows.iter() {
+            rates.is_estimated |= row.try_get::<_, bool>("estimated")?;
+            for (name, minutes) in NAMES.iter().zip(&mut rates.minutes) {
+                minutes.push(row.try_get(*name)?);
+            }
+        }
+        Ok(rates)
+    }
+
+    /// Adds those of another database.
+    pub(super) fn add(&mut self, other: &Rates) {
+        self.is_estimated |= other.is_estimated;
+        for (minutes, more) in self.minutes.iter_mut().zip(&other.minutes) {
+            minutes.resize(minutes.len().max(more.len()), 0.0);
+            for (minute, more) in minutes.iter_mut().zip(more) {
+                *minute += more;
+            }
         }
     }
-    let [claimed, completed, failed] = &minutes;
-    let jobs = |state: &str| page.visit.link_with("jobs", &[("state", state)]);
-    Ok(html! {
-        h2 { "The last hour" @if is_estimated { ", about: a part of its history was read" } }
+}
+
+/// Returns a small chart for each.
+pub(super) fn show(visit: &Visit, rates: &Rates) -> Markup {
+    let [claimed, completed, failed] = &rates.minutes;
+    let jobs = |state: &str| visit.link_with("jobs", &[("state", state)]);
+    html! {
+        h2 { "The last hour" @if rates.is_estimated { ", about: a part of its history was read" } }
         section .charts aria-label="The last hour" {
             (chart("claimed", &jobs("in_progress"), claimed))
             (chart("completed", &jobs("completed"), completed))
             (chart("failed", &jobs("failed"), failed))
         }
-    })
+    }
 }
 
 fn chart(name: &str, link: &str, minutes: &[f64]) -> Markup {

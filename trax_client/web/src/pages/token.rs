@@ -11,7 +11,7 @@ use crate::trouble::Trouble;
 const LIST: &str = include_str!("../query/token_list.sql");
 const MOST: i64 = 500;
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let rows = page.work.rows(LIST, &[(&MOST, Type::INT8)]).await?;
     let now = page.reader.now;
     let mut shown = Vec::new();
@@ -34,7 +34,6 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     }
     let head = ["name", "state", "place", "who", "since", "until"];
     Ok(html! {
-        h1 { "Tokens" }
         (table("Tokens", &head, &shown, "Nobody holds a token."))
         @if i64::try_from(rows.len()) == Ok(MOST) { p { "These are the first " (MOST) "." } }
     })

@@ -12,7 +12,7 @@ use crate::trouble::Trouble;
 const LIST: &str = include_str!("../query/worker_list.sql");
 const MOST: i64 = 500;
 
-pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
+pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let rows = page.work.rows(LIST, &[(&MOST, Type::INT8)]).await?;
     let now = page.reader.now;
     let mut shown = Vec::new();
@@ -48,7 +48,6 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
         "version",
     ];
     Ok(html! {
-        h1 { "Workers" }
         (table("Workers", &head, &shown, "No worker has reported, and none holds a lease."))
         @if i64::try_from(rows.len()) == Ok(MOST) { p { "These are the first " (MOST) "." } }
     })

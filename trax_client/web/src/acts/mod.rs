@@ -1,0 +1,387 @@
+//! Acts: first a page that shows the statement and asks for the reason, then the act; in a cluster on
+//! one shard, or on several, each for itself.
+//!
+//! Holds: each is one call of a public function in a transaction of its own, as the role of the
+//! person; `trax.audit` has the person's name and reason in its column `program`.
+
+mod list;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::database::Database;
+use crate::layout::{self, Reader};
+use crate::pages::manifest;
+use crate::trouble::Trouble;
+use crate::visit::{Values, Visit};
+use crate::work::Purpose;
+use list::{AGAIN, Act, REQUEUE_MANY, find, typed};
+pub(crate) use list::{Scope, scope};
+
+const JOB_OPTIONS: &str = include_str!("../query/job_options.sql");
+/// Its columns, which are the parameters of the statements that queue the job again.
+const OPTIONS: [&str; 11] = [
+    "manifest",
+    "task",
+    "input",
+    "group_name",
+    "priority",
+    "max_retries",
+    "timeout",
+    "retry_delay",
+    "unique_key",
+    "concurrency_key",
+    "trace",
+];
+const MANIFEST_AGAIN: &str = include_str!("../query/manifest_again.sql");
+
+/// How many jobs may be queued by the requeueing of many, a second on average.
+const REQUEUED_A_SECOND: f64 = 100.0;
+
+/// A database in which an act is done.
+pub(crate) struct Target<'d> {
+    /// Its number, for acts on several.
+    shard: Option<i32>,
+    /// Or why it is away.
+    database: Result<&'d Arc<Database>, Trouble>,
+    /// Where jobs are queued: at a router, which knows where their groups are.
+    address: &'d Arc<Database>,
+}
+
+impl<'d> Target<'d> {
+    /// A shard, among others, of the router with this address.
+    pub(crate) fn of(
+        shard: i32,
+        database: Result<&'d Arc<Database>, Trouble>,
+        address: &'d Arc<Database>,
+    ) -> Self {
+        Target {
+            shard: Some(shard),
+            database,
+            address,
+        }
+    }
+
+    /// One database, of the site with this address.
+    pub(crate) fn only(database: &'d Arc<Database>, address: &'d Arc<Database>) -> Self {
+        Target {
+            shard: None,
+            database: Ok(database),
+            address,
+        }
+    }
+
+    fn name(&self, trouble: Trouble) -> Trouble {
+        match self.shard {
+            Some(shard) => trouble.of_shard(shard),
+            None => trouble,
+        }
+    }
+}
+
+/// What is done in a database.
+struct Order<'d> {
+    database: &'d Database,
+    sql: &'static str,
+    values: Vec<Option<String>>,
+}
+
+impl<'d> Order<'d> {
+    async fn of(
+        target: &Target<'d>,
+        visit: &Visit,
+        act: &Act,
+        given: &[Option<&str>],
+    ) -> Result<Self, Trouble> {
+        let database = target.database.clone()?;
+        let values = || given.iter().map(|value| value.map(str::to_owned)).collect();
+        if act.name != AGAIN {
+            return Ok(Order {
+                database,
+                sql: act.sql,
+                values: values(),
+            });
+        }
+        let work = database.pool.begin(&visit.person, Purpose::Read).await?;
+        let job: Vec<_> = given.iter().map(|value| (value as _, Type::TEXT)).collect();
+        let rows = work.rows(JOB_OPTIONS, &job).await?;
+        work.commit().await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Trouble::missing("no such job has ended here"))?;
+        let value = |name: &&str| Ok(row.try_get(*name)?);
+        let values: Vec<Option<String>> =
+            OPTIONS.iter().map(value).collect::<Result<_, Trouble>>()?;
+        Ok(Order {
+            database: target.address,
+            sql: match values[0] {
+                Some(_) => MANIFEST_AGAIN,
+                None => act.sql,
+            },
+            values,
+        })
+    }
+}
+
+/// Returns the page that asks.
+pub(crate) async fn ask(
+    targets: &[Target<'_>],
+    visit: &Visit,
+    name: &str,
+) -> Result<Markup, Trouble> {
+    let act = find(name)?;
+    let mut refusal = None;
+    for target in targets {
+        let reader = match &target.database {
+            Ok(database) => reader(database, visit, act).await,
+            Err(away) => Err(away.clone()),
+        };
+        match reader {
+            Ok(reader) => {
+                let values = act.values(&visit.query)?;
+                let order = Order::of(target, visit, act, &values).await?;
+                let words = typed(order.sql, &order.values);
+                let body = question(targets, visit, &reader, act, &values, &words, &html! {});
+                return Ok(layout::page(visit, &reader, act.title, &body));
+            }
+            // Another may answer.
+            Err(trouble) => {
+                refusal.get_or_insert(target.name(trouble));
+            }
+        }
+    }
+    Err(refusal.unwrap_or_else(|| Trouble::missing("no shard has this group")))
+}
+
+/// Returns who may do it.
+async fn reader(database: &Database, visit: &Visit, act: &Act) -> Result<Reader, Trouble> {
+    let work = database.pool.begin(&visit.person, Purpose::Read).await?;
+    let reader = Reader::of(&work).await?;
+    work.commit().await?;
+    match reader.may(visit, act.function) {
+        true => Ok(reader),
+        false => Err(refused(visit, &reader, act)),
+    }
+}
+
+/// Returns the form of an act; `typed` is its statement, `tried` what trying it has shown.
+fn question(
+    targets: &[Target<'_>],
+    visit: &Visit,
+    reader: &Reader,
+    act: &Act,
+    values: &[Option<&str>],
+    typed: &str,
+    tried: &Markup,
+) -> Markup {
+    let has_reason = act.fields.iter().any(|field| field.name == "reason");
+    html! {
+        h1 { (act.title) }
+        @if let Some(shards) = shards(targets) {
+            p { "On " (shards) ", each for itself: what one refuses is done on the others." }
+        }
+        form method="post" action=(visit.link(&format!("act/{}", act.name))) {
+            input type="hidden" name="token" value=(visit.token);
+            @for (field, value) in act.fields.iter().zip(values) {
+                label {
+                    (field.label)
+                    @if field.required {
+                        input name=(field.name) value=[*value] readonly;
+                    } @else {
+                        input name=(field.name) value=[*value] maxlength="900";
+                    }
+                }
+            }
+            @if !has_reason {
+                label { "reason, for trax.audit" input name="reason" maxlength="900"; }
+            }
+            p { "This will be typed for you as role " b { (reader.role) } ":" }
+            (layout::verbatim(typed))
+            @if act.can_be_tried {
+                button type="submit" name="try" value="1" { "Show its next ten times, change nothing" } " "
+            }
+            button type="submit" { (act.title) }
+            " " a href=(act.back(visit, values.first().copied().flatten())) { "Back" }
+        }
+        (tried)
+    }
+}
+
+/// Does it, and returns the page that says what came of it.
+pub(crate) async fn perform(
+    targets: &[Target<'_>],
+    visit: &Visit,
+    name: &str,
+    form: &Values,
+) -> Result<Markup, Trouble> {
+    let act = find(name)?;
+    let values = act.values(form)?;
+    let (mut results, mut seen, mut refusal) = (Vec::new(), None, None);
+    let mut words = String::new();
+    for target in targets {
+        let outcome = match Order::of(target, visit, act, &values).await {
+            Ok(order) => {
+                words = typed(order.sql, &order.values);
+                perform_in(&order, visit, act, form).await
+            }
+            Err(trouble) => Err(trouble),
+        };
+        let result = match outcome {
+            Ok((reader, Outcome::Tried(times))) => {
+                let tried = html! {
+                    h2 #result { "It would fire" }
+                    p { "Nothing was changed." }
+                    (times)
+                };
+                let body = question(targets, visit, &reader, act, &values, &words, &tried);
+                return Ok(layout::page(visit, &reader, act.title, &body));
+            }
+            Ok((reader, Outcome::Done(result))) => {
+                seen.get_or_insert(reader);
+                html! {
+                    @if let Some(shard) = target.shard { "Shard " (shard) } @else { "The server" }
+                    " answered: " b { (result.as_deref().unwrap_or("done")) }
+                }
+            }
+            Err(trouble) => {
+                let trouble = target.name(trouble);
+                let words = trouble.words();
+                refusal.get_or_insert(trouble);
+                html! { (words) }
+            }
+        };
+        results.push(result);
+    }
+    // Nobody did it.
+    let Some(reader) = seen else {
+        return Err(refusal.unwrap_or_else(|| Trouble::missing("no shard has this group")));
+    };
+    let first = values.first().copied().flatten();
+    let body = html! {
+        h1 { (act.title) @if refusal.is_none() { ": done" } @else { ": done in part" } }
+        div #result { @for result in &results { p { (result) } } }
+        (layout::verbatim(&words))
+        p { a href=(act.back(visit, first)) { "Back" } }
+    };
+    Ok(layout::page(visit, &reader, act.title, &body))
+}
+
+/// What came of an act in one database.
+enum Outcome {
+    /// What the server answered.
+    Done(Option<String>),
+    /// It was undone; when it would fire.
+    Tried(Markup),
+}
+
+async fn perform_in(
+    order: &Order<'_>,
+    visit: &Visit,
+    act: &Act,
+    form: &Values,
+) -> Result<(Reader, Outcome), Trouble> {
+    let database = order.database;
+    let has_reason = act.fields.iter().any(|field| field.name == "reason");
+    let reason = form.get("reason").filter(|_| !has_reason);
+    let program = program(visit.person.name.as_deref(), reason);
+    // Whoever requeues many after another waits until that is over, and is told then.
+    let mut pace = match act.name {
+        REQUEUE_MANY => Some(database.next_requeue.lock().await),
+        _ => None,
+    };
+    if let Some(next) = pace.as_deref() {
+        check_pace(*next)?;
+    }
+    let work = database
+        .pool
+        .begin(&visit.person, Purpose::Act(&program))
+        .await?;
+    let reader = Reader::of(&work).await?;
+    if !reader.may(visit, act.function) {
+        return Err(refused(visit, &reader, act));
+    }
+    let arguments: Vec<(&(dyn ToSql + Sync), Type)> = order
+        .values
+        .iter()
+        .map(|value| (value as &(dyn ToSql + Sync), Type::TEXT))
+        .collect();
+    let rows = work.rows(order.sql, &arguments).await?;
+    if let (true, Some(_), Some(manifest)) =
+        (act.can_be_tried, form.get("try"), form.get("manifest"))
+    {
+        let times = manifest::next_times(&work, manifest, reader.now).await?;
+        work.rollback().await?;
+        return Ok((reader, Outcome::Tried(times)));
+    }
+    let result: Option<String> = match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => Some("nothing: there is no such row".to_owned()),
+    };
+    let committed = work.commit().await;
+    database.glances.forget();
+    committed?;
+    let result = result.filter(|text| !text.is_empty());
+    if let Some(next) = pace.as_deref_mut() {
+        let count: f64 = result
+            .as_deref()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0.0);
+        *next = Instant::now() + Duration::from_secs_f64(count / REQUEUED_A_SECOND);
+    }
+    Ok((reader, Outcome::Done(result)))
+}
+
+/// Returns the shards on which it is done: "shard 2", "the shards 1, 2".
+fn shards(targets: &[Target<'_>]) -> Option<String> {
+    let numbers: Vec<String> = targets
+        .iter()
+        .filter_map(|target| target.shard.map(|shard| shard.to_string()))
+        .collect();
+    match numbers.as_slice() {
+        [] => None,
+        [one] => Some(format!("shard {one}")),
+        all => Some(format!("the shards {}", all.join(", "))),
+    }
+}
+
+/// Refuses to requeue many before those that were requeued last had time to begin.
+fn check_pace(next: Instant) -> Result<(), Trouble> {
+    let left = next.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Ok(());
+    }
+    let message = format!(
+        "the dead letters that were requeued before begin first: at most {REQUEUED_A_SECOND} a second"
+    );
+    let hint = format!(
+        "Look at how they fare, and do this again in {:.1} s.",
+        left.as_secs_f64()
+    );
+    Err(Trouble::new(StatusCode::TOO_MANY_REQUESTS, message).hint(hint))
+}
+
+fn refused(visit: &Visit, reader: &Reader, act: &Act) -> Trouble {
+    match visit.read_only {
+        Some(why) => Trouble::forbidden(why),
+        None => Trouble::forbidden(format!(
+            "role \"{}\" may not call trax.{}",
+            reader.role, act.function
+        )),
+    }
+}
+
+/// Returns what `trax.audit` shows as the program: "trax web, anna: why".
+fn program(person: Option<&str>, reason: Option<&str>) -> String {
+    let mut text = "trax web".to_owned();
+    for (before, part) in [(", ", person), (": ", reason)] {
+        if let Some(part) = part {
+            text.push_str(before);
+            text.push_str(part);
+        }
+    }
+    text
+}

@@ -1,0 +1,332 @@
+//! The shards behind a router: their pages, and pages of them all.
+//!
+//! Words: the pages of a *shard* are those of one database, under `shards/N`. Without a number in
+//! front, a page is of all shards together: a list has a part for each.
+//!
+//! Holds: each shard is asked as the person who looks, at once with the others, and one that does
+//! not answer is named; what the others have is shown all the same. A router that is away hides
+//! no shard that it named before. An act is done on each shard for itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::future::join_all;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+use trax_client::Address;
+
+use crate::acts::{self, Scope, Target};
+use crate::database::Database;
+use crate::dispatch::{self, Shared};
+use crate::identity::Person;
+use crate::trouble::Trouble;
+use crate::visit::{Place, Values, Visit};
+use crate::work::{Purpose, Work};
+use crate::{live, pages};
+
+const IS_ROUTER: &str = include_str!("query/is_router.sql");
+const SHARDS: &str = include_str!("query/shard_list.sql");
+const SHARDS_OF_GROUP: &str = include_str!("query/group_shards.sql");
+
+/// How long the router's answer is believed.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long a page of all shards waits for one of them.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known of the database of the address.
+pub(crate) struct Cluster {
+    address: Address,
+    known: Mutex<Known>,
+}
+
+enum Known {
+    Nothing,
+    /// It is no router.
+    Database,
+    Router {
+        asked: Instant,
+        shards: Arc<[Shard]>,
+        /// Why it did not answer when it was asked last.
+        trouble: Option<String>,
+    },
+}
+
+/// A shard as the router knows it.
+#[derive(Clone)]
+pub(crate) struct Shard {
+    pub(crate) number: i32,
+    /// Why calls for it are refused.
+    closed: Option<String>,
+    address: String,
+    database: Option<Arc<Database>>,
+}
+
+/// The shards, and what the router said last.
+#[derive(Clone)]
+pub(crate) struct Shards {
+    pub(crate) all: Arc<[Shard]>,
+    /// Why the router does not answer.
+    pub(crate) trouble: Option<String>,
+}
+
+impl Cluster {
+    pub(crate) fn of(address: Address) -> Self {
+        Cluster {
+            address,
+            known: Mutex::new(Known::Nothing),
+        }
+    }
+
+    /// Returns the shards, when the database is a router.
+    pub(crate) async fn shards(&self, shared: &Shared) -> Result<Option<Shards>, Trouble> {
+        let mut known = self.known.lock().await;
+        let before = match &*known {
+            Known::Database => return Ok(None),
+            Known::Router {
+                asked,
+                shards,
+                trouble,
+            } => {
+                if asked.elapsed() < FRESH {
+                    return Ok(Some(Shards {
+                        all: Arc::clone(shards),
+                        trouble: trouble.clone(),
+                    }));
+                }
+                Some(Arc::clone(shards))
+            }
+            Known::Nothing => None,
+        };
+        let answer = self.ask(shared, before.as_deref()).await;
+        let (shards, trouble) = match (answer, before) {
+            (Ok(Some(shards)), _) => (shards, None),
+            (Ok(None), _) => {
+                *known = Known::Database;
+                return Ok(None);
+            }
+            (Err(trouble), Some(before)) => (before, Some(trouble.words())),
+            (Err(trouble), None) => return Err(trouble),
+        };
+        *known = Known::Router {
+            asked: Instant::now(),
+            shards: Arc::clone(&shards),
+            trouble: trouble.clone(),
+        };
+        Ok(Some(Shards {
+            all: shards,
+            trouble,
+        }))
+    }
+
+    /// Asks the database; the connections to a shard that is where it was are kept.
+    async fn ask(
+        &self,
+        shared: &Shared,
+        before: Option<&[Shard]>,
+    ) -> Result<Option<Arc<[Shard]>>, Trouble> {
+        let nobody = Person::default();
+        let work = shared.database.pool.begin(&nobody, Purpose::Read).await?;
+        if before.is_none() {
+            let rows = work.rows(IS_ROUTER, &[]).await?;
+            let is_router: bool = rows
+                .first()
+                .map_or(Ok(false), |row| row.try_get("is_router"))?;
+            if !is_router {
+                work.commit().await?;
+                return Ok(None);
+            }
+        }
+        let rows = work.rows(SHARDS, &[]).await?;
+        work.commit().await?;
+        let shard = |row: &tokio_postgres::Row| -> Result<Shard, Trouble> {
+            let (number, address): (i32, String) =
+                (row.try_get("number")?, row.try_get("address")?);
+            let kept = before.unwrap_or_default().iter();
+            let mut kept = kept.filter(|shard| shard.number == number && shard.address == address);
+            let database = match kept.next() {
+                Some(shard) => shard.database.clone(),
+                // One whose address cannot be read is away like one that does not answer.
+                None => address.parse::<Address>().ok().map(|shard| {
+                    let shard = shard.completed_by(&self.address);
+                    Arc::new(Database::new(shard, shared.options.connections))
+                }),
+            };
+            Ok(Shard {
+                number,
+                closed: row.try_get("closed")?,
+                address,
+                database,
+            })
+        };
+        rows.iter().map(shard).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+impl Shard {
+    /// Returns its database, unless it is closed.
+    pub(crate) fn database(&self) -> Result<&Arc<Database>, Trouble> {
+        if let Some(why) = &self.closed {
+            let message = format!("shard {} is closed", self.number);
+            let mut trouble = Trouble::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            trouble.detail = Some(why.clone());
+            return Err(trouble.hint(format!(
+                "When it may be called again, type at the router: select trax_router.open_shard({})",
+                self.number
+            )));
+        }
+        self.database
+            .as_ref()
+            .ok_or_else(|| Trouble::unknown("its address is no address").of_shard(self.number))
+    }
+}
+
+impl Shards {
+    fn find(&self, number: i32) -> Result<&Shard, Trouble> {
+        let found = self.all.iter().find(|shard| shard.number == number);
+        found.ok_or_else(|| Trouble::missing(format!("the router has no shard {number}")))
+    }
+
+    /// Asks all shards at once; one that does not answer in time is in trouble.
+    pub(crate) async fn each<T, F>(
+        &self,
+        ask: impl Fn(i32, Arc<Database>) -> F,
+    ) -> Vec<(i32, Result<T, Trouble>)>
+    where
+        F: Future<Output = Result<T, Trouble>>,
+    {
+        let asked: Vec<_> = self
+            .all
+            .iter()
+            .map(|shard| {
+                let number = shard.number;
+                let asked = shard.database().map(|d| ask(number, Arc::clone(d)));
+                async move {
+                    let answer = match asked {
+                        Ok(asked) => timeout(PATIENCE, asked).await,
+                        Err(trouble) => return (number, Err(trouble)),
+                    };
+                    let answer =
+                        answer.unwrap_or_else(|_| Err(Trouble::unknown("no answer within 5 s")));
+                    (number, answer.map_err(|trouble| trouble.of_shard(number)))
+                }
+            })
+            .collect();
+        join_all(asked).await
+    }
+}
+
+/// Returns the shards, when the address is a router's, and tells the visit of them.
+pub(crate) async fn enter(shared: &Shared, visit: &mut Visit) -> Result<Option<Shards>, Trouble> {
+    let shards = shared.cluster.shards(shared).await?;
+    if let Some(shards) = &shards {
+        visit.place = Some(Place {
+            home: visit.base.clone(),
+            shards: shards.all.iter().map(|shard| shard.number).collect(),
+            shard: None,
+        });
+    }
+    Ok(shards)
+}
+
+/// Returns the shard that a path names, and the rest of the path.
+fn split<'s>(shards: &'s Shards, path: &str) -> Result<Option<(&'s Shard, String)>, Trouble> {
+    let mut words = path.splitn(3, '/');
+    let (Some("shards"), Some(number)) = (words.next(), words.next()) else {
+        return Ok(None);
+    };
+    let number = number
+        .parse()
+        .map_err(|_| Trouble::missing("there is no such page"))?;
+    let rest = words.next().unwrap_or_default().to_owned();
+    shards.find(number).map(|shard| Some((shard, rest)))
+}
+
+/// Returns what a path names.
+pub(crate) async fn show(
+    shared: &Arc<Shared>,
+    shards: &Shards,
+    visit: &mut Visit,
+) -> Result<Response, Trouble> {
+    if let Some((shard, path)) = split(shards, &visit.path)? {
+        let home = std::mem::replace(visit, visit.of_shard(shard.number, &path));
+        let shown = dispatch::show(shard.database()?, &shared.database, visit).await;
+        return match (shown, visit.words().as_slice()) {
+            // Its group may have moved.
+            (Err(trouble), ["jobs", id]) if trouble.status == StatusCode::NOT_FOUND => {
+                dispatch::redirect(&home.link(&format!("jobs/{id}")))
+            }
+            (shown, _) => shown.map_err(|trouble| trouble.of_shard(shard.number)),
+        };
+    }
+    match visit.words().as_slice() {
+        ["live"] => live::of_shards(shared, shards, visit).await,
+        ["act", name] => {
+            let targets = targets(shared, shards, visit, name, &visit.query).await?;
+            Ok(dispatch::page(acts::ask(&targets, visit, name).await?))
+        }
+        [kind @ ("jobs" | "manifests"), name] => {
+            let shard = pages::shard_that_has(shards, visit, kind, name).await?;
+            dispatch::redirect(&format!("{}/shards/{shard}/{}", visit.base, visit.path))
+        }
+        words => Ok(dispatch::page(
+            pages::show_all(shared, shards, visit, words).await?,
+        )),
+    }
+}
+
+/// Does what a form asks for: on the shard that the path names, or on all that it is about.
+pub(crate) async fn act(
+    shared: &Arc<Shared>,
+    shards: &Shards,
+    visit: &mut Visit,
+    form: &Values,
+) -> Result<Response, Trouble> {
+    if let Some((shard, path)) = split(shards, &visit.path)? {
+        *visit = visit.of_shard(shard.number, &path);
+        let done = dispatch::act(shard.database()?, &shared.database, visit, form).await;
+        return done.map_err(|trouble| trouble.of_shard(shard.number));
+    }
+    let name = visit.act()?;
+    let targets = targets(shared, shards, visit, name, form).await?;
+    Ok(dispatch::page(
+        acts::perform(&targets, visit, name, form).await?,
+    ))
+}
+
+/// Returns the shards on which an act is done.
+async fn targets<'s>(
+    shared: &'s Shared,
+    shards: &'s Shards,
+    visit: &Visit,
+    name: &str,
+    values: &Values,
+) -> Result<Vec<Target<'s>>, Trouble> {
+    let target = |shard: &'s Shard| Target::of(shard.number, shard.database(), &shared.database);
+    match acts::scope(name)? {
+        Scope::Database => Ok(shards.all.iter().map(target).collect()),
+        Scope::Row => Err(Trouble::invalid("this is done on the page of one shard")),
+        Scope::Group => {
+            let group = values.get("group");
+            let work = shared
+                .database
+                .pool
+                .begin(&visit.person, Purpose::Read)
+                .await?;
+            let numbers = group_shards(&work, group).await?;
+            work.commit().await?;
+            numbers
+                .into_iter()
+                .map(|number| Ok(target(shards.find(number)?)))
+                .collect()
+        }
+    }
+}
+
+async fn group_shards(work: &Work<'_>, group: Option<&str>) -> Result<Vec<i32>, Trouble> {
+    let rows = work.rows(SHARDS_OF_GROUP, &[(&group, Type::TEXT)]).await?;
+    let number = |row: &tokio_postgres::Row| Ok(row.try_get("number")?);
+    rows.iter().map(number).collect()
+}

@@ -1,0 +1,29 @@
+//! One database with the extension: the connections to it, and what its pages share.
+
+use std::time::Instant;
+
+use trax_client::Address;
+
+use crate::glance::Glances;
+use crate::live::Live;
+use crate::work::Pool;
+
+/// What all requests for the pages of one database have in common.
+pub(crate) struct Database {
+    pub(crate) pool: Pool,
+    pub(crate) live: Live,
+    pub(crate) glances: Glances,
+    /// When many dead letters may be requeued again.
+    pub(crate) next_requeue: tokio::sync::Mutex<Instant>,
+}
+
+impl Database {
+    pub(crate) fn new(address: Address, connections: usize) -> Self {
+        Database {
+            pool: Pool::new(address, connections),
+            live: Live::new(),
+            glances: Glances::default(),
+            next_requeue: tokio::sync::Mutex::new(Instant::now()),
+        }
+    }
+}

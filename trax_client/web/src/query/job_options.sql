@@ -1,0 +1,27 @@
+-- What an ended job was queued with, as text: its manifest when that still exists here, else its
+-- options. A unique key that the job itself still keeps alive (unique_for) stays with it. $1 the job.
+select
+    m.name as manifest,
+    r.task,
+    r.input::text as input,
+    r.group_name,
+    r.priority::text as priority,
+    d.max_retries::text as max_retries,
+    d.timeout::text as timeout,
+    d.retry_delay::text as retry_delay,
+    case
+        when not exists (
+            select
+            from trax.unique_key k
+            where k.key = d.unique_key
+                and k.job_id = d.job_id
+        )
+            then d.unique_key
+    end as unique_key,
+    d.concurrency_key,
+    d.trace::text as trace
+from trax.run r
+left join trax.manifest m on m.manifest_id = r.manifest_id
+left join trax.dead_letter d on d.job_id = r.job_id
+where r.job_id = $1::bigint
+    and r.final
