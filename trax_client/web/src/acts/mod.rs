@@ -1,5 +1,5 @@
-//! Acts: first a page that shows the statement and asks for the reason, then the act; in a cluster on
-//! one shard, or on several, each for itself.
+//! Acts: first a page that shows the statement and asks for the reason, then the act; in a cluster
+//! on one shard, or on several, each for itself.
 //!
 //! Holds: each is one call of a public function in a transaction of its own, as the role of the
 //! person; `trax.audit` has the person's name and reason in its column `program`.

@@ -1,5 +1,5 @@
-//! The pages. Each reads in one transaction, as the role of the person; of all shards of a cluster, in
-//! one on each.
+//! The pages. Each reads in one transaction, as the role of the person; of all shards of a cluster,
+//! in one on each.
 
 mod all;
 mod audit;
