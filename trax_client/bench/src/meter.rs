@@ -31,6 +31,14 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
+    pub(crate) fn nothing() -> Self {
+        Cost {
+            seconds: 0.0,
+            cpu_seconds: Some(0.0),
+            wal_bytes: 0.0,
+        }
+    }
+
     /// Returns the cost of a stretch whose own clock says how long it was.
     pub(crate) fn lasting(self, seconds: f64) -> Self {
         Cost { seconds, ..self }
@@ -110,8 +118,18 @@ fn postmaster_of(backend: i32, database: &str) -> Option<i32> {
 
 /// Returns what all processes of a server have used; those that have ended count in their parent.
 fn cpu_ticks(postmaster: i32) -> Option<u64> {
-    let own = Process::read(postmaster)?;
-    let mut ticks = own.used + own.used_by_ended_children;
+    loop {
+        let own = Process::read(postmaster)?;
+        let ticks = own.used + own.used_by_ended_children + cpu_ticks_of_children(postmaster)?;
+        // One that ended meanwhile was counted as neither.
+        if Process::read(postmaster)?.used_by_ended_children == own.used_by_ended_children {
+            return Some(ticks);
+        }
+    }
+}
+
+fn cpu_ticks_of_children(postmaster: i32) -> Option<u64> {
+    let mut ticks = 0;
     for entry in fs::read_dir("/proc").ok()? {
         let pid = entry
             .ok()?

@@ -148,7 +148,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "shards",
         false,
         shards::run,
-        "what a router adds to a call, and one fleet of several databases"
+        "what a router adds to a call, and one fleet of several servers"
     ),
     scenario!(
         "web",

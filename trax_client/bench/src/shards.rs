@@ -1,19 +1,21 @@
-//! A cluster on this server: what the router adds to a call, and what a job costs a fleet of
-//! several databases.
+//! A cluster: what the router adds to a call, on this server; and what a job costs one fleet of
+//! several servers, which the bench starts for it.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio_postgres::Client as Connection;
 use tokio_postgres::config::Host;
+use trax_client::testkit::Server;
 use trax_client::{Address, HandlerResult, Worker};
 use trax_terminal::{Failure, address};
 
 use super::bench_database::{BenchDatabase, TASK, expect, payload};
 use super::latency::Spread;
+use super::meter::{Cost, Meter};
 use super::report::{Figure, Round, Sample, Unit};
 
-/// How many databases the fleet works.
+/// How many servers the fleet works.
 const FLEETS: [usize; 3] = [1, 2, 4];
 /// How many handlers of the worker run at once, and how many jobs wait in it, with any number of
 /// databases.
@@ -26,15 +28,12 @@ const HAS_ROUTER: &str = "select count(*)
     where name in ('plproxy', 'trax_router')";
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    let mut shards = Vec::new();
-    for number in 1..=FLEETS[2] {
-        shards.push(Shard::make(bench, number).await?);
-    }
     let mut figures = Vec::new();
     if bench.number(HAS_ROUTER).await? == 2 {
-        figures.extend(routed(bench, &shards[0]).await?);
+        let shard = Shard::make(bench.another("shard_1").await?, 1).await?;
+        figures.extend(routed(bench, &shard).await?);
     }
-    figures.extend(fleets(bench, &shards).await?);
+    figures.extend(fleets(bench).await?);
     Ok(figures)
 }
 
@@ -45,8 +44,7 @@ struct Shard {
 }
 
 impl Shard {
-    async fn make(bench: &BenchDatabase, number: usize) -> Result<Self, Failure> {
-        let address = bench.another(&format!("shard_{number}")).await?;
+    async fn make(address: Address, number: usize) -> Result<Self, Failure> {
         let hand = address::connect(&address).await?;
         let sql = format!("create extension trax; select trax.set_shard({number})");
         hand.batch_execute(&sql).await?;
@@ -156,14 +154,49 @@ async fn call(connection: &Connection, samples: u32) -> Result<Spread, Failure> 
     Ok(Spread::of(times))
 }
 
-/// Drains as many jobs by one worker of one, two and four databases.
-async fn fleets(bench: &BenchDatabase, shards: &[Shard]) -> Result<Vec<Figure>, Failure> {
+/// A shard on a server of its own, which goes with it.
+struct OwnServer {
+    shard: Shard,
+    meter: Meter,
+    _server: Server,
+}
+
+impl OwnServer {
+    async fn start(number: usize) -> Result<Self, Failure> {
+        let options = Server::options()
+            .setting("shared_buffers", "256MB")
+            .setting("max_wal_size", "4GB");
+        let server = tokio::task::spawn_blocking(|| options.start())
+            .await
+            .map_err(|error| Failure::new(error.to_string()))?
+            .map_err(|error| {
+                Failure::from(error).hint(
+                    "the fleet has servers of its own, of the PostgreSQL of PG_CONFIG on this machine: make install",
+                )
+            })?;
+        server.plain_database("shard").await?;
+        let shard = Shard::make(server.config("shard").into(), number).await?;
+        Ok(OwnServer {
+            meter: Meter::new(address::connect(&shard.address).await?).await?,
+            shard,
+            _server: server,
+        })
+    }
+}
+
+/// Drains as many jobs by one worker of one, two and four servers.
+async fn fleets(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
+    let mut servers = Vec::new();
+    for number in 1..=FLEETS[2] {
+        bench.step(&format!("starting server {number} of {}", FLEETS[2]));
+        servers.push(OwnServer::start(number).await?);
+    }
     let mut rounds: Vec<Vec<Sample>> = Vec::new();
     for number in 0..=bench.sizes.rounds {
         bench.step(&format!("fleet, round {number} of {}", bench.sizes.rounds));
         let mut round = Vec::new();
         for count in FLEETS {
-            round.push(drain(bench, &shards[..count]).await?);
+            round.push(drain(bench, &servers[..count]).await?);
         }
         if number > 0 {
             rounds.push(round);
@@ -173,11 +206,11 @@ async fn fleets(bench: &BenchDatabase, shards: &[Shard]) -> Result<Vec<Figure>, 
         measure: format!("fleet of {count}"),
         unit: Unit::JobsPerSecond,
         what: format!(
-            "{} jobs that do nothing in {count} databases of this server, drained by one worker of the Rust client \
+            "{} jobs that do nothing on {count} servers of this machine, drained by one worker of the Rust client \
              ({CONCURRENCY} handlers, {PREFETCH} fetched ahead); its start and end are in the time, queueing is not",
             bench.sizes.jobs
         ),
-        floor: "the same worker and as many jobs in one database".to_owned(),
+        floor: "the same worker and as many jobs on one server".to_owned(),
         rounds: rounds
             .iter()
             .map(|round| Round {
@@ -189,28 +222,37 @@ async fn fleets(bench: &BenchDatabase, shards: &[Shard]) -> Result<Vec<Figure>, 
     Ok(figures.collect())
 }
 
-async fn drain(bench: &BenchDatabase, shards: &[Shard]) -> Result<Sample, Failure> {
-    let (jobs, count) = (bench.sizes.jobs, shards.len() as i64);
-    for (at, shard) in (0..).zip(shards) {
-        shard.fill((jobs + at) / count).await?;
+async fn drain(bench: &BenchDatabase, servers: &[OwnServer]) -> Result<Sample, Failure> {
+    let (jobs, count) = (bench.sizes.jobs, servers.len() as i64);
+    for (at, server) in (0..).zip(servers) {
+        server.shard.fill((jobs + at) / count).await?;
+        server.shard.hand.batch_execute("checkpoint").await?;
     }
-    bench.sql("checkpoint").await?;
-    let mut worker = Worker::new(shards[0].address.clone())
+    let mut worker = Worker::new(servers[0].shard.address.clone())
         .concurrency(CONCURRENCY)
         .prefetch(PREFETCH)
         .without_signals()
         .until_empty()
         .handle(TASK, async |_: Value, _| -> HandlerResult<()> { Ok(()) });
-    for shard in &shards[1..] {
-        worker = worker.also(shard.address.clone());
+    for server in &servers[1..] {
+        worker = worker.also(server.shard.address.clone());
     }
-    let begun = bench.meter.begin().await?;
+    let mut readings = Vec::new();
+    for server in servers {
+        readings.push(server.meter.begin().await?);
+    }
+    let begun = Instant::now();
     worker.run().await?;
-    let cost = bench.meter.end(begun).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut cost = Cost::nothing();
+    for (server, reading) in servers.iter().zip(readings) {
+        cost = cost + server.meter.end(reading).await?;
+    }
+    let cost = cost.lasting(seconds);
     let mut completed = 0;
-    for shard in shards {
+    for server in servers {
         let sql = "select count(distinct job_id) from trax.run where final and state = 'completed'";
-        completed += shard.number(sql).await?;
+        completed += server.shard.number(sql).await?;
     }
     expect("jobs completed", completed, jobs)?;
     Ok(Sample::rate(jobs, cost))
