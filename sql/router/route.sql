@@ -63,9 +63,10 @@ returns table (
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
-    select called.slot, called.token, called.expires_at from trax.acquire_token(name => $2::text, holder => $3::text, max_holders => $4::integer, ttl => $5::interval) called;
+    select called.slot, called.token, to_jsonb(called.expires_at) #>> '{}' as expires_at from trax.acquire_token(name => $2::text, holder => $3::text, max_holders => $4::integer, ttl => $5::interval) called;
 $$;
 comment on function trax_router.acquire_token(integer, text, text, integer, interval) is
     'Internal. Calls trax.acquire_token() on a shard.';
@@ -298,6 +299,7 @@ returns table (
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select called.rule, called.detail from trax.check(history => $2::interval) called;
@@ -419,6 +421,7 @@ returns table (
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select called.cause, called.severity, called.detail, called.fix from trax.diagnose(patience => $2::interval, role => $3::name) called;
@@ -595,6 +598,8 @@ returns bigint
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.enqueue(task => $2::text, input => $3::jsonb, run_at => $4::timestamp with time zone, group_name => $5::text, priority => $6::integer, max_retries => $7::integer, timeout => $8::interval, unique_key => $9::text, concurrency_key => $10::text, trace => $11::jsonb, retry_delay => $12::interval, unique_for => $13::interval);
@@ -674,6 +679,8 @@ returns setof bigint
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.enqueue_many(task => $2::text, inputs => $3::jsonb[], run_at => $4::timestamp with time zone, group_name => $5::text, priority => $6::integer, max_retries => $7::integer, timeout => $8::interval, unique_key => $9::text, concurrency_key => $10::text, trace => $11::jsonb, retry_delay => $12::interval, unique_for => $13::interval);
@@ -699,6 +706,8 @@ returns bigint
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.enqueue_sql(command => $2::text, run_at => $3::timestamp with time zone, group_name => $4::text, priority => $5::integer, max_retries => $6::integer, timeout => $7::interval, unique_key => $8::text, concurrency_key => $9::text, retry_delay => $10::interval, unique_for => $11::interval, run_as => $12::text);
@@ -833,6 +842,7 @@ returns boolean
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.extend_token(name => $2::text, token => $3::uuid, ttl => $4::interval);
@@ -930,6 +940,7 @@ returns boolean
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.limit_queue_time(job_id => $2::bigint, time_limit => $3::interval);
@@ -1091,6 +1102,7 @@ returns table (
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
 as $$
     connect trax_router.address($1);
     select called.run_at, called.local_time, called.note from trax.preview(name => $2::text, after => $3::timestamp with time zone, count => $4::integer) called;
@@ -1159,6 +1171,7 @@ returns table (
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
 as $$
     connect trax_router.address($1);
     select called.run_at, called.local_time, called.note from trax.preview_cron(expression => $2::text, timezone => $3::text, after => $4::timestamp with time zone, count => $5::integer) called;
@@ -1304,6 +1317,7 @@ returns bigint
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
 as $$
     connect trax_router.address($1);
     select trax.requeue_dead_letters(task => $2::text, manifest => $3::text, group_name => $4::text, since => $5::timestamp with time zone, max_count => $6::integer);
@@ -1457,6 +1471,8 @@ returns bigint
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set datestyle = iso
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.schedule(name => $2::text, task => $3::text, input => $4::jsonb, cron => $5::text, every => $6::interval, run_at => $7::timestamp with time zone, depends_on => $8::text[], depends_mode => $9::text, dormant => $10::boolean, timezone => $11::text, group_name => $12::text, priority => $13::integer, max_retries => $14::integer, retry_delay => $15::interval, timeout => $16::interval, misfire => $17::text, misfire_threshold => $18::interval, misfire_limit => $19::integer, overlap => $20::text, max_concurrency => $21::integer, variance => $22::interval, exclusions => $23::jsonb, starts_at => $24::timestamp with time zone, ends_at => $25::timestamp with time zone, enabled => $26::boolean, on_dead_letter => $27::text, sql => $28::text, run_as => $29::text);
@@ -1582,6 +1598,7 @@ returns bigint
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
+set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
     select trax.trigger(name => $2::text, input => $3::jsonb, delay => $4::interval);

@@ -235,11 +235,27 @@ impl Function {
             columns => {
                 let columns: Vec<String> = columns
                     .iter()
-                    .map(|(name, _)| format!("called.{name}"))
+                    .map(|(name, kind)| match kind.as_str() {
+                        // Text, in one style whatever datestyle the shard has.
+                        "timestamp with time zone" => {
+                            format!("to_jsonb(called.{name}) #>> '{{}}' as {name}")
+                        }
+                        "interval" => panic!("{name} has the intervalstyle of the shard"),
+                        _ => format!("called.{name}"),
+                    })
                     .collect();
                 format!("select {} from {call} called", columns.join(", "))
             }
         };
+        // What is sent is text, and must be read the same under any settings of the shard.
+        let styles: String = [
+            ("timestamp", "set datestyle = iso\n"),
+            ("interval", "set intervalstyle = iso_8601\n"),
+        ]
+        .into_iter()
+        .filter(|(kind, _)| self.arguments.iter().any(|a| a.kind.contains(kind)))
+        .map(|(_, style)| style)
+        .collect();
         let types: Vec<String> = self.arguments.iter().map(|a| kind_of(&a.kind)).collect();
         let types: Vec<&str> = ["integer"]
             .into_iter()
@@ -251,7 +267,7 @@ returns {}
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
-as $$
+{styles}as $$
     connect trax_router.address($1);
     {statement};
 $$;

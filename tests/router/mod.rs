@@ -12,5 +12,6 @@ mod move_load;
 mod operate;
 mod refusal;
 mod signature;
+mod wire;
 
 pub(crate) use cluster::{Cluster, has_plproxy, shard_server};

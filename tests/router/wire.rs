@@ -1,0 +1,73 @@
+//! What is called arrives as it was meant, whatever the settings of either side.
+
+use super::{Cluster, has_plproxy, shard_server};
+use harness::pooler::Pooler;
+use harness::session::Session;
+
+#[tokio::test]
+async fn times_are_the_same_under_any_style_of_the_router_and_of_the_shard() {
+    if !has_plproxy() {
+        return;
+    }
+    let server = shard_server();
+    let cluster = Cluster::on(&[&server]).await;
+    let there = cluster.shards[0].0.name();
+    for (setting, value) in [
+        ("datestyle", "SQL, DMY"),
+        ("intervalstyle", "sql_standard"),
+        ("timezone", "America/St_Johns"),
+    ] {
+        let set = format!("alter database {there} set {setting} = '{value}'");
+        cluster.shard(1).get(&set).await;
+    }
+    calls_under_all_styles(&cluster).await;
+    // A pooler takes no options with a connection, and gives one to many sessions.
+    let pooler = Pooler::of(&server, 2).await;
+    let behind = format!("host=127.0.0.1 port={} dbname={there}", pooler.port());
+    cluster
+        .router
+        .get(&format!("select trax_router.move_shard(1, '{behind}')"))
+        .await;
+    calls_under_all_styles(&cluster).await;
+}
+
+/// Calls with times in arguments and results, from sessions of many styles.
+async fn calls_under_all_styles(cluster: &Cluster) {
+    let styles = [
+        ("ISO, MDY", "postgres", "UTC"),
+        ("SQL, DMY", "sql_standard", "Asia/Kathmandu"),
+        ("Postgres, DMY", "postgres_verbose", "America/New_York"),
+        ("German", "iso_8601", "Europe/Berlin"),
+    ];
+    for (datestyle, intervalstyle, timezone) in styles {
+        // A session of its own, which connects to the shard anew.
+        let s = Session::of(&cluster.database).await;
+        s.get(&format!(
+            "set datestyle = '{datestyle}'; set intervalstyle = '{intervalstyle}'; set timezone = '{timezone}'"
+        ))
+        .await;
+        let sent = "timestamptz '2100-12-03 10:00:00.123456+00'";
+        let id = s
+            .number(&format!(
+                "select trax.enqueue('a', run_at => {sent}, retry_delay => interval '1 mon 2 days 03:04:05.5')"
+            ))
+            .await;
+        let stored = format!(
+            "select run_at = {sent}, retry_delay = interval '1 mon 2 days 03:04:05.5'
+            from trax.work_queue where job_id = {id}"
+        );
+        assert_eq!(cluster.shard(1).get(&stored).await, "t|t", "{datestyle}");
+        let got = format!(
+            "select run_at = {sent}, queued_at between now() - interval '1 h' and now() + interval '1 h', started_at is null
+            from trax.get_jobs('{{{id}}}')"
+        );
+        assert_eq!(s.get(&got).await, "t|t|t", "{datestyle}");
+        let next = "select run_at = timestamptz '2026-02-01 00:00+00' from trax.preview_cron('0 0 1 2 *', 'UTC', timestamptz '2026-01-03 00:00+00', 1)";
+        assert_eq!(s.get(next).await, "t", "{datestyle}");
+        let until = format!(
+            "select expires_at between now() + interval '23 h' and now() + interval '25 h'
+            from trax.acquire_token('{datestyle}', 'me', 2, interval '1 day')"
+        );
+        assert_eq!(s.get(&until).await, "t", "{datestyle}");
+    }
+}
