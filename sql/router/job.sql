@@ -21,6 +21,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
+    -- Shares are numbered from 1, which an array need not be.
+    listed constant jsonb[] := case when inputs is not null then array(select i from unnest(inputs) i) end;
     count constant int := cardinality(inputs);
     is_divided constant boolean := coalesce(unique_key, concurrency_key) is null and trax_router.is_spread(group_name);
     shard int;
@@ -42,7 +44,7 @@ begin
         while shard is not null loop
             begin
                 return query select c from trax_router.enqueue_many(
-                    shard, task, inputs[first:last], run_at, group_name, priority, max_retries, timeout, unique_key,
+                    shard, task, listed[first:last], run_at, group_name, priority, max_retries, timeout, unique_key,
                     concurrency_key, trace, retry_delay, unique_for
                 ) c;
                 exit;

@@ -71,3 +71,20 @@ async fn calls_under_all_styles(cluster: &Cluster) {
         assert_eq!(s.get(&until).await, "t", "{datestyle}");
     }
 }
+
+#[tokio::test]
+async fn inputs_are_all_queued_wherever_their_array_begins() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    for inputs in ["[0:2]={1,2,3}", "[5:7]={1,2,3}", "{{1,2},{3,4}}"] {
+        for place in ["default", "reports"] {
+            let many = format!(
+                "select count(*) from trax.enqueue_many('a', '{inputs}'::jsonb[], group_name => '{place}')"
+            );
+            let direct = cluster.shard(1).get(&many).await;
+            assert_eq!(cluster.router.get(&many).await, direct, "{many}");
+        }
+    }
+}
