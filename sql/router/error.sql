@@ -87,8 +87,7 @@ comment on function trax_router.raise(trax_router.failure, text) is
 
 create function trax_router.look_further(
     failure trax_router.failure,
-    before trax_router.failure,
-    is_remembered boolean
+    before trax_router.failure
 )
 returns trax_router.failure
 language plpgsql stable
@@ -99,14 +98,14 @@ begin
     if failure.state = '42704' then
         return case when before is null then failure else before end;
     end if;
-    -- One that is away may have it, if no other has.
-    if not is_remembered and trax_router.is_away(failure) then
-        return failure;
+    -- One that is away may have it, if no other has. The first of them is where it was seen last.
+    if trax_router.is_away(failure) then
+        return case when trax_router.is_away(before) then before else failure end;
     end if;
     perform trax_router.raise(failure);
 end;
 $$;
-comment on function trax_router.look_further(trax_router.failure, trax_router.failure, boolean) is
+comment on function trax_router.look_further(trax_router.failure, trax_router.failure) is
     'Internal. Returns the error that counts if no shard has a manifest; raises what asking another does not mend.';
 
 create function trax_router.done_on(

@@ -108,9 +108,8 @@ declare
     failure trax_router.failure;
 begin
     for shard, ids in
-        select trax_router.shard_that_has(i, false), array_agg(i)
-        from unnest(job_ids) i
-        group by 1
+        select s.shard, s.ids_there
+        from trax_router.shards_that_have(array_remove(job_ids, null), false) s
         union all
         select trax_router.any_shard(), job_ids
         where job_ids is null
@@ -218,15 +217,16 @@ begin
         operator(pg_catalog.+) case when until_message then least(timeout, interval '500 ms') else timeout end;
     loop
         commit;
-        select coalesce(pg_catalog.array_agg(i), '{}')
+        select coalesce(pg_catalog.array_agg(e.job_id order by e.job_id), '{}')
         into ended
-        from pg_catalog.unnest(job_ids) i
-        where not exists (
-            select
+        from (
+            select i as job_id
+            from pg_catalog.unnest(job_ids) i
+            except
+            select j.job_id
             from trax.get_jobs(job_ids) j
-            where j.job_id operator(pg_catalog.=) i
-                and j.state operator(pg_catalog.=) any (array['queued', 'in_progress'])
-        );
+            where j.state operator(pg_catalog.=) any (array['queued', 'in_progress'])
+        ) e;
         exit when ended operator(pg_catalog.<>) '{}'
             or pg_catalog.clock_timestamp() operator(pg_catalog.>=) until;
         commit;

@@ -28,6 +28,7 @@ as $$
 #variable_conflict use_column
 declare
     found text[] := '{}';
+    away int[] := '{}';
     here text[];
     asked int;
     failure trax_router.failure;
@@ -50,13 +51,15 @@ begin
                 if not trax_router.is_away(failure) then
                     perform trax_router.raise(failure);
                 end if;
-                -- What is written down about one that is away counts.
-                return query
-                select n, asked
-                from unnest(names) n
-                where trax_router.remembered(n) = asked;
+                away := away || asked;
         end;
     end loop;
+    -- What no other has counts as being where it was seen last, if that one is away.
+    return query
+    select n, trax_router.remembered(n)
+    from unnest(names) n
+    where n <> all (found)
+        and trax_router.remembered(n) = any (away);
 end;
 $$;
 comment on function trax_router.find_manifests(text[]) is

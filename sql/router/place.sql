@@ -253,10 +253,7 @@ comment on function trax_router.wait_for_batch() is
 create function trax_router.shards_of_manifest(
     manifest text
 )
-returns table (
-    number int,
-    is_remembered boolean
-)
+returns setof int
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -264,7 +261,7 @@ as $$
 begin
     perform trax_router.wait_for_batch();
     return query
-    select s.number, m.name is not null
+    select s.number
     from trax_router.shard s
     left join trax_router.manifest m on m.name = $1 and m.shard = s.number
     order by m.name is null, s.number;

@@ -258,11 +258,10 @@ declare
     failure trax_router.failure;
     result bigint;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             result := trax_router.cancel_manifest(shard, $1);
             has_it := shard;
@@ -275,7 +274,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then
@@ -495,11 +494,10 @@ as $$
 declare
     failure trax_router.failure;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             perform trax_router.disable_manifest(shard, $1);
             has_it := shard;
@@ -512,7 +510,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then
@@ -550,11 +548,10 @@ as $$
 declare
     failure trax_router.failure;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             perform trax_router.enable_manifest(shard, $1);
             has_it := shard;
@@ -567,7 +564,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then
@@ -803,11 +800,10 @@ as $$
 declare
     failure trax_router.failure;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             return query select called.* from trax_router.explain_manifest(shard, $1) called;
             has_it := shard;
@@ -820,7 +816,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then
@@ -1127,11 +1123,10 @@ as $$
 declare
     failure trax_router.failure;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             return query select called.* from trax_router.preview(shard, $1, $2, $3) called;
             has_it := shard;
@@ -1144,7 +1139,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then
@@ -1620,11 +1615,10 @@ declare
     failure trax_router.failure;
     result bigint;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             result := trax_router.trigger(shard, $1, $2, $3);
             has_it := shard;
@@ -1637,7 +1631,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then
@@ -1735,11 +1729,10 @@ as $$
 declare
     failure trax_router.failure;
     shard integer;
-    is_remembered boolean;
     has_it integer;
     refusal trax_router.failure;
 begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
             perform trax_router.unschedule(shard, $1);
             has_it := shard;
@@ -1752,7 +1745,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := trax_router.look_further(failure, refusal, is_remembered);
+                refusal := trax_router.look_further(failure, refusal);
         end;
     end loop;
     if has_it is null then

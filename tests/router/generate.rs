@@ -380,7 +380,6 @@ end if;
             }
             Route::Manifest => {
                 declared.push("shard integer;".to_owned());
-                declared.push("is_remembered boolean;".to_owned());
                 declared.push("has_it integer;".to_owned());
                 declared.push("refusal trax_router.failure;".to_owned());
                 let left = if self.name == "unschedule" {
@@ -390,7 +389,7 @@ end if;
                 };
                 format!(
                     "begin
-    for shard, is_remembered in select * from trax_router.shards_of_manifest($1) loop
+    for shard in select * from trax_router.shards_of_manifest($1) loop
         begin
 {}            has_it := shard;
             exit;
@@ -406,7 +405,7 @@ end if;
                     indent(&self.ask("called.*"), 3),
                     indent(
                         &format!(
-                            "{caught}refusal := trax_router.look_further(failure, refusal, is_remembered);\n"
+                            "{caught}refusal := trax_router.look_further(failure, refusal);\n"
                         ),
                         3
                     ),

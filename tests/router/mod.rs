@@ -6,6 +6,7 @@ mod cluster;
 mod generate;
 mod grow;
 mod job;
+mod lost;
 mod manifest;
 mod move_group;
 mod move_load;
