@@ -298,10 +298,12 @@ create function trax_router.remember(
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '10ms'
 as $$
 begin
-    -- A router that cannot write, a standby, asks again the next time.
-    if current_setting('transaction_read_only')::boolean then
+    -- A router that cannot write, a standby, asks again the next time; so does a serializable
+    -- transaction, which a row written here could make fail at its end.
+    if current_setting('transaction_read_only')::boolean or current_setting('transaction_isolation') = 'serializable' then
         return;
     end if;
     if seen_on is null then
@@ -312,10 +314,14 @@ begin
         values (remember.manifest, seen_on)
         on conflict (name) do update set shard = excluded.shard;
     end if;
+exception
+    -- The shard has committed what was called: an error here would invite to call it again.
+    when others then
+        return;
 end;
 $$;
 comment on function trax_router.remember(text, int) is
-    'Internal. Writes down on which shard a manifest is; null is on none.';
+    'Internal. Writes down on which shard a manifest is, null on none, unless that fails or has to wait: whoever does not find it there asks all shards.';
 
 create function trax_router.shards_of_settings(
     group_name text

@@ -106,3 +106,44 @@ async fn many_jobs_are_looked_up_with_one_call_to_each_shard() {
     let wait = format!("call trax.await_jobs('{ids}', '0 s', null)");
     assert_eq!(s.get(&wait).await, "{}");
 }
+
+#[tokio::test]
+async fn a_wrong_note_of_where_a_manifest_is_mends_itself() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let group = cluster.group_on(1).await;
+    s.get(&format!(
+        "select trax.schedule('m', 't', group_name => '{group}')"
+    ))
+    .await;
+    let role = format!("{}_reader", cluster.database.name());
+    let make = format!("create role {role} login");
+    for at in [s, cluster.shard(1), cluster.shard(2)] {
+        at.get(&make).await;
+    }
+    s.get(&format!("select trax.grant_access('{role}', 'reader')"))
+        .await;
+    let reader = Session::as_role(&cluster.database, &role).await;
+    let noted = "select shard from trax_router.manifest where name = 'm'";
+    for lie in ["2", "999", "null"] {
+        for call in [
+            "select trax.trigger('m')",
+            "select trax.schedule('m', 't')",
+            "select trax.explain_manifest('m')",
+        ] {
+            reader
+                .get(&format!("select trax_router.remember('m', {lie})"))
+                .await;
+            s.get(call).await;
+            assert_eq!(s.get(noted).await, "1", "{lie}: {call}");
+        }
+    }
+    // Also when the shard that it names is away.
+    reader.get("select trax_router.remember('m', 2)").await;
+    s.get("select trax_router.close_shard(2, 'sold')").await;
+    s.get("select trax.schedule('m', 't')").await;
+    assert_eq!(s.get(noted).await, "1");
+}

@@ -2,6 +2,7 @@
 
 mod access;
 mod away;
+mod break_off;
 mod cluster;
 mod generate;
 mod grow;
