@@ -34,6 +34,18 @@ $$;
 comment on function trax_router.is_away(trax_router.failure) is
     'Internal. Returns whether a shard is not there, on purpose or not, rather than refuses.';
 
+create function trax_router.is_cancelled(
+    failure trax_router.failure
+)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select failure.state = '57014' and failure.message !~ '^PL/Proxy function [^:]*: \[[^\]]*\] REMOTE '
+$$;
+comment on function trax_router.is_cancelled(trax_router.failure) is
+    'Internal. Returns whether the call of the router was cancelled, or its statement_timeout has passed, rather than that of a shard: nothing more may be called.';
+
 create function trax_router.raise(
     failure trax_router.failure,
     done text default null
@@ -71,6 +83,9 @@ begin
         failure.message := format('the connection to shard %s broke', failure.shard);
         failure.detail := 'Whether it did what was called is not known. ' || rtrim(broken, E' \n');
         failure.hint := 'Look before you call again; with a unique_key an enqueue can be repeated.';
+    end if;
+    if trax_router.is_cancelled(failure) then
+        failure.detail := format('Whether shard %s did what was called is not known.', failure.shard);
     end if;
     failure.detail := concat_ws(' ', nullif(failure.detail, ''), done);
     if failure.hint <> '' then

@@ -303,9 +303,9 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                refusal := case when refusal is null then failure else refusal end;
+                refusal := case when refusal is null or trax_router.is_cancelled(failure) then failure else refusal end;
         end;
-        exit when requeued >= max_count;
+        exit when requeued >= max_count or trax_router.is_cancelled(refusal);
     end loop;
     if refusal is not null then
         perform trax_router.raise(

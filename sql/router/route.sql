@@ -217,9 +217,10 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                if refusal is null then
+                if refusal is null or trax_router.is_cancelled(failure) then
                     refusal := failure;
                 end if;
+                exit when trax_router.is_cancelled(failure);
         end;
     end loop;
     if refusal is not null then
@@ -393,9 +394,10 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                if refusal is null then
+                if refusal is null or trax_router.is_cancelled(failure) then
                     refusal := failure;
                 end if;
+                exit when trax_router.is_cancelled(failure);
         end;
     end loop;
     if refusal is not null then
@@ -1071,9 +1073,10 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                if refusal is null then
+                if refusal is null or trax_router.is_cancelled(failure) then
                     refusal := failure;
                 end if;
+                exit when trax_router.is_cancelled(failure);
         end;
     end loop;
     if refusal is not null then
@@ -1359,9 +1362,10 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                if refusal is null then
+                if refusal is null or trax_router.is_cancelled(failure) then
                     refusal := failure;
                 end if;
+                exit when trax_router.is_cancelled(failure);
         end;
     end loop;
     if refusal is not null then
@@ -1689,9 +1693,10 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                if refusal is null then
+                if refusal is null or trax_router.is_cancelled(failure) then
                     refusal := failure;
                 end if;
+                exit when trax_router.is_cancelled(failure);
         end;
     end loop;
     if refusal is not null then

@@ -448,9 +448,10 @@ begin
                     indent(&format!("{}\n{add}", self.ask("called.*")), 3),
                     indent(
                         &format!(
-                            "{caught}if refusal is null then
+                            "{caught}if refusal is null or trax_router.is_cancelled(failure) then
     refusal := failure;
 end if;
+exit when trax_router.is_cancelled(failure);
 "
                         ),
                         3
