@@ -87,7 +87,7 @@ declare
     here int;
 begin
     -- Whoever has placed something and not ended is waited for, and nobody places meanwhile.
-    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    lock table trax_router.group_placement, trax_router.key_placement, trax_router.place in access exclusive mode;
     before := (select jsonb_object_agg(p.place, p.shard) from trax_router.place p);
     -- From those that have too many, the last of theirs, to those that have too few.
     with wanted as (
@@ -135,6 +135,7 @@ begin
             and not trax_router.is_spread(g.group_name)
         on conflict do nothing;
     end loop;
+    perform trax_router.pin_keys(before);
     return query
     select
         s.number,
@@ -147,7 +148,7 @@ begin
 end;
 $$;
 comment on function trax_router.spread_places() is
-    'Divides the 1,024 places evenly over the shards, moving as few as it can, and returns how many each has and how many of them are new there. Groups that have settings, manifests, jobs or unresolved dead letters stay where they are; new groups, and the jobs of spread ones, go by the new places.';
+    'Divides the 1,024 places evenly over the shards, moving as few as it can, and returns how many each has and how many of them are new there. Groups that have settings, manifests, jobs or unresolved dead letters stay where they are, and so do tokens that are held and the keys of live jobs of spread groups, until places are divided again; new groups, and the other jobs of spread ones, go by the new places.';
 
 create function trax_router.has_group(
     shard int,

@@ -171,7 +171,8 @@ comment on function trax_router.is_spread(text) is
     'Internal. Returns whether the jobs of a group are on all shards, each where its key is; null is the group default.';
 
 -- Whoever reads these tables keeps their lock until its transaction ends, and who moves places
--- waits for that: what was placed is seen then. Groups are read before places, as they are locked.
+-- waits for that: what was placed is seen then. They are read in the order in which they are
+-- locked: groups, keys, places.
 create function trax_router.shard_of_group(
     group_name text,
     key text default null,
@@ -194,8 +195,13 @@ begin
     where p.group_name = name;
     if shard is null then
         if not coalesce(is_placed, name = 'default') then
-            key := name;
-        elsif key is null then
+            select p.shard
+            into shard
+            from trax_router.place p
+            where p.place = trax_router.place_of(name);
+        elsif key is not null then
+            shard := trax_router.shard_of_key('job', key);
+        else
             -- Anywhere that was not tried: the next place after a random one, round the circle; a
             -- shard with more places gets more.
             select p.shard
@@ -210,10 +216,6 @@ begin
             end if;
             return shard;
         end if;
-        select p.shard
-        into shard
-        from trax_router.place p
-        where p.place = trax_router.place_of(key);
         if shard is null then
             perform trax_router.refuse_number(null, null);
         end if;
@@ -379,21 +381,46 @@ $$;
 comment on function trax_router.moves(text) is
     'Internal. Returns whether a group is being moved.';
 
+create function trax_router.shard_of_key(
+    kind text,
+    key text
+)
+returns int
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    return coalesce(
+        (
+            select k.shard
+            from trax_router.key_placement k
+            where k.kind = kind
+                and k.name = key
+        ),
+        (
+            select p.shard
+            from trax_router.place p
+            where p.place = trax_router.place_of(key)
+        )
+    );
+end;
+$$;
+comment on function trax_router.shard_of_key(text, text) is
+    'Internal. Returns the shard of a key of a spread group (job), or of the name of a token (token); null without shards.';
+
 create function trax_router.shard_of_token(
     name text
 )
 returns int
-language sql stable security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select coalesce(
-        (
-            select p.shard
-            from trax_router.place p
-            where p.place = trax_router.place_of(coalesce($1, ''))
-        ),
-        trax_router.any_shard()
-    )
+begin
+    -- In the order in which the tables are locked.
+    lock table trax_router.group_placement in access share mode;
+    return coalesce(trax_router.shard_of_key('token', coalesce(name, '')), trax_router.any_shard());
+end;
 $$;
 comment on function trax_router.shard_of_token(text) is
     'Internal. Returns the shard that has the tokens of a name.';

@@ -53,6 +53,19 @@ comment on column trax_router.group_placement.shard is 'The shard it is on; null
 comment on column trax_router.group_placement.placed_at is 'Since when.';
 comment on column trax_router.group_placement.moves_from is 'The shards that may still have some of it, while it moves.';
 
+create table trax_router.key_placement (
+    kind text collate "C",
+    name text collate "C",
+    shard int not null,
+    constraint key_placement_pkey primary key (kind, name),
+    constraint key_placement_shard_fkey foreign key (shard) references trax_router.shard (number),
+    constraint key_placement_kind_known check (kind in ('token', 'job'))
+);
+comment on table trax_router.key_placement is 'Keys that were alive when their places moved, and stay until places are divided again.';
+comment on column trax_router.key_placement.kind is 'token: the name of tokens; job: the concurrency key or unique key of jobs of spread groups.';
+comment on column trax_router.key_placement.name is 'The name or key.';
+comment on column trax_router.key_placement.shard is 'The shard it is on.';
+
 create table trax_router.move (
     source int,
     target int,
@@ -77,5 +90,6 @@ comment on column trax_router.manifest.shard is 'The shard it was on.';
 select pg_extension_config_dump('trax_router.shard', '');
 select pg_extension_config_dump('trax_router.place', '');
 select pg_extension_config_dump('trax_router.group_placement', '');
+select pg_extension_config_dump('trax_router.key_placement', '');
 select pg_extension_config_dump('trax_router.move', '');
 select pg_extension_config_dump('trax_router.manifest', '');

@@ -12,6 +12,7 @@ mod manifest;
 mod move_group;
 mod move_load;
 mod operate;
+mod pin;
 mod refusal;
 mod signature;
 mod wire;
