@@ -1,6 +1,6 @@
 -- What a shard refused, as it said it; and what PL/Proxy says when it did not get there.
 
-create function trax_router.was_not_reached(
+create function trax_router.has_no_connection(
     message text
 )
 returns boolean
@@ -9,8 +9,41 @@ set search_path = pg_catalog, pg_temp
 as $$
     select message ~ '^PL/Proxy function [^:]*: \[[^\]]*\] PQconnect(Start|Poll): '
 $$;
-comment on function trax_router.was_not_reached(text) is
+comment on function trax_router.has_no_connection(text) is
     'Internal. Returns whether a message of PL/Proxy says that there was no connection, so that nothing was done.';
+
+create function trax_router.state_of_refusal(
+    message text
+)
+returns text
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    -- A connection that fails has no SQLSTATE, only words: of the server, of PgBouncer or of libpq.
+    -- In another language than English such a shard counts as not reached.
+    select case
+        when not trax_router.has_no_connection(message) then null
+        when message ~ 'database .* does not exist|no such database' then '3D000'
+        when message ~ 'authentication failed|no password supplied|SASL' then '28P01'
+        when message ~ 'permission denied for database' then '42501'
+        when message ~ 'role .* (does not exist|is not permitted to log in)|no such user|pg_hba\.conf|certificate'
+            then '28000'
+    end
+$$;
+comment on function trax_router.state_of_refusal(text) is
+    'Internal. Returns the SQLSTATE with which the server of a shard refused a connection; null when no server refused one.';
+
+create function trax_router.was_not_reached(
+    message text
+)
+returns boolean
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    select trax_router.has_no_connection(message) and trax_router.state_of_refusal(message) is null
+$$;
+comment on function trax_router.was_not_reached(text) is
+    'Internal. Returns whether a message of PL/Proxy says that the server of a shard is not there, rather than that it refuses.';
 
 create type trax_router.failure as (
     shard int,
@@ -76,6 +109,14 @@ begin
         failure.detail := 'Nothing was done there. ' || rtrim(substring(broken from ': (.*)$'), E' \n');
         failure.hint := format(
             'The other shards work. Where it should be: select * from trax_router.shards(); if it is away on purpose: select trax_router.close_shard(%s, ''why'')',
+            failure.shard
+        );
+    elsif trax_router.state_of_refusal(failure.message) is not null then
+        failure.state := trax_router.state_of_refusal(failure.message);
+        failure.message := format('shard %s refuses the connection', failure.shard);
+        failure.detail := 'Nothing was done there. ' || rtrim(substring(broken from ': (.*)$'), E' \n');
+        failure.hint := format(
+            'The role and the database must exist there, and its pg_hba.conf must let the role in; where it is: select * from trax_router.shards() where number = %s',
             failure.shard
         );
     elsif broken is not null then

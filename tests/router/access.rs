@@ -96,11 +96,49 @@ async fn a_role_that_a_shard_does_not_know_is_told_so() {
         .await;
     let r = Session::as_role(&cluster.database, &role).await;
     let refusal = r.refusal("select trax.enqueue('a')").await;
-    assert_eq!(refusal.code, "08001", "{refusal}");
+    assert_eq!(refusal.code, "28000", "{refusal}");
+    assert_eq!(refusal.message, "shard 1 refuses the connection");
     assert!(
         refusal
             .detail
             .contains(&format!("role \"{role}\" does not exist")),
         "{refusal}"
     );
+}
+
+#[tokio::test]
+async fn a_shard_that_refuses_a_role_or_lacks_its_database_is_not_away() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let role = format!("{}_on_one", cluster.database.name());
+    s.get(&format!("create role {role} login")).await;
+    // The shards are on servers of their own.
+    let make = format!("create role {role} login; select trax.grant_access('{role}', 'admin')");
+    cluster.shard(1).get(&make).await;
+    s.get(&format!("select trax_router.grant_use('{role}', false)"))
+        .await;
+    let r = Session::as_role(&cluster.database, &role).await;
+    // What may run anywhere does not leave the shard that refuses to the others.
+    let anywhere = "select trax.enqueue('a') from generate_series(1, 50)";
+    let divided = "select trax.enqueue_many('a', '{1, 2, 3, 4}')";
+    for call in [anywhere, divided, "select * from trax.status()"] {
+        let refusal = r.refusal(call).await;
+        assert_eq!(refusal.code, "28000", "{call}: {refusal}");
+        assert!(
+            refusal.message.starts_with("shard 2 refuses"),
+            "{call}: {refusal}"
+        );
+        assert!(
+            refusal.detail.contains("Nothing was done there."),
+            "{refusal}"
+        );
+    }
+    s.get("update trax_router.shard set address = address || '_gone' where number = 2")
+        .await;
+    let refusal = s.refusal("select * from trax.status()").await;
+    assert_eq!(refusal.code, "3D000", "{refusal}");
+    assert!(refusal.detail.contains("does not exist"), "{refusal}");
 }
