@@ -79,6 +79,38 @@ $$;
 comment on function trax_router.is_cancelled(trax_router.failure) is
     'Internal. Returns whether the call of the router was cancelled, or its statement_timeout has passed, rather than that of a shard: nothing more may be called.';
 
+create function trax_router.words_of_break(
+    failure trax_router.failure
+)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        -- The end of a session is no answer. The severity may be in any language.
+        when failure.state ~ '^57P0' then coalesce(
+            substring(failure.message from '^[^:]*: \[[^\]]*\] REMOTE [^:]*: (.*)$'),
+            substring(failure.message from '^PL/Proxy function [^:]*: (.*)$')
+        )
+        when failure.message ~ '^[^:]*: \[[^\]]*\] REMOTE [^:]*: ' then null
+        else substring(failure.message from '^PL/Proxy function [^:]*: (.*)$')
+    end
+$$;
+comment on function trax_router.words_of_break(trax_router.failure) is
+    'Internal. Returns what PL/Proxy or the server said when a connection could not be made or broke; null when the shard has answered.';
+
+create function trax_router.may_ask_again(
+    failure trax_router.failure
+)
+returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select trax_router.words_of_break(failure) is not null and not trax_router.has_no_connection(failure.message)
+$$;
+comment on function trax_router.may_ask_again(trax_router.failure) is
+    'Internal. Returns whether a connection broke, perhaps because the server was restarted since the call before: who only reads asks once more.';
+
 create function trax_router.raise(
     failure trax_router.failure,
     done text default null
@@ -88,12 +120,8 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- The severity may be in any language; the end of a session is no answer.
     remote constant text := substring(failure.message from '^[^:]*: \[[^\]]*\] REMOTE [^:]*: (.*)$');
-    broken constant text := case
-        when failure.state ~ '^57P0' then remote
-        else substring(failure.message from '^PL/Proxy function [^:]*: (.*)$')
-    end;
+    broken constant text := trax_router.words_of_break(failure);
 begin
     -- No shard was asked.
     if failure is null then

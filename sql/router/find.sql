@@ -1,7 +1,7 @@
 -- Where a job or a dead letter is: on the shard that gave its id, or on another to which its group
 -- has moved.
 
-create function trax_router.where_are(
+create function trax_router.where_are_once(
     shard int,
     bigint[],
     boolean
@@ -17,8 +17,38 @@ as $$
     connect trax_router.address($1);
     select i as id, trax.where_is(i, $3::boolean) as place from unnest($2::bigint[]) i;
 $$;
-comment on function trax_router.where_are(int, bigint[], boolean) is
+comment on function trax_router.where_are_once(int, bigint[], boolean) is
     'Internal. Calls trax.where_is() on a shard for each of these ids.';
+
+create function trax_router.where_are(
+    shard int,
+    bigint[],
+    boolean
+)
+returns table (
+    id bigint,
+    place text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select w.* from trax_router.where_are_once($1, $2, $3) w;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select w.* from trax_router.where_are_once($1, $2, $3) w;
+end;
+$$;
+comment on function trax_router.where_are(int, bigint[], boolean) is
+    'Internal. Calls trax.where_is() on a shard for each of these ids, once more when the connection broke.';
 
 create function trax_router.targets_of(
     source int

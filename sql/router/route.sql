@@ -288,7 +288,7 @@ $$;
 comment on function trax.cancel_manifest(text) is
     'Cancels the live jobs of a manifest: waiting ones end, and the workers of the others are asked to stop. Returns how many. The schedule continues.';
 
-create function trax_router.check(
+create function trax_router.check_once(
     shard integer,
     interval
 )
@@ -304,8 +304,37 @@ as $$
     connect trax_router.address($1);
     select called.rule, called.detail from trax.check(history => $2::interval) called;
 $$;
-comment on function trax_router.check(integer, interval) is
+comment on function trax_router.check_once(integer, interval) is
     'Internal. Calls trax.check() on a shard.';
+
+create function trax_router.check(
+    shard integer,
+    interval
+)
+returns table (
+    rule text,
+    detail text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.check_once($1, $2) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.check_once($1, $2) called;
+end;
+$$;
+comment on function trax_router.check(integer, interval) is
+    'Internal. Calls trax.check() on a shard, once more when the connection broke.';
 
 create function trax.check(
     history interval default '01:00:00'::interval
@@ -408,7 +437,7 @@ $$;
 comment on function trax.configure_group(text, integer, integer, boolean, integer) is
     'Creates or changes the settings of a group; arguments that are omitted keep their value. max_active_jobs 0 is no limit. When it has disabled a group and committed, no claim of the group''s jobs commits any more.';
 
-create function trax_router.diagnose(
+create function trax_router.diagnose_once(
     shard integer,
     interval,
     name
@@ -427,8 +456,40 @@ as $$
     connect trax_router.address($1);
     select called.cause, called.severity, called.detail, called.fix from trax.diagnose(patience => $2::interval, role => $3::name) called;
 $$;
-comment on function trax_router.diagnose(integer, interval, name) is
+comment on function trax_router.diagnose_once(integer, interval, name) is
     'Internal. Calls trax.diagnose() on a shard.';
+
+create function trax_router.diagnose(
+    shard integer,
+    interval,
+    name
+)
+returns table (
+    cause text,
+    severity text,
+    detail text,
+    fix text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.diagnose_once($1, $2, $3) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.diagnose_once($1, $2, $3) called;
+end;
+$$;
+comment on function trax_router.diagnose(integer, interval, name) is
+    'Internal. Calls trax.diagnose() on a shard, once more when the connection broke.';
 
 create function trax.diagnose(
     patience interval default '00:05:00'::interval,
@@ -766,7 +827,7 @@ $$;
 comment on function trax.enqueue_sql(text, timestamp with time zone, text, integer, integer, interval, text, text, interval, interval, text) is
     'Queues a statement that the server runs by itself, and returns the id of its job, whose task is sql. It runs in a session of the calling role, or of run_as, which the caller must be a member of; several statements are one transaction. What runs in a transaction takes effect exactly once, with the record of its completion; what cannot (VACUUM, CREATE INDEX CONCURRENTLY, a CALL that commits) runs at least once. The other arguments are those of trax.enqueue.';
 
-create function trax_router.explain_manifest(
+create function trax_router.explain_manifest_once(
     shard integer,
     text
 )
@@ -781,10 +842,41 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.reason, called.detail, called.since, called.action from trax.explain_manifest(name => $2::text) called;
+    select called.reason, called.detail, to_jsonb(called.since) #>> '{}' as since, called.action from trax.explain_manifest(name => $2::text) called;
+$$;
+comment on function trax_router.explain_manifest_once(integer, text) is
+    'Internal. Calls trax.explain_manifest() on a shard.';
+
+create function trax_router.explain_manifest(
+    shard integer,
+    text
+)
+returns table (
+    reason text,
+    detail text,
+    since timestamp with time zone,
+    action text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.explain_manifest_once($1, $2) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.explain_manifest_once($1, $2) called;
+end;
 $$;
 comment on function trax_router.explain_manifest(integer, text) is
-    'Internal. Calls trax.explain_manifest() on a shard.';
+    'Internal. Calls trax.explain_manifest() on a shard, once more when the connection broke.';
 
 create function trax.explain_manifest(
     name text
@@ -879,7 +971,7 @@ $$;
 comment on function trax.extend_token(text, uuid, interval) is
     'Extends a token to ttl from now; returns false when it is lost, for example because it has expired. In one transaction with a write, no one else gets the slot before that transaction has committed.';
 
-create function trax_router.get_jobs(
+create function trax_router.get_jobs_once(
     shard integer,
     bigint[]
 )
@@ -906,10 +998,53 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.job_id, called.state, called.attempt, called.task, called.manifest, called.group_name, called.priority, called.run_at, called.scheduled_for, called.queued_at, called.started_at, called.finished_at, called.worker, called.error, called.output, called.progress from trax.get_jobs(job_ids => $2::bigint[]) called;
+    select called.job_id, called.state, called.attempt, called.task, called.manifest, called.group_name, called.priority, to_jsonb(called.run_at) #>> '{}' as run_at, to_jsonb(called.scheduled_for) #>> '{}' as scheduled_for, to_jsonb(called.queued_at) #>> '{}' as queued_at, to_jsonb(called.started_at) #>> '{}' as started_at, to_jsonb(called.finished_at) #>> '{}' as finished_at, called.worker, called.error, called.output, called.progress from trax.get_jobs(job_ids => $2::bigint[]) called;
+$$;
+comment on function trax_router.get_jobs_once(integer, bigint[]) is
+    'Internal. Calls trax.get_jobs() on a shard.';
+
+create function trax_router.get_jobs(
+    shard integer,
+    bigint[]
+)
+returns table (
+    job_id bigint,
+    state text,
+    attempt integer,
+    task text,
+    manifest text,
+    group_name text,
+    priority integer,
+    run_at timestamp with time zone,
+    scheduled_for timestamp with time zone,
+    queued_at timestamp with time zone,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    worker text,
+    error text,
+    output jsonb,
+    progress jsonb
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.get_jobs_once($1, $2) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.get_jobs_once($1, $2) called;
+end;
 $$;
 comment on function trax_router.get_jobs(integer, bigint[]) is
-    'Internal. Calls trax.get_jobs() on a shard.';
+    'Internal. Calls trax.get_jobs() on a shard, once more when the connection broke.';
 
 create function trax_router.grant_access(
     shard integer,
@@ -976,7 +1111,7 @@ $$;
 comment on function trax.limit_queue_time(bigint, interval) is
     'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, the limit is set before anyone can claim it.';
 
-create function trax_router.metrics(
+create function trax_router.metrics_once(
     shard integer
 )
 returns table (
@@ -991,8 +1126,37 @@ as $$
     connect trax_router.address($1);
     select called.name, called.labels, called.value from trax.metrics() called;
 $$;
-comment on function trax_router.metrics(integer) is
+comment on function trax_router.metrics_once(integer) is
     'Internal. Calls trax.metrics() on a shard.';
+
+create function trax_router.metrics(
+    shard integer
+)
+returns table (
+    name text,
+    labels jsonb,
+    value double precision
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.metrics_once($1) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.metrics_once($1) called;
+end;
+$$;
+comment on function trax_router.metrics(integer) is
+    'Internal. Calls trax.metrics() on a shard, once more when the connection broke.';
 
 create function trax.metrics()
 returns table (
@@ -1087,7 +1251,7 @@ $$;
 comment on function trax.pause(text) is
     'Pauses the scheduler of this database until trax.resume(), across restarts too; trax.tick() and claims of workers still work. No SQL job begins, and one that runs ends as usual.';
 
-create function trax_router.preview(
+create function trax_router.preview_once(
     shard integer,
     text,
     timestamp with time zone,
@@ -1104,10 +1268,42 @@ set client_min_messages = warning
 set datestyle = iso
 as $$
     connect trax_router.address($1);
-    select called.run_at, called.local_time, called.note from trax.preview(name => $2::text, after => $3::timestamp with time zone, count => $4::integer) called;
+    select to_jsonb(called.run_at) #>> '{}' as run_at, called.local_time, called.note from trax.preview(name => $2::text, after => $3::timestamp with time zone, count => $4::integer) called;
+$$;
+comment on function trax_router.preview_once(integer, text, timestamp with time zone, integer) is
+    'Internal. Calls trax.preview() on a shard.';
+
+create function trax_router.preview(
+    shard integer,
+    text,
+    timestamp with time zone,
+    integer
+)
+returns table (
+    run_at timestamp with time zone,
+    local_time text,
+    note text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.preview_once($1, $2, $3, $4) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.preview_once($1, $2, $3, $4) called;
+end;
 $$;
 comment on function trax_router.preview(integer, text, timestamp with time zone, integer) is
-    'Internal. Calls trax.preview() on a shard.';
+    'Internal. Calls trax.preview() on a shard, once more when the connection broke.';
 
 create function trax.preview(
     name text,
@@ -1154,7 +1350,7 @@ $$;
 comment on function trax.preview(text, timestamp with time zone, integer) is
     'Returns the runs of a manifest that come after a time, with the local time in its zone and whatever is unusual: an hour that the clock skips or repeats, exclusions, the variance.';
 
-create function trax_router.preview_cron(
+create function trax_router.preview_cron_once(
     shard integer,
     text,
     text,
@@ -1172,10 +1368,43 @@ set client_min_messages = warning
 set datestyle = iso
 as $$
     connect trax_router.address($1);
-    select called.run_at, called.local_time, called.note from trax.preview_cron(expression => $2::text, timezone => $3::text, after => $4::timestamp with time zone, count => $5::integer) called;
+    select to_jsonb(called.run_at) #>> '{}' as run_at, called.local_time, called.note from trax.preview_cron(expression => $2::text, timezone => $3::text, after => $4::timestamp with time zone, count => $5::integer) called;
+$$;
+comment on function trax_router.preview_cron_once(integer, text, text, timestamp with time zone, integer) is
+    'Internal. Calls trax.preview_cron() on a shard.';
+
+create function trax_router.preview_cron(
+    shard integer,
+    text,
+    text,
+    timestamp with time zone,
+    integer
+)
+returns table (
+    run_at timestamp with time zone,
+    local_time text,
+    note text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.preview_cron_once($1, $2, $3, $4, $5) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.preview_cron_once($1, $2, $3, $4, $5) called;
+end;
 $$;
 comment on function trax_router.preview_cron(integer, text, text, timestamp with time zone, integer) is
-    'Internal. Calls trax.preview_cron() on a shard.';
+    'Internal. Calls trax.preview_cron() on a shard, once more when the connection broke.';
 
 create function trax.preview_cron(
     expression text,
@@ -1479,7 +1708,7 @@ $$;
 comment on function trax_router.schedule(integer, text, text, jsonb, text, interval, timestamp with time zone, text[], text, boolean, text, text, integer, integer, interval, interval, text, interval, integer, text, integer, interval, jsonb, timestamp with time zone, timestamp with time zone, boolean, text, text, text) is
     'Internal. Calls trax.schedule() on a shard.';
 
-create function trax_router.status(
+create function trax_router.status_once(
     shard integer
 )
 returns table (
@@ -1495,8 +1724,38 @@ as $$
     connect trax_router.address($1);
     select called.item, called.value, called.healthy, called.hint from trax.status() called;
 $$;
-comment on function trax_router.status(integer) is
+comment on function trax_router.status_once(integer) is
     'Internal. Calls trax.status() on a shard.';
+
+create function trax_router.status(
+    shard integer
+)
+returns table (
+    item text,
+    value text,
+    healthy boolean,
+    hint text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.status_once($1) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.status_once($1) called;
+end;
+$$;
+comment on function trax_router.status(integer) is
+    'Internal. Calls trax.status() on a shard, once more when the connection broke.';
 
 create function trax.status()
 returns table (

@@ -220,3 +220,34 @@ async fn a_cancelled_call_is_cancelled_at_the_shard() {
     assert_eq!(shard.get("select count(*) from trax.work_queue").await, "0");
     cluster.router.get("select trax.enqueue('a')").await;
 }
+
+#[tokio::test]
+async fn who_only_reads_does_not_hear_of_a_server_that_was_restarted() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(1).await;
+    let s = &cluster.router;
+    let id = s.number("select trax.enqueue('a')").await;
+    s.get("select trax.schedule('m', 't')").await;
+    let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+        where application_name = 'trax_router' and datname = current_database()";
+    for read in [
+        format!("select state from trax.get_jobs('{{{id}}}')"),
+        "select count(*) from trax.status()".to_owned(),
+        "select count(*) from trax.metrics()".to_owned(),
+        "select count(*) from trax.check()".to_owned(),
+        "select count(*) from trax.diagnose()".to_owned(),
+        "select count(*) from trax.explain_manifest('m')".to_owned(),
+        "select count(*) from trax.preview_cron('* * * * *')".to_owned(),
+    ] {
+        let before = s.get(&read).await;
+        let looking = Session::of(&cluster.shards[0].0).await;
+        assert_eq!(looking.get(end).await, "1");
+        looking
+            .becomes(&end.replace("pg_terminate_backend(pid)", "*"), "0")
+            .await;
+        let after = s.attempt(&read).await;
+        assert!(after.is_ok(), "{read}: {after:?} after {before}");
+    }
+}

@@ -82,6 +82,21 @@ fn route(name: &str) -> Route {
     }
 }
 
+/// Whether a function changes nothing on a shard, so that it may be called twice.
+fn only_reads(name: &str) -> bool {
+    matches!(
+        name,
+        "get_jobs"
+            | "preview"
+            | "preview_cron"
+            | "explain_manifest"
+            | "status"
+            | "check"
+            | "diagnose"
+            | "metrics"
+    )
+}
+
 struct Argument {
     name: String,
     kind: String,
@@ -261,9 +276,17 @@ impl Function {
             .into_iter()
             .chain(types.iter().map(String::as_str))
             .collect();
-        format!(
-            "create function trax_router.{name}{}
-returns {}
+        let is_asked_again = only_reads(name);
+        let own_name = if is_asked_again {
+            format!("{name}_once")
+        } else {
+            name.clone()
+        };
+        let (arguments, returns) = (in_parentheses(&arguments), self.returns(&[]));
+        let types = types.join(", ");
+        let called = format!(
+            "create function trax_router.{own_name}{arguments}
+returns {returns}
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
@@ -271,12 +294,41 @@ set client_min_messages = warning
     connect trax_router.address($1);
     {statement};
 $$;
-comment on function trax_router.{name}({}) is
+comment on function trax_router.{own_name}({types}) is
     'Internal. Calls trax.{name}() on a shard.';
-",
-            in_parentheses(&arguments),
-            self.returns(&[]),
-            types.join(", ")
+"
+        );
+        if !is_asked_again {
+            return called;
+        }
+        let given: String = (2..=self.arguments.len() + 1)
+            .map(|n| format!(", ${n}"))
+            .collect();
+        format!(
+            "{called}
+create function trax_router.{name}{arguments}
+returns {returns}
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.{own_name}($1{given}) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.{own_name}($1{given}) called;
+end;
+$$;
+comment on function trax_router.{name}({types}) is
+    'Internal. Calls trax.{name}() on a shard, once more when the connection broke.';
+"
         )
     }
 
